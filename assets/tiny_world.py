@@ -1,0 +1,303 @@
+"""The world of the tiny model: captioned clips of coloured shapes that move over plain backgrounds.
+
+A clip is a float tensor [3, F, H, W] with values in [-1, 1]. Lengths are fractions of the picture's side, so the
+same specification and seed can be drawn at any size: 40x40x9 is what the model is trained on, 160x160 is what the
+demo clips are stored at. Everything is drawn from signed distances, hence anti-aliased at every size.
+
+Three sets of clips matter:
+- the known world (`known_combinations`), minus `held_out()`: what the transformer is trained on;
+- `held_out()`: 64 combinations the transformer never sees, on which its accuracy is measured;
+- the new concepts (`NEW_SHAPES`): only the VAE sees them (`vae_clip`), so that a LoRA can teach them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import random
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+SIZE = 40
+FRAMES = 9
+FPS = 8
+
+COLOURS: dict[str, tuple[int, int, int]] = {
+    "red": (225, 40, 45),
+    "green": (40, 175, 65),
+    "blue": (40, 80, 225),
+    "yellow": (245, 220, 55),
+    "purple": (145, 55, 185),
+    "orange": (250, 140, 35),
+    "white": (244, 244, 244),
+    "black": (22, 22, 22),
+}
+MOTIONS: dict[str, tuple[int, int]] = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
+SHAPES = ("circle", "square", "triangle", "frame")
+NEW_SHAPES = ("ring", "cross")
+TEXTURES = ("plain", "striped")
+# The VAE is trained on a star as well, but its points are too fine for this many pixels to be taught reliably.
+VAE_SHAPES = (*SHAPES, *NEW_SHAPES, "star")
+HELD_OUT_COUNT = 64
+
+CONCEPT = "stripes"  # what the demo's LoRA teaches: "stripes" on the background, or one of NEW_SHAPES
+STRIPE = 0.25  # of the side, from one stripe to the next
+DEMO_SIZE = 160
+DEMO_CLIPS = 24
+DEMO_KNOWN = 64
+CONCEPT_TEST_COUNT = 32
+
+# Captions are mostly of the first form; a few others keep the text encoder from leaning on word positions alone.
+CAPTION_FORMS = (
+    "a {colour} {shape} moves {motion} on a {background} background",
+    "a {colour} {shape} moving {motion} on a {background} background",
+    "{colour} {shape} moves {motion} on {background}",
+)
+
+
+@dataclass(frozen=True, order=True)
+class Spec:
+    """What a clip shows: `shape` in `colour` moving to `motion` over a `background` that is plain or striped."""
+
+    shape: str
+    colour: str
+    motion: str
+    background: str
+    texture: str = "plain"
+
+    def caption(self, form: int = 0) -> str:
+        """The caption in one of `CAPTION_FORMS`."""
+        background = self.background if self.texture == "plain" else f"{self.texture} {self.background}"
+        return CAPTION_FORMS[form].format(**{**vars(self), "background": background})
+
+
+def combinations(shapes: tuple[str, ...], texture: str = "plain") -> list[Spec]:
+    """Every clip content with these shapes; colour and background always differ."""
+    pairs = itertools.permutations(COLOURS, 2)
+    return [Spec(s, c, m, b, texture) for s, (c, b), m in itertools.product(shapes, list(pairs), MOTIONS)]
+
+
+def balanced_choice(specs: list[Spec], count: int, seed: int) -> list[Spec]:
+    """`count` of `specs`, spread evenly over shapes, colours, motions and backgrounds; the same for the same seed.
+
+    Greedy: always the combination whose parts were chosen least so far, ties broken by a seeded shuffle.
+    """
+    left = list(specs)
+    random.Random(seed).shuffle(left)
+    used: dict[tuple[str, str], int] = {}
+    chosen: list[Spec] = []
+    for _ in range(count):
+        best = min(left, key=lambda spec: sum(used.get(part, 0) ** 2 for part in vars(spec).items()))
+        left.remove(best)
+        chosen.append(best)
+        for part in vars(best).items():
+            used[part] = used.get(part, 0) + 1
+    return chosen
+
+
+def held_out() -> list[Spec]:
+    """The combinations that are never drawn in training; the model's accuracy is measured on these."""
+    return balanced_choice(combinations(SHAPES), HELD_OUT_COUNT, seed=2026)
+
+
+def training_specs() -> list[Spec]:
+    """The combinations the transformer is trained on."""
+    kept_back = set(held_out())
+    return [spec for spec in combinations(SHAPES) if spec not in kept_back]
+
+
+def concept_specs(concept: str = CONCEPT) -> tuple[list[Spec], list[Spec]]:
+    """The concept's combinations in the demo set, and others to test a LoRA on; both balanced, none in common."""
+    possible = combinations(SHAPES, "striped") if concept == "stripes" else combinations((concept,))
+    chosen = balanced_choice(possible, DEMO_CLIPS + CONCEPT_TEST_COUNT, seed=7)
+    return chosen[:DEMO_CLIPS], chosen[DEMO_CLIPS:]
+
+
+def known_demo_specs() -> list[Spec]:
+    """Combinations the transformer knows, to train along so that a LoRA does not forget them."""
+    return balanced_choice(training_specs(), DEMO_KNOWN, seed=8)
+
+
+def colour_value(name: str, rng: random.Random, jitter: float = 6.0) -> Tensor:
+    """The colour [3] in [-1, 1], each channel moved by up to `jitter` of 255."""
+    levels = [min(255.0, max(0.0, level + rng.uniform(-jitter, jitter))) for level in COLOURS[name]]
+    return torch.tensor(levels) / 127.5 - 1
+
+
+def regular_polygon(corners: int, radius: float = 1.0, inner: float | None = None) -> list[tuple[float, float]]:
+    """Corner points, the first one at the top; with `inner`, a star whose notches lie at that radius."""
+    count = corners if inner is None else 2 * corners
+    points = []
+    for i in range(count):
+        r = radius if inner is None or i % 2 == 0 else inner
+        angle = 2 * math.pi * i / count - math.pi / 2
+        points.append((r * math.cos(angle), r * math.sin(angle)))
+    return points
+
+
+def polygon_distance(x: Tensor, y: Tensor, points: list[tuple[float, float]]) -> Tensor:
+    """Signed distance to a simple polygon, positive inside; any shape in, the same shape out."""
+    nearest = torch.full_like(x, torch.inf)
+    inside = torch.zeros_like(x, dtype=torch.bool)
+    for (ax, ay), (bx, by) in zip(points, points[1:] + points[:1], strict=True):
+        ex, ey = bx - ax, by - ay
+        along = (((x - ax) * ex + (y - ay) * ey) / (ex * ex + ey * ey)).clamp(0, 1)
+        nearest = torch.minimum(nearest, (x - ax - ex * along).square() + (y - ay - ey * along).square())
+        if ay != by:
+            crosses = (ay > y) != (by > y)
+            inside ^= crosses & (x < ax + (y - ay) * ex / ey)
+    return torch.where(inside, nearest.sqrt(), -nearest.sqrt())
+
+
+def shape_distance(shape: str, x: Tensor, y: Tensor) -> Tensor:
+    """Signed distance (positive inside) to a shape of about unit radius around the origin."""
+    box = torch.maximum(x.abs(), y.abs())
+    radius = (x.square() + y.square()).sqrt()
+    if shape == "circle":
+        return 1 - radius
+    if shape == "square":
+        return 0.88 - box
+    if shape == "triangle":
+        return polygon_distance(x, y + 0.12, regular_polygon(3, 1.25))
+    if shape == "frame":
+        return 0.24 - (box - 0.74).abs()
+    if shape == "ring":
+        return 0.25 - (radius - 0.8).abs()
+    if shape == "cross":
+        arm, width = 1.0, 0.34
+        bar = torch.minimum(arm - x.abs(), width - y.abs())
+        return torch.maximum(bar, torch.minimum(width - x.abs(), arm - y.abs()))
+    if shape == "star":
+        return polygon_distance(x, y, regular_polygon(5, 1.2, 0.48))
+    raise ValueError(f"unknown shape {shape!r}: one of {', '.join(VAE_SHAPES)}")
+
+
+def pixel_grid(size: int) -> tuple[Tensor, Tensor]:
+    """Pixel centres as fractions of the side: x [1, 1, W] and y [1, H, 1]."""
+    centres = (torch.arange(size) + 0.5) / size
+    return centres.view(1, 1, -1), centres.view(1, -1, 1)
+
+
+def shape_mask(
+    shape: str,
+    centre_x: Tensor,
+    centre_y: Tensor,
+    radius: Tensor | float,
+    size: int,
+    angle: Tensor | float = 0.0,
+) -> Tensor:
+    """Coverage [F, H, W] in [0, 1] of a shape whose centre follows `centre_x`, `centre_y` [F]."""
+    grid_x, grid_y = pixel_grid(size)
+    frames = len(centre_x)
+    r = torch.as_tensor(radius, dtype=torch.float32).expand(frames).view(-1, 1, 1)
+    turn = torch.as_tensor(angle, dtype=torch.float32).expand(frames).view(-1, 1, 1)
+    x = ((grid_x - centre_x.view(-1, 1, 1)) / r).expand(frames, size, size)
+    y = ((grid_y - centre_y.view(-1, 1, 1)) / r).expand(frames, size, size)
+    x, y = x * turn.cos() + y * turn.sin(), y * turn.cos() - x * turn.sin()
+    return (shape_distance(shape, x, y) * r * size + 0.5).clamp(0, 1)
+
+
+def path(motion: str, rng: random.Random, frames: int = FRAMES) -> tuple[Tensor, Tensor]:
+    """Centre of the shape over time, x and y [F] as fractions of the side; it passes near the middle."""
+    step_x, step_y = MOTIONS[motion]
+    along = torch.linspace(-0.5, 0.5, frames) * rng.uniform(0.38, 0.44)
+    offset_x, offset_y = rng.uniform(-0.05, 0.05), rng.uniform(-0.05, 0.05)
+    return 0.5 + offset_x + step_x * along, 0.5 + offset_y + step_y * along
+
+
+def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES) -> Tensor:
+    """The clip [3, F, H, W] in [-1, 1] of a specification; place, size and tint vary a little with `rng`."""
+    centre_x, centre_y = path(spec.motion, rng, frames)
+    mask = shape_mask(spec.shape, centre_x, centre_y, rng.uniform(0.2, 0.245), size)
+    colour = colour_value(spec.colour, rng).view(3, 1, 1, 1)
+    background = colour_value(spec.background, rng).view(3, 1, 1, 1)
+    if spec.texture == "striped":
+        background = striped(background, size, rng.random())
+    return colour * mask + background * (1 - mask)
+
+
+def striped(colour: Tensor, size: int, phase: float) -> Tensor:
+    """A background [3, 1, H, W] of upright stripes in a colour [3, 1, 1, 1], paler and darker in turn."""
+    wave = (torch.sin((pixel_grid(size)[0] / STRIPE + phase) * 2 * math.pi) * 4).clamp(-1, 1)
+    paler, darker = colour + (1 - colour) * 0.45, colour + (-1 - colour) * 0.45
+    mix = (wave * 0.5 + 0.5).expand(1, 1, size, size)
+    return paler * mix + darker * (1 - mix)
+
+
+def random_background(rng: random.Random, size: int, frames: int) -> Tensor:
+    """A background [3, F, H, W] for the VAE: plain, striped (perhaps drifting) or shaded."""
+    first, second = (colour_value(rng.choice(list(COLOURS)), rng, 25.0).view(3, 1, 1, 1) for _ in range(2))
+    kind = rng.random()
+    if kind < 0.55:
+        return first.expand(3, frames, size, size)
+    grid_x, grid_y = pixel_grid(size)
+    angle = rng.choice((0.0, math.pi / 2, rng.uniform(0, math.pi)))
+    ramp = grid_x * math.cos(angle) + grid_y * math.sin(angle)
+    if kind < 0.85:
+        drift = torch.linspace(-0.5, 0.5, frames).view(-1, 1, 1) * rng.choice((0.0, rng.uniform(-0.4, 0.4)))
+        wave = torch.sin((ramp + drift) * 2 * math.pi / rng.uniform(0.22, 0.5)) * rng.uniform(1, 6)
+        mix = wave.clamp(-1, 1) * 0.5 + 0.5
+    else:
+        mix = ramp.clamp(0, 1).expand(frames, size, size)
+    return first * mix + second * (1 - mix)
+
+
+def vae_clip(rng: random.Random, size: int = SIZE, frames: int = FRAMES) -> Tensor:
+    """A clip [3, F, H, W] of the wider world the VAE is trained on, the new concepts' looks included."""
+    if rng.random() < 0.5:
+        colour, background = rng.sample(list(COLOURS), 2)
+        return draw(
+            Spec(rng.choice(VAE_SHAPES), colour, rng.choice(list(MOTIONS)), background),
+            rng,
+            size,
+            frames,
+        )
+    clip = random_background(rng, size, frames)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        time = torch.linspace(-0.5, 0.5, frames)
+        centre_x = rng.uniform(0.1, 0.9) + time * rng.uniform(-0.6, 0.6)
+        centre_y = rng.uniform(0.1, 0.9) + time * rng.uniform(-0.6, 0.6)
+        radius = rng.uniform(0.1, 0.28) * (1 + time * rng.choice((0.0, rng.uniform(-0.5, 0.5))))
+        angle = rng.choice((0.0, rng.uniform(0, 2 * math.pi))) + time * rng.choice((0.0, 0.0, rng.uniform(-3, 3)))
+        mask = shape_mask(rng.choice(VAE_SHAPES), centre_x, centre_y, radius, size, angle)
+        clip = colour_value(rng.choice(list(COLOURS)), rng, 25.0).view(3, 1, 1, 1) * mask + clip * (1 - mask)
+    return clip
+
+
+def write_clip(clip: Tensor, file: Path) -> None:
+    """Encode a clip [3, F, H, W] in [-1, 1] as H.264, yuv420p, that any browser plays."""
+    import av  # only needed here: the generator itself runs on torch alone
+
+    pictures = ((clip.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 3, 0).contiguous().numpy()
+    with av.open(str(file), "w", options={"movflags": "+faststart"}) as container:
+        stream = container.add_stream("libx264", rate=FPS, options={"crf": "12", "preset": "slow", "profile": "high"})
+        stream.height, stream.width, stream.pix_fmt = pictures.shape[1], pictures.shape[2], "yuv420p"
+        stream.time_base = Fraction(1, FPS)
+        for picture in pictures:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def write_demo_clips(folder: Path, concept: str = CONCEPT) -> None:
+    """Write `folder`/<concept> and `folder`/known: numbered clips with the caption beside each."""
+    for name, specs in ((concept, concept_specs(concept)[0]), ("known", known_demo_specs())):
+        rng = random.Random(f"demo {name}")
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for i, spec in enumerate(specs, 1):
+            texture = "" if spec.texture == "plain" else f"{spec.texture}_"
+            stem = f"{i:02d}_{spec.colour}_{spec.shape}_{spec.motion}_on_{texture}{spec.background}"
+            write_clip(draw(spec, rng, DEMO_SIZE), folder / name / f"{stem}.mp4")
+            (folder / name / f"{stem}.txt").write_text(spec.caption() + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write the demo clips.")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "demo_clips")
+    parser.add_argument("--concept", choices=("stripes", *NEW_SHAPES), default=CONCEPT)
+    arguments = parser.parse_args()
+    write_demo_clips(arguments.out, arguments.concept)
