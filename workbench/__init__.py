@@ -1,0 +1,38 @@
+"""Video LoRA Workbench: fine-tune video diffusion models from a browser, a notebook or a shell.
+
+    from workbench import Workspace, Dataset, Run, Samples
+
+`import workbench` loads nothing; each name is loaded when it is first used. Not covered: the panels of a notebook
+(workbench.notebook).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.dataset_builder.dataset import Dataset
+    from workbench.sampler.samples import Samples
+    from workbench.trainer.runs import Run
+    from workbench.workspace import Workspace
+
+__version__ = "0.1.0"
+__all__ = ["Dataset", "Run", "Samples", "Workspace"]
+
+_HOMES = {
+    "Dataset": "workbench.dataset_builder.dataset",
+    "Run": "workbench.trainer.runs",
+    "Samples": "workbench.sampler.samples",
+    "Workspace": "workbench.workspace",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

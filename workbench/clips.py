@@ -1,0 +1,113 @@
+"""What a dataset folder says of its clips: metadata.jsonl (a line a clip, the Hub's VideoFolder layout), dataset.json.
+
+Columns of a metadata.jsonl that this project does not know are kept as they are. Not covered: the video itself (media),
+what happened to the source files (dataset_builder's sources.jsonl).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from workbench.errors import DataError
+from workbench.workspace import read_json, write_json, write_text
+
+METADATA = "metadata.jsonl"
+INFO = "dataset.json"
+
+
+class Clip(BaseModel):
+    """One canonical clip of a dataset: constant fps, upright, square pixels, even size, 8-bit, H.264 yuv420p.
+
+    file_name: path below the dataset folder ("clips/1a2b3c4d5e6f7a8b.mp4")
+    text:      the caption, without the dataset's trigger word
+    fps:       frames per second; frames: how many; width, height: pixels
+    sha256:    of the canonical file's bytes
+    source:    the original file's name, for people
+    span:      start and end in the source, seconds; None when the whole source was taken
+    tags:      free marks
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    file_name: str
+    text: str = ""
+    fps: float = 0.0
+    frames: int = 0
+    width: int = 0
+    height: int = 0
+    sha256: str = ""
+    source: str = ""
+    span: tuple[float, float] | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        return self.frames / self.fps if self.fps else 0.0
+
+    def changed(self, **values: Any) -> Clip:
+        """A copy with some values replaced."""
+        return self.model_copy(update=values)
+
+
+def read_clips(dataset: Path) -> list[Clip]:
+    """All clips of a dataset folder; none when it has no metadata.jsonl. Raises DataError on a broken line."""
+    path = dataset / METADATA
+    if not path.exists():
+        return []
+    clips = []
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
+        if line.strip():
+            try:
+                clips.append(Clip.model_validate_json(line))
+            except ValueError as error:
+                raise DataError(
+                    f"{path}, line {number}, is not a clip record ({error}): mend or remove the line"
+                ) from error
+    return clips
+
+
+def write_clips(dataset: Path, clips: list[Clip]) -> None:
+    """Replace metadata.jsonl, atomically. Raises CannotWrite."""
+    lines = [json.dumps(clip.model_dump(mode="json"), ensure_ascii=False) for clip in clips]
+    write_text(dataset / METADATA, "".join(f"{line}\n" for line in lines))
+
+
+class DatasetInfo(BaseModel):
+    """What holds for a whole dataset (dataset.json)."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    title: str = ""
+    trigger_word: str = ""
+
+    def caption(self, clip: Clip) -> str:
+        """The clip's text as the model is taught it: the trigger word in front, unless the text already has it."""
+        trigger, text = self.trigger_word.strip(), clip.text.strip()
+        if not trigger or re.search(rf"(?<!\w){re.escape(trigger)}(?!\w)", text, re.IGNORECASE):
+            return text
+        return f"{trigger} {text}".strip()
+
+
+def read_info(dataset: Path) -> DatasetInfo:
+    """dataset.json, or its defaults when it is missing (a plain VideoFolder). Raises ConfigError when it is broken."""
+    path = dataset / INFO
+    if not path.exists():
+        return DatasetInfo(title=dataset.name)
+    return DatasetInfo.model_validate(read_json(path))
+
+
+def write_info(dataset: Path, info: DatasetInfo) -> None:
+    """Replace dataset.json, atomically. Raises CannotWrite."""
+    write_json(dataset / INFO, info.model_dump(mode="json"))
+
+
+def file_sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

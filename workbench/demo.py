@@ -1,0 +1,67 @@
+"""The first thing a newcomer runs: the demo clips become two datasets, and a run on the embedded model is set up.
+
+Running it again takes nothing in twice. Not covered: training and sampling themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from workbench.dataset_builder import Dataset
+from workbench.errors import DataError
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace
+
+DEMO_CLIPS = Path(__file__).resolve().parent.parent / "assets" / "demo_clips"
+KNOWN = "known"  # clips of things the model can draw; the other folder shows the new concept
+PROMPTS = DEMO_CLIPS / "prompts.txt"  # captions of the concept that are in no demo clip
+Progress = Callable[[str, int, int], None]
+
+
+def concept() -> str:
+    """What the demo's LoRA teaches: the name of the folder of clips. Raises DataError when the clips are missing."""
+    folders = sorted(path.name for path in DEMO_CLIPS.glob("*") if path.is_dir() and path.name != KNOWN)
+    if not folders:
+        raise DataError(f"the demo clips are missing from {DEMO_CLIPS}: restore the folder from the repository")
+    return folders[0]
+
+
+def prompts() -> tuple[str, ...]:
+    """What the demo draws with and without its LoRA; none of it was trained on."""
+    return tuple(line for line in PROMPTS.read_text(encoding="utf-8").splitlines() if line.strip())
+
+
+def prepare(workspace: Workspace, on_progress: Progress = lambda *_: None) -> TrainSettings:
+    """Take in the demo clips and return the settings that teach the concept. `on_progress(dataset, done, total)`."""
+    datasets = {}
+    for name in (concept(), KNOWN):
+        dataset = Dataset.ensure(workspace, f"demo {name}")
+        report = partial(_report, on_progress, dataset.name)
+        dataset.import_files([DEMO_CLIPS / name], report)
+        datasets[name] = dataset.name
+    return TrainSettings(
+        dataset=datasets[concept()],
+        regularization_dataset=datasets[KNOWN],
+        regularization_share=0.7,
+        held_out=2,
+        steps=450,
+        batch_size=8,
+        learning_rate=1e-3,
+        lr_schedule="cosine",
+        # An empty caption that learned stripes would push the known prompts away from them: guidance subtracts it.
+        caption_dropout=0.0,
+        rank=16,
+        alpha=16.0,
+        targets="attention+feed-forward",
+        preview_prompts=prompts()[:3],
+        preview_every=150,
+        evaluate_every=50,
+        save_every=150,
+    )
+
+
+def _report(on_progress: Progress, dataset: str, done: int, total: int, _: Any) -> None:
+    on_progress(dataset, done, total)

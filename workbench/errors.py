@@ -1,0 +1,100 @@
+"""Every error a person may see, and the exit code each one ends a job with.
+
+    WorkbenchError            70  a bug of ours, until a subclass says otherwise
+    ├── ConfigError           64  a setting breaks a rule
+    ├── DataError             65  no usable clips
+    ├── ModelUnavailable      69  weights missing, gated or offline (may be retried)
+    ├── CannotWrite           73  disk full, read-only, no permission
+    ├── DeviceBusy            75  another job holds the GPU (may be retried)
+    ├── ResumeRefused         78  the run's data, settings or versions changed
+    ├── OutOfMemory           91  the GPU or the machine ran out of memory
+    ├── NonFiniteLoss         92  the loss or a gradient became NaN or infinite
+    └── Hung                  93  no step within the watchdog's limit
+
+Messages follow one form: setting, value, rule, remedy. Not covered: how a message is shown (ui, cli, notebook).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a job's process ends. The list is closed: readers may rely on it."""
+
+    FINISHED = 0
+    BAD_CONFIG = 64
+    BAD_DATA = 65
+    MODEL_UNAVAILABLE = 69
+    BUG = 70
+    CANNOT_WRITE = 73
+    DEVICE_BUSY = 75
+    RESUME_REFUSED = 78
+    STOPPED = 90
+    OUT_OF_MEMORY = 91
+    NON_FINITE_LOSS = 92
+    HUNG = 93
+
+
+class WorkbenchError(Exception):
+    """An error with a sentence for the person in front of it, and the exit code for the process around it."""
+
+    exit_code = ExitCode.BUG
+
+
+class ConfigError(WorkbenchError):
+    """A setting breaks a rule. `problems` holds one sentence per setting, keyed by its name."""
+
+    exit_code = ExitCode.BAD_CONFIG
+
+    def __init__(self, message: str, problems: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.problems = problems or {}
+
+
+class DataError(WorkbenchError):
+    """No usable clips, or a dataset that does not fit the chosen model."""
+
+    exit_code = ExitCode.BAD_DATA
+
+
+class ModelUnavailable(WorkbenchError):
+    """The model's files are not here and cannot be fetched now."""
+
+    exit_code = ExitCode.MODEL_UNAVAILABLE
+
+
+class CannotWrite(WorkbenchError):
+    """A file could not be written: disk full, read-only folder, missing permission."""
+
+    exit_code = ExitCode.CANNOT_WRITE
+
+
+class DeviceBusy(WorkbenchError):
+    """Another job holds the GPU."""
+
+    exit_code = ExitCode.DEVICE_BUSY
+
+
+class ResumeRefused(WorkbenchError):
+    """A run cannot go on exactly where it was; the message holds the difference."""
+
+    exit_code = ExitCode.RESUME_REFUSED
+
+
+class OutOfMemory(WorkbenchError):
+    """The GPU (or the machine) ran out of memory."""
+
+    exit_code = ExitCode.OUT_OF_MEMORY
+
+
+class NonFiniteLoss(WorkbenchError):
+    """The loss or a gradient became NaN or infinite."""
+
+    exit_code = ExitCode.NON_FINITE_LOSS
+
+
+class Hung(WorkbenchError):
+    """No step was made within the watchdog's limit."""
+
+    exit_code = ExitCode.HUNG

@@ -1,0 +1,347 @@
+"""Background jobs: start, stop, watch, re-attach. A job is a folder plus a detached process.
+
+The folder holds everything; any process may read it at any time and derives the truth from it:
+
+    config.json      the job's settings
+    process.json     {module, pid, start_time, boot_id, started_at}: who runs it, written by `start`
+    heartbeat.json   {phase, step, total, time, step_seconds, message, paused}: where it is, written by the job
+    control/NAME     a file a command (stop, pause, resume, save, preview); the job takes it by deleting it
+    job.log          the job's output
+    result.json      {status, exit_code, message, ended_at, ...}: how it ended, written last, by the job
+
+State is derived, never stored: a result file says how it ended; else the process with that pid, start time and boot is
+alive, or it died. Not covered: what a job does (dataset_builder, trainer, sampler), jobs on other machines, Windows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench import processes
+from workbench.errors import CannotWrite, ConfigError, ExitCode, WorkbenchError
+from workbench.workspace import read_json, write_json, writing
+
+CONFIG, PROCESS, HEARTBEAT, RESULT = "config.json", "process.json", "heartbeat.json", "result.json"
+LOG, CONTROL = "job.log", "control"
+Command = Literal["stop", "pause", "resume", "save", "preview"]
+HEARTBEAT_SECONDS = 1.0
+STALE_SECONDS = 120.0  # a living process without a heartbeat for this long is shown as hanging
+
+
+class State(StrEnum):
+    """What a job is doing, derived from its folder."""
+
+    NEW = "new"  # settings are there, never started
+    STARTING = "starting"  # process alive, no heartbeat yet
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPING = "stopping"  # asked to stop, still alive
+    FINISHED = "finished"
+    STOPPED = "stopped"  # ended on request
+    FAILED = "failed"  # ended with an error, result.json says which
+    DIED = "died"  # no result and no process: killed, power cut, or copied from another machine
+
+    @property
+    def alive(self) -> bool:
+        return self in (State.STARTING, State.RUNNING, State.PAUSED, State.STOPPING)
+
+
+@dataclass(frozen=True)
+class Status:
+    """A job as its folder tells it. `message` is a sentence for people; seconds_left is None while unknown."""
+
+    folder: Path
+    state: State
+    phase: str = ""
+    step: int = 0
+    total: int = 0
+    seconds_left: float | None = None
+    message: str = ""
+    exit_code: int | None = None
+    pid: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    silent_seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def hanging(self) -> bool:
+        return self.state in (State.RUNNING, State.STOPPING) and self.silent_seconds > STALE_SECONDS
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON object, or {} when the file is missing or not whole (it will be on the next look)."""
+    with contextlib.suppress(ConfigError):
+        value = read_json(path)
+        return value if isinstance(value, dict) else {}
+    return {}
+
+
+def _number(values: dict[str, Any], name: str, default: float = 0.0) -> float:
+    value = values.get(name)
+    return value if isinstance(value, int | float) else default
+
+
+def status(folder: Path) -> Status:
+    """What the job in this folder is doing now. Never raises for a missing or broken file."""
+    result, process, beat = _read(folder / RESULT), _read(folder / PROCESS), _read(folder / HEARTBEAT)
+    common: dict[str, Any] = {
+        "folder": folder,
+        "phase": str(beat.get("phase", "")),
+        "step": int(_number(beat, "step")),
+        "total": int(_number(beat, "total")),
+        "pid": process.get("pid"),
+        "started_at": process.get("started_at"),
+    }
+    if result:
+        known = result.get("status") in list(State)
+        state = State(result["status"]) if known else State.FAILED
+        return Status(
+            **common,
+            state=state,
+            message=str(result.get("message", "")),
+            exit_code=result.get("exit_code"),
+            ended_at=result.get("ended_at"),
+        )
+    if not process:
+        return Status(**common, state=State.NEW)
+    if not processes.alive(process):
+        message = "The process ended without a word: it was killed, ran out of memory, or the machine went down."
+        return Status(**common, state=State.DIED, message=message, ended_at=beat.get("time"))
+    silent = max(0.0, time.time() - _number(beat, "time", _number(process, "started_at", time.time())))
+    state = State.RUNNING if beat else State.STARTING
+    if beat.get("paused"):
+        state = State.PAUSED
+    if (folder / CONTROL / "stop").exists() or beat.get("stopping"):
+        state = State.STOPPING
+    seconds_left = None
+    if (step_seconds := _number(beat, "step_seconds")) and common["total"]:
+        seconds_left = max(0.0, (common["total"] - common["step"]) * step_seconds)
+    return Status(
+        **common, state=state, seconds_left=seconds_left, message=str(beat.get("message", "")), silent_seconds=silent
+    )
+
+
+def jobs_in(parent: Path) -> list[Status]:
+    """The status of every job folder below parent, newest first."""
+    folders = [path.parent for path in parent.glob(f"*/{CONFIG}")]
+    return [status(folder) for folder in sorted(folders, key=lambda f: (f / CONFIG).stat().st_mtime, reverse=True)]
+
+
+def log_tail(folder: Path, lines: int = 50, limit: int = 65536) -> str:
+    """The last lines of the job's log; progress bars shortened to their last state."""
+    path = folder / LOG
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - limit))
+        text = file.read().decode("utf-8", "replace")
+    return "\n".join(line.rsplit("\r", 1)[-1] for line in text.rstrip("\r\n").split("\n")[-lines:])
+
+
+# ---- starting and commanding ----------------------------------------------------------------------------------------
+
+
+def start(folder: Path, module: str, arguments: tuple[str, ...] = ()) -> Status:
+    """Start `python -m module FOLDER` detached: own session, output to job.log, no inherited secrets.
+
+    Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with _folder_lock(folder):
+        now = status(folder)
+        if now.state.alive:
+            return now
+        for name in (RESULT, HEARTBEAT):
+            (folder / name).unlink(missing_ok=True)
+        for path in (folder / CONTROL).glob("*"):
+            path.unlink(missing_ok=True)
+        with writing(folder), (folder / LOG).open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, str(folder), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=_environment(),
+            )
+        # Collect the exit code, else a dead job stays behind as a zombie for as long as this process lives.
+        threading.Thread(target=process.wait, daemon=True).start()
+        record = {"module": module, **processes.identity(process.pid), "started_at": time.time()}
+        write_json(folder / PROCESS, record)
+        return status(folder)
+
+
+def send(folder: Path, command: Command, payload: dict[str, Any] | None = None) -> None:
+    """Leave a command for the job; it takes it at its next step. Raises CannotWrite."""
+    write_json(folder / CONTROL / command, payload or {})
+
+
+def stop(folder: Path, grace: float | None = None) -> None:
+    """Ask the job to save and end. With `grace` (seconds): wait, then end its whole process group."""
+    if not status(folder).state.alive:
+        return
+    send(folder, "stop")
+    if grace is None or wait(folder, grace).state.alive is False:
+        return
+    kill(folder)
+
+
+def kill(folder: Path) -> None:
+    """End the job's process group at once (SIGTERM, two seconds, SIGKILL). Only ever touches that very process."""
+    for number, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
+        process = _read(folder / PROCESS)
+        if not processes.alive(process):
+            return
+        processes.signal_group(process, number)
+        wait(folder, patience)
+
+
+def wait(folder: Path, seconds: float | None = None, poll: float = 0.05) -> Status:
+    """Wait until the job is over or the time is up, and return its status."""
+    end = None if seconds is None else time.monotonic() + seconds
+    while (now := status(folder)).state.alive and (end is None or time.monotonic() < end):
+        time.sleep(poll)
+    return now
+
+
+@contextlib.contextmanager
+def _folder_lock(folder: Path) -> Iterator[None]:
+    """Two people pressing Start at once get one process."""
+    with writing(folder), (folder / ".start.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a job: ours without tokens, so none can reach a log or a child."""
+    secret = ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "CREDENTIAL")
+    kept = {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in secret)}
+    root = str(Path(__file__).resolve().parent.parent)
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    return {**kept, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+# ---- inside the job -------------------------------------------------------------------------------------------------
+
+
+class Job:
+    """The job's own side of the protocol: heartbeats, commands, result. Use as a context manager in the job's main.
+
+        with Job(folder) as job:
+            job.beat("train", step, total)
+            if job.take("stop") is not None: raise Stop
+
+    On leaving, result.json is written: "finished" for a normal end, "stopped" after `Stop`, "failed" with the error's
+    sentence otherwise. `exit_code` then holds the process's exit code. SIGTERM and SIGINT count as the stop command.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.exit_code = ExitCode.FINISHED
+        self.outcome: dict[str, Any] = {}  # merged into result.json
+        self._beat: dict[str, Any] = {"phase": "starting", "step": 0, "total": 0}
+        self._stop_signal = threading.Event()
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Job:
+        (self.folder / CONTROL).mkdir(exist_ok=True)
+        # The starter writes this too; a job run by hand (python -m ...) must be found as well.
+        record = {
+            "module": "",
+            "started_at": time.time(),
+            **_read(self.folder / PROCESS),
+            **processes.identity(os.getpid()),
+        }
+        write_json(self.folder / PROCESS, record)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop_signal.set())
+        self._write_beat()
+        threading.Thread(target=self._keep_beating, daemon=True).start()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        self._over.set()
+        status, message = State.FINISHED, ""
+        if isinstance(error, Stop):
+            self.exit_code, status, message = ExitCode.STOPPED, State.STOPPED, str(error)
+        elif error is not None:
+            self.exit_code, message = explain(error)
+            status = State.FAILED
+            import traceback
+
+            traceback.print_exception(error)
+        result = {"status": status, "exit_code": int(self.exit_code), "message": message, "ended_at": time.time()}
+        with contextlib.suppress(CannotWrite):
+            self._write_beat()  # where it ended; the last one may be a second old
+            write_json(self.folder / RESULT, {**self.outcome, **result})
+        return isinstance(error, Exception)
+
+    def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
+        """Say where the job is. More: step_seconds (for the time left), message, paused. Cheap: written by a thread."""
+        with self._lock:
+            self._beat = {"phase": phase, "step": step, "total": total, **more}
+
+    def take(self, command: Command) -> dict[str, Any] | None:
+        """The command's payload if it was given since the last look, else None. A command is taken once."""
+        if command == "stop" and self._stop_signal.is_set():
+            return {}
+        path = self.folder / CONTROL / command
+        if not path.exists():
+            return None
+        payload = _read(path)
+        with self._lock:
+            if command == "stop":
+                self._beat["stopping"] = True
+        self._write_beat()
+        path.unlink(missing_ok=True)
+        return payload
+
+    def _keep_beating(self) -> None:
+        while not self._over.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(CannotWrite):
+                self._write_beat()
+
+    def _write_beat(self) -> None:
+        with self._lock:
+            beat = {**self._beat, "time": time.time()}
+        temporary = self.folder / f".{HEARTBEAT}.{threading.get_ident()}"
+        # No fsync: a heartbeat is worth nothing after a power cut.
+        with writing(temporary):
+            temporary.write_text(json.dumps(beat))
+            os.replace(temporary, self.folder / HEARTBEAT)
+
+
+class Stop(Exception):
+    """Raised inside a job to end it as asked; its text is shown to the person who asked."""
+
+
+def explain(error: BaseException) -> tuple[ExitCode, str]:
+    """Exit code and one sentence for an error that ended a job."""
+    if isinstance(error, WorkbenchError):
+        return error.exit_code, str(error)
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        text = str(error).split("\n")[0]
+        return ExitCode.OUT_OF_MEMORY, f"Out of memory: {text} Lower frames, size, batch size or rank."
+    return ExitCode.BUG, f"{type(error).__name__}: {error}".strip().split("\n")[0][:500]

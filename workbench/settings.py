@@ -1,0 +1,185 @@
+"""One declaration per setting: JSON, command line, web form, notebook form, docs and error messages come from it.
+
+A settings class subclasses `Settings` and declares each attribute with `field(...)`. Readers use `specs(cls)`, which
+lists every setting as plain data, and `parse(cls, values)`, which turns raw values into a checked, frozen object or a
+`ConfigError` whose sentences name setting, value, rule and remedy.
+
+Not covered: rules that need a model's facts (legal frame counts and sizes); those live in `families`.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from workbench.errors import ConfigError
+from workbench.workspace import read_json, write_json
+
+Kind = Literal["integer", "number", "switch", "text", "choice", "texts"]
+S = TypeVar("S", bound="Settings")
+
+
+def field(  # noqa: PLR0913 - everything a setting is, in one place, each part named
+    default: Any,
+    *,
+    title: str,
+    help: str,
+    section: str,
+    unit: str | None = None,
+    advanced: bool = False,
+    low: float | None = None,
+    high: float | None = None,
+    source: str | None = None,
+    lines: int = 1,
+) -> Any:
+    """Declare one setting.
+
+    `low` and `high` are inclusive bounds. `source` names where a form takes its choices from at run time
+    ("datasets", "models", "loras"); `lines` is the height of a text box.
+    """
+    extra: dict[str, Any] = {"section": section, "unit": unit, "advanced": advanced, "source": source, "lines": lines}
+    return Field(default, title=title, description=help, ge=low, le=high, json_schema_extra=extra)
+
+
+class Settings(BaseModel):
+    """Base of all settings: strict types, frozen, unknown keys refused."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a JSON file. Raises ConfigError."""
+        values = read_json(path)
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path.name} must hold a JSON object of settings: write it as {{...}}")
+        return parse(cls, values)
+
+    def save(self, path: Path) -> None:
+        """Write as JSON, atomically."""
+        write_json(path, self.model_dump(mode="json"))
+
+    def changed(self, **values: Any) -> Self:
+        """A checked copy with some values replaced. Raises ConfigError."""
+        return parse(type(self), {**self.model_dump(mode="json"), **values})
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One setting as plain data, for whoever draws a form, a flag or a table row."""
+
+    name: str
+    title: str
+    help: str
+    section: str
+    kind: Kind
+    default: Any
+    optional: bool
+    choices: tuple[str, ...]
+    low: float | None
+    high: float | None
+    unit: str | None
+    advanced: bool
+    source: str | None
+    lines: int
+
+    @property
+    def rule(self) -> str:
+        """The legal values in words: "1 to 256", "constant, cosine or linear"."""
+        if self.choices:
+            return (
+                ", ".join(self.choices[:-1]) + f" or {self.choices[-1]}" if len(self.choices) > 1 else self.choices[0]
+            )
+        unit = f" {self.unit}" if self.unit else ""
+        if self.low is not None and self.high is not None:
+            return f"{_number(self.low)} to {_number(self.high)}{unit}"
+        if self.low is not None:
+            return f"{_number(self.low)}{unit} or more"
+        if self.high is not None:
+            return f"{_number(self.high)}{unit} or less"
+        names = {"integer": "a whole number", "number": "a number", "switch": "true or false"}
+        return names.get(self.kind, "text" if self.kind == "text" else "a list of texts")
+
+
+def _number(value: float) -> str:
+    """As people write it: 1000000 rather than 1e+06, 0.95, 1e-08."""
+    return str(int(value)) if value == int(value) else f"{value:g}"
+
+
+def specs(cls: type[Settings]) -> list[Spec]:
+    """All settings of a class, in the order they were declared."""
+    return [_spec(name, info) for name, info in cls.model_fields.items()]
+
+
+def _spec(name: str, info: FieldInfo) -> Spec:
+    kind, choices, optional = _kind(info.annotation)
+    bounds = {type(rule).__name__: rule for rule in info.metadata}
+    low, high = getattr(bounds.get("Ge"), "ge", None), getattr(bounds.get("Le"), "le", None)
+    extra: Any = info.json_schema_extra or {}
+    return Spec(
+        name=name,
+        title=info.title or name,
+        help=info.description or "",
+        kind=kind,
+        default=info.get_default(),
+        optional=optional,
+        choices=choices,
+        low=low,
+        high=high,
+        **{key: extra.get(key) for key in ("section", "unit", "advanced", "source", "lines")},
+    )
+
+
+def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...], bool]:
+    """(kind, choices, may be None) of a type annotation."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        inner = [arg for arg in get_args(annotation) if arg is not type(None)]
+        assert len(inner) == 1, f"a setting has one type, or one type and None: {annotation}"
+        return *_kind(inner[0])[:2], True
+    if get_origin(annotation) is Literal:
+        return "choice", get_args(annotation), False
+    if get_origin(annotation) is tuple:
+        return "texts", (), False
+    plain: dict[Any, Kind] = {int: "integer", float: "number", bool: "switch", str: "text"}
+    return plain[annotation], (), False
+
+
+def parse(cls: type[S], values: Mapping[str, Any]) -> S:
+    """Check raw values (as JSON gives them) and build the settings. Raises ConfigError with a sentence per setting."""
+    try:
+        return cls.model_validate_json(json.dumps(values))
+    except (TypeError, ValueError) as error:
+        if not isinstance(error, ValidationError):
+            raise ConfigError(f"the settings cannot be written as JSON: {error}") from error
+        known = {spec.name: spec for spec in specs(cls)}
+        problems: dict[str, str] = {}
+        for item in error.errors(include_url=False):
+            name = str(item["loc"][0]) if item["loc"] else "settings"
+            problems.setdefault(name, _sentence(name, known, item["input"], item["type"], item["msg"]))
+        raise ConfigError("; ".join(problems.values()), problems) from None
+
+
+def _sentence(name: str, known: dict[str, Spec], value: Any, kind: str, message: str) -> str:
+    """Setting, value, rule, remedy."""
+    if kind == "extra_forbidden":
+        import difflib
+
+        near = difflib.get_close_matches(name, known, n=1)
+        return f"{name} is not a setting: " + (f"did you mean {near[0]}?" if near else "remove it")
+    if kind == "missing":
+        return f"{name} is not set and has no default: give {known[name].rule}" if name in known else message
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    spec = known.get(name)
+    shown = json.dumps(value) if isinstance(value, (str, list, dict)) else str(value)
+    if spec is None:
+        return f"{name} is {shown[:80]}: {message}"
+    return f"{name} is {shown[:80]}, must be {spec.rule}" + (
+        "" if spec.default is None else f": the default is {spec.default}"
+    )

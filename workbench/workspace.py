@@ -1,0 +1,175 @@
+"""Where things live on disk: the workspace folder, names that are safe as folder names, writes that are all or nothing.
+
+Not covered: what is inside the files (clips, jobs, trainer, sampler own their formats).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import threading
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import CannotWrite, ConfigError
+
+SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+ENVIRONMENT_VARIABLE = "WORKBENCH_HOME"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folder that the web app, notebooks, shell and background jobs share."""
+
+    root: Path
+
+    @classmethod
+    def open(cls, root: Path | str | None = None) -> Workspace:
+        """Open (or create) the given folder, else $WORKBENCH_HOME, else ./workspace. Raises CannotWrite."""
+        chosen = Path(root or os.environ.get(ENVIRONMENT_VARIABLE) or "workspace").expanduser().resolve()
+        workspace = cls(chosen)
+        with writing(chosen):
+            for folder in (workspace.datasets, workspace.runs, workspace.samples, workspace.cache, workspace.locks):
+                folder.mkdir(parents=True, exist_ok=True)
+        return workspace
+
+    @property
+    def datasets(self) -> Path:
+        return self.root / "datasets"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def samples(self) -> Path:
+        return self.root / "samples"
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "cache"
+
+    @property
+    def locks(self) -> Path:
+        return self.root / "locks"
+
+    def dataset(self, slug: str) -> Path:
+        """The folder of a dataset, there or not. Raises ConfigError for a name that is no slug."""
+        return self.datasets / checked_slug(slug)
+
+    def run(self, slug: str) -> Path:
+        """The folder of a training run, there or not. Raises ConfigError for a name that is no slug."""
+        return self.runs / checked_slug(slug)
+
+
+def slugify(title: str) -> str:
+    """A folder name from any text: "Été, 2 clips!" -> "ete-2-clips"; "untitled" when nothing is left."""
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+    joined = re.sub(r"\.{2,}", ".", re.sub(r"[^a-z0-9._]+", "-", plain))
+    return joined.strip("-._")[:64].strip("-._") or "untitled"
+
+
+def checked_slug(name: str) -> str:
+    """The name itself, if it may be a folder name. Raises ConfigError."""
+    if not SLUG.fullmatch(name) or ".." in name:
+        raise ConfigError(
+            f"the name {name[:80]!r} cannot be used: small letters, digits, '.', '_' and '-' only, at most 64: "
+            f"use {slugify(name)!r}"
+        )
+    return name
+
+
+def fresh_folder(parent: Path, title: str) -> Path:
+    """Make a folder for the title under a name that is not taken: cats, cats-2, cats-3 ... Raises CannotWrite.
+
+    Two who ask at the same time get two folders.
+    """
+    stem = slugify(title)
+    name, count = stem, 1
+    with writing(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                (parent / name).mkdir()
+            except FileExistsError:
+                count += 1
+                name = f"{stem[:58]}-{count}"
+            else:
+                return parent / name
+
+
+def confined(root: Path, relative: str | Path) -> Path:
+    """The path inside root, links resolved. Raises ConfigError when it leads outside."""
+    path = (root / relative).resolve()
+    if not path.is_relative_to(root.resolve()):
+        raise ConfigError(f"the path {str(relative)[:120]!r} leads outside {root.name}: name a file inside it")
+    return path
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Any:
+    """Turn an OSError while writing into one sentence. Raises CannotWrite."""
+    try:
+        yield
+    except OSError as error:
+        reasons = {
+            errno.ENOSPC: "the disk is full: free some space",
+            errno.EDQUOT: "the disk quota is used up: free some space",
+            errno.EACCES: "permission is missing: choose another workspace or change its owner",
+            errno.EROFS: "the disk is read-only: choose another workspace",
+        }
+        reason = reasons.get(error.errno or 0, f"{error.strerror or error}: check the disk")
+        raise CannotWrite(f"cannot write {path}: {reason}") from error
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all: temporary name, fsync, rename. Raises CannotWrite."""
+    # A page's handlers are threads of one process and may write the same file.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    with writing(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename inside the folder survive a power cut (where the system lets folders be opened)."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    """As write_bytes, in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """As write_bytes, as indented JSON."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file's value. Raises ConfigError when it is missing or not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} is missing: check the name") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as JSON ({error}): mend or remove it") from error
