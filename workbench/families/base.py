@@ -1,0 +1,229 @@
+"""The contract between a video model family and everything else. Nothing outside `families/` knows a family's tensors.
+
+A family states facts (usable without torch) and offers methods (torch and diffusers are imported inside them). Tensors
+cross the border in three dicts whose keys only the family knows: `moments` (what the VAE says of a clip), `text` (what
+the text encoder says of a caption) and the batch made of both. Randomness is an argument everywhere: the caller draws.
+
+Shapes: B clips, F frames, H x W pixels; latents are the family's own affair, `latents_like` tells their shape.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from workbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+Task = Literal["text-to-video", "image-to-video"]
+Tensors = Mapping[str, "torch.Tensor"]
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Legal frame counts: step * n + 1, up to `longest`."""
+
+    step: int
+    longest: int
+
+    def legal(self) -> list[int]:
+        return list(range(1 + self.step, self.longest + 1, self.step))
+
+    def __str__(self) -> str:
+        return f"{self.step}k+1, from {self.step + 1} to {self.longest}"
+
+
+@dataclass(frozen=True)
+class Model:
+    """One set of weights.
+
+    id:       its name in settings;  title: its name for people
+    source:   Hub repository, or a folder when `local`
+    revision: pinned commit of the Hub repository
+    frames, fps, height, width: what it was made for and what a form starts with
+    frame_rule, size_multiple, largest: what is legal; largest is (height, width), None when there is no limit
+    steps, guidance_scale, scheduler: what samples start with
+    """
+
+    id: str
+    title: str
+    family: str
+    source: str
+    revision: str | None
+    task: Task
+    frames: int
+    fps: int
+    height: int
+    width: int
+    frame_rule: Frames
+    size_multiple: int
+    steps: int
+    guidance_scale: float
+    scheduler: str
+    licence: str
+    largest: tuple[int, int] | None = None
+    download_gb: float = 0.0
+    local: bool = False
+    embedded: bool = False
+
+    def check_shape(self, frames: int, height: int, width: int) -> None:
+        """Refuse what the model cannot draw. Raises ConfigError naming the nearest legal values."""
+        legal = self.frame_rule.legal()
+        if frames not in legal:
+            nearest = sorted(sorted(legal, key=lambda n: abs(n - frames))[:2])
+            choice = " or ".join(str(n) for n in nearest)
+            raise ConfigError(
+                f"frames is {frames}, {self.title} needs {self.frame_rule}: use {choice}", {"frames": f"use {choice}"}
+            )
+        for name, pixels in (("height", height), ("width", width)):
+            if pixels < self.size_multiple or pixels % self.size_multiple:
+                nearest_size = max(self.size_multiple, round(pixels / self.size_multiple) * self.size_multiple)
+                rule = f"use {nearest_size}"
+                raise ConfigError(
+                    f"{name} is {pixels}, {self.title} needs a multiple of {self.size_multiple}: {rule}", {name: rule}
+                )
+
+        if self.largest and (height > self.largest[0] or width > self.largest[1]):
+            rule = f"use at most {self.largest[1]}x{self.largest[0]}"
+            raise ConfigError(
+                f"size is {width}x{height}, {self.title} is made for {self.largest[1]}x{self.largest[0]}: {rule}"
+            )
+
+    def longest_frames(self, available: int) -> int | None:
+        """The largest legal frame count within what a clip has; None when it is too short."""
+        fitting = [frames for frames in self.frame_rule.legal() if frames <= available]
+        return fitting[-1] if fitting else None
+
+
+class Family(ABC):
+    """One architecture with its models. Subclasses are stateless; one instance each, named FAMILY in its module."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    models: ClassVar[tuple[Model, ...]]
+    lora_targets: ClassVar[dict[str, tuple[str, ...]]]  # preset -> module names
+    lora_prefix: ClassVar[str]  # first part of every tensor's name in a LoRA file
+    schedulers: ClassVar[tuple[str, ...]]
+    timesteps: ClassVar[int]  # training timesteps are 0 .. timesteps - 1
+    toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write
+
+    # ---- facts that need files, not torch
+
+    @abstractmethod
+    def describe_folder(self, folder: Path) -> Model | None:
+        """A model from a folder in diffusers' layout, facts read from its own configs; None if it is not ours."""
+
+    @abstractmethod
+    def fetch(self, model: Model, report: Report = print) -> Path:
+        """The folder with the model's files, downloaded at the pinned revision if need be. Raises ModelUnavailable."""
+
+    @abstractmethod
+    def stored_dtype(self, folder: Path) -> str:
+        """The transformer's dtype on disk: "float32", "float16" or "bfloat16"."""
+
+    # ---- loading: one part at a time, so that two never share memory without need
+
+    @abstractmethod
+    def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+        """What `encode_text` needs: tokenizer and encoder."""
+
+    @abstractmethod
+    def load_vae(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+        """The video autoencoder, frozen."""
+
+    @abstractmethod
+    def load_transformer(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+        """The denoiser, frozen."""
+
+    @abstractmethod
+    def load_pipeline(
+        self, folder: Path, *, transformer: Any = None, vae: Any = None, text_encoder: Any = None, dtype: torch.dtype
+    ) -> Any:
+        """The stock diffusers pipeline around the given parts; those not given are left out (None), not loaded."""
+
+    # ---- encoding
+
+    @abstractmethod
+    def encode_text(self, text_encoder: Any, captions: Sequence[str]) -> Tensors:
+        """Embeddings, batch first, in the encoder's dtype."""
+
+    @abstractmethod
+    def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
+        """Moments of clips [B, 3, F, H, W] in [-1, 1]: enough to draw latents from, scaled as the denoiser wants."""
+
+    @abstractmethod
+    def draw_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
+        """Latents from moments and standard normal noise of `latents_like` shape."""
+
+    @abstractmethod
+    def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
+        """Shape of one clip's latents, without the batch axis, as `draw_latents` returns it and `loss` takes it."""
+
+    @abstractmethod
+    def decode(self, vae: Any, latents: torch.Tensor) -> torch.Tensor:
+        """Latents to clips [B, 3, F, H, W] in [-1, 1]."""
+
+    # ---- training
+
+    @abstractmethod
+    def noise_schedule(self, folder: Path, device: torch.device) -> Any:
+        """What `loss` needs of the model's scheduler, in float32."""
+
+    @abstractmethod
+    def predict(
+        self,
+        transformer: Any,
+        schedule: Any,
+        latents: torch.Tensor,
+        text: Tensors,
+        noise: torch.Tensor,
+        timesteps: torch.Tensor,
+    ) -> torch.Tensor:
+        """What the transformer makes of the latents noised to those timesteps [B]."""
+
+    @abstractmethod
+    def loss(
+        self,
+        transformer: Any,
+        schedule: Any,
+        latents: torch.Tensor,
+        text: Tensors,
+        noise: torch.Tensor,
+        timesteps: torch.Tensor,
+    ) -> torch.Tensor:
+        """The training loss per sample [B], float32. A pure function of its arguments."""
+
+    # ---- sampling
+
+    @abstractmethod
+    def sample(
+        self,
+        pipeline: Any,
+        *,
+        text: Tensors,
+        negative_text: Tensors | None,
+        frames: int,
+        height: int,
+        width: int,
+        steps: int,
+        guidance_scale: float,
+        dynamic_guidance: bool,
+        scheduler: str,
+        noise: torch.Generator,
+        on_step: Callable[[int, int], None],
+    ) -> torch.Tensor:
+        """Draw clips through the stock pipeline: [B, F, H, W, 3], float in [0, 1]. `on_step(done, total)` may raise."""
+
+    @abstractmethod
+    def usage(self, model: Model, folder: Path, lora: str, prompt: str, shape: tuple[int, int, int]) -> str:
+        """Python code that draws (frames, height, width) with a LoRA file in plain diffusers, for model cards."""
+
+    @abstractmethod
+    def toy(self, folder: Path, variant: str) -> Model:
+        """Write a random miniature of the architecture (one of `toys`), in diffusers' layout, for contract tests."""
