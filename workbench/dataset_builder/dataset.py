@@ -1,0 +1,278 @@
+"""A dataset as the web page, notebooks and the shell see it: create, import, caption, look, remove. No torch.
+
+Every property is read afresh from the folder, every change is on disk when its call returns:
+
+    dataset.json metadata.jsonl          title and trigger word; a line a clip (workbench.clips)
+    clips/<id>.mp4 thumbs/<id>.jpg       named by the source file's content
+    sources.jsonl                        what became of each source file (verdicts)
+    .import/                             the import job: config.json, job.log, result.json ... (workbench.jobs)
+    .removed/                            clips taken out, in the same layout; nothing is ever deleted
+
+Not covered: scene splitting, automatic captions, publishing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from workbench import clips, frame_plan, jobs
+from workbench.clips import Clip, DatasetInfo
+from workbench.dataset_builder.ingest import Progress, editing, ingest
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.sources import clean_caption, find_sources
+from workbench.dataset_builder.verdicts import Verdict, read_verdicts
+from workbench.errors import ConfigError, DataError
+from workbench.frame_plan import FramePlan, Shape
+from workbench.workspace import Workspace, fresh_folder, read_json, slugify, writing
+
+MODULE = "workbench.dataset_builder"
+IMPORT, REMOVED = ".import", ".removed"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A dataset in numbers. sizes, fps: how many clips have each, the most frequent first."""
+
+    clips: int
+    seconds: float
+    sizes: dict[str, int]
+    fps: dict[float, int]
+    missing_captions: int
+    refused: int
+
+    @property
+    def sentence(self) -> str:
+        """The numbers in words."""
+        if not self.clips:
+            return "no clips yet"
+        sizes = ", ".join(self.sizes) if len(self.sizes) <= 3 else f"{len(self.sizes)} sizes"
+        missing = f", {self.missing_captions} without a caption" if self.missing_captions else ""
+        refused = f", {self.refused} files refused" if self.refused else ""
+        return f"{self.clips} clips, {self.seconds:.1f} s, {sizes}{missing}{refused}"
+
+
+class Dataset:
+    """One dataset's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, workspace: Workspace, title: str, trigger_word: str = "") -> Self:
+        """A new, empty dataset. Raises CannotWrite."""
+        folder = fresh_folder(workspace.datasets, title)
+        clips.write_info(folder, DatasetInfo(title=title.strip(), trigger_word=trigger_word.strip()))
+        return cls(folder)
+
+    @classmethod
+    def open(cls, workspace: Workspace, slug: str) -> Self:
+        """An existing dataset. Raises ConfigError when there is none of that name."""
+        folder = workspace.dataset(slug)
+        if not _is_dataset(folder):
+            known = ", ".join(dataset.name for dataset in cls.all(workspace)) or "none yet"
+            raise ConfigError(f"there is no dataset {slug!r}: choose one of {known}")
+        return cls(folder)
+
+    @classmethod
+    def ensure(cls, workspace: Workspace, title: str, trigger_word: str = "") -> Self:
+        """The dataset of that title, made if need be; a trigger word replaces the one it has. Raises CannotWrite."""
+        folder = workspace.dataset(slugify(title))
+        if not _is_dataset(folder):
+            return cls.create(workspace, title, trigger_word)
+        dataset = cls(folder)
+        if trigger_word.strip():
+            dataset.set_trigger_word(trigger_word)
+        return dataset
+
+    @classmethod
+    def all(cls, workspace: Workspace) -> list[Self]:
+        """Every dataset of the workspace, by name."""
+        return [cls(folder) for folder in sorted(workspace.datasets.glob("*")) if _is_dataset(folder)]
+
+    # ---- reading
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def info(self) -> DatasetInfo:
+        return clips.read_info(self.folder)
+
+    @property
+    def clips(self) -> list[Clip]:
+        return clips.read_clips(self.folder)
+
+    @property
+    def removed(self) -> list[Clip]:
+        """Clips taken out, which `restore` brings back."""
+        return clips.read_clips(self.folder / REMOVED)
+
+    @property
+    def captions(self) -> dict[str, str]:
+        """file_name -> caption as a model is taught it, trigger word included."""
+        info = self.info
+        return {clip.file_name: info.caption(clip) for clip in self.clips}
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What became of every source file ever given."""
+        return read_verdicts(self.folder)
+
+    @property
+    def summary(self) -> Summary:
+        """The dataset in numbers."""
+        found = self.clips
+        return Summary(
+            clips=len(found),
+            seconds=sum(clip.seconds for clip in found),
+            sizes=dict(Counter(f"{clip.width}x{clip.height}" for clip in found).most_common()),
+            fps=dict(Counter(round(clip.fps, 3) for clip in found).most_common()),
+            missing_captions=sum(not clip.text.strip() for clip in found),
+            refused=sum(not verdict.usable for verdict in self.verdicts),
+        )
+
+    def clip(self, name: str) -> Clip:
+        """The clip of that file name or id. Raises ConfigError."""
+        return _find(self.clips, name)
+
+    def path_of(self, clip: Clip) -> Path:
+        """The clip's video file."""
+        return self.folder / clip.file_name
+
+    def thumbnail_of(self, clip: Clip) -> Path:
+        """A JPEG of the clip; drawn now if it is missing (a plain VideoFolder has none). Raises DataError."""
+        path = _thumbnail(self.folder, clip)
+        if not path.exists():
+            from workbench import media
+
+            media.thumbnail(self.path_of(clip), path)
+        return path
+
+    # ---- changing
+
+    def set_caption(self, name: str, text: str) -> Clip:
+        """Replace the caption of the clip of that file name or id. Raises ConfigError, CannotWrite."""
+        with editing(self.folder):
+            found = self.clips
+            clip = _find(found, name)
+            changed = clip.changed(text=clean_caption(text))
+            clips.write_clips(self.folder, [changed if other is clip else other for other in found])
+        return changed
+
+    def set_trigger_word(self, text: str) -> None:
+        """Replace the trigger word; the clips' own captions stay as they are. Raises CannotWrite."""
+        with editing(self.folder):
+            clips.write_info(self.folder, self.info.model_copy(update={"trigger_word": clean_caption(text)}))
+
+    def remove(self, name: str) -> None:
+        """Take a clip out of the dataset; `restore` brings it back. Raises ConfigError, CannotWrite."""
+        with editing(self.folder):
+            _move(_find(self.clips, name), self.folder, self.folder / REMOVED)
+
+    def restore(self, name: str) -> None:
+        """Bring back a clip that was removed, caption and all. Raises ConfigError, CannotWrite."""
+        with editing(self.folder):
+            _move(_find(self.removed, name), self.folder / REMOVED, self.folder)
+
+    # ---- importing
+
+    def import_files(self, paths: Iterable[Path | str], on_progress: Progress = lambda *_: None) -> list[Verdict]:
+        """Take in video files and folders of them, now; foreign files are only read in child processes.
+
+        Raises DataError when no file is found or none can be used, CannotWrite.
+        """
+        given = [str(path) for path in paths]
+        sources = find_sources(given)
+        if not sources:
+            raise DataError(
+                f"no video files in {', '.join(given) or 'an empty list'}: give mp4, mov, mkv, webm or avi files"
+            )
+        verdicts = ingest(self.folder, sources, on_progress)
+        if not any(verdict.usable for verdict in verdicts):
+            raise DataError(f"none of the {len(verdicts)} files can be used: {verdicts[0].sentence}")
+        return verdicts
+
+    def start_import(self, paths: Sequence[Path | str]) -> jobs.Status:
+        """The same as a background job; one that is running already is left alone. Raises CannotWrite."""
+        if self.import_status.state.alive:
+            return self.import_status
+        sources = tuple(os.path.abspath(Path(path).expanduser()) for path in paths)
+        ImportSettings(sources=sources, dataset=self.name).save(self.import_folder / jobs.CONFIG)
+        return jobs.start(self.import_folder, MODULE)
+
+    def continue_import(self) -> jobs.Status:
+        """Go on with an import that was stopped or killed. Raises ConfigError when there was none."""
+        ImportSettings.load(self.import_folder / jobs.CONFIG)
+        return jobs.start(self.import_folder, MODULE)
+
+    @property
+    def import_folder(self) -> Path:
+        return self.folder / IMPORT
+
+    @property
+    def import_status(self) -> jobs.Status:
+        return jobs.status(self.import_folder)
+
+    @property
+    def import_result(self) -> dict[str, Any]:
+        """How the last import ended (result.json with the counts), {} while it is not over."""
+        path = self.import_folder / jobs.RESULT
+        return read_json(path) if path.exists() else {}
+
+    # ---- what a model will see
+
+    def plans(self, shape: Shape) -> list[FramePlan]:
+        """Which frames and which part of the picture a model of that shape sees, a plan a clip."""
+        return [frame_plan.plan(clip, shape) for clip in self.clips]
+
+    def plan_preview(self, clip: Clip, shape: Shape, target: Path) -> FramePlan:
+        """Write exactly the frames the model sees of a clip as a video. Raises DataError when it is left out."""
+        from workbench import media
+
+        plan = frame_plan.plan(clip, shape)
+        if plan.dropped:
+            raise DataError(f"{clip.file_name} is left out: {plan.dropped}")
+        frames = media.read_frames(self.path_of(clip), plan.indices, plan.resize, plan.crop)
+        media.encode(frames, target, plan.fps)
+        return plan
+
+
+def _is_dataset(folder: Path) -> bool:
+    return (folder / clips.INFO).exists() or (folder / clips.METADATA).exists()
+
+
+def _thumbnail(folder: Path, clip: Clip) -> Path:
+    return folder / "thumbs" / f"{Path(clip.file_name).stem}.jpg"
+
+
+def _find(found: Sequence[Clip], name: str) -> Clip:
+    for clip in found:
+        if name in (clip.file_name, Path(clip.file_name).stem):
+            return clip
+    near = difflib.get_close_matches(name, [clip.file_name for clip in found], n=1, cutoff=0.3)
+    hint = f"did you mean {near[0]}?" if near else "look at the list of clips"
+    raise ConfigError(f"there is no clip {name[:120]!r}: {hint}")
+
+
+def _move(clip: Clip, here: Path, there: Path) -> None:
+    """Move a clip with its thumbnail and record. The new record is written first, the old one goes last."""
+    with writing(there):
+        there.mkdir(exist_ok=True)
+    kept = [other for other in clips.read_clips(there) if other.file_name != clip.file_name]
+    clips.write_clips(there, [*kept, clip])
+    for old, new in (
+        (here / clip.file_name, there / clip.file_name),
+        (_thumbnail(here, clip), _thumbnail(there, clip)),
+    ):
+        with writing(new):
+            new.parent.mkdir(parents=True, exist_ok=True)
+            if old.exists():
+                os.replace(old, new)
+    clips.write_clips(here, [other for other in clips.read_clips(here) if other.file_name != clip.file_name])

@@ -1,0 +1,93 @@
+"""What became of every source file: sources.jsonl, one line appended per file as an import goes on.
+
+A later line about the same source replaces the earlier one; a torn last line (the import was killed) is ignored.
+Not covered: the clips' captions and facts as training sees them (workbench.clips).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from workbench.clips import Clip
+from workbench.workspace import writing
+
+SOURCES = "sources.jsonl"
+Outcome = Literal["taken", "mended", "known", "refused"]
+
+
+class Verdict(BaseModel):
+    """One source file's fate.
+
+    outcome: taken as it is, mended (`notes` say how), known (its content is here already), refused (`notes` say why)
+    sha256:  of the source file's content; its first 16 digits name the clip
+    the rest is what is known of the clip, empty for a refused file
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    source: str
+    outcome: Outcome
+    notes: tuple[str, ...] = ()
+    sha256: str = ""
+    file_name: str = ""
+    clip_sha256: str = ""
+    fps: float = 0.0
+    frames: int = 0
+    width: int = 0
+    height: int = 0
+
+    @property
+    def usable(self) -> bool:
+        return self.outcome != "refused"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words: "cat.mov: mended: turned upright"."""
+        notes = f": {', '.join(self.notes)}" if self.notes else ""
+        return f"{Path(self.source).name!r}: {self.outcome}{notes}"
+
+    def clip(self, text: str) -> Clip:
+        """The clip this source became, with a caption."""
+        return Clip(
+            file_name=self.file_name,
+            text=text,
+            fps=self.fps,
+            frames=self.frames,
+            width=self.width,
+            height=self.height,
+            sha256=self.clip_sha256,
+            source=Path(self.source).name,
+        )
+
+
+def clip_id(sha256: str) -> str:
+    """A clip's name from its source's content."""
+    return sha256[:16]
+
+
+def read_verdicts(dataset: Path) -> list[Verdict]:
+    """The newest verdict on every source file, in the order the first ones came in."""
+    path = dataset / SOURCES
+    found: dict[str, Verdict] = {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                verdict = Verdict.model_validate_json(line)
+                found[verdict.source] = verdict
+    return list(found.values())
+
+
+def append_verdict(dataset: Path, verdict: Verdict) -> None:
+    """Add a line, on a line of its own even after a torn one. Raises CannotWrite."""
+    path = dataset / SOURCES
+    with writing(path), path.open("ab+") as file:
+        size = file.seek(0, 2)
+        torn = False
+        if size:
+            file.seek(size - 1)
+            torn = file.read(1) != b"\n"
+        file.write((b"\n" if torn else b"") + verdict.model_dump_json().encode() + b"\n")

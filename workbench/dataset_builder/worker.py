@@ -1,0 +1,81 @@
+"""The child that touches foreign files: `python -m workbench.dataset_builder.worker DATASET_FOLDER`.
+
+It says READY; then each line on stdin is a task {source, sha256, seconds}, each line on stdout its Verdict. It has a
+memory limit, a time limit per file that works even when a decoder spins in native code, and low priority; it ends with
+its parent. Not covered: starting it again after a file that brought it down (ingest).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+from workbench import media
+from workbench.clips import file_sha256
+from workbench.dataset_builder.normalise import normalise
+from workbench.dataset_builder.verdicts import Verdict, clip_id
+from workbench.errors import CannotWrite, DataError
+
+READY = "ready"
+MEMORY_BYTES = 6 * 1024**3
+
+
+def main(dataset: Path) -> None:
+    """Handle tasks until stdin ends."""
+    os.nice(10)
+    with contextlib.suppress(ValueError, OSError):  # macOS refuses the limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    for module in ("av", "numpy", "PIL.Image", "decord"):  # starting up is no file's fault, so it counts against none
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    print(READY, flush=True)  # noqa: T201 - stdout is the protocol
+    for line in sys.stdin:
+        task = json.loads(line)
+        # The timer's default action ends the process, in native code too, so that even an orphan cannot spin for ever.
+        # It counts computing time: a busy machine makes no file bad.
+        signal.setitimer(signal.ITIMER_PROF, task["seconds"])
+        verdict = judge(dataset, Path(task["source"]), task["sha256"])
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(verdict.model_dump_json(), flush=True)  # noqa: T201 - stdout is the protocol
+
+
+def judge(dataset: Path, source: Path, sha256: str) -> Verdict:
+    """Make clip and thumbnail of one source file, or say why not. Raises CannotWrite."""
+    refused = Verdict(source=str(source), outcome="refused", sha256=sha256)
+    name = f"clips/{clip_id(sha256)}.mp4"
+    try:
+        made = normalise(source, dataset / name)
+        media.thumbnail(dataset / name, dataset / "thumbs" / f"{clip_id(sha256)}.jpg")
+    except DataError as error:
+        return refused.model_copy(update={"notes": (str(error),)})
+    except MemoryError:
+        return refused.model_copy(update={"notes": ("it needs more memory than an import may use: scale it down",)})
+    except CannotWrite:
+        raise
+    except Exception as error:  # noqa: BLE001 - one strange file must not end the import
+        return refused.model_copy(update={"notes": (f"it cannot be read ({type(error).__name__}: {error})",)})
+    return Verdict(
+        source=str(source),
+        outcome="mended" if made.mended else "taken",
+        notes=made.mended,
+        sha256=sha256,
+        file_name=name,
+        clip_sha256=file_sha256(dataset / name),
+        fps=made.fps,
+        frames=made.frames,
+        width=made.width,
+        height=made.height,
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except CannotWrite as error:
+        sys.exit(int(error.exit_code))
