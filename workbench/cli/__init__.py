@@ -1,0 +1,76 @@
+"""`workbench`: the same library as the page and the notebooks, in a shell.
+
+    workbench dataset import|list|show|caption      clips and captions
+    workbench train, workbench runs ...             training runs, started here or anywhere else
+    workbench sample                                draw a video
+    workbench webui, demo, doctor                   the page; the whole loop once; is everything in order?
+
+A command's module is imported when the command runs, so that the shell answers at once. Every error a person can cause
+ends as one sentence on stderr and the exit code of `workbench.errors`. Not covered: what the commands do (beside this).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from workbench import __version__
+from workbench.errors import WorkbenchError
+
+# name -> (module beside this one, what the list of commands says)
+COMMANDS = {
+    "dataset": ("datasets", "Build datasets of captioned clips."),
+    "train": ("runs", "Train a LoRA and watch it."),
+    "runs": ("runs", "List, watch and command training runs."),
+    "sample": ("samples", "Draw a video from a prompt."),
+    "webui": ("webui", "Open the page in a browser."),
+    "demo": ("demo", "The whole loop on the built-in model, in about two minutes."),
+    "doctor": ("doctor", "Check this machine: versions, device, disk, models, browser."),
+}
+
+
+class LazyGroup(click.Group):
+    """Lists its commands without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option("--workspace", metavar="FOLDER", help="The workspace's folder. Else $WORKBENCH_HOME, else ./workspace.")
+@click.version_option(__version__, prog_name="workbench")
+def cli(workspace: str | None) -> None:
+    """Video LoRA Workbench: clips in, a LoRA and its videos out.
+
+    workbench demo shows the whole loop; workbench COMMAND --help says more.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console command. Ends the process with an exit code."""
+    try:
+        code = cli.main(arguments, prog_name="workbench", standalone_mode=False)
+    except WorkbenchError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(int(error.exit_code))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("\ninterrupted", err=True)
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,91 @@
+"""`workbench demo`, which is `make demo`: the whole loop once on the built-in model, without a download.
+
+May be repeated: the datasets are kept, each training is a run of its own. Not covered: what the demo's clips and
+settings are (workbench.demo).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from workbench import demo as material
+from workbench.cli.comparison import Pair, contact_sheet, side_by_side
+from workbench.cli.follow import duration, follow
+from workbench.cli.options import with_workspace
+from workbench.cli.samples import draw
+from workbench.dataset_builder.dataset import Dataset
+from workbench.errors import ExitCode
+from workbench.sampler.settings import SampleSettings
+from workbench.trainer.runs import Run
+from workbench.workspace import Workspace
+
+STAGES = (
+    "the demo's clips become datasets",
+    "training a LoRA on the built-in model",
+    "the same prompts, drawn without and with the LoRA",
+    "before and after, side by side",
+)
+ROWS = 4  # prompts compared: as many as a screen shows
+VIDEO, SHEET = "before_after.mp4", "before_after.png"
+
+
+@click.command()
+@with_workspace
+def demo(workspace: Workspace) -> int:
+    """The whole loop on the built-in model: clips, training, samples before and after. Needs no download."""
+    began = time.monotonic()
+    _stage(0)
+    settings = material.prepare(workspace, _count)
+    for name in filter(None, (settings.dataset, settings.regularization_dataset)):
+        click.echo(f"{name}: {Dataset.open(workspace, name).summary.sentence}")
+
+    _stage(1)
+    run = Run.create(workspace, settings, "demo")
+    click.echo(f"{run.folder}  ({settings.steps} steps; Ctrl-C leaves it running)")
+    run.start()
+    if (code := follow(run)) or run.status.state.alive:
+        return code
+
+    _stage(2)
+    pairs = []
+    prompts = material.prompts()[:ROWS]
+    for number, prompt in enumerate(prompts):
+        videos = []
+        for loras in ((), (run.name,)):
+            done = draw(workspace, SampleSettings(model=settings.model, prompt=prompt, loras=loras, seed=number))
+            if done.video is None:
+                click.echo(f"Error: {done.message}", err=True)
+                return int(done.exit_code or ExitCode.BUG)
+            videos.append(done.video)
+        click.echo(f"{number + 1}/{len(prompts)}  {prompt}")
+        pairs.append(Pair(prompt, *videos))
+
+    _stage(3)
+    side_by_side(pairs, run.folder / VIDEO)
+    contact_sheet(pairs, run.folder / SHEET)
+    _tell(workspace, run, time.monotonic() - began)
+    return 0
+
+
+def _stage(number: int) -> None:
+    click.secho(f"\n{number + 1}/{len(STAGES)}  {STAGES[number]}", bold=True)
+
+
+def _count(dataset: str, done: int, total: int) -> None:
+    """A line that counts up, where someone watches."""
+    if sys.stdout.isatty():
+        click.echo(f"\r{dataset}: {done}/{total} clips", nl=done == total)
+
+
+def _tell(workspace: Workspace, run: Run, seconds: float) -> None:
+    before, after = run.result.get("held_out_loss_before"), run.result.get("held_out_loss_after")
+    if before is not None and after is not None:
+        click.echo(f"held-out loss  {before:.4f} before, {after:.4f} after (clips that were not trained on)")
+    click.echo(f"video          {run.folder / VIDEO}")
+    click.echo(f"contact sheet  {run.folder / SHEET}")
+    click.echo(f"LoRA           {run.lora}")
+    click.echo(f"everything     {workspace.root}")
+    click.echo(f"\ndone in {duration(seconds)}. See it in a browser: make webui")

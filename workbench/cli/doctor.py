@@ -1,0 +1,131 @@
+"""`workbench doctor`: is everything in order on this machine? Each line says what is, and what to do if it is not.
+
+No torch: what is installed is read from the packages' own records. Not covered: mending anything.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+import psutil
+
+from workbench.cli.options import with_workspace
+from workbench.devices import GIGABYTE, gpus
+from workbench.errors import ExitCode
+from workbench.families import models
+from workbench.workspace import Workspace
+
+PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate", "gradio", "av", "sentencepiece", "protobuf")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "firefox")
+LOW_DISK_GB = 5.0
+CUDA_13_DRIVER = 580
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line: what was looked at, what was found, and a remedy when something is wrong (else empty)."""
+
+    title: str
+    found: str
+    remedy: str = ""
+
+
+@click.command()
+@with_workspace
+def doctor(workspace: Workspace) -> int:
+    """Check this machine: versions, device, disk, models, browser. Ends with 0 when nothing needs mending."""
+    checks = [*_versions(), _device(), _disk(workspace), *_models(), _browser()]
+    width = max(len(check.title) for check in checks)
+    for check in checks:
+        click.echo(f"{'!' if check.remedy else ' '} {check.title:<{width}}  {check.found}")
+        if check.remedy:
+            click.echo(f"  {'':<{width}}  -> {check.remedy}")
+    wrong = sum(bool(check.remedy) for check in checks)
+    click.echo(f"{wrong} to mend" if wrong else "all in order")
+    return int(ExitCode.BAD_CONFIG) if wrong else 0
+
+
+def _versions() -> list[Check]:
+    found = [Check("python", f"{platform.python_version()} on {platform.platform(terse=True)}, {sys.executable}")]
+    for name in PACKAGES:
+        try:
+            found.append(Check(name, version(name)))
+        except PackageNotFoundError:
+            found.append(Check(name, "missing", f"pip install {name}, or python scripts/install.py"))
+    return found
+
+
+def _device() -> Check:
+    memory = psutil.virtual_memory()
+    machine = f"{psutil.cpu_count()} cores, {memory.total / GIGABYTE:.0f} GB of memory"
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = ""
+    cards = gpus()
+    if not cards:
+        return Check("device", f"processor, {machine} (no NVIDIA GPU)")
+    names = ", ".join(f"{card.name} with {card.total_gb:.0f} GB" for card in cards)
+    if torch.endswith("+cpu"):
+        return Check("device", names, "torch is the CPU build and cannot use the GPU: python scripts/install.py")
+    driver = _driver()
+    if driver and driver < CUDA_13_DRIVER:
+        remedy = (
+            f"its driver is {driver}, torch's usual builds need {CUDA_13_DRIVER}: update the driver, or install torch "
+            "from https://download.pytorch.org/whl/cu126"
+        )
+        return Check("device", names, remedy)
+    return Check("device", f"{names}; {machine}")
+
+
+def _driver() -> int:
+    """The NVIDIA driver's main version, 0 when unknown."""
+    command = shutil.which("nvidia-smi")
+    if not command:
+        return 0
+    asked = subprocess.run(
+        [command, "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
+    )
+    number = asked.stdout.strip().split(".")[0]
+    return int(number) if number.isdigit() else 0
+
+
+def _disk(workspace: Workspace) -> Check:
+    free = shutil.disk_usage(workspace.root).free / GIGABYTE
+    found = f"{workspace.root}, {free:.0f} GB free"
+    return Check("workspace", found, "free some space, or choose another --workspace" if free < LOW_DISK_GB else "")
+
+
+def _models() -> list[Check]:
+    cache = model_cache()
+    found = [Check("model cache", f"{cache}" + ("" if cache.exists() else " (not there yet)"))]
+    for model in models():
+        if model.local:
+            there = (Path(model.source) / "model_index.json").exists()
+            found.append(
+                Check(model.id, "built in" if there else "missing", "" if there else "clone the project again")
+            )
+            continue
+        folder = cache / f"models--{model.source.replace('/', '--')}" / "snapshots"
+        state = "in the cache" if folder.exists() else f"not downloaded, {model.download_gb:g} GB when first used"
+        found.append(Check(model.id, state))
+    return found
+
+
+def model_cache() -> Path:
+    """Where the Hub's library keeps models; its own rules, without importing it."""
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
+    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
+
+
+def _browser() -> Check:
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    return Check("browser", path or "none on the PATH (the page opens from any machine that reaches this one)")

@@ -1,0 +1,169 @@
+"""Watch a run from the shell: a progress bar on a terminal, plain lines in a log. Ctrl-C stops watching, not the run.
+
+Not covered: what a run is (workbench.trainer.runs) and how its state is known (workbench.jobs).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+import click
+
+from workbench import jobs
+from workbench.errors import ExitCode
+from workbench.trainer.metrics import read_metrics
+from workbench.trainer.runs import Run
+
+POLL_SECONDS = 0.2
+PLAIN_SECONDS = 5.0  # between the lines of a log that nobody watches live
+
+
+def duration(seconds: float | None) -> str:
+    """45 s, 3 min 20 s, 2 h 5 min; empty when unknown."""
+    if seconds is None:
+        return ""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+class Losses:
+    """The newest loss and held-out losses of a run, read as they are written."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._offset = run, 0
+        self.step = 0
+        self.loss: float | None = None
+        self.held_out: list[float] = []
+
+    def refresh(self) -> None:
+        lines, self._offset = read_metrics(self._run.folder, self._offset)
+        for line in lines:
+            self.step = line["step"]
+            self.loss = line.get("loss", self.loss)
+            if "held_out_loss" in line:
+                self.held_out.append(line["held_out_loss"])
+
+    def __str__(self) -> str:
+        parts = [f"loss {self.loss:.4f}"] if self.loss is not None else []
+        if self.held_out:
+            parts.append(f"held-out {self.held_out[-1]:.4f}")
+        return ", ".join(parts)
+
+
+class View(Protocol):
+    """Something that shows a status."""
+
+    def show(self, status: jobs.Status, losses: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Bar:
+    """A live progress bar."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            TextColumn("{task.fields[losses]}"),
+        )
+        self._task = self._progress.add_task("starting", total=None, left="", losses="")
+        self._progress.start()
+
+    def show(self, status: jobs.Status, losses: str) -> None:
+        left = f"{duration(status.seconds_left)} left" if status.seconds_left is not None else ""
+        self._progress.update(
+            self._task,
+            description=doing(status),
+            completed=status.step,
+            total=status.total or None,
+            left=left,
+            losses=losses,
+        )
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class Lines:
+    """A line when the phase changes, and one every few seconds."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, int] = ("", -1)
+        self._next = 0.0
+
+    def show(self, status: jobs.Status, losses: str) -> None:
+        now, last = (doing(status), status.step), self._last
+        if now == last or (now[0] == last[0] and time.monotonic() < self._next):
+            return
+        self._last, self._next = now, time.monotonic() + PLAIN_SECONDS
+        count = f" {status.step}/{status.total}" if status.total else ""
+        left = f"{duration(status.seconds_left)} left" if status.seconds_left is not None else ""
+        click.echo(f"{now[0]}{count}  " + ", ".join(filter(None, (losses, left))))
+
+    def close(self) -> None:
+        """Nothing to undo."""
+
+
+def doing(status: jobs.Status) -> str:
+    """What the job does now, in a word or two."""
+    if status.state in (jobs.State.RUNNING, jobs.State.STARTING):
+        return status.phase or status.state.value
+    return status.state.value
+
+
+def follow(run: Run) -> int:
+    """Show a run until it is over; returns the exit code for the shell. Ctrl-C leaves the run alone and returns 0."""
+    view: View = Bar() if sys.stdout.isatty() else Lines()
+    losses = Losses(run)
+    try:
+        while (status := run.status).state.alive:
+            losses.refresh()
+            view.show(status, str(losses))
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        view.close()
+        click.echo(
+            f"\nThe run goes on. See it again: workbench runs follow {run.name}; end it: workbench runs stop {run.name}"
+        )
+        return 0
+    losses.refresh()
+    view.show(status, str(losses))
+    view.close()
+    return report(run, status, losses)
+
+
+def report(run: Run, status: jobs.Status, losses: Losses) -> int:
+    """Say how the run ended and what to do next."""
+    if status.state is jobs.State.NEW:
+        click.echo(f"{run.name} was never started: workbench runs start {run.name}")
+        return 0
+    seconds = (status.ended_at or 0) - (status.started_at or 0)
+    click.echo(
+        f"{run.name} {status.state.value} at step {losses.step}"
+        + (f" after {duration(seconds)}" if seconds > 0 else "")
+    )
+    if len(losses.held_out) > 1:
+        click.echo(f"held-out loss {losses.held_out[0]:.4f} before, {losses.held_out[-1]:.4f} after")
+    if run.lora is not None:
+        click.echo(f"LoRA: {run.lora}")
+    if status.state is jobs.State.FINISHED:
+        return 0
+    if status.message:
+        click.echo(status.message, err=True)
+    safe = f"Checkpoint of step {run.checkpoints[-1]} is safe, go on from it" if run.checkpoints else "Start it again"
+    click.echo(f"{safe}: workbench runs start {run.name}")
+    if status.state in (jobs.State.FAILED, jobs.State.DIED):
+        click.echo(f"The log's last lines ({run.folder / jobs.LOG}):\n{jobs.log_tail(run.folder, 5)}", err=True)
+    return int(status.exit_code or ExitCode.BUG)

@@ -1,0 +1,126 @@
+"""Settings as command-line flags: one flag a setting, made from its declaration, grouped by section in `--help`.
+
+A flag that is not given leaves the setting to `--config`, and that to the default. Values are checked by the settings
+themselves, so the shell says the same sentences as the page. Not covered: what the commands do.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from workbench.errors import ConfigError
+from workbench.settings import Settings, Spec, parse, specs
+from workbench.workspace import Workspace, read_json
+
+S = TypeVar("S", bound=Settings)
+Command = Callable[..., Any]
+
+
+class SettingOption(click.Option):
+    """A flag that stands for a setting."""
+
+    def __init__(self, *args: Any, spec: Spec, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.spec = spec
+
+
+class SettingsCommand(click.Command):
+    """A command whose help lists the settings' flags by section."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            if (record := option.get_help_record(ctx)) is not None:
+                section = option.spec.section if isinstance(option, SettingOption) else "Options"
+                sections.setdefault(section, []).append(record)
+        general = sections.pop("Options", [])
+        for title, records in [*sections.items(), ("Options", general)]:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def settings_flags(cls: type[Settings], leave_out: Collection[str] = ()) -> Callable[[Command], Command]:
+    """A decorator that adds a flag for every setting of the class; the command gets the given ones as keywords."""
+
+    def decorate(command: Command) -> Command:
+        for spec in reversed(specs(cls)):
+            if spec.name not in leave_out:
+                command = click.option(*_names(spec), cls=SettingOption, spec=spec, **_looks(spec))(command)
+        return command
+
+    return decorate
+
+
+def settings_from(cls: type[S], config: Path | None, flags: Mapping[str, Any], **fixed: Any) -> S:
+    """Settings from a JSON file and the flags that were given, the flags winning. Raises ConfigError."""
+    values: dict[str, Any] = {}
+    if config is not None:
+        loaded = read_json(config)
+        if not isinstance(loaded, dict):
+            raise ConfigError(f"{config.name} must hold a JSON object of settings: write it as {{...}}")
+        values.update(loaded)
+    known = {spec.name: spec for spec in specs(cls)}
+    for name, raw in flags.items():
+        if raw is not None and raw != ():
+            values[name] = _value(known[name], raw)
+    return parse(cls, {**values, **fixed})
+
+
+def _names(spec: Spec) -> list[str]:
+    """The flag's spellings; the first of the plain names is the keyword that the command gets."""
+    flag = "--" + spec.name.replace("_", "-")
+    if spec.kind == "switch":
+        return [spec.name, f"{flag}/--no-{flag[2:]}"]
+    if spec.kind == "texts":
+        return [spec.name, flag.removesuffix("s"), flag]
+    return [spec.name, flag]
+
+
+def _looks(spec: Spec) -> dict[str, Any]:
+    notes = [] if spec.kind in ("switch", "choice", "text", "texts") else [spec.rule]
+    if spec.default not in (None, "", ()):
+        default = {True: "on", False: "off"}[spec.default] if spec.kind == "switch" else spec.default
+        notes.append(f"default: {default}")
+    help = spec.help + (f"  [{'; '.join(notes)}]" if notes else "")
+    if spec.kind == "switch":
+        return {"default": None, "help": help}
+    words = {"integer": "N", "number": "X", "choice": "|".join(spec.choices)}
+    more = {"multiple": True} if spec.kind == "texts" else {}
+    return {"type": str, "default": None, "metavar": words.get(spec.kind, "TEXT"), "help": help, **more}
+
+
+def _value(spec: Spec, raw: Any) -> Any:
+    """The flag's text as JSON would have it; what is not a number stays text, for the settings to refuse."""
+    if spec.kind == "texts":
+        return list(raw)
+    if spec.optional and raw == "":
+        return None
+    if spec.kind in ("integer", "number"):
+        for number in (int, float):
+            try:
+                return number(raw)
+            except ValueError:
+                continue
+    return raw
+
+
+def with_workspace(command: Command) -> Command:
+    """Give the command the opened workspace as its first argument: --workspace, here or on a group before it."""
+
+    @click.option(
+        "--workspace", metavar="FOLDER", help="The workspace's folder. Else $WORKBENCH_HOME, else ./workspace."
+    )
+    @click.pass_context
+    @functools.wraps(command)
+    def opened(context: click.Context, *args: Any, workspace: str | None, **keywords: Any) -> Any:
+        above: click.Context | None = context.parent
+        while workspace is None and above is not None:
+            workspace, above = above.params.get("workspace"), above.parent
+        return command(Workspace.open(workspace), *args, **keywords)
+
+    return opened

@@ -1,0 +1,194 @@
+"""HTML and SVG of the notebook panels, as plain strings: videos that play anywhere, tables of them, the loss chart.
+
+Videos are embedded as data URLs, because a notebook's page cannot reach the kernel's files in Colab and VS Code.
+Everything that a person or a file wrote is escaped here. Not covered: widgets and when things are redrawn (panels).
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from workbench.trainer.metrics import smooth
+from workbench.trainer.runs import Preview
+
+EMBED_LIMIT = 8 * 1024 * 1024  # bytes; a notebook that carries more than this per video gets slow to open
+TABLE_COLUMNS = 5
+PIXEL_ART = 128  # pixels; smaller videos are enlarged with sharp edges instead of a blur
+RAW, SMOOTH, HELD_OUT = "#9db4d8", "#2f6fd0", "#d9822b"
+CHART_POINTS = 400
+
+TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png"}
+
+
+def escaped(text: object) -> str:
+    """Text that is safe inside HTML and inside an attribute."""
+    return html.escape(str(text), quote=True)
+
+
+def data_url(path: Path) -> str | None:
+    """A file's content as a data URL; None when it is gone or too large to embed."""
+    try:
+        if path.stat().st_size > EMBED_LIMIT:
+            return None
+        content = path.read_bytes()
+    except OSError:
+        return None
+    return f"data:{TYPES[path.suffix.lower()]};base64,{base64.b64encode(content).decode()}"
+
+
+def video(path: Path, width: int = 192, source_width: int | None = None) -> str:
+    """A looping, silent, playing video; a line of text when it cannot be shown.
+
+    width: how wide it is shown, pixels;  source_width: its own, so that tiny ones are enlarged with sharp edges
+    """
+    url = data_url(path)
+    if url is None:
+        where = f"{escaped(path)} is too large to show here" if path.exists() else f"{escaped(path.name)} is gone"
+        return f'<div style="width:{width}px;opacity:.7;overflow-wrap:anywhere">{where}</div>'
+    sharp = "image-rendering:pixelated;" if source_width is None or source_width <= PIXEL_ART else ""
+    return (
+        f'<video src="{url}" autoplay loop muted playsinline controls controlslist="nofullscreen nodownload" '
+        f'style="width:{width}px;{sharp}border-radius:4px;display:block"></video>'
+    )
+
+
+def figure(path: Path, caption: str, width: int = 192, source_width: int | None = None) -> str:
+    """A video with a line of text below."""
+    text = f'<figcaption style="width:{width}px;font-size:90%;line-height:1.3">{escaped(caption)}</figcaption>'
+    return f'<figure style="margin:0 12px 12px 0">{video(path, width, source_width)}{text}</figure>'
+
+
+def row(cells: Sequence[str]) -> str:
+    """Pieces of HTML side by side, wrapping where the page ends."""
+    return f'<div style="display:flex;flex-wrap:wrap">{"".join(cells)}</div>'
+
+
+def preview_table(previews: Sequence[Preview], width: int = 144, source_width: int | None = None) -> str:
+    """Prompts down, steps across: the base model first, then the newest steps and some on the way there."""
+    if not previews:
+        return note("No previews yet.")
+    steps = chosen_steps(sorted({preview.step for preview in previews}))
+    cells = {(preview.prompt, preview.step): preview.video for preview in previews}
+    prompts = list(dict.fromkeys(preview.prompt for preview in previews))
+    head = "".join(f"<th {_CELL}>{'base model' if step == 0 else f'step {step}'}</th>" for step in steps)
+    rows = []
+    for prompt in prompts:
+        shown = [cells.get((prompt, step)) for step in steps]
+        videos = "".join(f"<td {_CELL}>{video(path, width, source_width) if path else ''}</td>" for path in shown)
+        name = f'<td {_CELL}><div style="width:120px;line-height:1.3">{escaped(prompt)}</div></td>'
+        rows.append(f'<tr style="background:none">{name}{videos}</tr>')  # Jupyter stripes its tables
+    return f'<table style="border-collapse:collapse"><tr><th></th>{head}</tr>{"".join(rows)}</table>'
+
+
+_CELL = 'style="padding:4px 6px;text-align:left;vertical-align:top;font-weight:normal;border:0;background:none"'
+
+
+def chosen_steps(steps: Sequence[int], columns: int = TABLE_COLUMNS) -> list[int]:
+    """The first, the last, and evenly spaced ones between them."""
+    if len(steps) <= columns:
+        return list(steps)
+    return [steps[round(place * (len(steps) - 1) / (columns - 1))] for place in range(columns)]
+
+
+def note(text: str, kind: str = "plain") -> str:
+    """A sentence: plain, error or good."""
+    colours = {"plain": "inherit", "error": "#c62828", "good": "#2e7d32"}
+    faint = ";opacity:.75" if kind == "plain" else ""
+    return f'<div style="color:{colours[kind]}{faint};line-height:1.4;overflow-wrap:anywhere">{escaped(text)}</div>'
+
+
+def log_box(text: str) -> str:
+    """The end of a log."""
+    style = "max-height:220px;overflow:auto;font-size:85%;line-height:1.35;white-space:pre-wrap;margin:0"
+    return f'<pre style="{style}">{escaped(text) or "nothing yet"}</pre>'
+
+
+def span(seconds: float | None) -> str:
+    """A time in words: 45 s, 3 min 20 s, 2 h 05 min."""
+    if seconds is None:
+        return "unknown"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+# ---- the loss chart -------------------------------------------------------------------------------------------------
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 240, 56, 12, 26, 34
+
+
+def loss_chart(losses: Mapping[int, float], held_out: Mapping[int, float], total: int) -> str:
+    """Training loss, raw and smoothed, and held-out loss over the steps: an SVG that follows the page's colours."""
+    if not losses and not held_out:
+        return note("The loss appears here after the first step.")
+    raw = sorted(losses.items())
+    soft = list(zip([step for step, _ in raw], smooth([value for _, value in raw]), strict=True))
+    held = sorted(held_out.items())
+    highest = max([total, 1, *losses, *held_out])
+    top = _ceiling([value for _, value in raw], [value for _, value in (*soft, *held)])
+    across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def place(points: Sequence[tuple[int, float]]) -> str:
+        kept = points[:: max(1, math.ceil(len(points) / CHART_POINTS))]
+        if points and kept[-1] != points[-1]:
+            kept = [*kept, points[-1]]
+        # What lies above the chart is drawn at its edge: a single wild step must not flatten all others.
+        return " ".join(
+            f"{LEFT + across * step / highest:.1f},{TOP + up * (1 - min(value, top) / top):.1f}" for step, value in kept
+        )
+
+    dots = "".join(f'<circle cx="{x}" cy="{y}" r="3"/>' for x, y in (p.split(",") for p in place(held).split()))
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" style="max-width:{WIDTH}px" role="img" '
+        f'aria-label="training and held-out loss" font-size="12" fill="currentColor" font-family="sans-serif">'
+        f"{_grid(highest, top)}{_legend()}"
+        f'<g fill="none" stroke-linejoin="round"><polyline points="{place(raw)}" stroke="{RAW}" stroke-width="1"/>'
+        f'<polyline points="{place(soft)}" stroke="{SMOOTH}" stroke-width="2"/>'
+        f'<polyline points="{place(held)}" stroke="{HELD_OUT}" stroke-width="2"/></g>'
+        f'<g fill="{HELD_OUT}">{dots}</g></svg>'
+    )
+
+
+def _ceiling(raw: Sequence[float], lines: Sequence[float]) -> float:
+    """The top of the chart: everything smoothed or measured, and all but the wildest raw losses."""
+    finite = sorted(value for value in raw if math.isfinite(value))
+    usual = finite[int(0.97 * (len(finite) - 1))] if finite else 0.0
+    return max([usual, *(value for value in lines if math.isfinite(value)), 1e-9]) * 1.08
+
+
+def _grid(highest: int, top: float) -> str:
+    across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    parts = []
+    for value in _ticks(top):
+        y = TOP + up * (1 - value / top)
+        parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="currentColor" opacity=".15"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
+    for value in _ticks(highest):
+        if value == round(value):
+            x = LEFT + across * value / highest
+            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{value:g}</text>')
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 3}" text-anchor="end" opacity=".7">step</text>')
+    return "".join(parts)
+
+
+def _legend() -> str:
+    parts, x = [], LEFT
+    for name, colour in (("loss", RAW), ("loss, smoothed", SMOOTH), ("held-out loss", HELD_OUT)):
+        parts.append(f'<rect x="{x}" y="8" width="14" height="3" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 20}" y="14">{name}</text>')
+        x += 40 + 7 * len(name)
+    return "".join(parts)
+
+
+def _ticks(top: float) -> list[float]:
+    """Round numbers from 0 to top, four or five of them."""
+    size = 10.0 ** math.floor(math.log10(top))
+    step = next(size * part for part in (0.2, 0.25, 0.5, 1.0, 2.0, 2.5) if top / (size * part) <= 5)
+    return [round(step * count, 12) for count in range(int(top / step) + 1)]

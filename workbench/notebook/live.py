@@ -1,0 +1,96 @@
+"""What every panel is made of: a box of widgets that shows itself, and a ticker that keeps it fresh.
+
+A thread, not an asyncio task, keeps a panel fresh: tasks stand still while a cell runs (waiting for a run, say), a
+thread does not. Works with ipywidgets 7 (Colab) and 8. Not covered: what is drawn (drawing), what a panel does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+from IPython.display import display
+
+from workbench.errors import WorkbenchError
+from workbench.notebook.drawing import note
+
+SECONDS = 1.0
+
+
+class Ticker:
+    """Calls a function every second from a thread until it says False, or until it is stopped."""
+
+    def __init__(self, tick: Callable[[], bool], seconds: float = SECONDS) -> None:
+        self._tick = tick
+        self._seconds = seconds
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin, or begin again."""
+        # A thread of its own each time: the old one may be about to end, and asking whether it does is a race.
+        self._over.set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(self._over,), daemon=True, name="workbench-panel")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return once no further tick can come."""
+        self._over.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=10 * self._seconds)
+
+    def _run(self, over: threading.Event) -> None:
+        while self._tick() and not over.wait(self._seconds):
+            pass
+
+
+class Panel:
+    """A box of widgets. The last line of a cell shows it; `close` ends its updates and removes it from the page."""
+
+    def __init__(self, children: Sequence[widgets.Widget]) -> None:
+        self.box = widgets.VBox(list(children))
+        self.said = widgets.HTML()
+
+    def _ipython_display_(self) -> None:
+        display(self.box)
+
+    def close(self) -> None:
+        """End the panel. A run or a sample that it shows goes on."""
+        self.box.close()
+
+    def say(self, text: str, kind: str = "plain") -> None:
+        """Show a sentence in the panel's own line."""
+        self.said.value = note(text, kind) if text else ""
+
+    def doing(self, action: Callable[[], object]) -> Callable[[Any], None]:
+        """A click handler: an error of ours becomes its sentence in the panel, not a traceback in a log."""
+
+        def handler(_: Any) -> None:
+            self.say("")
+            try:
+                action()
+            except WorkbenchError as error:
+                self.say(str(error), "error")
+
+        return handler
+
+
+def button(text: str, help: str, icon: str = "", style: str = "", width: str = "auto") -> widgets.Button:
+    """A button with a tooltip. style: "", primary, danger."""
+    return widgets.Button(
+        description=text, tooltip=help, icon=icon, button_style=style, layout=widgets.Layout(width=width)
+    )
+
+
+def folded(title: str, child: widgets.Widget, opened: bool = False) -> widgets.Accordion:
+    """A part of a panel that opens on a click."""
+    accordion = widgets.Accordion(children=[child], selected_index=0 if opened else None)
+    accordion.set_title(0, title)  # ipywidgets 7 knows no `titles`
+    return accordion

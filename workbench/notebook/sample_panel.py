@@ -1,0 +1,201 @@
+"""Sampling in a notebook: the form, progress for every denoising step, the videos, the history.
+
+The videos are drawn by the workspace's sampling worker, a process of its own that the web app and the shell share; a
+panel made after a kernel restart shows what is still under way. Not covered: drawing (sampler), grids over settings.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets as widgets
+from IPython.display import HTML
+
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.families import find_model
+from workbench.notebook import drawing
+from workbench.notebook.form import Form
+from workbench.notebook.live import Panel, Ticker, button, folded
+from workbench.sampler import queue
+from workbench.sampler.samples import Sample, Samples
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace
+
+HISTORY = 8
+
+
+class SamplePanel(Panel):
+    """Settings, Draw, and the videos that were asked for here, side by side."""
+
+    def __init__(self, workspace: Workspace, values: dict[str, Any] | None = None) -> None:
+        self.workspace = workspace
+        self.form = Form(SampleSettings, workspace, values)
+        self.ids = queue.pending(workspace)
+        self._lock = threading.Lock()
+        self._shown: list[queue.Progress] | None = None
+        self.bar = widgets.FloatProgress(min=0.0, max=1.0, layout=widgets.Layout(width="100%", max_width="720px"))
+        self.doing_now, self.videos = widgets.HTML(), widgets.HTML()
+        self.draw_button = button("Draw", "Draw a video with these settings", "play", "primary", "110px")
+        self.both_button = button(
+            "Draw with and without", "Draw it with the LoRAs, and by the base model from the same noise", "columns"
+        )
+        self.cancel_button = button("Cancel", "Give up what is being drawn", "stop", "danger", "110px")
+        self.draw_button.on_click(self.doing(self.draw))
+        self.both_button.on_click(self.doing(self.draw_with_and_without))
+        self.cancel_button.on_click(self.doing(self.cancel))
+        buttons = widgets.HBox([self.draw_button, self.both_button, self.cancel_button])
+        super().__init__([self.form.box, buttons, self.bar, self.doing_now, self.videos])
+        self.box.children = (*self.box.children[:2], self.said, *self.box.children[2:], self._make_history())
+        self.ticker = Ticker(self.refresh, seconds=0.5)
+        if self.refresh():
+            self.ticker.start()
+
+    # ---- commands
+
+    def draw(self, *wanted: SampleSettings) -> list[str]:
+        """Ask for videos: of the settings given, else of the form's. Returns their ids.
+
+        Raises ConfigError, DeviceBusy (a training run holds the GPU).
+        """
+        self.ids = [queue.submit(self.workspace, settings) for settings in (wanted or (self.form.settings,))]
+        self.refresh()
+        self.ticker.start()
+        return self.ids
+
+    def draw_with_and_without(self) -> list[str]:
+        """The form's video twice, from the same noise: by the base model, and with the LoRAs. Raises ConfigError."""
+        settings = self.form.settings
+        if not settings.loras:
+            raise ConfigError("loras is empty: name a run whose LoRA is to be compared with the base model")
+        return self.draw(settings.changed(loras=[]), settings)
+
+    def cancel(self) -> None:
+        """Give up what is not done yet."""
+        for sample_id in self.ids:
+            queue.cancel(self.workspace, sample_id)
+
+    def wait(self, seconds: float | None = None) -> list[Sample]:
+        """Wait for the videos while the panel stays live; returns the finished ones. Raises WorkbenchError."""
+        for sample_id in self.ids:
+            ended = queue.wait(self.workspace, sample_id, seconds)
+            if ended.state is queue.RequestState.FAILED:
+                self.refresh()
+                raise WorkbenchError(ended.message)
+        self.refresh()
+        done = [sample for sample in (self._progress(sample_id) for sample_id in self.ids) if sample.video]
+        return [Samples(self.workspace).get(sample.id) for sample in done]
+
+    def close(self) -> None:
+        self.ticker.stop()
+        super().close()
+
+    # ---- what is shown
+
+    def refresh(self) -> bool:
+        """Show where the videos are. True while one is under way."""
+        with self._lock:
+            now = [self._progress(sample_id) for sample_id in self.ids]
+            if now == self._shown:
+                return any(not each.state.over for each in now)
+            self._shown = now
+            total = sum(each.total or 1 for each in now)
+            done = sum((each.total or 1) if each.state.over else each.step for each in now)
+            self.bar.value = done / total if now else 0.0
+            self.bar.layout.display = "" if now else "none"
+            self.doing_now.value = "".join(_line(each) for each in now if each.state is not queue.RequestState.DONE)
+            self.videos.value = drawing.row([_figure(each) for each in now if each.video])
+            under_way = any(not each.state.over for each in now)
+            self.cancel_button.disabled = not under_way
+            if not under_way and self.history_fold.selected_index == 0:
+                self._show_history()
+            return under_way
+
+    def _progress(self, sample_id: str) -> queue.Progress:
+        try:
+            return queue.progress(self.workspace, sample_id)
+        except ConfigError as error:  # deleted meanwhile
+            return queue.Progress(sample_id, queue.RequestState.FAILED, None, message=str(error))
+
+    # ---- the history
+
+    def _make_history(self) -> widgets.Widget:
+        self.history_choice = widgets.Dropdown(options=[], layout=widgets.Layout(width="420px"))
+        self.history_videos = widgets.HTML()
+        restore = button("Use its settings", "Fill the form with what made this video", "reply", width="150px")
+        delete = button("Remove", "Move this video out of the history (samples/.removed)", "trash", width="110px")
+        restore.on_click(self.doing(self.restore))
+        delete.on_click(self.doing(self.remove))
+        self.restore_button, self.remove_button = restore, delete
+        row = widgets.HBox([self.history_choice, restore, delete])
+        self.history_fold = folded("History", widgets.VBox([row, self.history_videos]))
+        # Read when it is opened: a long history of large videos would make every panel slow.
+        self.history_fold.observe(lambda _: self._show_history(), names="selected_index")
+        return self.history_fold
+
+    def _show_history(self) -> None:
+        samples = Samples(self.workspace).history(HISTORY)
+        chosen, ids = self.history_choice.value, [sample.id for sample in samples]
+        self.history_choice.options = [(_title(sample.settings), sample.id) for sample in samples]
+        if samples:
+            self.history_choice.value = chosen if chosen in ids else ids[0]
+        self.history_videos.value = drawing.row(
+            [drawing.figure(each.path, _title(each.settings), 120, _width(each.settings)) for each in samples]
+        )
+
+    def restore(self) -> None:
+        """Fill the form with the chosen video's settings."""
+        if self.history_choice.value:
+            sample = Samples(self.workspace).get(self.history_choice.value)
+            self.form.set(sample.settings.model_dump(mode="json"))
+
+    def remove(self) -> None:
+        """Take the chosen video out of the history."""
+        if self.history_choice.value:
+            Samples(self.workspace).delete(self.history_choice.value)
+            self._show_history()
+
+
+def sample_panel(workspace: Workspace, **values: Any) -> SamplePanel:
+    """A form filled with the values given, Draw, the videos and the history. Raises ConfigError."""
+    return SamplePanel(workspace, values)
+
+
+def side_by_side(samples: Sequence[Sample]) -> HTML:
+    """Finished samples beside one another, to be kept in the notebook."""
+    shown = [drawing.figure(each.path, _title(each.settings), 192, _width(each.settings)) for each in samples]
+    return HTML(drawing.row(shown))
+
+
+def _line(now: queue.Progress) -> str:
+    """What one request is doing, in words."""
+    name = _title(now.settings)
+    if now.state is queue.RequestState.DRAWING:
+        left = f", about {drawing.span(now.seconds_left)} left" if now.seconds_left is not None else ""
+        return drawing.note(f"{name}: step {now.step} of {now.total}{left}")
+    kind = "error" if now.state is queue.RequestState.FAILED else "plain"
+    return drawing.note(f"{name}: {now.state}. {now.message}", kind)
+
+
+def _figure(now: queue.Progress) -> str:
+    assert now.video is not None
+    return drawing.figure(now.video, _title(now.settings), source_width=_width(now.settings))
+
+
+def _title(settings: SampleSettings | None) -> str:
+    """A sample in a line: what tells it from its neighbours."""
+    if settings is None:
+        return "a request that cannot be read"
+    model = ", ".join(settings.loras) if settings.loras else "base model"
+    return f"{settings.prompt or '(no prompt)'} · {model} · seed {settings.seed}"
+
+
+def _width(settings: SampleSettings | None) -> int | None:
+    """The video's own width, pixels; None when its model is not known here."""
+    if settings is None:
+        return None
+    try:
+        return settings.width or find_model(settings.model)[1].width
+    except ConfigError:
+        return None

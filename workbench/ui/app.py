@@ -1,0 +1,140 @@
+"""The page: header, first visit, three tabs, one timer. `build` is all that a server or a notebook needs.
+
+Not covered: options and launching (webui.py), what is inside the tabs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from workbench.trainer.runs import Run
+from workbench.ui import render
+from workbench.ui.boundary import QUIET, UPWARDS, handler
+from workbench.ui.clip_panel import PLANS
+from workbench.ui.dataset_tab import DatasetTab
+from workbench.ui.live import Live
+from workbench.ui.sample_tab import SampleTab
+from workbench.ui.train_tab import TrainTab
+from workbench.workspace import Workspace
+
+ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
+TITLE = "Video LoRA Workbench"
+TICK_SECONDS = 1.0
+DEMO = "Train the demo (about a minute)"
+
+
+def launch_options() -> dict[str, Any]:
+    """What `launch` needs so that the page looks as it should and tells nobody more than it must."""
+    return {
+        "css_paths": [ASSETS / "style.css"],
+        "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=["system-ui", "sans-serif"]),
+        "favicon_path": str(ASSETS / "logo.svg"),
+        "share": False,
+        "show_error": False,
+        "quiet": True,
+        "allowed_paths": [],
+        "enable_monitoring": False,
+        "run_history": False,
+        "footer_links": [],
+        "mcp_server": False,
+        "pwa": False,
+        "ssr_mode": False,
+        "strict_cors": True,
+        "max_file_size": "4gb",
+        # Gradio asks itself over HTTP whether it can be reached and gives up after three seconds; a machine that is
+        # busy training may take longer, and the page is there all the same.
+        "_frontend": False,
+    }
+
+
+def build(workspace: Workspace) -> gr.Blocks:
+    """The whole page over a workspace. Everything it shows is read from the workspace's folders."""
+    gr.set_static_paths([workspace.datasets, workspace.runs, workspace.samples, workspace.cache / PLANS])
+    live = Live(workspace)
+    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as page:
+        gr.HTML(_header(), elem_id="header")
+        with gr.Group(visible=False, elem_id="welcome") as welcome:
+            gr.HTML(_welcome())
+            begin = gr.Button(DEMO, variant="primary", size="lg", elem_id="train-demo")
+        with gr.Tabs(selected="train") as tabs:
+            with gr.Tab("Dataset", id="dataset") as first:
+                dataset_tab = DatasetTab(workspace)
+            with gr.Tab("Train", id="train") as second:
+                train_tab = TrainTab(workspace, live)
+            with gr.Tab("Sample", id="sample") as third:
+                sample_tab = SampleTab(workspace, live)
+        _remember_tab(page, tabs, {"dataset": first, "train": second, "sample": third})
+        timer = gr.Timer(TICK_SECONDS)
+        # Fixed keys: the page finds its choices again after a restart of the server.
+        chosen = gr.BrowserState(None, storage_key="workbench-run", secret="workbench")
+        train_tab.wire(timer, chosen, page.load)
+        dataset_tab.wire(timer, page.load)
+        sample_tab.wire(timer, page.load)
+        _connect(page, tabs, welcome, begin, chosen, live, (dataset_tab, train_tab, sample_tab))
+    page.queue(max_size=200, default_concurrency_limit=4, api_open=False)
+    return page
+
+
+def _connect(
+    page: gr.Blocks, tabs: gr.Tabs, welcome: gr.Group, begin: gr.Button, chosen: gr.BrowserState, live: Live,
+    parts: tuple[DatasetTab, TrainTab, SampleTab],
+) -> None:  # fmt: skip
+    """What reaches over from one tab to another."""
+    dataset_tab, train_tab, sample_tab = parts
+    forms = (train_tab.form, sample_tab.form)
+
+    def first_visit() -> Any:
+        return gr.update(visible=not live.statuses(now=True))
+
+    def train_demo() -> list[Any]:
+        from workbench import demo
+
+        settings = demo.prepare(live.workspace)
+        name = train_tab.begin(Run.create(live.workspace, settings, "demo"))
+        live.statuses(now=True)
+        return [
+            name,
+            gr.update(visible=False),
+            gr.Tabs(selected="train"),
+            *train_tab.form.write(settings.model_dump(mode="json")),
+        ]
+
+    def try_it(name: str | None) -> list[Any]:
+        return [gr.Tabs(selected="sample"), *sample_tab.form.write(train_tab.sample_settings(name))]
+
+    page.load(first_visit, None, welcome, **QUIET)
+    preparing = begin.click(
+        lambda: gr.update(value="Preparing the demo clips ...", interactive=False), None, begin, **QUIET
+    )
+    started = preparing.then(handler(train_demo), None, [chosen, welcome, tabs, *train_tab.form.inputs], **QUIET)
+    started.then(lambda: gr.update(value=DEMO, interactive=True), None, begin, **QUIET)
+    train_tab.runs.change(first_visit, None, welcome, **QUIET)  # whoever started the first run
+    trying = train_tab.try_it.click(handler(try_it), chosen, [tabs, *sample_tab.form.inputs], **QUIET)
+    trying.then(None, js=UPWARDS)
+    refresh = [component for form in forms for component in form.sourced]
+    tabs.change(lambda: [update for form in forms for update in form.refreshed()], None, refresh, **QUIET)
+    dataset_tab.wire_use(tabs, train_tab.form)
+
+
+def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab]) -> None:
+    """A reload comes back to the tab that was open."""
+    tab = gr.BrowserState("train", storage_key="workbench-tab", secret="workbench")
+    page.load(lambda name: gr.Tabs(selected=name), tab, tabs, **QUIET)
+    for name, part in parts.items():
+        part.select(None, None, tab, js=f"() => '{name}'")
+
+
+def _header() -> str:
+    logo = (ASSETS / "logo.svg").read_text(encoding="utf-8")
+    return f'<div class="header">{logo}<div><h1>{TITLE}</h1><p>From clips to a LoRA to new videos.</p></div></div>'
+
+
+def _welcome() -> str:
+    return render.note(
+        "Welcome. A small video model and demo clips are built in, so you can see the whole loop now: the clips show "
+        "stripes, which the model has never seen, the training teaches them, and the previews show them arrive.",
+        "empty",
+    )
