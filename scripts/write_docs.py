@@ -1,0 +1,79 @@
+"""Write docs/settings.md from the settings' declarations: `make docs`. tests/test_docs.py holds the file to them."""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.families import models
+from workbench.families.base import Model
+from workbench.sampler.queue import WorkerSettings
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import Settings, Spec, specs
+from workbench.trainer.settings import TrainSettings
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+HEAD = """# Settings
+
+Written by `make docs` from the declarations in `workbench/*/settings.py`: change them there.
+
+Each setting is one declaration, and everything that shows it is made from that: the page's and the notebook's forms,
+`--flags` with the same name (`learning_rate` is `--learning-rate`), JSON files for `--config`, this page, and the
+sentence that refuses a wrong value. Unknown names are refused, too. Settings marked * are "advanced" in the forms.
+"""
+CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
+    ("Training a LoRA", "`workbench train`, `runs/<name>/config.json`", TrainSettings),
+    ("Drawing a sample", '`workbench sample`, "settings" in `samples/<day>/<id>.json`', SampleSettings),
+    ("Importing clips", "`workbench dataset import`, `datasets/<name>/.import/config.json`", ImportSettings),
+    ("The sampling worker", "`samples/.worker/config.json`", WorkerSettings),
+)
+
+
+def page() -> str:
+    """The whole of docs/settings.md."""
+    parts = [HEAD]
+    for title, where, cls in CLASSES:
+        parts.append(f"## {title}\n\n{where}\n")
+        for section, members in groupby(specs(cls), key=lambda spec: spec.section):
+            parts += [f"### {section}\n", _table(list(members))]
+    parts += ["## Models\n", _models(models())]
+    return "\n".join(parts)
+
+
+def _table(members: list[Spec]) -> str:
+    rows = ["| Setting | Default | Legal | What it does |", "| --- | --- | --- | --- |"]
+    for spec in members:
+        mark = "*" if spec.advanced else ""
+        empty = "(empty)" if spec.kind in ("text", "texts") or spec.optional else ""
+        default = f"`{spec.default}`" if spec.default not in (None, "", ()) else empty
+        rows.append(
+            f"| `{spec.name}`{mark} | {default} | {spec.rule.replace('|', '/')} | {spec.help.replace('|', '/')} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def _models(known: list[Model]) -> str:
+    rows = [
+        "| Id | Model | Weights | Made for | Frames | Sizes | Licence |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for model in known:
+        weights = f"`{model.source}` at `{(model.revision or '')[:8]}`, {model.download_gb:g} GB"
+        rows.append(
+            f"| `{model.id}` | {model.title} | {'in the project' if model.local else weights} "
+            f"| {model.frames} frames of {model.width}x{model.height} at {model.fps} fps | {model.frame_rule} "
+            f"| multiples of {model.size_multiple} | {model.licence} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def main() -> int:
+    TARGET.write_text(page(), encoding="utf-8")
+    print(f"wrote {TARGET}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
