@@ -1,0 +1,52 @@
+"""What every benchmark shares: the machine, the table, the JSON file.
+
+{"machine": ..., "versions": ..., "rows": [{"case": ..., "ours": ..., "reference": ..., "ratio": ...}]}
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate")
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """A parser with the option every benchmark has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", type=Path, help="also write the result to this file")
+    return parser
+
+
+def report(rows: Sequence[Mapping[str, Any]], path: Path | None, **more: Any) -> None:
+    """Print the rows as a table; write them with machine and versions to the file."""
+    columns = list(rows[0])
+    cells = [[_shown(row[column]) for column in columns] for row in rows]
+    widths = [max(len(text) for text in column) for column in zip(columns, *cells, strict=True)]
+    for line in (columns, ["-" * width for width in widths], *cells):
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    if path:
+        machine = {"system": platform.platform(), "processor": _processor(), "cores": psutil.cpu_count()}
+        result = {"machine": machine, "versions": {name: version(name) for name in PACKAGES}, **more, "rows": rows}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _processor() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())

@@ -1,0 +1,68 @@
+"""From the shell to an exported LoRA: `workbench train` against the plain loop as a whole command, in turn.
+
+Ours starts a detached run, follows it, writes checkpoint, LoRA and card, and proves the file in the stock pipeline; the
+reference (benchmarks/plain_loop.py) only trains and saves. Neither measures or previews on the way. The encoded clips
+are removed before each run, so both encode every time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import plain_loop
+from common import arguments, report
+
+from workbench import demo, jobs
+from workbench.families import find_model
+from workbench.workspace import Workspace
+
+HERE = Path(__file__).resolve().parent
+
+
+def seconds(command: Sequence[str | Path]) -> float:
+    """How long the command took. Raises when it fails."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, *command], check=True, capture_output=True, cwd=HERE.parent)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, nargs="+", default=[20, 120])
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace.open(Path(folder))
+        settings = demo.prepare(workspace).changed(
+            regularization_dataset=None, targets="attention", rank=plain_loop.RANK, alpha=float(plain_loop.RANK),
+            batch_size=plain_loop.BATCH, learning_rate=plain_loop.LEARNING_RATE, device="cpu", held_out=0,
+            preview_every=0, evaluate_every=0, save_every=1_000_000,
+        )  # fmt: skip
+        clips = demo.DEMO_CLIPS / demo.concept()
+        for steps in options.steps:
+            settings.changed(steps=steps).save(Path(folder) / "train.json")
+            ours = ["-m", "workbench", "--workspace", folder, "train", "--config", f"{folder}/train.json"]
+            _, model = find_model(settings.model)
+            reference = [HERE / "plain_loop.py", model.source, clips, str(steps), f"{folder}/reference"]
+            pairs = []
+            for _ in range(options.rounds + 1):
+                shutil.rmtree(workspace.cache)
+                workspace.cache.mkdir()
+                pairs.append((seconds(ours), seconds(reference)))
+                assert all(jobs.status(run).state == jobs.State.FINISHED for run in workspace.runs.iterdir())
+            mine, theirs = (statistics.median(column) for column in zip(*pairs[1:], strict=True))
+            ratio = statistics.median(a / b for a, b in pairs[1:])
+            rows.append({"case": f"seconds for {steps} steps", "ours": mine, "reference": theirs, "ratio": ratio})
+    report(rows, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""A server over a workspace of its own, and a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scripts.browser import REMEDY, find
+from tests.browser.server import Server, launch
+from workbench import jobs
+from workbench.workspace import Workspace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    folder = tmp_path / "workspace"
+    workspace = Workspace.open(folder)
+    running = Server(folder)
+    yield running
+    running.kill()
+    for job in [*workspace.runs.glob("*"), workspace.samples / ".worker"]:
+        jobs.kill(job)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    path = find()
+    if path is None:
+        pytest.fail(REMEDY, pytrace=False)
+    with sync_playwright() as playwright:
+        opened = launch(playwright, path)
+        yield opened
+        opened.close()

@@ -1,0 +1,165 @@
+"""The whole loop as a person does it, with a real server, real jobs and a real browser.
+
+The page must lead from clips to a sample without a reload, and lose nothing when its server is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.server import PATIENCE, Server
+from workbench import demo
+from workbench.trainer.runs import Run
+from workbench.workspace import Workspace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+CONCEPT = demo.DEMO_CLIPS / demo.concept()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh browser profile; what goes wrong inside the page fails the test at once."""
+    profile = browser.new_context(viewport={"width": 1400, "height": 900})
+    opened = profile.new_page()
+    opened.set_default_timeout(PATIENCE * 1000)
+    opened.on("pageerror", lambda error: pytest.fail(f"the page's own script failed: {error}"))
+    yield opened
+    profile.close()
+
+
+def visit(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    page.locator("#header").wait_for()
+
+
+def go_to(page: Page, tab: str) -> None:
+    page.get_by_role("tab", name=tab, exact=True).click()
+
+
+def field(name: str) -> str:
+    return f"#{name} input, #{name} textarea"
+
+
+def build_dataset(page: Page) -> None:
+    go_to(page, "Dataset")
+    page.locator(field("dataset-title")).fill("Rings")
+    page.locator("#create-dataset").click()
+    page.get_by_role("heading", name="Rings").wait_for()
+    files = sorted(str(path) for path in CONCEPT.glob("*") if path.suffix in (".mp4", ".txt"))[:12]
+    page.locator("#dataset-files input[type=file]").set_input_files(files)
+    page.locator("#dataset-files").get_by_text(Path(files[-1]).stem).first.wait_for()
+    page.locator("#import-clips").click()
+    page.locator("#import-progress").get_by_text("The import is done.").wait_for()
+    page.locator("#verdicts .badge.good").nth(5).wait_for()
+
+
+def caption_a_clip(page: Page, workspace: Path) -> None:
+    """Click a clip, say what it shows, leave the field: it is on disk, and the model's frames can be played."""
+    page.locator("#clips button img").first.click()
+    page.locator("#clip-player video").wait_for()
+    page.locator("#caption textarea").fill("a ring of a kind never seen")
+    page.locator("#trigger-word input, #trigger-word textarea").first.click()
+    page.get_by_text("Caption saved.").wait_for()
+    assert "never seen" in (workspace / "datasets" / "rings" / "metadata.jsonl").read_text()
+    page.locator("#play-plan").click()
+    page.locator("#clip-plan video").wait_for()
+
+
+def start_run(page: Page, steps: int) -> float:
+    """Start a run from the dataset and return the seconds from the click to the first loss on the page."""
+    page.locator("#use-dataset").click()
+    page.locator("#start-training").wait_for()
+    page.locator(field("run-name")).first.fill("rings")
+    page.locator("#TrainSettings-preview_prompts textarea").fill("a red ring moves left on a black background")
+    page.locator("#new-run .more button").first.click()
+    quick = {"steps": steps, "preview_every": 5, "save_every": 5, "held_out": 1, "preview_steps": 4}
+    for name, value in quick.items():
+        page.locator(field(f"TrainSettings-{name}")).fill(str(value))
+    page.locator("#start-training").click()
+    began = time.monotonic()
+    page.locator("#run-head dt", has_text="loss, smoothed").wait_for()
+    return time.monotonic() - began
+
+
+def plays(page: Page, selector: str) -> None:
+    """The video is there, decodes and moves."""
+    page.wait_for_function("name => (document.querySelector(name)?.currentTime ?? 0) > 0", arg=selector)
+
+
+def test_from_clips_to_a_sample_and_over_a_crash(server: Server, page: Page) -> None:
+    ready = server.start()
+    began = time.monotonic()
+    visit(page, server)
+    painted = time.monotonic() - began
+    page.locator("#train-demo").wait_for()  # the first visit offers something to do
+
+    build_dataset(page)
+    caption_a_clip(page, server.workspace)
+    first_loss = start_run(page, steps=5000)
+    page.locator("#previews th", has_text="base model").wait_for()
+    page.locator("#previews th", has_text="step 5").first.wait_for()
+    plays(page, "#previews video")
+
+    run = Run(server.workspace / "runs" / "rings")
+    pid, step = run.status.pid, run.status.step
+    server.kill()
+    again = server.start()
+    page.goto(server.url)
+    page.locator("#run-head h2", has_text="rings").wait_for()
+    page.locator("#run-head .badge.going").wait_for()
+    assert run.status.pid == pid, "the run is the same process as before the crash"
+    assert run.wait(PATIENCE / 10).step > step, "the run went on"
+
+    page.locator("#stop-run").click()
+    page.locator("#run-head .badge", has_text="stopped").wait_for()
+    page.locator("#resume-run", has_text="Go on from step").wait_for()
+    print(
+        f"\nready {ready:.1f} s, first paint {painted:.1f} s, Start to first loss {first_loss:.1f} s, "
+        f"ready again after kill -9 {again:.1f} s"
+    )
+
+
+def test_a_finished_run_is_tried_in_the_sample_tab(server: Server, page: Page) -> None:
+    workspace = Workspace.open(server.workspace)
+    settings = demo.prepare(workspace).changed(
+        steps=4, preview_every=4, save_every=4, evaluate_every=0, preview_steps=2, preview_prompts=["a red ring"]
+    )
+    run = Run.create(workspace, settings, "short")
+    run.start()  # from the shell, as far as the page knows
+    server.start()
+    visit(page, server)
+    page.locator("#before-after video").first.wait_for()
+    page.locator("#run-ending a.download").wait_for()
+
+    page.locator("#try-run").click()
+    page.locator("#generate").wait_for()
+    page.locator(field("SampleSettings-steps")).fill("3")
+    page.locator("#generate").click()
+    page.locator("#sample-result figure.result").wait_for()
+    plays(page, "#sample-result video")
+    record = next(path for path in workspace.samples.glob("[0-9]*/*.json"))
+    assert json.loads(record.read_text())["settings"]["loras"] == ["short"]
+
+    page.reload()
+    page.locator("#sample-history").get_by_role("button").first.wait_for()  # the tab is remembered, too
+    page.locator("#SampleSettings-prompt textarea").fill("something else")
+    page.locator("#restore-sample").click()
+    page.wait_for_function("!document.querySelector('#SampleSettings-prompt textarea').value.includes('else')")
+
+
+def test_wrong_settings_are_named_on_the_page(server: Server, page: Page) -> None:
+    server.start()
+    visit(page, server)
+    page.locator(field("TrainSettings-rank")).fill("0")
+    page.locator("#start-training").click()
+    page.locator(".problems", has_text="1 to 1024").wait_for()
+    assert not list((server.workspace / "runs").iterdir())

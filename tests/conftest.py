@@ -1,0 +1,63 @@
+"""Fixtures for every test: a workspace, real clips, a small imported dataset, a random miniature model.
+
+Nothing is faked: clips are encoded, datasets come through the real import with its child processes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.drawing import MakeClip, draw
+from workbench import media
+from workbench.dataset_builder import Dataset
+from workbench.families import families
+from workbench.families.base import Model
+from workbench.workspace import Workspace
+
+
+@pytest.fixture(scope="session")
+def make_clip() -> MakeClip:
+    """Write a real mp4: make_clip(path, frames=9, size=(64, 64), fps=8, colour="red") -> path."""
+
+    def make(
+        path: Path, frames: int = 9, size: tuple[int, int] = (64, 64), fps: float = 8, colour: str = "red"
+    ) -> Path:
+        media.encode(draw(frames, size, colour), path, fps)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """An empty workspace."""
+    return Workspace.open(tmp_path / "workspace")
+
+
+@pytest.fixture(scope="session")
+def imported(tmp_path_factory: pytest.TempPathFactory, make_clip: MakeClip) -> Path:
+    """A dataset folder of six captioned clips, 17 or 18 frames, 64x64, 8 fps, trigger word "zwx"; never change it."""
+    base = tmp_path_factory.mktemp("imported")
+    for number, colour in enumerate(("red", "green", "blue", "yellow", "red", "blue")):
+        clip = make_clip(base / "given" / f"{number}.mp4", 17 + number // 4, colour=colour)
+        clip.with_suffix(".txt").write_text(f"a {colour} square moving right, {number}")
+    dataset = Dataset.create(Workspace.open(base / "workspace"), "Squares", trigger_word="zwx")
+    dataset.import_files([base / "given"])
+    return dataset.folder
+
+
+@pytest.fixture
+def dataset(workspace: Workspace, imported: Path) -> Dataset:
+    """The six clips as a dataset named "squares" of this test's workspace."""
+    shutil.copytree(imported, workspace.dataset("squares"))
+    return Dataset.open(workspace, "squares")
+
+
+@pytest.fixture(scope="session")
+def toy_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A random miniature of the first family, in diffusers' layout; its `source` is the folder. Never write into it."""
+    family = families()[0]
+    return family.toy(tmp_path_factory.mktemp("models") / "toy", family.toys[0])

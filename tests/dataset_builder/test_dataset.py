@@ -1,0 +1,78 @@
+"""The dataset as its three faces use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench import media
+from workbench.dataset_builder import Dataset
+from workbench.errors import ConfigError, DataError
+from workbench.frame_plan import Shape
+from workbench.workspace import Workspace
+
+SHAPE = Shape(frames=9, height=32, width=48, fps=4)
+
+
+def test_what_a_dataset_says_of_itself(workspace: Workspace, dataset: Dataset) -> None:
+    assert [found.name for found in Dataset.all(workspace)] == ["squares"]
+    assert dataset.info.title == "Squares"
+    assert [clip.source for clip in dataset.clips] == [f"{number}.mp4" for number in range(6)]
+    assert list(dataset.captions.values())[0] == "zwx a red square moving right, 0"
+    assert dataset.summary.sentence == "6 clips, 13.0 s, 64x64"
+    assert (dataset.summary.sizes, dataset.summary.fps) == ({"64x64": 6}, {8.0: 6})
+    thumbnail = dataset.thumbnail_of(dataset.clips[0])
+    thumbnail.unlink()
+    assert dataset.thumbnail_of(dataset.clips[0]).stat().st_size > 100
+    assert not dataset.import_status.state.alive
+
+
+def test_captions_and_trigger_word_are_on_disk_at_once(workspace: Workspace, dataset: Dataset) -> None:
+    clip = dataset.clips[2]
+    dataset.set_caption(Path(clip.file_name).stem, "  a Zwx\nball ")
+    dataset.set_trigger_word("zwx2")
+    again = Dataset.open(workspace, "squares")
+    assert again.clip(clip.file_name).text == "a Zwx ball"
+    assert again.captions[clip.file_name] == "zwx2 a Zwx ball"
+    with pytest.raises(ConfigError, match="there is no clip 'clips/nothing.mp4'"):
+        dataset.set_caption("clips/nothing.mp4", "")
+
+
+def test_removed_clips_can_be_brought_back(dataset: Dataset) -> None:
+    clip = dataset.clips[0]
+    dataset.remove(clip.file_name)
+    assert clip not in dataset.clips
+    assert dataset.removed == [clip]
+    assert not dataset.path_of(clip).exists()
+    dataset.restore(clip.file_name)
+    assert clip in dataset.clips
+    assert dataset.removed == []
+    assert dataset.path_of(clip).exists()
+    assert (dataset.folder / "thumbs" / f"{Path(clip.file_name).stem}.jpg").exists()
+
+
+def test_names(workspace: Workspace, dataset: Dataset) -> None:
+    assert Dataset.create(workspace, "Squares").name == "squares-2"
+    assert Dataset.ensure(workspace, "Squares", "qqq").folder == dataset.folder
+    assert dataset.info.trigger_word == "qqq"
+    assert Dataset.ensure(workspace, "Été!").name == "ete"
+    with pytest.raises(ConfigError, match="there is no dataset 'cats': choose one of ete, squares, squares-2"):
+        Dataset.open(workspace, "cats")
+    with pytest.raises(ConfigError, match="cannot be used"):
+        Dataset.open(workspace, "../squares")
+
+
+def test_preview_shows_exactly_what_the_model_sees(dataset: Dataset, tmp_path: Path) -> None:
+    clip = dataset.clips[0]
+    plan = dataset.plan_preview(clip, SHAPE, tmp_path / "plan.mp4")
+    assert plan == dataset.plans(SHAPE)[0]
+    assert plan.sentence == "frames 0 to 16: 9 at 4 fps (2.2 s), 48x32, cut from 48x48"
+    shown = media.read_frames(tmp_path / "plan.mp4", range(9))
+    seen = media.read_frames(dataset.path_of(clip), plan.indices, plan.resize, plan.crop)
+    assert shown.shape == seen.shape == (9, 32, 48, 3)
+    assert np.abs(shown.astype(int) - seen).mean() < 5
+    assert media.probe(tmp_path / "plan.mp4").fps == 4
+    with pytest.raises(DataError, match="is left out: too short"):
+        dataset.plan_preview(clip, Shape(49, 32, 48, 8), tmp_path / "plan.mp4")

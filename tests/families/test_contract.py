@@ -1,0 +1,128 @@
+"""What every family promises, checked on the random miniatures each one writes of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.errors import ConfigError
+from workbench.families import families, find_model
+from workbench.families.base import Family, Model
+from workbench.trainer import lora
+from workbench.trainer.settings import TrainSettings
+
+CPU = torch.device("cpu")
+CASES = [(family, variant) for family in families() for variant in family.toys]
+
+
+class Toy:
+    """A family's miniature, loaded, with one batch of two clips."""
+
+    def __init__(self, family: Family, folder: Path, model: Model) -> None:
+        self.family, self.folder, self.model = family, folder, model
+        vae = family.load_vae(folder, CPU, torch.float32)
+        self.vae = vae
+        self.transformer = family.load_transformer(folder, CPU, torch.float32)
+        self.text_encoder = family.load_text_encoder(folder, CPU, torch.float32)
+        generator = torch.Generator().manual_seed(0)
+        frames, height, width = self.model.frames, self.model.height, self.model.width
+        self.video = torch.rand(2, 3, frames, height, width, generator=generator) * 2 - 1
+        self.moments = family.encode_video(vae, self.video)
+        self.text = family.encode_text(self.text_encoder, ["a red circle", "a blue square"])
+        shape = family.latents_shape(folder, frames, height, width)
+        self.noise = torch.randn(2, *shape, generator=generator)
+        self.latents = family.draw_latents(self.moments, torch.randn(2, *shape, generator=generator))
+        self.timesteps = torch.tensor([family.timesteps // 10, family.timesteps - 1])
+        self.schedule = family.noise_schedule(folder, CPU)
+
+    def loss(self) -> torch.Tensor:
+        return self.family.loss(self.transformer, self.schedule, self.latents, self.text, self.noise, self.timesteps)
+
+    def video_of(self, pipeline: Any) -> torch.Tensor:
+        return self.family.sample(
+            pipeline,
+            text=self.family.encode_text(self.text_encoder, ["a red circle"]),
+            negative_text=self.family.encode_text(self.text_encoder, [""]),
+            frames=self.model.frames, height=self.model.height, width=self.model.width,
+            steps=2, guidance_scale=3.0, dynamic_guidance=False, scheduler="model",
+            noise=torch.Generator().manual_seed(1), on_step=lambda done, total: None,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=CASES, ids=[f"{family.name}-{variant}" for family, variant in CASES])
+def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    family, variant = request.param
+    folder = tmp_path_factory.mktemp(variant)
+    return Toy(family, folder, family.toy(folder, variant))
+
+
+def test_a_folder_is_recognised_and_its_facts_are_legal(toy: Toy) -> None:
+    family, model = find_model(str(toy.folder))
+    assert family is toy.family
+    model.check_shape(model.frames, model.height, model.width)
+    with pytest.raises(ConfigError, match="use"):
+        model.check_shape(model.frames + 1, model.height, model.width)
+
+
+def test_latents_have_the_stated_shape(toy: Toy) -> None:
+    assert toy.latents.shape == toy.noise.shape
+
+
+def test_encoding_and_loss_are_deterministic(toy: Toy) -> None:
+    again = toy.family.encode_video(toy.vae, toy.video)
+    assert all(torch.equal(again[name], toy.moments[name]) for name in again)
+    assert torch.equal(toy.loss(), toy.loss())
+
+
+def test_the_loss_is_per_sample(toy: Toy) -> None:
+    one = toy.family.loss(
+        toy.transformer, toy.schedule, toy.latents[:1], {k: v[:1] for k, v in toy.text.items()},
+        toy.noise[:1], toy.timesteps[:1],
+    )  # fmt: skip
+    torch.testing.assert_close(toy.loss()[:1], one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("targets", ["attention", "attention+feed-forward", r".*attn1\.to_q"])
+def test_gradients_reach_the_lora_alone_and_its_file_works_in_the_stock_pipeline(
+    toy: Toy, targets: str, tmp_path: Path
+) -> None:
+    family, transformer = toy.family, toy.family.load_transformer(toy.folder, CPU, torch.float32)
+    settings = TrainSettings(dataset="x", rank=2, alpha=8.0, targets=targets)
+    trainable = lora.attach(family, transformer, settings, seed=0)
+    arguments = (toy.schedule, toy.latents, toy.text, toy.noise, toy.timesteps)
+    before = family.loss(transformer, *arguments)
+    torch.testing.assert_close(before, toy.loss(), rtol=1e-5, atol=1e-6)  # a fresh LoRA changes nothing
+    optimizer = torch.optim.AdamW([parameter for _, parameter in trainable], lr=0.05)
+    for _ in range(3):
+        family.loss(transformer, *arguments).mean().backward()
+        optimizer.step()
+    touched = {name for name, parameter in transformer.named_parameters() if parameter.grad is not None}
+    assert touched == {name for name, _ in trainable}
+
+    path = tmp_path / "lora.safetensors"
+    lora.write(family, transformer, path, {"run": "test"})
+    trained = toy.video_of(family.load_pipeline(toy.folder, transformer=transformer, vae=toy.vae, dtype=torch.float32))
+    fresh = family.load_transformer(toy.folder, CPU, torch.float32)
+    pipeline = family.load_pipeline(toy.folder, transformer=fresh, vae=toy.vae, dtype=torch.float32)
+    base = toy.video_of(pipeline)
+    pipeline.load_lora_weights(tmp_path, weight_name=path.name, adapter_name="test")  # alpha is in the file
+    loaded = toy.video_of(pipeline)
+    assert (loaded - base).abs().max() > 1e-3
+    torch.testing.assert_close(loaded, trained, rtol=0, atol=1e-4)
+
+
+def test_a_lora_that_aims_at_nothing_is_refused(toy: Toy) -> None:
+    transformer = toy.family.load_transformer(toy.folder, CPU, torch.float32)
+    with pytest.raises(ConfigError, match="targets is 'no_such_layer'"):
+        lora.attach(toy.family, transformer, TrainSettings(dataset="x", targets="no_such_layer"), seed=0)
+
+
+def test_sampling_reports_every_step_and_can_be_stopped(toy: Toy) -> None:
+    pipeline = toy.family.load_pipeline(toy.folder, transformer=toy.transformer, vae=toy.vae, dtype=torch.float32)
+    video = toy.video_of(pipeline)
+    assert video.shape == (1, toy.model.frames, toy.model.height, toy.model.width, 3)
+    assert video.min() >= 0
+    assert video.max() <= 1

@@ -1,0 +1,123 @@
+"""The notebooks as they are committed, and the quickstart from its first cell to its last, as it stands."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from workbench import Run, Samples, Workspace, demo
+from workbench.jobs import State
+from workbench.sampler import queue
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+QUICKSTART = ROOT / "notebooks" / "1_quickstart.ipynb"
+ADDRESS = "https://colab.research.google.com/github/video-lora-workbench/video-lora-workbench/blob/main/notebooks"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_are_committed_clean(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    notebook = nbformat.reads(text, as_version=4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            assert cell.outputs == [], "clear the outputs before committing"
+            assert cell.execution_count is None
+            ast.parse(cell.source)
+    assert "widgets" not in notebook.metadata
+    assert json.dumps(json.loads(text), indent=1, ensure_ascii=False, sort_keys=True) == text.rstrip("\n")
+    assert f"{ADDRESS}/{path.name}" in notebook.cells[0].source
+    assert "https://colab.research.google.com/assets/colab-badge.svg" in notebook.cells[0].source
+
+
+@pytest.mark.timeout(3600)
+def test_the_quickstart_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "workspace"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    # On a machine with other work, threads wait for one another: ten times slower than one alone.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    workspace = Workspace.open(tmp_path / "workspace")
+    notebook = nbformat.read(QUICKSTART, as_version=4)
+    began = time.monotonic()
+    try:
+        # Begun in notebooks/, as Jupyter does; the widgets' state is kept, so that what they showed can be looked at.
+        client = NotebookClient(
+            notebook, timeout=None, kernel_name="python3", store_widget_state=True,
+            resources={"metadata": {"path": str(QUICKSTART.parent)}},
+        )  # fmt: skip
+        client.execute()
+    finally:
+        seconds = time.monotonic() - began
+        for each in Run.all(workspace):
+            each.stop(grace=20)
+        queue.stop_worker(workspace, grace=20)
+    print(f"quickstart: {seconds:.0f} s")
+    (run,) = Run.all(workspace)
+    assert run.status.state is State.FINISHED
+    base, tuned = sorted(Samples(workspace).history(), key=lambda sample: len(sample.settings.loras))
+    assert base.settings.prompt == tuned.settings.prompt == demo.prompts()[3]
+    assert tuned.settings.loras == (run.name,)
+    assert base.path.read_bytes() != tuned.path.read_bytes()
+    _check_outputs(notebook)
+    assert not (QUICKSTART.parent / "workspace").exists()
+
+
+def _check_outputs(notebook: nbformat.NotebookNode) -> None:
+    """What a reader sees: no error, no warning, and the videos of the table and of the comparison."""
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert not [output.text for output in outputs if output.get("name") == "stderr"]
+    pages = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    table, pair = pages
+    assert table.count("<video") == 12, "three prompts; base model and three steps"
+    assert pair.count("<video") == 2
+    said = "".join(output.text for output in outputs if output.output_type == "stream")
+    before, after = (float(said.split("held-out loss ")[1].split()[place]) for place in (0, 2))
+    assert after < before
+
+
+def install_cell() -> str:
+    cells = nbformat.read(QUICKSTART, as_version=4).cells
+    return str(next(cell.source for cell in cells if cell.cell_type == "code"))
+
+
+@pytest.mark.parametrize(
+    "folder", [ROOT, ROOT / "notebooks", ROOT / "notebooks" / "deeper"], ids=lambda path: path.name
+)
+def test_the_workbench_is_found_from_wherever_the_notebook_is_started(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "cwd", lambda: folder)
+    monkeypatch.setattr("sys.path", [])
+    names: dict[str, object] = {}
+    exec(install_cell(), names)
+    assert names["root"] == ROOT
+
+
+def test_without_the_workbench_the_first_cell_says_where_to_get_it(tmp_path: Path) -> None:
+    # -S and -I: a Python without any installed package.
+    done = subprocess.run(
+        [sys.executable, "-S", "-I", "-c", install_cell()], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "not installed here: see https://" in done.stderr
+
+
+def test_colab_gets_the_workbench_and_keeps_its_own_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
+    monkeypatch.setattr("sys.path", [])
+    exec(install_cell(), {})
+    assert [command[0] for command in commands] == ["git", sys.executable, sys.executable]
+    assert commands[1][-2:] == ["-e", "/content/video-lora-workbench"]
+    assert commands[2][-1] == "ipywidgets==7.7.1"

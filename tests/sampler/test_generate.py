@@ -1,0 +1,149 @@
+"""Drawing: exactly what the stock pipeline gives, and nothing left over from one request to the next."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.sampler.conftest import WriteLora
+from workbench.devices import pick_device
+from workbench.errors import ConfigError
+from workbench.sampler.generate import Sampler
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace
+
+PROMPT = "a red circle moves left"
+
+
+@pytest.fixture(scope="module")
+def sampler(toy_folder: Path) -> Sampler:
+    return Sampler(str(toy_folder), pick_device("cpu"))
+
+
+def settings(model: Path | str, **values: object) -> SampleSettings:
+    return SampleSettings(model=str(model)).changed(**{"prompt": PROMPT, "steps": 3, "device": "cpu", **values})
+
+
+def stock(model: Path, loras: tuple[tuple[Path, float], ...] = (), scheduler: str = "", **values: object) -> np.ndarray:
+    """The same video from diffusers alone."""
+    import diffusers
+    import torch
+
+    pipeline = diffusers.CogVideoXPipeline.from_pretrained(model)
+    if scheduler:
+        pipeline.scheduler = getattr(diffusers, scheduler).from_config(pipeline.scheduler.config)
+    for number, (path, _) in enumerate(loras):
+        pipeline.load_lora_weights(str(path), adapter_name=f"stock_{number}")
+    if loras:
+        pipeline.set_adapters([f"stock_{number}" for number in range(len(loras))], [scale for _, scale in loras])
+    seed = values.pop("seed", 0)
+    wanted = {"prompt": PROMPT, "num_inference_steps": 3, "num_frames": 9, "height": 16, "width": 16, **values}
+    video = pipeline(
+        **wanted, generator=torch.Generator().manual_seed(seed), max_sequence_length=16, output_type="np"
+    ).frames[0]
+    return (video * 255).round().astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("asked", "same"),
+    [
+        ({}, {}),
+        ({"seed": 5, "negative_prompt": "blue"}, {"seed": 5, "negative_prompt": "blue"}),
+        ({"guidance_scale": 1.0}, {"guidance_scale": 1.0}),
+        ({"guidance_scale": 3.5, "dynamic_guidance": True}, {"guidance_scale": 3.5, "use_dynamic_cfg": True}),
+        ({"scheduler": "DDIM"}, {"scheduler": "CogVideoXDDIMScheduler"}),
+        ({"frames": 17, "height": 24, "width": 32}, {"num_frames": 17, "height": 24, "width": 32}),
+    ],
+)
+def test_the_stock_pipeline_draws_the_same(
+    sampler: Sampler, toy_folder: Path, workspace: Workspace, asked: dict[str, object], same: dict[str, object]
+) -> None:
+    drawn = sampler.generate(workspace, settings(toy_folder, **asked))
+    expected = stock(toy_folder, **same)
+    assert drawn.frames.shape == expected.shape
+    assert np.array_equal(drawn.frames, expected)
+
+
+@pytest.mark.filterwarnings("ignore:Already found a `peft_config`")
+def test_loras_draw_as_with_the_stock_loader(
+    sampler: Sampler, toy_folder: Path, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
+) -> None:
+    one, two = write_lora(tmp_path / "one.v1.safetensors", seed=1, alpha=8.0), write_lora(tmp_path / "b.safetensors", 2)
+    drawn = sampler.generate(workspace, settings(toy_folder, loras=[f"{one}=0.5", f"{two}=-0.25"]))
+    assert np.array_equal(drawn.frames, stock(toy_folder, ((one, 0.5), (two, -0.25))))
+    assert not np.array_equal(drawn.frames, stock(toy_folder))
+    assert [lora["scale"] for lora in drawn.record["loras"]] == [0.5, -0.25]
+    assert len(drawn.record["loras"][0]["sha256"]) == 64
+
+
+def test_alpha_counts(
+    sampler: Sampler, toy_folder: Path, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
+) -> None:
+    """alpha 8 at scale 1 is alpha 4 at scale 2; a loader that loses alpha would draw the same for both."""
+    strong, weak = (
+        write_lora(tmp_path / "a.safetensors", 1, alpha=8),
+        write_lora(tmp_path / "b.safetensors", 1, alpha=4),
+    )
+
+    def draw(text: str) -> np.ndarray:
+        return sampler.generate(workspace, settings(toy_folder, loras=[text])).frames
+
+    assert np.array_equal(draw(f"{strong}"), draw(f"{weak}=2"))
+    assert not np.array_equal(draw(f"{strong}"), draw(f"{weak}"))
+
+
+def test_a_warm_pipeline_draws_what_a_cold_one_does(
+    sampler: Sampler, toy_folder: Path, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
+) -> None:
+    one, two = write_lora(tmp_path / "one.safetensors", 1), write_lora(tmp_path / "two.safetensors", 2, rank=2)
+    requests = [
+        settings(toy_folder),
+        settings(toy_folder, loras=[f"{one}"]),
+        settings(toy_folder, loras=[f"{two}=0.5", f"{one}=0.5"], scheduler="DDIM"),
+        settings(toy_folder, loras=[f"{two}"]),
+    ]
+
+    def cold(request: SampleSettings) -> np.ndarray:
+        return Sampler(str(toy_folder), pick_device("cpu")).generate(workspace, request).frames
+
+    expected = [cold(request) for request in requests]
+
+    def interrupt(done: int, total: int) -> None:
+        raise InterruptedError
+
+    for number in (0, 1, 2, 3, 0, 2, 1, 0):
+        with pytest.raises(InterruptedError):
+            sampler.generate(workspace, requests[number - 1], interrupt)
+        assert np.array_equal(sampler.generate(workspace, requests[number]).frames, expected[number]), number
+
+
+def test_a_refused_lora_leaves_the_pipeline_clean(
+    sampler: Sampler, toy_folder: Path, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    good = write_lora(tmp_path / "good.safetensors", 1)
+    tensors = load_file(good)
+    broken = {name: np.full_like(tensor, np.nan) if "blocks.1" in name else tensor for name, tensor in tensors.items()}
+    save_file(broken, tmp_path / "nan.safetensors")
+    before = sampler.generate(workspace, settings(toy_folder)).frames
+    with pytest.raises(ConfigError, match="nan.safetensors holds NaN or infinite numbers"):
+        sampler.generate(workspace, settings(toy_folder, loras=[f"{good}", f"{tmp_path}/nan.safetensors"]))
+    assert sampler.pipeline.get_list_adapters() == {}
+    assert np.array_equal(sampler.generate(workspace, settings(toy_folder)).frames, before)
+
+
+def test_the_record_leaves_nothing_open(sampler: Sampler, toy_folder: Path, workspace: Workspace) -> None:
+    seen: list[tuple[int, int]] = []
+    drawn = sampler.generate(workspace, settings(toy_folder), lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    record = drawn.record
+    assert (record["frames"], record["height"], record["width"], record["fps"]) == (9, 16, 16, 8)
+    assert (record["guidance_scale"], record["scheduler"], record["steps"], record["seed"]) == (6.0, "DPM", 3, 0)
+    assert (record["dtype"], record["frugal"], record["loras"]) == ("float32", False, [])
+    assert {"torch", "diffusers", "workbench"} <= record["versions"].keys()
+
+
+def test_wrong_shapes_are_refused_with_a_remedy(sampler: Sampler, toy_folder: Path, workspace: Workspace) -> None:
+    with pytest.raises(ConfigError, match="frames is 10, toy needs .*: use 9 or 17"):
+        sampler.generate(workspace, settings(toy_folder, frames=10))

@@ -1,0 +1,155 @@
+"""LoRA files: names and scales, and a readable sentence for everything that is not a sound LoRA for the model."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from workbench.errors import ConfigError
+from workbench.sampler.loras import (
+    Header,
+    Lora,
+    absolute,
+    available_loras,
+    check_fit,
+    read_header,
+    resolve,
+    split_scale,
+)
+from workbench.workspace import Workspace
+
+WEIGHTS = {f"blocks.{number}.to_q": (64, 32) for number in range(20)}
+
+
+def tensors(count: int = 20, prefix: str = "transformer.", width: int = 32) -> dict[str, np.ndarray]:
+    found = {}
+    for number in range(count):
+        found[f"{prefix}blocks.{number}.to_q.lora_A.weight"] = np.zeros((4, width), np.float32)
+        found[f"{prefix}blocks.{number}.to_q.lora_B.weight"] = np.zeros((64, 4), np.float32)
+    return found
+
+
+def sound(path: Path) -> bytes:
+    save_file(tensors(), path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ring", ("ring", 1.0)),
+        ("ring=0.8", ("ring", 0.8)),
+        (" ring=-1 ", ("ring", -1.0)),
+        ("/a/b=c/x.safetensors", ("/a/b=c/x.safetensors", 1.0)),
+        ("/a/b=c/x.safetensors=2", ("/a/b=c/x.safetensors", 2.0)),
+    ],
+)
+def test_name_and_scale(text: str, expected: tuple[str, float]) -> None:
+    assert split_scale(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "=1", "ring=", "ring=strong", "ring=nan", "ring=inf"])
+def test_bad_scales_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="SCALE, as in ring=0.8") as error:
+        split_scale(text)
+    assert "loras" in error.value.problems
+
+
+def test_runs_are_found_by_name(workspace: Workspace, tmp_path: Path) -> None:
+    for age, name in enumerate(["old", "new"]):
+        workspace.run(name).mkdir()
+        sound(workspace.run(name) / "lora.safetensors")
+        os.utime(workspace.run(name) / "lora.safetensors", (age, age))
+    (workspace.runs / "unfinished").mkdir()
+    assert available_loras(workspace) == ["new", "old"]
+    assert resolve(workspace, ["old=0.5"]) == [Lora("old", workspace.run("old") / "lora.safetensors", 0.5)]
+    with pytest.raises(ConfigError, match="has exported no LoRA yet"):
+        resolve(workspace, ["unfinished"])
+    with pytest.raises(ConfigError, match="choose one of new, old"):
+        resolve(workspace, ["cats"])
+    with pytest.raises(ConfigError, match="no run here"):
+        resolve(workspace, ["../../etc/passwd"])
+
+
+def test_relative_files_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute(["ring=0.5", "x.safetensors=0.5"]) == ("ring=0.5", f"{tmp_path.resolve()}/x.safetensors=0.5")
+
+
+def header_of(entries: dict) -> bytes:
+    raw = json.dumps(entries).encode()
+    return len(raw).to_bytes(8, "little") + raw
+
+
+MANY = {f"t{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for number in range(20_001)}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is an empty file"),
+        (b"abc", "is no safetensors file"),
+        (b"\x00" * 64, "is no safetensors file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "is a Git LFS pointer"),
+        (b"<!DOCTYPE html><html>", "is a web page"),
+        (b"PK\x03\x04archive/data.pkl", "is a pickle in a zip"),
+        (b"\x80\x04\x95\x10\x00\x00\x00\x00", "is a Python pickle"),
+        ((2**62).to_bytes(8, "little") + b'{"a": 1}', "claims a header of 4,611,686,018,427,387,904 bytes"),
+        ((500).to_bytes(8, "little") + b'{"a": 1}', "is cut short"),
+        (header_of({"t": {"dtype": "F32"}}), "has a damaged header"),
+        (header_of({"t": 1}), "has a damaged header"),
+        ((8).to_bytes(8, "little") + b"{nonsens", "has a damaged header"),
+        (header_of({}), "holds no tensors"),
+        (header_of(MANY), "holds 20,001 tensors"),
+    ],
+)
+def test_impostors_get_a_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"the LoRA x.safetensors {sentence}"):
+        read_header(path)
+
+
+def test_missing_truncated_and_trailing_files(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    with pytest.raises(ConfigError, match="is not there"):
+        read_header(path)
+    content = sound(path)
+    for damaged in (content[:-1], content + b"x"):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match="cut short or has bytes that belong to nothing"):
+            read_header(path)
+    os.unlink(path)
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="is not there"):
+        read_header(path)
+
+
+def header(found: dict[str, np.ndarray], **metadata: str) -> Header:
+    return Header({name: tensor.shape for name, tensor in found.items()}, metadata)
+
+
+def test_a_lora_for_the_model_fits() -> None:
+    check_fit(Lora("ring", Path("ring.safetensors"), 1.0), header(tensors()), WEIGHTS, "Toy")
+
+
+def test_a_few_unknown_tensors_are_tolerated() -> None:
+    found = {**tensors(), "transformer.extra.lora_A.weight": np.zeros((4, 32))}
+    check_fit(Lora("ring", Path("ring.safetensors"), 1.0), header(found), WEIGHTS, "Toy")
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (tensors(prefix="diffusion_model."), "0 of its 40 tensors match"),
+        (tensors(count=40), "40 of its 80 tensors match"),
+        (tensors(width=48), "20 of its 40 tensors match"),
+    ],
+)
+def test_a_lora_for_another_model_is_refused(found: dict[str, np.ndarray], sentence: str) -> None:
+    lora = Lora("ring", Path("ring.safetensors"), 1.0)
+    with pytest.raises(ConfigError, match=f"ring.safetensors does not fit Toy: {sentence}.*made for cogvideox-5b"):
+        check_fit(lora, header(found, base_model="cogvideox-5b"), WEIGHTS, "Toy")

@@ -1,0 +1,235 @@
+"""Requests through files and a real worker: progress, cancelling, bad requests, deaths, a busy GPU."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.sampler.conftest import WriteLora
+from workbench import gpu_lock, jobs
+from workbench.devices import Device
+from workbench.errors import ConfigError, DeviceBusy, ExitCode
+from workbench.sampler import queue
+from workbench.sampler.queue import RequestState, cancel, pending, progress, stop_worker, submit, wait
+from workbench.sampler.samples import Samples, new_id, settings_of
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace
+
+PATIENCE = 270.0  # for a machine that has other things to do; a request takes 0.2 s, starting the worker 5 s
+CLIENT = """
+import sys
+from workbench.sampler.queue import submit
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace
+settings = SampleSettings(model=sys.argv[2], device="cpu", steps=2, seed=int(sys.argv[3]))
+print(submit(Workspace.open(sys.argv[1]), settings))
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    """A workspace whose worker is ended after the last test."""
+    workspace = Workspace.open(tmp_path_factory.mktemp("served"))
+    yield workspace
+    jobs.kill(queue.worker_folder(workspace))
+
+
+@pytest.fixture
+def ask(toy_folder: Path) -> Callable[..., SampleSettings]:
+    return lambda **values: SampleSettings(model=str(toy_folder), device="cpu").changed(**{"steps": 2, **values})
+
+
+def worker(workspace: Workspace) -> jobs.Status:
+    return jobs.status(queue.worker_folder(workspace))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def long_one(workspace: Workspace, settings: SampleSettings) -> str:
+    """A request that is being drawn, and will be for long."""
+    sample_id = submit(workspace, settings.changed(steps=1000))
+    until(lambda: progress(workspace, sample_id).step > 2)
+    assert progress(workspace, sample_id).state is RequestState.DRAWING
+    return sample_id
+
+
+def test_two_clients_at_once_start_one_worker_that_outlives_them(served: Workspace, toy_folder: Path) -> None:
+    command = [sys.executable, "-c", CLIENT, str(served.root), str(toy_folder)]
+    clients = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in (1, 2)]
+    ids = [client.communicate(timeout=PATIENCE)[0].strip() for client in clients]
+    folder = str(queue.worker_folder(served))
+    workers = [process for process in psutil.process_iter(["cmdline"]) if folder in (process.info["cmdline"] or [])]
+    assert [process.pid for process in workers] == [worker(served).pid]
+    assert set(pending(served)) <= set(ids)
+    for sample_id in ids:
+        done = wait(served, sample_id, PATIENCE)
+        assert done.state is RequestState.DONE, done.message
+        assert done.video is not None
+        assert settings_of(done.video) == done.settings
+    assert [sample.id for sample in Samples(served).history()] == sorted(ids, reverse=True)
+    assert pending(served) == []
+
+
+def test_the_model_stays_loaded_whatever_the_lora(
+    served: Workspace, ask: Callable[..., SampleSettings], write_lora: WriteLora, tmp_path: Path
+) -> None:
+    lora = write_lora(tmp_path / "x.safetensors", 1)
+    videos = []
+    wait(served, submit(served, ask()), PATIENCE)
+    pid = worker(served).pid
+    for loras in ([], [f"{lora}=0.5"], []):
+        sample_id = submit(served, ask(loras=loras))
+        while not (done := progress(served, sample_id)).state.over:
+            assert done.message != "Loading the model."
+            time.sleep(0.01)
+        assert done.state is RequestState.DONE, done.message
+        assert done.video is not None
+        videos.append(read(done.video))
+    assert worker(served).pid == pid
+    assert np.array_equal(videos[0], videos[2])
+    assert not np.array_equal(videos[0], videos[1])
+
+
+def read(video: Path) -> np.ndarray:
+    from workbench import media
+
+    return np.stack([frame for _, frame in media.decode(video)])
+
+
+def test_prompts_of_every_kind_survive(served: Workspace, ask: Callable[..., SampleSettings]) -> None:
+    prompt = '\n"{{a}}" $(x) \\ <b>☃</b> \u202e\x00 ' + "long " * 2000
+    done = wait(served, submit(served, ask(prompt=prompt)), PATIENCE)
+    assert done.state is RequestState.DONE, done.message
+    assert done.video is not None
+    assert settings_of(done.video).prompt == prompt
+    assert json.loads(done.video.with_suffix(".json").read_text())["prompt"] == prompt
+
+
+def test_cancelling_takes_effect_within_a_step(served: Workspace, ask: Callable[..., SampleSettings]) -> None:
+    drawn = long_one(served, ask())
+    next_one = submit(served, ask())
+    assert progress(served, next_one).state is RequestState.WAITING
+    assert progress(served, next_one).message == "1 before this one."
+    now = progress(served, drawn)
+    assert 0 < now.step < now.total == 1000
+    assert now.seconds_left is not None
+    cancel(served, next_one)
+    assert progress(served, next_one).state is RequestState.CANCELLED
+    cancel(served, drawn)
+    assert wait(served, drawn, PATIENCE, poll=0.01).state is RequestState.CANCELLED
+    assert progress(served, drawn).exit_code == ExitCode.STOPPED
+    assert wait(served, submit(served, ask()), PATIENCE).state is RequestState.DONE
+
+
+def test_one_bad_request_does_not_end_the_worker(
+    served: Workspace, ask: Callable[..., SampleSettings], write_lora: WriteLora, tmp_path: Path
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    lora = write_lora(tmp_path / "x.safetensors", 1)
+    save_file({name: np.full_like(tensor, np.inf) for name, tensor in load_file(lora).items()}, lora)
+    assert wait(served, submit(served, ask()), PATIENCE).state is RequestState.DONE
+    pid = worker(served).pid
+    failed = wait(served, submit(served, ask(loras=[str(lora)])), PATIENCE)
+    assert (failed.state, failed.exit_code) == (RequestState.FAILED, ExitCode.BAD_CONFIG)
+    assert "x.safetensors holds NaN or infinite numbers" in failed.message
+    garbage = new_id()
+    (queue.worker_folder(served) / "requests" / f"{garbage}.json").write_text('{"settings": {"steps": "many"}}')
+    until(lambda: not queue.waiting(queue.worker_folder(served)))
+    unread = progress(served, garbage)
+    assert (unread.state, unread.settings) == (RequestState.FAILED, None)
+    assert unread.message == "The request's file cannot be read: submit it again."
+    assert wait(served, submit(served, ask()), PATIENCE).state is RequestState.DONE
+    assert worker(served).pid == pid
+
+
+def test_a_killed_worker_fails_its_requests_and_they_can_be_asked_for_again(
+    served: Workspace, ask: Callable[..., SampleSettings]
+) -> None:
+    drawn = long_one(served, ask())
+    waiting = submit(served, ask(seed=3))
+    pid = worker(served).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not worker(served).state.alive)
+    for sample_id in (drawn, waiting):
+        assert progress(served, sample_id).state is RequestState.FAILED
+        assert "worker ended before this video was done" in progress(served, sample_id).message
+    assert pending(served) == []
+    settings = progress(served, waiting).settings
+    assert settings == ask(seed=3)
+    again = submit(served, settings)
+    assert wait(served, again, PATIENCE).state is RequestState.DONE
+    # They stay failed: nobody is surprised by a video that was given up.
+    assert {progress(served, sample_id).state for sample_id in (drawn, waiting)} == {RequestState.FAILED}
+
+
+def test_a_stopped_worker_says_so(served: Workspace, ask: Callable[..., SampleSettings]) -> None:
+    drawn = long_one(served, ask())
+    stop_worker(served, grace=10)
+    assert worker(served).state is jobs.State.STOPPED
+    assert progress(served, drawn).message == "The sampling worker was stopped before this video was done: try again."
+
+
+def test_an_idle_worker_leaves(workspace: Workspace) -> None:
+    folder = queue.worker_folder(workspace)
+    queue.WorkerSettings(idle_seconds=0.2).save(folder / jobs.CONFIG)
+    jobs.start(folder, queue.MODULE)
+    assert jobs.wait(folder, PATIENCE).state is jobs.State.FINISHED
+
+
+def test_a_busy_gpu_is_said_at_once_and_no_worker_starts(
+    workspace: Workspace, ask: Callable[..., SampleSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Device("cuda", "Some GPU", 24.0, 0, "GPU-1")
+    monkeypatch.setattr(queue, "pick_device", lambda choice: gpu)
+    with (
+        gpu_lock.hold(workspace.locks, gpu.uuid, "run cats"),
+        pytest.raises(DeviceBusy, match="the GPU is held by run cats: wait until it ends"),
+    ):
+        submit(workspace, ask(device="auto"))
+    assert worker(workspace).state is jobs.State.NEW
+    assert pending(workspace) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"frames": 50}, "frames is 50, toy needs"),
+        ({"width": 100}, "width is 100, toy needs a multiple of 8"),
+        ({"model": "sora"}, "model is 'sora', which is neither known nor a folder"),
+        ({"loras": ["cats"]}, "loras has 'cats', which is no run here"),
+        ({"loras": ["missing.safetensors"]}, "the LoRA missing.safetensors is not there"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_starts(
+    workspace: Workspace, ask: Callable[..., SampleSettings], values: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        submit(workspace, ask(**values))
+    assert worker(workspace).state is jobs.State.NEW
+
+
+@pytest.mark.parametrize("name", ["../../x", "", new_id()])
+def test_unknown_requests_are_refused(workspace: Workspace, name: str) -> None:
+    for look in (progress, cancel):
+        with pytest.raises(ConfigError):
+            look(workspace, name)
+
+
+def test_importing_the_client_loads_no_torch() -> None:
+    code = "import sys, workbench.sampler; print([m for m in ('torch', 'diffusers', 'gradio') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

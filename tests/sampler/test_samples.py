@@ -1,0 +1,81 @@
+"""Samples on disk: written whole, read back, listed newest first, deleted without loss."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.errors import ConfigError
+from workbench.sampler.samples import Samples, new_id, settings_of, video_path, write_sample
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace
+
+
+def frames(count: int = 9) -> np.ndarray:
+    ramp = np.linspace(0, 1, count * 32 * 48 * 3).reshape(count, 32, 48, 3)
+    return ramp.astype(np.float32)
+
+
+def make(workspace: Workspace, prompt: str = "a red ball") -> str:
+    sample_id = new_id()
+    settings = SampleSettings(prompt=prompt, loras=("ring=0.5",), seed=7)
+    write_sample(
+        video_path(workspace, sample_id), frames(), 8, {"settings": settings.model_dump(mode="json"), "seed": 7}
+    )
+    return sample_id
+
+
+def test_settings_come_back_from_video_and_json(workspace: Workspace) -> None:
+    prompt = 'a "quoted" ball; {braces} = #1 \\ \n ☃ über'
+    path = video_path(workspace, make(workspace, prompt))
+    expected = SampleSettings(prompt=prompt, loras=("ring=0.5",), seed=7)
+    assert settings_of(path) == expected
+    assert settings_of(path.with_suffix(".json")) == expected
+
+
+def test_float_and_uint8_frames_give_the_same_video(tmp_path: Path) -> None:
+    as_uint8 = (frames() * 255).round().astype(np.uint8)
+    write_sample(tmp_path / "a.mp4", frames(), 8, {"settings": {}})
+    write_sample(tmp_path / "b.mp4", as_uint8, 8, {"settings": {}})
+    assert (tmp_path / "a.mp4").read_bytes() == (tmp_path / "b.mp4").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "a.mp4", "b.json", "b.mp4"]
+
+
+def test_history_is_newest_first_and_limited(workspace: Workspace) -> None:
+    made = [make(workspace) for _ in range(3)]
+    samples = Samples(workspace)
+    assert [sample.id for sample in samples.history()] == made[::-1]
+    assert [sample.id for sample in samples.history(limit=2)] == made[:0:-1]
+    assert samples.get(made[0]).settings.seed == 7
+
+
+def test_unfinished_and_broken_samples_are_not_shown(workspace: Workspace) -> None:
+    unfinished, broken, whole = (make(workspace) for _ in range(3))
+    video_path(workspace, unfinished).with_suffix(".json").unlink()
+    video_path(workspace, broken).with_suffix(".json").write_text('{"settings": {"steps": "many"}}')
+    assert [sample.id for sample in Samples(workspace).history()] == [whole]
+
+
+def test_delete_moves_both_files(workspace: Workspace) -> None:
+    sample_id = make(workspace)
+    Samples(workspace).delete(sample_id)
+    assert Samples(workspace).history() == []
+    removed = workspace.samples / ".removed"
+    assert json.loads((removed / f"{sample_id}.json").read_text())["seed"] == 7
+    assert (removed / f"{sample_id}.mp4").exists()
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "", "x", "20260101-000000-000000-abcd/.."])
+def test_only_ids_name_samples(workspace: Workspace, name: str) -> None:
+    with pytest.raises(ConfigError, match="choose one from the history"):
+        Samples(workspace).delete(name)
+
+
+def test_a_file_without_settings_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    write_sample(tmp_path / "a.mp4", frames(), 8, {"seed": 1})
+    with pytest.raises(ConfigError, match="a.mp4 holds no sample settings"):
+        settings_of(tmp_path / "a.mp4")
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(ConfigError, match="list.json holds no settings"):
+        settings_of(tmp_path / "list.json")

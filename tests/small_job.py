@@ -1,0 +1,67 @@
+"""A job for tests/test_jobs.py: `python -m tests.small_job FOLDER BEHAVIOUR`. Does nothing, in several ways."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from workbench import gpu_lock, jobs
+from workbench.errors import DataError
+
+
+def work(job: jobs.Job, behaviour: str) -> None:
+    """Beat until told to stop, unless the behaviour says otherwise."""
+    (job.folder / "environment.json").write_text(json.dumps(dict(os.environ)))
+    with (job.folder / "starts").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    if behaviour == "finish":
+        job.outcome = {"lora": "lora.safetensors"}
+        return
+    if behaviour == "fail":
+        raise DataError("no usable clips: import some")
+    if behaviour == "crash":
+        raise ZeroDivisionError("a bug")
+    if behaviour == "hold":
+        with gpu_lock.hold(job.folder, "GPU-1", f"run {job.folder.name}"):
+            run(job)
+    if behaviour == "deaf":  # ignores the stop command and SIGTERM, and has a child of its own
+        child = subprocess.Popen(["sleep", "600"])
+        (job.folder / "child").write_text(str(child.pid))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        (job.folder / "deaf").touch()
+        time.sleep(600)
+    run(job)
+
+
+def run(job: jobs.Job) -> None:
+    """Steps until the stop command."""
+    paused = False
+    for step in range(100_000):
+        if job.take("stop") is not None:
+            raise jobs.Stop("stopped as asked")
+        if job.take("pause") is not None:
+            paused = True
+        if job.take("resume") is not None:
+            paused = False
+        if (wanted := job.take("preview")) is not None:
+            (job.folder / "preview.json").write_text(json.dumps(wanted))
+        job.beat("train", step, 200_000, step_seconds=0.5, paused=paused)
+        time.sleep(0.01)
+
+
+def main() -> None:
+    folder, behaviour = Path(sys.argv[1]), sys.argv[2]
+    if behaviour == "silent":  # dies before it says anything
+        time.sleep(600)
+    with jobs.Job(folder) as job:
+        work(job, behaviour)
+    sys.exit(job.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The documents tell the truth: file tree, settings, dependencies, links, commands, exit codes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workbench import __version__
+from workbench.cli import COMMANDS
+from workbench.errors import ExitCode
+from workbench.jobs import State
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def tree() -> Iterator[tuple[str, str]]:
+    """(path, phrase) of every line of the README's file tree."""
+    block = re.search(r"<!-- tree -->\n```\n(.*?)```", README, re.DOTALL)
+    assert block, "the README has a file tree after <!-- tree -->"
+    folders: list[str] = []
+    for line in block[1].splitlines():
+        found = re.match(r"( *)(\S+)  +(\S.*)", line)
+        assert found, f"a line of the tree is a name and a phrase: {line!r}"
+        depth = len(found[1]) // 2
+        folders = [*folders[:depth], found[2]]
+        yield "".join(folders), found[3]
+
+
+def tracked() -> set[str]:
+    """The project's files: those that git knows, and new ones that it does not ignore."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return {path for path in listed.stdout.splitlines() if (ROOT / path).exists()}
+
+
+def test_the_file_tree_names_only_what_is_there() -> None:
+    for path, phrase in tree():
+        assert (ROOT / path).exists(), f"the README's tree names {path}, which is not there"
+        assert phrase
+
+
+def test_the_file_tree_names_every_module() -> None:
+    named = {path for path, _ in tree()}
+    modules = {path for path in tracked() if path.startswith("workbench/") and path.endswith(".py")}
+    modules = {path for path in modules if not path.endswith("__init__.py")}
+    top = {path.split("/")[0] + ("/" if "/" in path else "") for path in tracked()}
+    missing = sorted((modules | top) - named - {".gitignore", ".ci/", ".gitattributes"})
+    assert not missing, f"the README's tree lacks {', '.join(missing)}"
+
+
+def test_the_settings_page_is_up_to_date() -> None:
+    code = "from scripts.write_docs import page; print(page(), end='')"
+    written = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert written.stdout == (ROOT / "docs" / "settings.md").read_text(encoding="utf-8"), "run: make docs"
+
+
+def test_requirements_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    assert [line for line in lines if line and not line.startswith("#")] == project["dependencies"]
+
+
+def test_one_version_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest
+    assert project["version"] == __version__ == newest[1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#\s]+)", text) + re.findall(r'src="([^"]+)"', text):
+        if not re.match(r"https?://|mailto:", target):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_commands_in_the_documents_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for command in re.findall(r"^(?:\$ )?workbench ([a-z]+)", text, re.MULTILINE):
+            assert command in COMMANDS, f"{page.name}: workbench {command}"
+        for target in re.findall(r"`make ([a-z]+)", text):
+            assert f"\n{target}:" in makefile, f"{page.name}: make {target}"
+
+
+def test_exit_codes_and_states_are_documented() -> None:
+    text = (ROOT / "docs" / "file_formats.md").read_text(encoding="utf-8")
+    for code in ExitCode:
+        assert re.search(rf"^\| {int(code)} \|", text, re.MULTILINE), f"exit code {int(code)} ({code.name})"
+    for state in State:
+        assert f"`{state.value}`" in text, f"state {state.value}"
+
+
+def test_every_command_has_help() -> None:
+    asked = subprocess.run([sys.executable, "-m", "workbench", "--help"], capture_output=True, text=True, check=True)
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} +\w", asked.stdout, re.MULTILINE)

@@ -1,0 +1,48 @@
+"""Errors: the tree in the docstring is the tree, and exit codes are a closed list."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from workbench import errors, jobs
+from workbench.errors import ConfigError, ExitCode, NonFiniteLoss, OutOfMemory, WorkbenchError
+
+TREE = dict(re.findall(r"(\w+) +(\d+)  ", errors.__doc__ or ""))
+
+
+def subclasses() -> list[type[WorkbenchError]]:
+    return [WorkbenchError, *WorkbenchError.__subclasses__()]
+
+
+def test_the_docstring_draws_the_tree() -> None:
+    assert {one.__name__: str(int(one.exit_code)) for one in subclasses()} == TREE
+
+
+def test_exit_codes_are_told_apart_and_outside_the_shell_s_own() -> None:
+    codes = [one.exit_code for one in subclasses()]
+    assert len(set(codes)) == len(codes)
+    assert all(code == 0 or 64 <= code <= 113 for code in ExitCode)
+
+
+def test_a_config_error_keeps_a_sentence_per_setting() -> None:
+    error = ConfigError("frames is 50: use 49", {"frames": "use 49"})
+    assert error.problems == {"frames": "use 49"}
+    assert ConfigError("x").problems == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NonFiniteLoss("step 3: the loss is NaN"), ExitCode.NON_FINITE_LOSS),
+        (OutOfMemory("no memory"), ExitCode.OUT_OF_MEMORY),
+        (MemoryError("cannot allocate"), ExitCode.OUT_OF_MEMORY),
+        (KeyError("x"), ExitCode.BUG),
+    ],
+)
+def test_every_error_that_ends_a_job_has_a_code_and_one_line(error: Exception, code: ExitCode) -> None:
+    found, sentence = jobs.explain(error)
+    assert found is code
+    assert sentence
+    assert "\n" not in sentence

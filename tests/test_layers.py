@@ -1,0 +1,224 @@
+"""The import rules of docs/architecture.md, read from the source. A rule worth stating is a rule worth failing on."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "workbench"
+
+GROUND = {"errors", "workspace", "settings"}
+COMMON = GROUND | {"clips", "media", "processes", "jobs", "gpu_lock", "devices", "families", "frame_plan"}
+# Who may import whom inside the package. A name with a dot allows that module of a package alone.
+MAY_IMPORT = {
+    "errors": set(),
+    "workspace": {"errors"},
+    "settings": {"errors", "workspace"},
+    "processes": set(),
+    "devices": {"errors"},
+    "clips": {"errors", "workspace"},
+    "media": {"errors", "workspace"},
+    "jobs": {"errors", "workspace", "processes"},
+    "gpu_lock": {"errors", "workspace", "processes"},
+    "families": GROUND,
+    "frame_plan": {"clips", "families", "errors"},
+    "dataset_builder": COMMON,
+    "sampler": COMMON,
+    "trainer": COMMON | {"sampler.generate", "sampler.samples"},
+    # What every face of the library needs: the settings and the readers of the three parts, never their engines.
+    "ui": COMMON
+    | {"demo", "dataset_builder", "trainer.settings", "trainer.runs", "trainer.metrics"}
+    | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras"},
+    "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},
+    "": set(),  # workbench/__init__.py loads its names on first use
+}
+MAY_IMPORT["notebook"] = MAY_IMPORT["ui"]
+MAY_IMPORT["cli"] = MAY_IMPORT["ui"]
+MAY_IMPORT["__main__"] = {"cli"}
+
+HEAVY = {"torch", "torchvision", "diffusers", "transformers", "peft", "accelerate"}
+ONLY_IN = {
+    **dict.fromkeys(HEAVY, {"families", "trainer", "sampler"}),
+    "gradio": {"ui", "webui"},
+    "ipywidgets": {"notebook"},
+    "IPython": {"notebook"},
+    "matplotlib": {"notebook"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "av": {"media", "dataset_builder"},
+    "decord": {"media"},
+}
+# Where an error of any kind may be caught for good: a page's handler, a clip among many, a sample among many.
+CATCH_ALL = {"workbench/ui/boundary.py", "workbench/dataset_builder/worker.py", "workbench/sampler/worker.py"}
+LINES, FUNCTION_LINES = 400, 60
+MORE_LINES = {"families": 600}  # a family is one file
+MORE_FUNCTION_LINES = {"trainer/loop.py": 150}  # one loop, top to bottom
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: who, what, on which line, and whether it happens when the module is loaded."""
+
+    file: Path
+    name: str
+    line: int
+    eager: bool
+
+    @property
+    def part(self) -> str:
+        """The importing part: "errors", "ui", "families" ..."""
+        if self.file.parent == ROOT:
+            return self.file.stem
+        first = self.file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        return "" if first == "__init__" else first
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.name}"
+
+
+def sources() -> list[Path]:
+    return [*sorted(PACKAGE.rglob("*.py")), *(path for path in [ROOT / "webui.py"] if path.exists())]
+
+
+def imports(file: Path) -> Iterator[Import]:
+    """Every import of a file that happens when it runs (not those for type checkers alone)."""
+    yield from _walk(file, ast.parse(file.read_text(encoding="utf-8")), eager=True)
+
+
+def _walk(file: Path, node: ast.AST, eager: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(file, alias.name, child.lineno, eager)
+        elif isinstance(child, ast.ImportFrom):
+            assert not child.level, f"{file}:{child.lineno}: relative import, name the whole path"
+            # `from workbench import jobs` is an import of workbench.jobs.
+            if child.module == "workbench":
+                names = [f"workbench.{alias.name}" for alias in child.names]
+            elif child.module and child.module.startswith("workbench.") and (PACKAGE / _path(child.module)).is_dir():
+                names = [f"{child.module}.{alias.name}" for alias in child.names]
+            else:
+                names = [child.module or ""]
+            for name in names:
+                yield Import(file, name, child.lineno, eager)
+        else:
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _walk(file, child, eager and not inside)
+
+
+def _path(module: str) -> str:
+    return module.removeprefix("workbench.").replace(".", "/")
+
+
+ALL = [found for file in sources() for found in imports(file)]
+
+
+def test_the_rules_name_every_part() -> None:
+    parts = {"" if p.stem == "__init__" else p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or p.is_dir()}
+    assert parts - {"__pycache__"} == set(MAY_IMPORT)
+
+
+def test_no_part_imports_what_it_may_not() -> None:
+    wrong = []
+    for found in ALL:
+        name = found.name.removeprefix("workbench.")
+        if found.part == "webui" or not found.name.startswith("workbench.") or name.startswith("_"):
+            continue
+        allowed = MAY_IMPORT[found.part] | {found.part}
+        if not any(name == one or name.startswith(f"{one}.") for one in allowed if one):
+            wrong.append(str(found))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_each_package_stays_where_it_belongs() -> None:
+    wrong = []
+    for found in ALL:
+        homes = ONLY_IN.get(found.name.split(".")[0])
+        if homes is not None and found.part not in homes:
+            wrong.append(str(found))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_families_load_torch_inside_their_methods_only() -> None:
+    wrong = [str(f) for f in ALL if f.part == "families" and f.eager and f.name.split(".")[0] in HEAVY]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "workbench",
+        "workbench.jobs",
+        "workbench.cli",
+        "workbench.cli.runs",
+        "workbench.cli.datasets",
+        "workbench.cli.samples",
+        "workbench.cli.doctor",
+        "workbench.trainer.runs",
+        "workbench.sampler.queue",
+        "workbench.sampler.samples",
+        "workbench.dataset_builder.dataset",
+        "workbench.demo",
+        "workbench.notebook",
+        "webui",
+    ],
+)
+def test_faces_and_readers_load_no_torch(module: str) -> None:
+    code = f"import sys, {module}; print(sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def test_nothing_outside_families_knows_a_family() -> None:
+    """The default model's id in the two settings is the one exception: a person meets it first."""
+    wrong = []
+    for file in sources():
+        if PACKAGE / "families" in file.parents:
+            continue
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            default = file.name == "settings.py" and line.strip().startswith('"tiny-cogvideox",')
+            if "cogvideo" in line.lower() and not default:
+                wrong.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()[:90]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_error_is_caught_at_the_named_boundaries_only() -> None:
+    wrong = []
+    for file in sources():
+        name = str(file.relative_to(ROOT))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ExceptHandler) and name not in CATCH_ALL and _catches_all(node):
+                wrong.append(f"{name}:{node.lineno}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _catches_all(handler: ast.ExceptHandler) -> bool:
+    if isinstance(handler.body[-1], ast.Raise) and handler.body[-1].exc is None:
+        return False  # cleans up and passes the error on
+    if handler.type is None:
+        return True
+    named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(one, ast.Name) and one.id in ("Exception", "BaseException") for one in named)
+
+
+@pytest.mark.parametrize("file", sources(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_files_stay_short_and_say_what_they_are(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MORE_LINES.get(file.parent.name, LINES), "it holds more than one thing: split it"
+    tree = ast.parse(text)
+    assert not text.strip() or ast.get_docstring(tree), "say in a docstring what the module does"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            limit = MORE_FUNCTION_LINES.get(f"{file.parent.name}/{file.name}", FUNCTION_LINES)
+            assert length <= limit, f"{node.name} has {length} lines, at most {limit}: split it"

@@ -1,0 +1,121 @@
+"""Settings: one declaration each, strict, and every refusal names setting, value, rule and remedy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import ValidationError
+
+from workbench.errors import ConfigError
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import Settings, field, parse, specs
+from workbench.trainer.settings import TrainSettings
+
+
+class Toy(Settings):
+    count: int = field(3, title="Count", help="How many.", section="One", low=1, high=10, unit="clips")
+    rate: float = field(0.5, title="Rate", help="How fast.", section="One", low=0.0, high=1.0)
+    size: int | None = field(None, title="Size", help="How large.", section="Two", low=8)
+    loud: bool = field(False, title="Loud", help="How loud.", section="Two", advanced=True)
+    kind: Literal["dog", "cat"] = field("cat", title="Kind", help="Which.", section="Two")
+    words: tuple[str, ...] = field((), title="Words", help="What.", section="Two", lines=3)
+    path: str = field("", title="Path", help="Where.", section="Two", source="datasets")
+
+
+ALL = [(cls, spec) for cls in (TrainSettings, SampleSettings) for spec in specs(cls)]
+
+
+@pytest.mark.parametrize(("cls", "spec"), ALL, ids=lambda value: getattr(value, "name", ""))
+def test_every_setting_is_fully_declared(cls: type[Settings], spec: Any) -> None:
+    assert spec.title
+    assert spec.help.rstrip().endswith((".", "0.8")), "help is a sentence"
+    assert spec.section
+    assert spec.kind != "choice" or spec.default in spec.choices
+    if spec.kind in ("integer", "number"):
+        assert spec.low is not None
+        assert spec.high is not None
+
+
+@pytest.mark.parametrize("cls", [TrainSettings, SampleSettings])
+def test_defaults_survive_a_file(cls: type[Settings], tmp_path: Path) -> None:
+    cls().save(tmp_path / "config.json")
+    assert cls.load(tmp_path / "config.json") == cls()
+
+
+def test_specs_tell_all_there_is_to_draw_a_form() -> None:
+    by_name = {spec.name: spec for spec in specs(Toy)}
+    assert [spec.kind for spec in by_name.values()] == [
+        "integer", "number", "integer", "switch", "choice", "texts", "text",
+    ]  # fmt: skip
+    assert by_name["count"].rule == "1 to 10 clips"
+    assert by_name["size"].optional
+    assert by_name["size"].rule == "8 or more"
+    assert by_name["kind"].choices == ("dog", "cat")
+    assert by_name["kind"].rule == "dog or cat"
+    assert by_name["loud"].advanced
+    assert by_name["words"].lines == 3
+    assert by_name["path"].source == "datasets"
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"count": 11}, "count is 11, must be 1 to 10 clips: the default is 3"),
+        ({"count": 2.5}, "count is 2.5, must be 1 to 10 clips: the default is 3"),
+        ({"count": "7"}, 'count is "7", must be 1 to 10 clips: the default is 3'),
+        ({"count": True}, "count is True, must be 1 to 10 clips: the default is 3"),
+        ({"rate": -1}, "rate is -1, must be 0 to 1: the default is 0.5"),
+        ({"size": 4}, "size is 4, must be 8 or more"),
+        ({"loud": 1}, "loud is 1, must be true or false: the default is False"),
+        ({"kind": "cow"}, 'kind is "cow", must be dog or cat: the default is cat'),
+        ({"words": "one"}, 'words is "one", must be a list of texts: the default is ()'),
+        ({"coutn": 3}, "coutn is not a setting: did you mean count?"),
+        ({"xyzzy": 3}, "xyzzy is not a setting: remove it"),
+    ],
+)
+def test_a_refusal_names_setting_value_rule_and_remedy(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(Toy, values)
+    assert str(caught.value) == sentence
+    assert caught.value.problems == {next(iter(values)): sentence}
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(Toy, {"count": 0, "rate": 2, "kind": "cow"})
+    assert set(caught.value.problems) == {"count", "rate", "kind"}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
+def test_what_json_cannot_hold_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError):
+        parse(Toy, {"rate": value})
+
+
+def test_whole_numbers_are_fine_where_any_number_is() -> None:
+    assert parse(Toy, {"rate": 1}).rate == 1.0
+
+
+def test_settings_do_not_change_but_have_checked_copies() -> None:
+    with pytest.raises(ValidationError):
+        Toy().count = 4  # type: ignore[misc]
+    assert Toy().changed(count=4, words=["a"]) == Toy(count=4, words=("a",))
+    with pytest.raises(ConfigError, match="count is 40"):
+        Toy().changed(count=40)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "3", '"x"'])
+def test_a_file_that_is_no_object_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match="must hold a JSON object"):
+        Toy.load(tmp_path / "config.json")
+
+
+def test_rules_are_written_as_people_write_numbers() -> None:
+    rules = {spec.name: spec.rule for spec in specs(TrainSettings)}
+    assert rules["steps"] == "1 to 1000000 steps"
+    assert rules["learning_rate"] == "1e-08 to 1"
+    assert json.loads(json.dumps(rules)) == rules

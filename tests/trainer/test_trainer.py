@@ -1,0 +1,201 @@
+"""The trainer as people run it: a real process on a run folder, on a random miniature model."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from workbench import jobs
+from workbench.dataset_builder import Dataset
+from workbench.errors import ConfigError, ExitCode
+from workbench.families.base import Model
+from workbench.jobs import State
+from workbench.trainer.runs import Run
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace, read_json
+
+PATIENCE = 120.0  # seconds; a loaded machine is slow, a hang is longer than this
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(workspace: Workspace, dataset: Dataset, toy_model: Model) -> Start:
+    """Create and start a run of the toy model; settings by name."""
+
+    def begin(name: str = "run", wait: bool = True, **values: object) -> Run:
+        chosen = {
+            "model": toy_model.source, "dataset": "squares", "steps": 6, "rank": 2, "learning_rate": 0.01,
+            "preview_every": 0, "evaluate_every": 3, "save_every": 3, "held_out": 1, "warmup_steps": 2, **values,
+        }  # fmt: skip
+        run = Run.create(workspace, TrainSettings(**chosen), name)  # type: ignore[arg-type]
+        run.start()
+        if wait:
+            run.wait(PATIENCE)
+        return run
+
+    return begin
+
+
+def reach(run: Run, step: int) -> None:
+    """Wait until the run has made that step."""
+    end = time.monotonic() + PATIENCE
+    while max((line["step"] for line in run.metrics if "loss" in line), default=0) < step:
+        assert run.status.state.alive, jobs.log_tail(run.folder)
+        assert time.monotonic() < end, f"step {step} was not reached: {jobs.log_tail(run.folder)}"
+        time.sleep(0.005)
+
+
+def digest(run: Run) -> str:
+    assert run.lora is not None, jobs.log_tail(run.folder)
+    return hashlib.sha256(run.lora.read_bytes()).hexdigest()
+
+
+def test_a_run_leaves_everything_a_person_needs(start: Start) -> None:
+    run = start(preview_every=3, preview_prompts=("a red square",), preview_steps=2)
+    assert run.status.state == State.FINISHED, jobs.log_tail(run.folder)
+    steps = [line for line in run.metrics if "loss" in line]
+    assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]
+    assert {"lr", "grad_norm", "timestep", "seconds", "memory_gb", "time"} <= set(steps[0])
+    assert [line["lr"] for line in steps[:3]] == pytest.approx([0.0, 0.005, 0.01])
+    measured = {line["step"]: line["held_out_loss"] for line in run.metrics if "held_out_loss" in line}
+    assert list(measured) == [0, 3, 6]
+    assert measured[6] < measured[0]
+    assert run.result["held_out_loss_before"] == measured[0]
+    assert run.result["change"] > 0
+    assert [(preview.step, preview.prompt) for preview in run.previews] == [(s, "a red square") for s in (0, 3, 6)]
+    assert run.checkpoints == [3, 6]
+    card = (run.folder / "README.md").read_text()
+    assert "load_lora_weights" in card
+    assert "zwx" in card
+    roles = [entry["role"] for entry in read_json(run.folder / "dataset.lock.json")]
+    assert sorted(roles) == ["held_out", *["train"] * 5]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"gradient_accumulation": 3, "batch_size": 2, "lora_dropout": 0.3, "lr_schedule": "cosine"},
+        {"regularization_dataset": "squares", "batch_size": 3, "gradient_checkpointing": True},
+    ],
+    ids=["plain", "accumulation and dropout", "known clips and checkpointing"],
+)
+def test_killed_at_three_steps_and_resumed_it_ends_in_the_same_bytes(
+    start: Start, values: dict[str, object], tmp_path: Path
+) -> None:
+    whole = start("whole", steps=14, save_every=4, **values)
+    want, steps = digest(whole), [line for line in whole.metrics if "loss" in line]
+    shutil.rmtree(whole.folder)
+    killed = start("whole", wait=False, steps=14, save_every=4, **values)
+    for step in (3, 6, 11):
+        reach(killed, step)
+        pid = killed.status.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        jobs.wait(killed.folder, 10)
+        assert killed.status.state == State.DIED
+        killed.start()
+    assert killed.wait(PATIENCE).state == State.FINISHED, jobs.log_tail(killed.folder)
+    assert digest(killed) == want
+    assert [line["loss"] for line in killed.metrics if "loss" in line] == [line["loss"] for line in steps]
+
+
+def test_stop_saves_and_start_goes_on(start: Start) -> None:
+    run = start(steps=2000, save_every=2000, wait=False)
+    reach(run, 3)
+    run.stop()
+    status = run.wait(PATIENCE)
+    assert (status.state, status.exit_code) == (State.STOPPED, ExitCode.STOPPED)
+    stopped_at = run.checkpoints[-1]
+    assert f"Stopped at step {stopped_at} of 2000" in status.message
+    run.start()
+    reach(run, stopped_at + 2)
+    os.kill(run.status.pid or 0, signal.SIGTERM)  # the same as the stop command
+    assert run.wait(PATIENCE).state == State.STOPPED
+    assert run.checkpoints[-1] > stopped_at
+    losses = [line["step"] for line in run.metrics if "loss" in line]
+    assert losses == list(range(1, len(losses) + 1))
+
+
+def test_pause_save_and_preview_are_obeyed(start: Start) -> None:
+    run = start(steps=100_000, save_every=100_000, preview_prompts=("a",), preview_steps=1, wait=False)
+    reach(run, 2)
+    run.pause()
+    while run.status.state != State.PAUSED:
+        assert run.status.state.alive, jobs.log_tail(run.folder)
+        time.sleep(0.05)
+    paused_at = run.metrics[-1]["step"]
+    time.sleep(0.5)
+    assert run.metrics[-1]["step"] == paused_at
+    run.save()
+    run.preview("a blue circle of my own")
+    run.resume()
+    reach(run, paused_at + 2)
+    end = time.monotonic() + PATIENCE
+    while not (run.checkpoints and run.previews):
+        assert time.monotonic() < end, jobs.log_tail(run.folder)
+        time.sleep(0.05)
+    assert run.previews[0].prompt == "a blue circle of my own"
+    run.stop(grace=PATIENCE)
+    assert run.status.state == State.STOPPED
+
+
+def test_other_settings_or_captions_are_refused_with_the_difference(
+    start: Start, dataset: Dataset, workspace: Workspace
+) -> None:
+    run = start()
+    run.settings.changed(rank=4).save(run.folder / jobs.CONFIG)
+    run.start()
+    status = run.wait(PATIENCE)
+    assert (status.state, status.exit_code) == (State.FAILED, ExitCode.RESUME_REFUSED)
+    assert "rank was 2, is 4" in status.message
+    run.settings.changed(rank=2).save(run.folder / jobs.CONFIG)
+    dataset.set_caption(dataset.clips[0].file_name, "something else")
+    run.start()
+    assert "something else" in run.wait(PATIENCE).message
+
+
+def test_a_number_that_is_none_ends_the_run_at_once_and_names_the_clip(start: Start, workspace: Workspace) -> None:
+    run = start("first", steps=1)
+    for path in workspace.cache.glob("*.safetensors"):
+        tensors = load_file(path)
+        if "mean" in tensors:
+            save_file({name: torch.full_like(tensor, float("nan")) for name, tensor in tensors.items()}, path)
+    broken = start("broken", evaluate_every=0)
+    assert broken.status.exit_code == ExitCode.NON_FINITE_LOSS
+    assert "the loss of step 1 is not a number" in broken.status.message
+    assert ".mp4" in broken.status.message
+    assert broken.lora is None
+    assert run.lora is not None
+
+
+def test_a_damaged_cache_file_is_encoded_again(start: Start, workspace: Workspace) -> None:
+    want = digest(start("same", steps=3))
+    shutil.rmtree(workspace.runs / "same")
+    for path in workspace.cache.glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:40])
+    assert digest(start("same", steps=3)) == want
+
+
+def test_bad_settings_never_become_a_run(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
+    settings = TrainSettings(model=toy_model.source, dataset="squares", frames=10)
+    with pytest.raises(ConfigError, match=r"frames is 10, .* needs 8k\+1, from 9 to 49: use 9 or 17"):
+        Run.create(workspace, settings)
+    with pytest.raises(ConfigError, match="dataset is 'nothing'"):
+        Run.create(workspace, settings.changed(dataset="nothing", frames=9))
+    assert not list(workspace.runs.iterdir())
+
+
+def test_half_precision_trains_too(start: Start) -> None:
+    run = start(precision="bf16", steps=3)
+    assert run.status.state == State.FINISHED, jobs.log_tail(run.folder)

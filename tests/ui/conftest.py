@@ -1,0 +1,29 @@
+"""A workspace with one dataset and run folders, written with the classes that real jobs use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench import clips
+from workbench.trainer.runs import Run
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    opened = Workspace.open(tmp_path / "workspace")
+    dataset = opened.dataset("cats")
+    dataset.mkdir()
+    clips.write_clips(
+        dataset, [clips.Clip(file_name="clips/a.mp4", text="a cat", fps=8, frames=40, width=64, height=64)]
+    )
+    clips.write_info(dataset, clips.DatasetInfo(title="Cats"))
+    return opened
+
+
+@pytest.fixture
+def run(workspace: Workspace) -> Run:
+    return Run.create(workspace, TrainSettings(dataset="cats", preview_prompts=("a cat",)), "first")

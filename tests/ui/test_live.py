@@ -1,0 +1,170 @@
+"""What the page says of a run, from folders that the real writers made."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from workbench import jobs, processes
+from workbench.errors import ExitCode
+from workbench.trainer.metrics import MetricsWriter
+from workbench.trainer.runs import Run
+from workbench.ui import run_view
+from workbench.ui.boundary import Seen
+from workbench.ui.live import POINTS, Curves, Live, thinned
+from workbench.workspace import Workspace, write_json
+
+
+def alive(run: Run, step: int, total: int = 100) -> None:
+    """Make the folder look as if this very process ran it."""
+    pid = os.getpid()
+    identity = {"pid": pid, "start_time": processes.start_time(pid), "boot_id": processes.boot_id()}
+    write_json(run.folder / jobs.PROCESS, {"module": "test", **identity, "started_at": time.time() - 60})
+    beat = {"phase": "train", "step": step, "total": total, "time": time.time(), "step_seconds": 2.0}
+    write_json(run.folder / jobs.HEARTBEAT, beat)
+
+
+def ended(run: Run, status: str, code: ExitCode, message: str = "") -> None:
+    result = {"status": status, "exit_code": int(code), "message": message, "ended_at": time.time()}
+    write_json(run.folder / jobs.RESULT, result)
+
+
+def write_steps(writer: MetricsWriter, first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        writer.write(step=step, time=0.0, loss=1 / step, lr=1e-3, grad_norm=1.0, timestep=500, seconds=0.1, memory_gb=2)
+
+
+def preview(run: Run, step: int, prompt: str) -> None:
+    folder = run.folder / "previews" / f"step-{step:08d}"
+    folder.mkdir(parents=True)
+    (folder / "0.mp4").write_bytes(b"")
+    write_json(folder / "0.json", {"prompt": prompt})
+
+
+def look(workspace: Workspace, run: Run) -> Any:
+    snapshot = Live(workspace).snapshot(run.name)
+    assert snapshot is not None
+    return snapshot
+
+
+def test_each_line_of_metrics_is_read_once(run: Run) -> None:
+    curves, writer = Curves(run.folder), MetricsWriter(run.folder, 0)
+    write_steps(writer, 1, 5)
+    curves.refresh()
+    first = curves.version
+    curves.refresh()
+    assert curves.version == first
+    write_steps(writer, 6, 8)
+    writer.write(step=8, time=0.0, held_out_loss=0.5)
+    curves.refresh()
+    assert list(curves.losses) == list(range(1, 9))
+    assert curves.held_out == {8: 0.5}
+
+
+def test_a_run_that_went_back_to_a_checkpoint_is_read_anew(run: Run) -> None:
+    curves, writer = Curves(run.folder), MetricsWriter(run.folder, 0)
+    write_steps(writer, 1, 20)
+    writer.close()
+    curves.refresh()
+    again = MetricsWriter(run.folder, 10)
+    write_steps(again, 11, 12)
+    curves.refresh()
+    assert max(curves.losses) == 12
+    assert len(curves.losses) == 12
+
+
+def test_long_runs_are_thinned(run: Run) -> None:
+    curves = Curves(run.folder)
+    curves.losses = {step: 1.0 for step in range(50_000)}
+    curves.held_out = {step: 1.0 for step in range(0, 50_000, 50)}
+    rows = curves.loss_rows()
+    assert len(rows) <= POINTS
+    assert {rows[0][0], max(step for step, _, _ in rows)} == {0, 49_999}
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 1000])
+def test_thinning_keeps_both_ends(count: int) -> None:
+    kept = thinned(list(range(count)), 10)
+    assert len(kept) <= 10
+    assert (kept[0], kept[-1]) == (0, count - 1)
+
+
+def test_a_living_run_is_found_whoever_started_it(workspace: Workspace, run: Run) -> None:
+    other = Run.create(workspace, run.settings, "newer")
+    alive(run, 40)
+    live = Live(workspace)
+    assert live.default() == "first"
+    ended(run, "stopped", ExitCode.STOPPED)
+    live.statuses(now=True)
+    assert live.default() in (other.name, run.name)
+    assert live.snapshot("no-such-run") is None
+
+
+def test_the_head_tells_phase_progress_and_time_left(workspace: Workspace, run: Run) -> None:
+    alive(run, 40)
+    write_steps(MetricsWriter(run.folder, 0), 1, 40)
+    shown = run_view.head(look(workspace, run), Live(workspace))
+    for words in ("running", "train · 40 of 100", "about 2 min 00 s left", "width:40.0%", "loss, smoothed", "load"):
+        assert words in shown
+
+
+@pytest.mark.parametrize("code", [code for code in ExitCode if code not in (ExitCode.FINISHED, ExitCode.STOPPED)])
+def test_every_way_to_fail_has_a_cause_and_a_next_step(workspace: Workspace, run: Run, code: ExitCode) -> None:
+    alive(run, 40)
+    write_json(run.folder / "checkpoints" / "step-00000030" / "MANIFEST.json", {})
+    (run.folder / jobs.LOG).write_text("the last line\n")
+    ended(run, "failed", code, "batch_size is 9, too much")
+    card = run_view.ending(look(workspace, run))
+    cause, advice = run_view.CAUSES.get(code, run_view.BUG)
+    for words in (cause, advice, "batch_size is 9, too much", "step 30", "the last line"):
+        assert words in card
+
+
+def test_a_killed_run_says_so(workspace: Workspace, run: Run) -> None:
+    process = {"pid": 2**22 + 1, "start_time": "1", "boot_id": processes.boot_id(), "started_at": 0.0}
+    write_json(run.folder / jobs.PROCESS, process)
+    assert run_view.DIED[0] in run_view.ending(look(workspace, run))
+
+
+def test_previews_stand_in_a_table_with_the_base_model_first(workspace: Workspace, run: Run) -> None:
+    for step in (0, 50, 100):
+        preview(run, step, "a cat")
+    table = run_view.previews(look(workspace, run))
+    assert table.count("<video") == 3
+    assert table.index("base model") < table.index("step 50") < table.index("step 100")
+    assert "pixelated" in table  # the built-in model's videos are tiny
+    assert run_view.before_after(look(workspace, run)).count("<video") == 2
+
+
+def test_what_people_and_files_wrote_is_shown_as_text(workspace: Workspace, run: Run) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    preview(run, 0, evil)
+    preview(run, 10, evil)
+    (run.folder / jobs.LOG).write_text(evil)
+    alive(run, 1)
+    ended(run, "failed", ExitCode.BUG, evil)
+    snapshot = look(workspace, run)
+    for shown in (run_view.previews(snapshot), run_view.ending(snapshot), run_view.before_after(snapshot)):
+        assert "<img" not in shown
+
+
+def test_only_what_changed_is_sent_again() -> None:
+    seen, made = Seen(), []
+    values = {"text": "a", "chart": (1, lambda: made.append(1) or "drawn")}
+    assert seen.changed(values, values) == ["a", "drawn"]
+    assert all(isinstance(update, dict) and "value" not in update for update in seen.changed(values, values))
+    assert seen.changed(["text"], {"text": "b"})[0] == "b"
+    assert made == [1]
+    seen.choose("other")
+    assert seen.changed(values, values) == ["a", "drawn"]
+
+
+def test_a_tick_about_the_run_shown_before_comes_too_late() -> None:
+    seen = Seen()
+    assert not seen.late("old")
+    seen.choose("new")
+    assert seen.late("old")
+    assert not seen.late("new")

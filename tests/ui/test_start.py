@@ -1,0 +1,69 @@
+"""The server starts without the heavy packages, only for this machine, and leaves when it cannot have its port."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HEAVY = ("torch", "diffusers", "transformers", "peft", "accelerate", "decord")
+
+
+def server(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "webui.py"), *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def test_building_the_page_loads_nothing_heavy(tmp_path: Path) -> None:
+    script = (
+        "import sys; from workbench.workspace import Workspace; from workbench.ui.app import build; "
+        f"build(Workspace.open({str(tmp_path)!r})); print(*[m for m in {HEAVY} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_the_server_comes_up_and_says_where(tmp_path: Path) -> None:
+    began = time.monotonic()
+    process = server("--workspace", str(tmp_path), GRADIO_SHARE="true", GRADIO_SERVER_NAME="0.0.0.0")
+    try:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if "http" in line)
+        print(f"ready after {time.monotonic() - began:.1f} s")
+        url = line.split(": ", 1)[1].split()[0]
+        assert url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(url) as answer:
+            assert "Video LoRA Workbench" in answer.read().decode()
+        for outside in ("/etc/passwd", str(ROOT / "webui.py")):
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(f"{url}gradio_api/file={outside}")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        process = server("--workspace", str(tmp_path), "--port", str(port))
+        said = process.communicate(timeout=120)[0]
+    assert process.returncode == 1
+    assert f"port {port} is taken" in said
+
+
+def test_other_machines_need_a_password(tmp_path: Path) -> None:
+    process = server("--workspace", str(tmp_path), "--listen")
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 2
+    assert "WORKBENCH_PASSWORD" in said
