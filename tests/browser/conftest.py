@@ -28,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         jobs.kill(job)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: its event loop would stay in the thread and break other tests
 def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 

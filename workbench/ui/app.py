@@ -23,6 +23,7 @@ from workbench.workspace import Workspace
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 TITLE = "Video LoRA Workbench"
 TICK_SECONDS = 1.0
+OPEN_TAB = "workbench-tab"  # where the browser keeps its name
 DEMO = "Train the demo (about a minute)"
 
 
@@ -121,10 +122,14 @@ def _connect(
 
 def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab]) -> None:
     """A reload comes back to the tab that was open."""
-    tab = gr.BrowserState("train", storage_key="workbench-tab", secret="workbench")
-    page.load(lambda name: gr.Tabs(selected=name), tab, tabs, **QUIET)
-    for name, part in parts.items():
-        part.select(None, None, tab, js=f"() => '{name}'")
+    name = gr.Textbox(visible=False)
+    shown = page.load(
+        lambda name: gr.Tabs(selected=name), name, tabs, js=f"() => localStorage.getItem('{OPEN_TAB}') ?? 'train'", **QUIET
+    )  # fmt: skip
+    # A page that opens selects its first tab by itself, which must not be taken for a person's choice.
+    shown.then(None, js="() => { window.workbenchTabs = true }")
+    for tab, part in parts.items():
+        part.select(None, js=f"() => {{ if (window.workbenchTabs) localStorage.setItem('{OPEN_TAB}', '{tab}') }}")
 
 
 def _header() -> str:
