@@ -1,14 +1,16 @@
 """Which process is it? A pid is reused; a pid with its start time and the machine's boot is not.
 
-Not covered: what the process does (jobs), processes on other machines.
+And how a process starts quickly. Not covered: what it does (jobs), processes on other machines.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +65,13 @@ def signal_group(process: dict[str, Any], number: signal.Signals) -> None:
             os.killpg(pid, number)
         else:
             os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """For importing large packages and reading models: a fifth faster without looking for garbage in what will stay."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

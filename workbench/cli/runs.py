@@ -172,7 +172,7 @@ def save(workspace: Workspace, name: str) -> None:
 
 @runs.command()
 @click.argument("name")
-@click.option("--prompt", help="Draw this one as well as the run's own preview prompts.")
+@click.option("--prompt", help="Draw this one, not the run's own preview prompts.")
 @with_workspace
 def preview(workspace: Workspace, name: str, prompt: str | None) -> None:
     """Draw preview videos after the present step."""

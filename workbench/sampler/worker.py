@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import gpu_lock, jobs
+from workbench import gpu_lock, jobs, processes
 from workbench.devices import pick_device
 from workbench.errors import ExitCode, WorkbenchError
 from workbench.sampler import queue
@@ -131,10 +131,11 @@ class Worker:
         self._report(sample_id, "Loading the model.")
         if device.kind == "cuda":
             self._gpu.enter_context(gpu_lock.hold(self._workspace.locks, device.uuid, queue.HOLDER))
-        from workbench.sampler.generate import Sampler
-
         try:
-            self._sampler = Sampler(settings.model, device, lambda message: self._report(sample_id, message))
+            with processes.loading():
+                from workbench.sampler.generate import Sampler
+
+                self._sampler = Sampler(settings.model, device, lambda message: self._report(sample_id, message))
         except BaseException:
             self._unload()
             raise

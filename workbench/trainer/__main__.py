@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
+from workbench import processes
 from workbench.jobs import Job
 
 
@@ -12,7 +14,9 @@ def main() -> int:
     folder = Path(sys.argv[1]).resolve()
     with Job(folder) as job:
         job.beat("loading torch")
-        from workbench.trainer.loop import train
+        with processes.loading():
+            from workbench.trainer.loop import train
+        gc.freeze()  # what was imported stays: later collections need not look at it
 
         train(folder, job)
     return int(job.exit_code)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from workbench import gpu_lock, jobs
+from workbench import gpu_lock, jobs, processes
 from workbench.devices import pick_device
 from workbench.errors import NonFiniteLoss
 from workbench.trainer.data import Item, seed_for
@@ -34,7 +34,9 @@ def train(run: Path, job: jobs.Job) -> None:
         if device.kind == "cuda":
             job.beat("waiting for the GPU")
             held.enter_context(gpu_lock.hold(locks, device.uuid, f"run {run.name}", GPU_PATIENCE))
-        steps(Session(run, job, settings, device))
+        with processes.loading():
+            session = Session(run, job, settings, device)
+        steps(session)
 
 
 def steps(session: Session) -> None:

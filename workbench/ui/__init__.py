@@ -4,9 +4,11 @@ import inspect
 from typing import Any
 from unittest import mock
 
+from workbench import processes
+
 
 def _import_gradio() -> None:
-    """Import it in two thirds of the time.
+    """Import it in half the time.
 
     At every import Gradio parses the sources of its components, only to write editor hints (.pyi) beside them. For a
     component whose file cannot be told it leaves that out.
@@ -18,7 +20,7 @@ def _import_gradio() -> None:
             raise OSError
         return where(thing)
 
-    with mock.patch.object(inspect, "getfile", getfile):
+    with processes.loading(), mock.patch.object(inspect, "getfile", getfile):
         import gradio  # noqa: F401
 
 
