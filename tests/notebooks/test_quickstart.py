@@ -118,6 +118,7 @@ def test_colab_gets_the_workbench_and_keeps_its_own_widgets(monkeypatch: pytest.
     monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
     monkeypatch.setattr("sys.path", [])
     exec(install_cell(), {})
-    assert [command[0] for command in commands] == ["git", sys.executable, sys.executable]
+    assert [command[0] for command in commands] == ["git", sys.executable]
     assert commands[1][-2:] == ["-e", "/content/video-lora-workbench"]
-    assert commands[2][-1] == "ipywidgets==7.7.1"
+    # Colab's page speaks ipywidgets 7 only: an installation that asks for more would take its widgets away.
+    assert "ipywidgets>=7.7.1" in (ROOT / "requirements.txt").read_text().splitlines()

@@ -27,7 +27,7 @@ def dataset(workspace: str | None) -> None:
 
 @dataset.command("import")
 @click.argument("name")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--trigger-word", default="", metavar="WORD", help="Put in front of every caption that lacks it.")
 @with_workspace
 def import_(workspace: Workspace, name: str, paths: tuple[Path, ...], trigger_word: str) -> None:

@@ -134,7 +134,7 @@ class Run:
         jobs.send(self.folder, "save")
 
     def preview(self, prompt: str | None = None) -> None:
-        """Draw the previews after the present step; with a prompt, draw that one as well."""
+        """Draw the previews after the present step; with a prompt, only that one."""
         jobs.send(self.folder, "preview", {"prompt": prompt} if prompt else {})
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
@@ -144,9 +144,11 @@ class Run:
 def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     """The checks that need no weights: dataset there, shape legal. Raises ConfigError."""
     if not settings.dataset:
-        raise ConfigError("dataset is empty: choose one of yours, or build one in the Dataset tab")
+        raise ConfigError("dataset is empty: choose one of yours, or make one from clips")
     for name in filter(None, (settings.dataset, settings.regularization_dataset)):
         if not (workspace.dataset(name) / METADATA).exists():
-            raise ConfigError(f"dataset is {name!r}, which this workspace does not have: build it in the Dataset tab")
+            raise ConfigError(
+                f"dataset is {name!r}, which this workspace does not have: choose another, or make it from clips"
+            )
     _, model = find_model(settings.model)
     return shape_for(model, settings.frames, settings.height, settings.width, settings.fps)

@@ -28,7 +28,7 @@ class TrainSettings(Settings):
         title="Dataset",
         section=DATA,
         source="datasets",
-        help="The clips and captions that show the new concept. Build one in the Dataset tab.",
+        help="The clips and captions that show the new concept.",
     )
     regularization_dataset: str | None = field(
         None,

@@ -94,10 +94,11 @@ def _connect(
         from workbench import demo
 
         settings = demo.prepare(live.workspace)
-        name = train_tab.begin(Run.create(live.workspace, settings, "demo"))
+        run = Run.create(live.workspace, settings, "demo")
+        run.start()
         live.statuses(now=True)
         return [
-            name,
+            run.name,
             gr.update(visible=False),
             gr.Tabs(selected="train"),
             *train_tab.form.write(settings.model_dump(mode="json")),
@@ -123,9 +124,8 @@ def _connect(
 def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab]) -> None:
     """A reload comes back to the tab that was open."""
     name = gr.Textbox(visible=False)
-    shown = page.load(
-        lambda name: gr.Tabs(selected=name), name, tabs, js=f"() => localStorage.getItem('{OPEN_TAB}') ?? 'train'", **QUIET
-    )  # fmt: skip
+    stored = f"() => localStorage.getItem('{OPEN_TAB}') ?? 'train'"
+    shown = page.load(lambda name: gr.Tabs(selected=name), name, tabs, js=stored, **QUIET)
     # A page that opens selects its first tab by itself, which must not be taken for a person's choice.
     shown.then(None, js="() => { window.workbenchTabs = true }")
     for tab, part in parts.items():

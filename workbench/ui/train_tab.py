@@ -9,10 +9,8 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.devices import pick_device
 from workbench.errors import ConfigError
 from workbench.jobs import State
-from workbench.sampler import queue
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.ui import render, run_view
@@ -100,7 +98,7 @@ class TrainTab:
         )
         started.then(None, js=UPWARDS)
         for button, command in (
-            (self.resume, self._resume), (self.stop, self._stop), (self.pause, self._pause),
+            (self.resume, Run.start), (self.stop, self._stop), (self.pause, self._pause),
             (self.save, self._save), (self.preview, self._preview),
         ):  # fmt: skip
             button.click(handler(self._commanded(command)), [chosen, seen], [chosen, *outputs], **QUIET)
@@ -157,15 +155,8 @@ class TrainTab:
             run = Run.create(self.workspace, self.form.parse(values), name.strip() or None)
         except ConfigError as error:
             return [gr.skip(), sentences(error, TrainSettings), *[gr.skip()] * len(self.view)]
-        return [self.begin(run), "", *self._show(run.name, seen)]
-
-    def begin(self, run: Run) -> str:
-        """Start a run and return its name. A sampling worker that only keeps its model warm makes room on the GPU."""
-        settings = run.settings
-        if pick_device(settings.device).kind == "cuda" and not queue.pending(self.workspace):
-            queue.stop_worker(self.workspace, grace=10.0)
         run.start()
-        return run.name
+        return [run.name, "", *self._show(run.name, seen)]
 
     def _commanded(self, command: Any) -> Any:
         def listener(chosen: str | None, seen: Seen) -> list[Any]:
@@ -181,9 +172,6 @@ class TrainTab:
         if snapshot is None:
             raise ConfigError("there is no run yet: start one with the form on the left")
         return snapshot.status.name
-
-    def _resume(self, run: Run) -> None:
-        self.begin(run)
 
     def _stop(self, run: Run) -> None:
         # A run that was asked before and still lives hangs in something that does not look for commands.
