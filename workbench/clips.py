@@ -30,6 +30,10 @@ class Clip(BaseModel):
     sha256:    of the canonical file's bytes
     source:    the original file's name, for people
     span:      start and end in the source, seconds; None when the whole source was taken
+    crop:      left, top, width, height in the source's picture, pixels; None when the whole picture was taken
+    master:    the canonical clip of the whole source (".masters/ID.mp4") from which `span` and `crop` were cut; "" when
+               this clip is that whole
+    caption_by: who wrote the text: "hand", "file" (it came with the video) or a captioner's name; "" when unknown
     tags:      free marks
     """
 
@@ -44,11 +48,24 @@ class Clip(BaseModel):
     sha256: str = ""
     source: str = ""
     span: tuple[float, float] | None = None
+    crop: tuple[int, int, int, int] | None = None
+    master: str = ""
+    caption_by: str = ""
     tags: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
         return self.frames / self.fps if self.fps else 0.0
+
+    @property
+    def id(self) -> str:
+        """The name of its file without folder and ending."""
+        return Path(self.file_name).stem
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is a picture: a clip of one frame."""
+        return self.frames == 1
 
     def changed(self, **values: Any) -> Clip:
         """A copy with some values replaced."""

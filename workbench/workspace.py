@@ -145,6 +145,16 @@ def write_bytes(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+def append_line(path: Path, text: str) -> None:
+    """Add a line to a file that grows, on a line of its own even after a torn one. Raises CannotWrite."""
+    with writing(path), path.open("ab+") as file:
+        torn = False
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"
+        file.write((b"\n" if torn else b"") + text.encode() + b"\n")
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename inside the folder survive a power cut (where the system lets folders be opened)."""
     with contextlib.suppress(OSError):

@@ -6,7 +6,8 @@ Every property is read afresh from the folder, every change is on disk when its 
     clips/<id>.mp4 thumbs/<id>.jpg       named by the source file's content
     sources.jsonl                        what became of each source file (verdicts)
     .import/                             the import job: config.json, job.log, result.json ... (workbench.jobs)
-    .removed/                            clips taken out, in the same layout; nothing is ever deleted
+    history.jsonl .history/ .removed/    what was done to it, and the way back; nothing is ever deleted (history)
+    .masters/                            whole recordings whose parts are clips (workbench.clips.Clip.master)
 
 Not covered: scene splitting, automatic captions, publishing.
 """
@@ -14,6 +15,7 @@ Not covered: scene splitting, automatic captions, publishing.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,16 +25,18 @@ from typing import Any, Self
 
 from workbench import clips, frame_plan, jobs
 from workbench.clips import Clip, DatasetInfo
-from workbench.dataset_builder.ingest import Progress, editing, ingest
+from workbench.dataset_builder import history
+from workbench.dataset_builder.history import REMOVED, Change
+from workbench.dataset_builder.ingest import Progress, ingest
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources import clean_caption, find_sources
 from workbench.dataset_builder.verdicts import Verdict, read_verdicts
 from workbench.errors import ConfigError, DataError
 from workbench.frame_plan import FramePlan, Shape
-from workbench.workspace import Workspace, fresh_folder, read_json, slugify, writing
+from workbench.workspace import Workspace, fresh_folder, read_json, slugify
 
 MODULE = "workbench.dataset_builder"
-IMPORT, REMOVED = ".import", ".removed"
+IMPORT = ".import"
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,13 @@ class Dataset:
         return {clip.file_name: info.caption(clip) for clip in self.clips}
 
     @property
+    def content_hash(self) -> str:
+        """SHA-256 of what a model could learn from it: every clip's bytes and its caption, whatever their order."""
+        captions = self.captions
+        lines = sorted(f"{clip.sha256} {captions[clip.file_name]}" for clip in self.clips)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @property
     def verdicts(self) -> list[Verdict]:
         """What became of every source file ever given."""
         return read_verdicts(self.folder)
@@ -157,29 +168,47 @@ class Dataset:
 
     # ---- changing
 
-    def set_caption(self, name: str, text: str) -> Clip:
+    def set_caption(self, name: str, text: str, by: str = "hand") -> Clip:
         """Replace the caption of the clip of that file name or id. Raises ConfigError, CannotWrite."""
-        with editing(self.folder):
-            found = self.clips
-            clip = _find(found, name)
-            changed = clip.changed(text=clean_caption(text))
-            clips.write_clips(self.folder, [changed if other is clip else other for other in found])
+        clip = self.clip(name)
+        changed = clip.changed(text=clean_caption(text), caption_by=by)
+        if changed.text != clip.text:
+            history.change(self.folder, f"caption of {clip.source or clip.id}", {clip.file_name: (changed,)})
         return changed
 
     def set_trigger_word(self, text: str) -> None:
         """Replace the trigger word; the clips' own captions stay as they are. Raises CannotWrite."""
-        with editing(self.folder):
-            clips.write_info(self.folder, self.info.model_copy(update={"trigger_word": clean_caption(text)}))
+        info = self.info.model_copy(update={"trigger_word": clean_caption(text)})
+        if info != self.info:
+            history.change(self.folder, f"trigger word {info.trigger_word or 'removed'}", info=info)
 
-    def remove(self, name: str) -> None:
-        """Take a clip out of the dataset; `restore` brings it back. Raises ConfigError, CannotWrite."""
-        with editing(self.folder):
-            _move(_find(self.clips, name), self.folder, self.folder / REMOVED)
+    def remove(self, *names: str) -> None:
+        """Take clips out of the dataset; `restore` brings them back. Raises ConfigError, CannotWrite."""
+        found = [self.clip(name) for name in names]
+        history.change(self.folder, f"taken out: {_named(found)}", {clip.file_name: () for clip in found})
 
-    def restore(self, name: str) -> None:
-        """Bring back a clip that was removed, caption and all. Raises ConfigError, CannotWrite."""
-        with editing(self.folder):
-            _move(_find(self.removed, name), self.folder / REMOVED, self.folder)
+    def restore(self, *names: str) -> None:
+        """Bring back clips that were removed, caption and all. Raises ConfigError, CannotWrite."""
+        found = [_find(self.removed, name) for name in names]
+        history.change(self.folder, f"brought back: {_named(found)}", added=found)
+
+    @property
+    def history(self) -> list[Change]:
+        """What was done to the dataset, the oldest first."""
+        return history.read_history(self.folder)
+
+    def undo(self, number: int | None = None) -> Change:
+        """Take back the change of that number, else the newest one that stands. Raises ConfigError, CannotWrite."""
+        return history.undo(self.folder, self._number(number, history.undoable(self.folder), "undo"))
+
+    def redo(self, number: int | None = None) -> Change:
+        """Do again what was undone last. Raises ConfigError, CannotWrite."""
+        return history.undo(self.folder, self._number(number, history.redoable(self.folder), "do again"))
+
+    def _number(self, number: int | None, standing: Sequence[Change], verb: str) -> int:
+        if number is None and not standing:
+            raise ConfigError(f"there is nothing to {verb} in {self.name}")
+        return number if number is not None else standing[0].number
 
     # ---- importing
 
@@ -195,6 +224,8 @@ class Dataset:
                 f"no video files in {', '.join(given) or 'an empty list'}: give mp4, mov, mkv, webm or avi files"
             )
         verdicts = ingest(self.folder, sources, on_progress)
+        new = sum(verdict.outcome in ("taken", "mended") for verdict in verdicts)
+        history.note(self.folder, f"imported {new} of {len(verdicts)} files", new)
         if not any(verdict.usable for verdict in verdicts):
             raise DataError(f"none of the {len(verdicts)} files can be used: {verdicts[0].sentence}")
         return verdicts
@@ -261,18 +292,6 @@ def _find(found: Sequence[Clip], name: str) -> Clip:
     raise ConfigError(f"there is no clip {name[:120]!r}: {hint}")
 
 
-def _move(clip: Clip, here: Path, there: Path) -> None:
-    """Move a clip with its thumbnail and record. The new record is written first, the old one goes last."""
-    with writing(there):
-        there.mkdir(exist_ok=True)
-    kept = [other for other in clips.read_clips(there) if other.file_name != clip.file_name]
-    clips.write_clips(there, [*kept, clip])
-    for old, new in (
-        (here / clip.file_name, there / clip.file_name),
-        (_thumbnail(here, clip), _thumbnail(there, clip)),
-    ):
-        with writing(new):
-            new.parent.mkdir(parents=True, exist_ok=True)
-            if old.exists():
-                os.replace(old, new)
-    clips.write_clips(here, [other for other in clips.read_clips(here) if other.file_name != clip.file_name])
+def _named(found: Sequence[Clip]) -> str:
+    """One clip by its name, several by their number."""
+    return found[0].source or found[0].id if len(found) == 1 else f"{len(found)} clips"

@@ -8,7 +8,6 @@ file is judged (worker, normalise), where captions come from (sources).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import queue
@@ -18,10 +17,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from workbench import clips, media
+from workbench.dataset_builder.history import editing
 from workbench.dataset_builder.sources import Source
 from workbench.dataset_builder.verdicts import Verdict, append_verdict, clip_id, read_verdicts
 from workbench.errors import CannotWrite, DataError
@@ -36,17 +36,6 @@ SAVE_SECONDS = 3.0
 TICK_SECONDS = 0.5
 Progress = Callable[[int, int, Verdict | None], None]
 """Called with (done, total, verdict) after each file, and with None twice a second meanwhile; may raise to stop."""
-
-
-@contextlib.contextmanager
-def editing(dataset: Path) -> Iterator[None]:
-    """Hold the dataset's records: an import and a person's edit never overwrite one another."""
-    path = dataset / ".lock"
-    with writing(path):
-        file = path.open("w")
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def ingest(dataset: Path, sources: Sequence[Source], on_progress: Progress = lambda *_: None) -> list[Verdict]:
@@ -131,7 +120,7 @@ class _Ledger:
                     self._new.setdefault(verdict.file_name, self._order[verdict.source])
                 clip = known.setdefault(verdict.file_name, verdict.clip(caption))
                 if caption and not clip.text:
-                    known[verdict.file_name] = clip.changed(text=caption)
+                    known[verdict.file_name] = clip.changed(text=caption, caption_by="file")
             # Children finish in any order; clips stand in the order they were given, so that a run can be repeated.
             ordered = sorted(known.values(), key=lambda clip: self._new.get(clip.file_name, -1))
             clips.write_clips(self.dataset, ordered)

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from workbench.clips import Clip
-from workbench.workspace import writing
+from workbench.workspace import append_line
 
 SOURCES = "sources.jsonl"
 Outcome = Literal["taken", "mended", "known", "refused"]
@@ -60,6 +60,7 @@ class Verdict(BaseModel):
             width=self.width,
             height=self.height,
             sha256=self.clip_sha256,
+            caption_by="file" if text else "",
             source=Path(self.source).name,
         )
 
@@ -82,12 +83,5 @@ def read_verdicts(dataset: Path) -> list[Verdict]:
 
 
 def append_verdict(dataset: Path, verdict: Verdict) -> None:
-    """Add a line, on a line of its own even after a torn one. Raises CannotWrite."""
-    path = dataset / SOURCES
-    with writing(path), path.open("ab+") as file:
-        size = file.seek(0, 2)
-        torn = False
-        if size:
-            file.seek(size - 1)
-            torn = file.read(1) != b"\n"
-        file.write((b"\n" if torn else b"") + verdict.model_dump_json().encode() + b"\n")
+    """Add a line. Raises CannotWrite."""
+    append_line(dataset / SOURCES, verdict.model_dump_json())

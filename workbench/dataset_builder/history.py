@@ -1,0 +1,227 @@
+"""Every change a person makes to a dataset's records, and its undoing. Nothing is ever deleted.
+
+    history.jsonl       a line a change: number, time, kind, what (in words), clips (how many), undoes
+    .history/N.json     {before, places, after, info_before, info_after}: the records it replaced, and what came instead
+    .removed/           files and records of clips that are not in the dataset at present, in the dataset's own layout
+
+A clip's file never changes: another span or crop is another file with another name. So undoing a change is putting the
+old records back. Not covered: what a change means (dataset, edits), imports (they only add; a line here tells of them).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from workbench.clips import Clip, DatasetInfo, read_clips, read_info, write_clips, write_info
+from workbench.errors import ConfigError
+from workbench.workspace import append_line, read_json, write_json, writing
+
+HISTORY, DETAILS, REMOVED, LOCK = "history.jsonl", ".history", ".removed", ".lock"
+
+
+Kind = Literal["change", "undo", "redo", "note"]
+
+
+class Change(BaseModel):
+    """One line of the history.
+
+    kind:   change; undo (of a change), redo (of an undo), both named by `undoes`; note (an import: it has no way back)
+    what:   the change in words;  clips: how many records it touched
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    number: int
+    time: float
+    kind: Kind = "change"
+    what: str
+    clips: int = 0
+    undoes: int | None = None
+
+
+@contextlib.contextmanager
+def editing(dataset: Path) -> Iterator[None]:
+    """Hold the dataset's records: an import and a person's edit never overwrite one another."""
+    path = dataset / LOCK
+    with writing(path):
+        file = path.open("w")
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def read_history(dataset: Path) -> list[Change]:
+    """Every change, the oldest first; a torn last line is left out."""
+    path = dataset / HISTORY
+    found = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(Change.model_validate_json(line))
+    return found
+
+
+def note(dataset: Path, what: str, clips: int = 0) -> None:
+    """Tell of something that cannot be taken back by putting old records in place (an import). Raises CannotWrite."""
+    with editing(dataset):
+        _append(dataset, Change(number=_next_number(dataset), time=time.time(), kind="note", what=what, clips=clips))
+
+
+def change(
+    dataset: Path,
+    what: str,
+    replaced: Mapping[str, Sequence[Clip]] = {},
+    added: Sequence[Clip] = (),
+    info: DatasetInfo | None = None,
+) -> Change:
+    """Change records, whole or not at all, and remember it under `what`.
+
+    replaced: file name -> the records that take its place: none takes the clip out, several split it
+    added:    records put at the end; their files lie in clips/, or in .removed/clips/ and come back from there
+
+    Raises ConfigError when a replaced clip is not there, CannotWrite.
+    """
+    with editing(dataset):
+        return _apply(dataset, what, replaced, added, info)
+
+
+def undo(dataset: Path, number: int) -> Change:
+    """Take one change back. Raises ConfigError when there is none, or when its clips were changed again since."""
+    with editing(dataset):
+        standing = {entry.number: entry for entry in _standing(dataset, ("change", "undo", "redo"))}
+        if number not in standing:
+            raise ConfigError(f"change {number} cannot be undone: it is no change of records, or was undone already")
+        kept = read_json(dataset / DETAILS / f"{number}.json")
+        before, after = ([Clip.model_validate(one) for one in kept[side]] for side in ("before", "after"))
+        now = {clip.file_name: clip for clip in read_clips(dataset)}
+        if clash := [clip.source or clip.file_name for clip in after if now.get(clip.file_name) != clip]:
+            raise ConfigError(f"{clash[0]} was changed again since: undo the later change first")
+        there = {clip.file_name for clip in after}
+        if clash := [c.source or c.file_name for c in before if c.file_name in now and c.file_name not in there]:
+            raise ConfigError(f"{clash[0]} is in the dataset again: take it out first")
+        replaced: dict[str, Sequence[Clip]] = {clip.file_name: () for clip in after}
+        added: Sequence[Clip] = before
+        if len(before) == len(after):
+            replaced, added = {new.file_name: (old,) for old, new in zip(before, after, strict=True)}, ()
+        elif after:
+            replaced, added = {**replaced, after[0].file_name: before}, ()
+        info = DatasetInfo.model_validate(kept["info_before"]) if kept.get("info_before") else None
+        return _apply(dataset, standing[number].what, replaced, added, info, kept["places"], standing[number])
+
+
+def undoable(dataset: Path) -> list[Change]:
+    """The changes that stand and can be taken back, the newest first."""
+    return _standing(dataset, ("change", "redo"))
+
+
+def redoable(dataset: Path) -> list[Change]:
+    """The undoings that can be taken back, so that the change stands again, the newest first."""
+    return _standing(dataset, ("undo",))
+
+
+def _standing(dataset: Path, kinds: Sequence[str]) -> list[Change]:
+    history = read_history(dataset)
+    taken_back = {entry.undoes for entry in history}
+    return [e for e in reversed(history) if e.kind in kinds and e.number not in taken_back]
+
+
+def _apply(
+    dataset: Path,
+    what: str,
+    replaced: Mapping[str, Sequence[Clip]],
+    added: Sequence[Clip],
+    info: DatasetInfo | None,
+    places: Sequence[int] = (),
+    undoes: Change | None = None,
+) -> Change:
+    now = read_clips(dataset)
+    names = {clip.file_name for clip in now}
+    if missing := sorted(replaced.keys() - names):
+        raise ConfigError(f"there is no clip {missing[0]!r} in this dataset any more: look at the list of clips")
+    before = [clip for clip in now if clip.file_name in replaced]
+    after = [new for clip in before for new in replaced[clip.file_name]] + list(added)
+    records = [new for clip in now for new in replaced.get(clip.file_name, (clip,))]
+    for number, clip in enumerate(added):  # what an undoing brings back stands where it stood
+        records.insert(places[number] if number < len(places) else len(records), clip)
+    if len({clip.file_name for clip in records}) < len(records):
+        raise ConfigError("two records would name the same file: the part is in the dataset already")
+    old_info = read_info(dataset)
+    kind: Kind = "change" if undoes is None else "redo" if undoes.kind == "undo" else "undo"
+    entry = Change(
+        number=_next_number(dataset), time=time.time(), kind=kind, what=what, clips=max(len(before), len(after)),
+        undoes=undoes.number if undoes else None,
+    )  # fmt: skip
+    for clip in after:
+        _fetch(dataset, clip)
+    stood = [place for place, clip in enumerate(now) if clip.file_name in replaced]
+    details: dict[str, Any] = {"before": _dumped(before), "after": _dumped(after), "places": stood}
+    if info is not None:
+        details |= {"info_before": old_info.model_dump(mode="json"), "info_after": info.model_dump(mode="json")}
+    write_json(dataset / DETAILS / f"{entry.number}.json", details)
+    _remember_removed(dataset, before, records)
+    write_clips(dataset, records)  # the change counts from here
+    if info is not None:
+        write_info(dataset, info)
+    _append(dataset, entry)
+    kept = {clip.file_name for clip in records}
+    for clip in before:
+        if clip.file_name not in kept:
+            _put_away(dataset, clip)
+    return entry
+
+
+def _dumped(clips: Sequence[Clip]) -> list[dict[str, Any]]:
+    return [clip.model_dump(mode="json") for clip in clips]
+
+
+def _files(clip: Clip) -> tuple[str, str]:
+    """The clip's file and its thumbnail, below a dataset folder."""
+    return clip.file_name, f"thumbs/{Path(clip.file_name).stem}.jpg"
+
+
+def _fetch(dataset: Path, clip: Clip) -> None:
+    """Bring a clip's files back from .removed where they are not in place."""
+    for name in _files(clip):
+        _move(dataset / REMOVED / name, dataset / name)
+
+
+def _put_away(dataset: Path, clip: Clip) -> None:
+    for name in _files(clip):
+        _move(dataset / name, dataset / REMOVED / name)
+
+
+def _move(old: Path, new: Path) -> None:
+    if old.exists() and not new.exists():
+        with writing(new):
+            new.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(old, new)
+
+
+def _remember_removed(dataset: Path, before: Sequence[Clip], records: Sequence[Clip]) -> None:
+    """The records of .removed: what leaves the dataset goes in, what comes back goes out."""
+    kept = {clip.file_name for clip in records}
+    was = read_clips(dataset / REMOVED)
+    leaving = [clip for clip in before if clip.file_name not in kept]
+    gone = {clip.file_name for clip in leaving}
+    now = [*(clip for clip in was if clip.file_name not in kept | gone), *leaving]
+    if now != was:
+        with writing(dataset / REMOVED):
+            (dataset / REMOVED).mkdir(exist_ok=True)
+        write_clips(dataset / REMOVED, now)
+
+
+def _next_number(dataset: Path) -> int:
+    return max((entry.number for entry in read_history(dataset)), default=0) + 1
+
+
+def _append(dataset: Path, entry: Change) -> None:
+    append_line(dataset / HISTORY, json.dumps(entry.model_dump(mode="json"), ensure_ascii=False))
