@@ -30,6 +30,7 @@ from workbench.dataset_builder.history import REMOVED, Change
 from workbench.dataset_builder.ingest import Progress, ingest
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources import clean_caption, find_sources
+from workbench.dataset_builder.tasks import Name, Task
 from workbench.dataset_builder.verdicts import Verdict, read_verdicts
 from workbench.errors import ConfigError, DataError
 from workbench.frame_plan import FramePlan, Shape
@@ -209,6 +210,10 @@ class Dataset:
         if number is None and not standing:
             raise ConfigError(f"there is nothing to {verb} in {self.name}")
         return number if number is not None else standing[0].number
+
+    def task(self, name: Name) -> Task:
+        """A background task on this dataset: import, split, check, caption or export."""
+        return Task(self.folder, name)
 
     # ---- importing
 

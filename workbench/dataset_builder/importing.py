@@ -1,0 +1,34 @@
+"""The import as a job: what its config.json names goes into the dataset (tasks, ingest)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from workbench import jobs
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.verdicts import Verdict
+
+
+def run(dataset: Path, config: Path, job: jobs.Job) -> None:
+    """Import the sources; killed half-way, it goes on where it was. Raises DataError, CannotWrite, jobs.Stop."""
+    settings = ImportSettings.load(config)
+    target = Dataset(dataset)
+    if settings.trigger_word:
+        target.set_trigger_word(settings.trigger_word)
+    counts = {"taken": 0, "mended": 0, "known": 0, "refused": 0}
+    began = time.monotonic()
+
+    def on_progress(done: int, total: int, verdict: Verdict | None) -> None:
+        if verdict is not None:
+            counts[verdict.outcome] += 1
+            sys.stdout.write(f"{verdict.sentence}\n")
+        job.outcome = {"counts": dict(counts)}
+        seconds = (time.monotonic() - began) / done if done else None
+        job.beat("import", done, total, step_seconds=seconds, message=verdict.sentence if verdict else "")
+        if job.take("stop") is not None:
+            raise jobs.Stop(f"stopped after {done} of {total} files: start it again to go on")
+
+    target.import_files(settings.sources, on_progress)

@@ -1,0 +1,81 @@
+"""Long work on a dataset as a background job: `datasets/NAME/.TASK/` is the job's folder, one a task.
+
+    .import    video files become clips               (importing)
+    .split     clips are cut into parts               (splitting)
+    .check     the doctor looks at every clip         (doctor)
+    .caption   a model says what the clips show       (captioning)
+    .export    the dataset in another tool's layout   (export)
+
+Not covered: what a task does, how a job lives (workbench.jobs).
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from workbench import jobs
+from workbench.settings import Settings
+from workbench.workspace import read_json
+
+MODULE = "workbench.dataset_builder"
+Name = Literal["import", "split", "check", "caption", "export"]
+MODULES: dict[Name, str] = {
+    "import": "importing",
+    "split": "splitting",
+    "check": "doctor",
+    "caption": "captioning",
+    "export": "export",
+}
+
+
+class Engine(Protocol):
+    """What each of those modules offers."""
+
+    def run(self, dataset: Path, config: Path, job: jobs.Job) -> None:
+        """Do the work that the settings in `config` ask for; jobs.Stop ends it as asked."""
+
+
+def engine(folder: Path) -> Engine:
+    """The module that does a task, by its folder's name."""
+    name: Any = folder.name.removeprefix(".")
+    module: Any = importlib.import_module(f"{MODULE}.{MODULES[name]}")
+    found: Engine = module
+    return found
+
+
+class Task:
+    """One task of one dataset, seen from outside: start it, watch it, stop it."""
+
+    def __init__(self, dataset: Path, name: Name) -> None:
+        self.folder = dataset / f".{name}"
+
+    def start(self, settings: Settings) -> jobs.Status:
+        """Start it in the background; while it runs already nothing changes. Raises CannotWrite."""
+        if self.status.state.alive:
+            return self.status
+        settings.save(self.folder / jobs.CONFIG)
+        return jobs.start(self.folder, MODULE)
+
+    def go_on(self) -> jobs.Status:
+        """Start it again with the settings it had: after a stop, a failure, a power cut. Raises ConfigError."""
+        read_json(self.folder / jobs.CONFIG)
+        return jobs.start(self.folder, MODULE)
+
+    def stop(self) -> None:
+        """Ask it to end; what is done stays. Raises CannotWrite."""
+        jobs.stop(self.folder)
+
+    def wait(self, seconds: float | None = None) -> jobs.Status:
+        return jobs.wait(self.folder, seconds)
+
+    @property
+    def status(self) -> jobs.Status:
+        return jobs.status(self.folder)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """How it ended (result.json with what it made), {} while it is not over."""
+        path = self.folder / jobs.RESULT
+        return read_json(path) if path.exists() else {}
