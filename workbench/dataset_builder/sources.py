@@ -7,31 +7,23 @@ listed all the same, so that it gets its verdict). Not covered: other tools' lay
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import json
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from workbench.dataset_builder.layouts.base import LONGEST_CAPTION, Source, clean_caption, read_text
 from workbench.media import SUFFIXES
 
-LONGEST_CAPTION = 4000  # characters; far beyond what any text encoder reads
+__all__ = ["LONGEST_CAPTION", "Source", "clean_caption", "find_sources", "read_text"]
+
 NAME_COLUMNS = ("file_name", "video", "path", "file")
 TEXT_COLUMNS = ("text", "caption", "prompt")
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file to import and the caption that came with it ("" when there is none)."""
-
-    path: Path
-    caption: str = ""
 
 
 def find_sources(given: Iterable[Path | str]) -> list[Source]:
@@ -101,23 +93,3 @@ def _read_tables(folder: Path) -> dict[str, str]:
 
 def _column(row: Mapping[str, Any], names: tuple[str, ...]) -> str:
     return next((value for name in names if isinstance(value := row.get(name), str) and value), "")
-
-
-def read_text(path: Path) -> str:
-    """A text file in whatever encoding editors write: UTF-8 and UTF-16, with or without mark, else Latin-1."""
-    with path.open("rb") as file:
-        data = file.read(16 * 1024 * 1024)
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16", "replace")
-    if data[1:2] == b"\0" and data.count(b"\0") > len(data) // 4:
-        return data.decode("utf-16-le", "replace")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("cp1252", "replace")
-
-
-def clean_caption(text: str) -> str:
-    """One line of NFC text without control characters, at most LONGEST_CAPTION characters."""
-    plain = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text[: 4 * LONGEST_CAPTION])
-    return " ".join(unicodedata.normalize("NFC", plain).split())[:LONGEST_CAPTION].rstrip()

@@ -1,0 +1,1 @@
+"""The layouts that the field keeps its video datasets in."""
