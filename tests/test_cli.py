@@ -99,7 +99,7 @@ def test_every_command_explains_itself(shell: Shell, command: str) -> None:
         (["runs", "show", "none"], 64, "Error: there is no run 'none': choose one of none yet"),
         (["runs", "stop", "../x"], 64, "cannot be used"),
         (["dataset", "show", "none"], 64, "Error: there is no dataset 'none'"),
-        (["dataset", "import", "cats", "/nowhere"], 65, "Error: none of the 1 files can be used: 'nowhere'"),
+        (["dataset", "import", "cats", "/nowhere"], 2, "does not exist"),
         (["sample", "x", "--seed", "-1"], 64, "Error: seed is -1, must be 0 to 2147483647"),
         (["sample", "x", "--model", "none"], 64, "Error: model is 'none'"),
         (["sample", "x", "--lora", "none"], 64, "none"),
