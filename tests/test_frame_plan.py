@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from workbench.clips import Clip
-from workbench.frame_plan import Shape, plan
+from workbench.families import default_model, find_model
+from workbench.frame_plan import Shape, available_frames, plan, shape_for, windows
 
 
 def clip(frames: int = 100, fps: float = 24, width: int = 720, height: int = 480) -> Clip:
@@ -44,12 +47,87 @@ def test_indices_are_always_inside_the_clip_and_in_order(frames: int, fps: float
         assert all(0 <= index < frames for index in found.indices)
 
 
+def test_windows_share_no_frame_and_fill_the_clip_evenly() -> None:
+    chance = random.Random(0)
+    for _ in range(300):
+        long = clip(chance.randint(2, 400), chance.choice([4, 8, 12.5, 23.976, 24, 25, 30, 60]))
+        shape = Shape(chance.choice([5, 9, 17, 49]), 64, 64, chance.choice([8, 16, 24]))
+        found = windows(long, shape)
+        if found[0].dropped:
+            assert found == [plan(long, shape)]
+            continue
+        assert all(len(window.indices) == shape.frames for window in found)
+        for left, right in zip(found, found[1:], strict=False):
+            assert left.indices[-1] < right.indices[0]
+        ends = [0, *(i for w in found for i in (w.indices[0], w.indices[-1] + 1)), long.frames]
+        gaps = [after - before for before, after in zip(ends[::2], ends[1::2], strict=True)]
+        assert len(found) == 1 or max(gaps) - min(gaps) <= 1
+        length = found[0].indices[-1] - found[0].indices[0] + 1
+        assert sum(gaps) < length or len(found) == 1, "another one would have fitted"
+        assert windows(long, shape, most=1) == [plan(long, shape)]
+        assert len(windows(long, shape, most=2)) == min(2, len(found))
+
+
+def test_an_image_is_for_shapes_of_one_frame() -> None:
+    image = clip(1, 0, 320, 240)
+    found = plan(image, Shape(1, 480, 720, 8))
+    assert (found.dropped, found.indices, found.time_share) == (None, (0,), 1.0)
+    assert found.sentence == "an image, 720x480, cut from 720x540"
+    assert found.use == "89% of its picture"
+    assert plan(image, Shape(49, 480, 720, 8)).sentence == (
+        "left out: an image: it gives 1 frame, 49 are needed: train it in a bucket of 1 frame"
+    )
+
+
+def test_a_plan_says_how_much_of_the_clip_it_uses() -> None:
+    found = plan(clip(240, 24, 1920, 1080), Shape(49, 480, 720, 8))
+    assert (found.time_share, found.picture_share) == pytest.approx((6.125 / 10, 1.5 / (16 / 9)))
+    assert found.use == "61% of its time, 84% of its picture"
+    assert found.warnings == ()
+    assert plan(clip(49, 8), Shape(49, 480, 720, 8)).use == "all of its time, all of its picture"
+
+
+def test_what_is_used_badly_is_said() -> None:
+    small = plan(clip(width=160, height=160), Shape(9, 480, 720, 8))
+    assert small.dropped is None
+    assert small.warnings == (
+        "too small: 160x160 is enlarged 4.5 times to 720x480: give a larger clip or lower the size",
+    )
+    assert (
+        "frames are shown twice: it has 6 fps, training takes 8" in plan(clip(9, 6), Shape(9, 480, 720, 8)).warnings[0]
+    )
+
+
 def test_too_short_says_what_there_is_and_what_to_do() -> None:
     found = plan(clip(24, 24), Shape(49, 480, 720, 8))
     assert found.indices == ()
     assert found.sentence == (
-        "left out: too short: 1.00 s give 8 frames at 8 fps, 49 are needed: lower frames or raise the frame rate"
+        "left out: too short: 1.00 s give 9 frames at 8 fps, 49 are needed: lower frames to 9 or less"
     )
+    assert plan(clip(4, 24), Shape(49, 480, 720, 8)).sentence.endswith("lower frames to 2 or less")
+
+
+def test_the_remedies_of_too_short_work_and_are_legal_for_the_model() -> None:
+    _, model = find_model(default_model())
+    chance = random.Random(0)
+    seen = set()
+    for _ in range(300):
+        short = clip(chance.randint(2, 60), chance.choice([8, 12.5, 24, 30, 60]))
+        shape = shape_for(model, frames=17)
+        reason = plan(short, shape).dropped
+        if reason is None:
+            continue
+        remedies = reason.rpartition(": ")[2]
+        seen.add(remedies)
+        for remedy in remedies.split(" or "):
+            if remedy.startswith("lower frames to "):
+                assert plan(short, shape_for(model, frames=int(remedy.split()[-1]))).dropped is None
+            elif remedy.startswith("raise the frame rate to "):
+                assert plan(short, shape_for(model, frames=17, fps=int(remedy.split()[-1]))).dropped is None
+            else:
+                assert remedy == "give a longer clip"
+                assert available_frames(short, model.fps) < min(model.frame_rule.legal())
+    assert len(seen) > 3
 
 
 def test_unknown_length_is_not_guessed() -> None:

@@ -1,15 +1,20 @@
 """The frame plan: which frames of a clip, and which part of the picture, a model will see. Pure arithmetic.
 
-Frames are taken at the model's frame rate by timestamp, from the middle of the clip; the picture is scaled to cover the
-wanted size and cropped from the centre, so nothing is stretched. Not covered: several windows a clip, buckets.
+Frames are taken at the model's frame rate by timestamp: one window from the middle of the clip (`plan`), or as many as
+lie in it side by side (`windows`). The picture is scaled to cover the wanted size and cropped from the centre, so
+nothing is stretched. Not covered: which shape suits which clip (buckets).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, replace
 
 from workbench.clips import Clip
-from workbench.families.base import Model
+from workbench.families.base import Frames, Model
+
+ENLARGED = 1.1  # from here on an enlarged picture is worth a warning: the model would learn its blur
+UNKNOWN = "its length or size is not known: import it again"
 
 
 @dataclass(frozen=True)
@@ -38,18 +43,62 @@ class FramePlan:
         shown = (
             f"frames {self.indices[0]} to {self.indices[-1]}: {len(self.indices)} at {self.fps:g} fps ({seconds:.1f} s)"
         )
+        if self.clip.is_image:
+            shown = "an image"
         cut = "" if self.resize == (height, width) else f", cut from {self.resize[1]}x{self.resize[0]}"
         return f"{shown}, {width}x{height}{cut}"
+
+    @property
+    def time_share(self) -> float:
+        """How much of the clip's time is taken, 0 to 1."""
+        return time_share(self.clip, len(self.indices), self.fps)
+
+    @property
+    def picture_share(self) -> float:
+        """How much of the picture's area is left after the crop, 0 to 1."""
+        return cover(self.clip, *self.crop[2:])[0]
+
+    @property
+    def enlargement(self) -> float:
+        """How many times larger the picture is drawn than it is; below 1 it is reduced."""
+        return cover(self.clip, *self.crop[2:])[1]
+
+    @property
+    def use(self) -> str:
+        """How much of the clip the model sees, in words; empty when it is left out."""
+        if self.dropped:
+            return ""
+        of_picture = f"{_percent(self.picture_share)} of its picture"
+        return of_picture if self.clip.is_image else f"{_percent(self.time_share)} of its time, {of_picture}"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should know of a clip that is used all the same; a sentence each."""
+        if self.dropped:
+            return ()
+        found, clip = [], self.clip
+        _, _, height, width = self.crop
+        if self.enlargement >= ENLARGED:
+            found.append(
+                f"too small: {clip.width}x{clip.height} is enlarged {self.enlargement:.1f} times to {width}x{height}: "
+                f"give a larger clip or lower the size"
+            )
+        if len(set(self.indices)) < len(self.indices):
+            found.append(
+                f"frames are shown twice: it has {clip.fps:g} fps, training takes {self.fps:g}: lower the frame rate"
+            )
+        return tuple(found)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What every clip of a run is brought to."""
+    """What every clip of a run is brought to. `rule`: the model's legal frame counts, for advice; None when unknown."""
 
     frames: int
     height: int
     width: int
     fps: float
+    rule: Frames | None = field(default=None, compare=False, repr=False)
 
 
 def shape_for(
@@ -60,29 +109,97 @@ def shape_for(
     fps: float | None = None,
 ) -> Shape:
     """The model's own shape where nothing else is wanted, checked. Raises ConfigError with the nearest legal value."""
-    shape = Shape(frames or model.frames, height or model.height, width or model.width, fps or model.fps)
+    shape = Shape(
+        frames or model.frames, height or model.height, width or model.width, fps or model.fps, model.frame_rule
+    )
     model.check_shape(shape.frames, shape.height, shape.width)
     return shape
 
 
 def plan(clip: Clip, shape: Shape) -> FramePlan:
-    """Which frames and which part of the picture the model sees of a clip."""
-    scale = max(shape.height / max(clip.height, 1), shape.width / max(clip.width, 1))
+    """Which frames and which part of the picture the model sees of a clip: the window in its middle."""
+    _, scale = cover(clip, shape.height, shape.width)
     resize = (max(shape.height, round(clip.height * scale)), max(shape.width, round(clip.width * scale)))
     crop = ((resize[0] - shape.height) // 2, (resize[1] - shape.width) // 2, shape.height, shape.width)
-    if not clip.frames or not clip.fps or not clip.height or not clip.width:
-        return FramePlan(clip, (), resize, crop, shape.fps, "its length or size is not known: import it again")
+    reason = why_dropped(clip, shape)
+    if reason:
+        return FramePlan(clip, (), resize, crop, shape.fps, reason)
+    if clip.is_image:
+        return FramePlan(clip, (0,), resize, crop, shape.fps)
     # A clip slower than the model's rate repeats frames rather than playing faster than life.
-    stride = clip.fps / shape.fps
-    needed = (shape.frames - 1) * stride
-    if needed > clip.frames - 1 + 1e-6 + stride / 2:
-        longest = int((clip.frames - 1) / stride + 1 + 1e-6)
-        return FramePlan(
-            clip, (), resize, crop, shape.fps,
-            f"too short: {clip.seconds:.2f} s give {longest} frames at {shape.fps:g} fps, {shape.frames} are needed: "
-            f"lower frames or raise the frame rate",
-        )  # fmt: skip
+    needed = (shape.frames - 1) * clip.fps / shape.fps
     # A whole first frame, and halves always rounded up: a whole stride then gives frames at exactly even distances.
-    first = max(0, int((clip.frames - 1 - needed) / 2))
-    indices = tuple(min(clip.frames - 1, int(first + i * stride + 0.5)) for i in range(shape.frames))
-    return FramePlan(clip, indices, resize, crop, shape.fps)
+    return FramePlan(clip, _indices(clip, shape, max(0, int((clip.frames - 1 - needed) / 2))), resize, crop, shape.fps)
+
+
+def windows(clip: Clip, shape: Shape, most: int | None = None) -> list[FramePlan]:
+    """Windows of a clip that share no frame, in order, as far from one another as from the clip's ends.
+
+    As many as fit, at most `most`. A single one is the window of `plan`; a dropped clip gives its one dropped plan.
+    """
+    middle = plan(clip, shape)
+    if middle.dropped:
+        return [middle]
+    length = middle.indices[-1] - middle.indices[0] + 1
+    count = min(max(1, clip.frames // length), most or clip.frames)
+    if count == 1:
+        return [middle]
+    free = clip.frames - count * length
+    firsts = [free * (number + 1) // (count + 1) + number * length for number in range(count)]
+    return [replace(middle, indices=_indices(clip, shape, first)) for first in firsts]
+
+
+def _indices(clip: Clip, shape: Shape, first: int) -> tuple[int, ...]:
+    stride = clip.fps / shape.fps
+    return tuple(min(clip.frames - 1, int(first + i * stride + 0.5)) for i in range(shape.frames))
+
+
+# ---- what fits, and how much of it ----------------------------------------------------------------------------------
+
+
+def available_frames(clip: Clip, fps: float) -> int:
+    """How many frames the clip gives at that rate; its last frame may stand for up to half a frame's time more."""
+    if clip.is_image:
+        return 1
+    return int((clip.frames - 1 + 1e-6) * fps / clip.fps + 0.5) + 1 if clip.frames and clip.fps else 0
+
+
+def why_dropped(clip: Clip, shape: Shape) -> str | None:
+    """Why a clip cannot be brought to the shape, with the remedy; None when it can."""
+    if not clip.frames or not clip.height or not clip.width or not (clip.fps or clip.is_image):
+        return UNKNOWN
+    available = available_frames(clip, shape.fps)
+    if available >= shape.frames:
+        return None
+    if clip.is_image:
+        return f"an image: it gives 1 frame, {shape.frames} are needed: train it in a bucket of 1 frame"
+    remedies = []
+    shorter = [frames for frames in shape.rule.legal() if frames <= available] if shape.rule else [available]
+    if shorter and shorter[-1] > 1:
+        remedies.append(f"lower frames to {shorter[-1]}" + ("" if shape.rule else " or less"))
+    faster = math.ceil((shape.frames - 1.5) * clip.fps / (clip.frames - 1))
+    if faster <= clip.fps:  # above its own rate frames would only be shown twice
+        remedies.append(f"raise the frame rate to {faster}")
+    return (
+        f"too short: {clip.seconds:.2f} s give {available} frames at {shape.fps:g} fps, {shape.frames} are needed: "
+        + (" or ".join(remedies) or "give a longer clip")
+    )
+
+
+def time_share(clip: Clip, frames: int, fps: float) -> float:
+    """How much of a clip's time that many frames at that rate take, 0 to 1; all of an image."""
+    return 1.0 if clip.is_image else min(1.0, frames / fps / clip.seconds) if clip.seconds else 0.0
+
+
+def cover(clip: Clip, height: int, width: int) -> tuple[float, float]:
+    """(share, enlargement) of a clip's picture that covers height x width and is cropped to it.
+
+    share: how much of the picture is left, 0 to 1; enlargement: how many times larger it is drawn, below 1 reduced
+    """
+    tall, wide = height / (clip.height or 1), width / (clip.width or 1)
+    scale = max(tall, wide)
+    return tall * wide / (scale * scale), scale
+
+
+def _percent(share: float) -> str:
+    return "all" if share > 0.995 else f"{share:.0%}"
