@@ -28,7 +28,7 @@ def test_folders_are_searched_and_nothing_hidden_or_linked_is_entered(tmp_path: 
     os.symlink(tmp_path / "elsewhere", tmp_path / "given" / "linked")
     alone = touch(tmp_path / "alone.bin")
     found = find_sources([tmp_path / "given", alone, alone, tmp_path / "given" / "a.mov"])
-    assert [source.path.name for source in found] == ["a.mov", "b.MP4", "c.webm", "alone.bin"]
+    assert [source.path.name for source in found] == ["a.mov", "b.MP4", "photo.jpg", "c.webm", "alone.bin"]
 
 
 @pytest.mark.parametrize(

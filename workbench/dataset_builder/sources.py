@@ -1,53 +1,303 @@
-"""Find video files and the captions that came with them, in the layouts people have.
+"""Find out what was given: which layout, which videos and pictures, which captions, and what is wrong with them.
 
-A caption is looked for in `NAME.txt` beside the video, then in a metadata.jsonl or metadata.csv in the video's folder
-or one above it, up to the folder that was given. Hidden files are skipped and links are not followed (a linked video is
-listed all the same, so that it gets its verdict). Not covered: other tools' layouts (prompt lists, latents), archives.
+`survey` looks at names and captions alone and decodes nothing, so that a person can confirm it before an import. Hidden
+files are skipped and links are not followed (a linked video is listed all the same, so that it gets its verdict). Not
+covered: how layouts look (layouts), what is inside the videos (ingest), archives inside archives, several layouts below
+one folder (give each folder by itself).
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
-import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
-from workbench.dataset_builder.layouts.base import LONGEST_CAPTION, Source, clean_caption, read_text
+from workbench.clips import METADATA
+from workbench.dataset_builder.archives import ArchiveTree, is_archive
+from workbench.dataset_builder.layouts import fitting, layout_named
+from workbench.dataset_builder.layouts.base import (
+    IMAGE_SUFFIXES,
+    LONGEST_CAPTION,
+    MOST_TEXT_BYTES,
+    TEXT_SUFFIXES,
+    Layout,
+    Problem,
+    Report,
+    Source,
+    Tree,
+    clean_caption,
+    read_text,
+)
+from workbench.dataset_builder.layouts.sidecars import CAPTION_SUFFIXES
+from workbench.dataset_builder.layouts.tables import CSV
+from workbench.errors import DataError
 from workbench.media import SUFFIXES
 
-__all__ = ["LONGEST_CAPTION", "Source", "clean_caption", "find_sources", "read_text"]
+__all__ = ["LONGEST_CAPTION", "Found", "Problem", "Source", "Survey", "clean_caption", "find_sources", "read_text",
+           "survey"]  # fmt: skip
 
-NAME_COLUMNS = ("file_name", "video", "path", "file")
-TEXT_COLUMNS = ("text", "caption", "prompt")
-
-
-def find_sources(given: Iterable[Path | str]) -> list[Source]:
-    """The given files, and the video files in the given folders, each once, sorted within a folder."""
-    found: dict[Path, Source] = {}
-    captions = _CaptionTables()
-    for path in (Path(os.path.abspath(Path(item).expanduser())) for item in given):
-        root = path if path.is_dir() else path.parent
-        for file in _videos(path) if path.is_dir() else [path]:
-            found.setdefault(file, Source(file, _sidecar(file) or captions.find(file, root)))
-    return list(found.values())
+MOST_SOURCES = 100_000
 
 
-def _videos(folder: Path) -> Iterator[Path]:
+@dataclass(frozen=True)
+class Found:
+    """What one folder, archive, row of shards or handful of files holds.
+
+    layout, others: names of the layout it is read as and of those that would fit as well; parts: how many archives
+    size: bytes of its videos and pictures; problems: what to know before importing it -> the names it holds for
+    refused: entry of an archive -> why it may not be read
+    """
+
+    path: Path
+    layout: str
+    others: tuple[str, ...]
+    sources: tuple[Source, ...]
+    size: int
+    problems: Mapping[Problem, tuple[str, ...]]
+    refused: Mapping[str, str]
+    parts: int = 1
+
+    @property
+    def images(self) -> int:
+        return sum(source.name.lower().endswith(IMAGE_SUFFIXES) for source in self.sources)
+
+    @property
+    def captions(self) -> int:
+        return sum(bool(source.caption) for source in self.sources)
+
+    @property
+    def sentence(self) -> str:
+        """What it is in words: "cats: Lists prompts.txt and videos.txt: 3 videos, 2 captions, 1.2 MB"."""
+        images, layout = self.images, layout_named(self.layout)
+        counts = [_count(len(self.sources) - images, "video"), _count(images, "picture")]
+        counts += [_count(self.parts, "archive") if self.parts > 1 else ""]
+        named = ", ".join(count for count in counts if count) or "nothing to import"
+        return f"{self.path.name}: {layout.title}: {named}, {self.captions} captions, {self.size / 1e6:,.1f} MB"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Everything that was given, as it would be imported. too_many: only the first MOST_SOURCES are taken."""
+
+    found: tuple[Found, ...]
+    refused: Mapping[str, str]
+    too_many: bool = False
+
+    @property
+    def sources(self) -> list[Source]:
+        return [source for part in self.found for source in part.sources]
+
+    @property
+    def sentences(self) -> list[str]:
+        """What a person should read before saying yes: a line a source, a line a problem, with up to three names."""
+        lines = []
+        for part in self.found:
+            lines.append(part.sentence)
+            lines += [f"{part.path.name}: {_named(names)}: {problem}" for problem, names in part.problems.items()]
+            reasons = Counter(part.refused.values())
+            for reason in reasons:
+                names = tuple(name for name, why in part.refused.items() if why == reason)
+                lines.append(f"{part.path.name}: refused: {_named(names)}: {reason}")
+        lines += [f"refused: {name}: {reason}" for name, reason in self.refused.items()]
+        if self.too_many:
+            lines.append(f"more than {MOST_SOURCES:,} videos: only the first {MOST_SOURCES:,} are taken")
+        return lines
+
+
+def find_sources(given: Iterable[Path | str], layout: str = "") -> list[Source]:
+    """The videos and pictures in what is given, each once. Raises DataError when nothing of it can be read."""
+    surveyed = survey(given, layout)
+    if not surveyed.found and surveyed.refused:
+        raise DataError("; ".join(f"{name}: {reason}" for name, reason in surveyed.refused.items()))
+    return surveyed.sources
+
+
+def survey(given: Iterable[Path | str], layout: str = "") -> Survey:
+    """Look at files, folders and archives without decoding anything.
+
+    layout: the name of one to read everything as; "" to find it out. Raises ConfigError for a name that is none,
+    DataError when nothing that was given has that layout.
+    """
+    forced = layout_named(layout) if layout else None
+    paths = list(dict.fromkeys(Path(os.path.abspath(Path(item).expanduser())) for item in given))
+    refused: dict[str, str] = {}
+    found: list[Found] = []
+    seen: set[str] = set()
+    fits = forced is None
+    for tree in _trees(paths, refused):
+        layouts = fitting(tree)
+        fits = fits or forced in layouts
+        chosen = forced if forced in layouts else next(iter(layouts), None)
+        if chosen is not None:
+            found.append(_read(tree, chosen, layouts, seen))
+        elif tree.refused:
+            refused |= {f"{tree.path.name}: {name}": reason for name, reason in tree.refused.items()}
+        if len(seen) > MOST_SOURCES:
+            break
+    if forced is not None and found and not fits:
+        others = ", ".join(dict.fromkeys(part.layout for part in found))
+        raise DataError(f"nothing here has the layout {layout!r} ({forced.title}): it looks like {others}")
+    found = [part for part in found if part.sources or part.problems or part.refused]
+    return Survey(tuple(_capped(_joined(found))), refused, len(seen) > MOST_SOURCES)
+
+
+def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> Found:
+    """What a tree holds in that layout; `seen` are the keys of sources that came before."""
+    report = Report()
+    captions = layout.captions(tree, report)
+    media = tree.media
+    videos = {PurePosixPath(name).stem for name in media if not name.lower().endswith(IMAGE_SUFFIXES)}
+    posters = set(report.names[Problem.POSTER])
+    sources, size = [], 0
+    for name in dict.fromkeys([*captions, *media]):
+        caption = captions.get(name, "")
+        if name not in posters and _is_poster(name, bool(caption), videos, media):
+            report.add(Problem.POSTER, name)
+            posters.add(name)
+        source = tree.source(name, caption)
+        if name in posters or source.key in seen:
+            continue
+        seen.add(source.key)
+        sources.append(source)
+        size += tree.files[name]
+        if not caption:
+            report.add(Problem.NO_CAPTION, name)
+    problems = {problem: tuple(names) for problem, names in report.names.items() if names}
+    others = tuple(other.name for other in fits if other is not layout)
+    return Found(tree.path, layout.name, others, tuple(sources), size, problems, tree.refused)
+
+
+def _is_poster(name: str, has_caption: bool, videos: set[str], media: list[str]) -> bool:
+    """Whether a picture only shows what a video of its name holds: a thumbnail, a first frame."""
+    path = PurePosixPath(name)
+    if not name.lower().endswith(IMAGE_SUFFIXES) or path.stem not in videos:
+        return False
+    return not has_caption or any(str(path.with_suffix(suffix)) in media for suffix in SUFFIXES)
+
+
+def _joined(found: list[Found]) -> Iterator[Found]:
+    """Archives of one folder and layout that stand in a row, such as shards, as one."""
+    last: Found | None = None
+    for part in found:
+        if last and is_archive(part.path) and part.layout == last.layout and _home(last) == part.path.parent:
+            names = {problem: (*last.problems.get(problem, ()), *part.problems.get(problem, ()))
+                     for problem in Problem if problem in last.problems or problem in part.problems}  # fmt: skip
+            last = replace(last, path=part.path.parent, sources=last.sources + part.sources, size=last.size + part.size,
+                           problems=names, refused={**last.refused, **part.refused}, parts=last.parts + 1)  # fmt: skip
+            continue
+        if last:
+            yield last
+        last = part
+    if last:
+        yield last
+
+
+def _home(part: Found) -> Path | None:
+    """The folder whose archives a part stands for, None when it is no archive."""
+    return part.path if part.parts > 1 else part.path.parent if is_archive(part.path) else None
+
+
+def _capped(found: Iterable[Found]) -> Iterator[Found]:
+    room = MOST_SOURCES
+    for part in found:
+        if room:
+            yield part if len(part.sources) <= room else replace(part, sources=part.sources[:room])
+        room = max(0, room - len(part.sources))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}" if number else ""
+
+
+def _named(names: tuple[str, ...]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return shown if len(names) <= 3 else f"{len(names):,} ({shown} ...)"
+
+
+# ---- what was given, as trees ---------------------------------------------------------------------------------------
+
+
+class FilesTree(Tree):
+    """Files on disk under the names that layouts know them by. given: imported whatever their ending says."""
+
+    def __init__(self, path: Path, files: Mapping[str, Path], whole: bool = True, given: Iterable[str] = ()) -> None:
+        self._paths = dict(files)
+        self._given = set(given)
+        super().__init__(path, {name: _size(file) for name, file in files.items()}, {}, whole)
+
+    @property
+    def media(self) -> list[str]:
+        known = set(super().media)
+        return [name for name in self.files if name in known or self._prefix + name in self._given]
+
+    def _data(self, name: str) -> bytes:
+        return _text_bytes(self._paths[name])
+
+    def _source(self, name: str, caption: str) -> Source:
+        return Source(self._paths[name], caption)
+
+
+def _trees(given: list[Path], refused: dict[str, str]) -> Iterator[Tree]:
+    """A tree for each folder, for each archive (given, or lying in a folder), and one for all other files."""
+    loose = [path for path in given if not path.is_dir() and not is_archive(path)]
+    for path in given:
+        if path.is_dir():
+            files = dict(_walk(path))
+            yield FilesTree(path, {name: file for name, file in files.items() if not is_archive(file)})
+            yield from _archives((file for file in files.values() if is_archive(file)), refused)
+        elif is_archive(path):
+            yield from _archives([path], refused)
+        elif loose:
+            yield _loose(loose)
+            loose = []
+
+
+def _archives(paths: Iterable[Path], refused: dict[str, str]) -> Iterator[Tree]:
+    for path in paths:
+        try:
+            yield ArchiveTree(path)
+        except DataError as error:
+            refused[path.name] = str(error)
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Name -> path of the videos, pictures, texts and archives in a folder, in order of their names."""
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (
-            Path(parent, name) for name in sorted(files) if not name.startswith(".") and name.lower().endswith(SUFFIXES)
-        )
+        for name in sorted(name for name in files if not name.startswith(".")):
+            path = Path(parent, name)
+            text = name.lower().endswith(TEXT_SUFFIXES)
+            if _is_own_file(path) if text or is_archive(path) else name.lower().endswith((*SUFFIXES, *IMAGE_SUFFIXES)):
+                yield path.relative_to(folder).as_posix(), path
 
 
-def _sidecar(file: Path) -> str:
-    path = file.with_suffix(".txt")
-    return clean_caption(read_text(path)) if _is_own_file(path) else ""
+def _loose(given: list[Path]) -> FilesTree:
+    """Files given one by one, with the captions and tables that lie beside them on disk.
+
+    A page puts each file that is dropped on it into a folder of its own, so the folders do not count, unless names
+    of two folders clash.
+    """
+    taken: dict[str, Path] = {}
+    named: set[str] = set()
+    folders: dict[Path, list[Path]] = {}
+    for path in given:
+        folders.setdefault(path.parent, []).append(path)
+    whole = all(path.name.lower().endswith((*TEXT_SUFFIXES, *SUFFIXES, *IMAGE_SUFFIXES)) for path in given)
+    for number, (folder, paths) in enumerate(folders.items()):
+        videos = [path for path in paths if not path.name.lower().endswith(TEXT_SUFFIXES)]
+        files = {path.name: path for path in paths}
+        if videos:
+            beside = [path.with_suffix(suffix) for path in videos for suffix in CAPTION_SUFFIXES]
+            beside += [folder / table for table in (METADATA, CSV)]
+            found = {path.name: path for path in beside if path.name not in files and _is_own_file(path)}
+            whole = whole and not found
+            files |= found
+        prefix = f"{number}-{folder.name}/" if files.keys() & taken.keys() else ""
+        taken |= {prefix + name: path for name, path in files.items()}
+        named |= {prefix + path.name for path in videos}
+    return FilesTree(given[0].parent, taken, whole, named)
 
 
 def _is_own_file(path: Path) -> bool:
@@ -55,41 +305,16 @@ def _is_own_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-class _CaptionTables:
-    """The captions in metadata files, each file read once."""
-
-    def __init__(self) -> None:
-        self._read = cache(_read_tables)
-
-    def find(self, file: Path, root: Path) -> str:
-        for folder in file.parents:
-            if not folder.is_relative_to(root):
-                break
-            name = unicodedata.normalize("NFC", file.relative_to(folder).as_posix())
-            if text := self._read(folder).get(name):
-                return text
-        return ""
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0  # it gets its verdict when it is opened
 
 
-def _read_tables(folder: Path) -> dict[str, str]:
-    """File name -> caption from a folder's metadata.jsonl and metadata.csv; what is no record is passed over."""
-    rows: list[Mapping[str, Any]] = []
-    if _is_own_file(path := folder / "metadata.csv"):
-        rows += csv.DictReader(io.StringIO(read_text(path)))
-    if _is_own_file(path := folder / "metadata.jsonl"):
-        for line in read_text(path).splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            rows += [row] if isinstance(row, dict) else []
-    captions = {}
-    for row in rows:
-        name, text = _column(row, NAME_COLUMNS), clean_caption(_column(row, TEXT_COLUMNS))
-        if name and text:
-            captions[unicodedata.normalize("NFC", name.replace("\\", "/").removeprefix("./"))] = text
-    return captions
-
-
-def _column(row: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    return next((value for name in names if isinstance(value := row.get(name), str) and value), "")
+def _text_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST_TEXT_BYTES)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): check its permissions") from error

@@ -9,8 +9,17 @@ from __future__ import annotations
 
 import codecs
 import unicodedata
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path, PurePosixPath
+from typing import Any
+
+from workbench.clips import Clip
+from workbench.media import SUFFIXES
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 TEXT_SUFFIXES = (".txt", ".caption", ".json", ".jsonl", ".csv")
@@ -71,3 +80,161 @@ def one_line(text: str) -> str:
     """The text in NFC on one line, without control characters."""
     plain = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
     return " ".join(unicodedata.normalize("NFC", plain).split())
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+class Problem(StrEnum):
+    """What a person should know of a source before it is imported; each goes with the names it holds for."""
+
+    NO_CAPTION = "without a caption"
+    NO_VIDEO = "captions whose video is missing"
+    CUT = f"captions longer than {LONGEST_CAPTION} characters: cut there"
+    TWICE = "named twice: the last caption counts"
+    BROKEN = "lines that are no records: passed over"
+    UNPAIRED = "lists of unequal length, so that nobody knows which caption belongs where: no caption is taken"
+    POSTER = "pictures that show a video which is here, too: left out"
+
+
+class Report:
+    """What a layout noticed while it was read: problem -> names, in the order they were met."""
+
+    def __init__(self) -> None:
+        self.names: dict[Problem, list[str]] = defaultdict(list)
+
+    def add(self, problem: Problem, name: str) -> None:
+        self.names[problem].append(name)
+
+    def clean(self, name: str, text: str) -> str:
+        """`clean_caption`, noting under that name when it had to cut."""
+        caption = clean_caption(text)
+        if len(caption) < LONGEST_CAPTION - 1 or one_line(text) == caption:
+            return caption
+        self.add(Problem.CUT, name)
+        return caption
+
+
+class Tree(ABC):
+    """Files by their names below one root: a folder, files given together, or an archive.
+
+    path:    what was given
+    files:   name ("clips/a.mp4") -> bytes, in order; hidden files are left out, as is a folder that holds all of them
+    media:   those of them that are to be imported: videos and pictures
+    refused: entry -> why it may not be read
+    whole:   whether it is all there is, so that a caption without its video means something
+    """
+
+    def __init__(self, path: Path, files: Mapping[str, int], refused: Mapping[str, str], whole: bool = True) -> None:
+        self.path, self.refused, self.whole = path, dict(refused), whole
+        self._prefix = _folder_of_all(files)
+        self.files = {name.removeprefix(self._prefix): size for name, size in files.items()}
+        self._spellings = {unicodedata.normalize("NFC", name): name for name in self.files}
+
+    @property
+    def media(self) -> list[str]:
+        return [name for name in self.files if name.lower().endswith((*SUFFIXES, *IMAGE_SUFFIXES))]
+
+    def match(self, name: str, folder: str = "") -> str | None:
+        """The file that a list or table in `folder` ("" or "train/") calls by that name, None when it is not here."""
+        plain = folder + name.strip().replace("\\", "/").removeprefix("./")
+        return self._spellings.get(unicodedata.normalize("NFC", plain))
+
+    def text(self, name: str) -> str:
+        """A text file's content. Raises DataError."""
+        return decode_text(self._data(self._prefix + name))
+
+    def source(self, name: str, caption: str) -> Source:
+        """The file as something to import."""
+        return self._source(self._prefix + name, caption)
+
+    @abstractmethod
+    def _data(self, name: str) -> bytes: ...
+
+    @abstractmethod
+    def _source(self, name: str, caption: str) -> Source: ...
+
+
+def _folder_of_all(names: Mapping[str, int]) -> str:
+    """ "a/b/" when everything lies in there, as in an archive of one folder; "" when the files share none."""
+    shared: tuple[str, ...] | None = None
+    for name in names:
+        folders = PurePosixPath(name).parts[:-1]
+        if shared is None:
+            shared = folders
+        while folders[: len(shared)] != shared:
+            shared = shared[:-1]
+    return "".join(f"{folder}/" for folder in shared or ())
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Item:
+    """A clip to write: its record, its file, and the caption as the model is taught it or as it stands."""
+
+    clip: Clip
+    file: Path
+    caption: str
+
+    @property
+    def name(self) -> str:
+        """Its file name in the layout: "1a2b3c4d5e6f7a8b.mp4"."""
+        return PurePosixPath(self.clip.file_name).name
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is known of the clip, for layouts that have room for it. The original file's name stays private."""
+        return self.clip.model_dump(mode="json", include={"fps", "frames", "width", "height", "sha256"})
+
+
+class Writer(ABC):
+    """Where a layout is written to: a new folder or archive. Everything raises CannotWrite."""
+
+    splits = False  # whether `shard` gives a new archive each time
+
+    @abstractmethod
+    def file(self, name: str, source: Path) -> None:
+        """Put a copy of a clip under that name."""
+
+    @abstractmethod
+    def text(self, name: str, text: str) -> None:
+        """Put a text file there, UTF-8."""
+
+    @abstractmethod
+    def picture(self, name: str, source: Path) -> None:
+        """Put the first frame of a clip there, as PNG."""
+
+    @abstractmethod
+    def shard(self, name: str) -> AbstractContextManager[Writer]:
+        """A writer into a tar of that name inside this one; a tar is its own only shard. Raises ConfigError (zip)."""
+
+
+# ---- the contract ---------------------------------------------------------------------------------------------------
+
+
+class Layout(ABC):
+    """A way to keep videos and captions. name: as in settings; title, description: for people."""
+
+    name: str
+    title: str
+    description: str
+
+    @abstractmethod
+    def recognise(self, tree: Tree) -> bool:
+        """Whether the tree looks like this layout, from its files' names alone."""
+
+    @abstractmethod
+    def captions(self, tree: Tree, report: Report) -> dict[str, str]:
+        """File name -> caption of the media that the layout names, in its order; the caller adds the rest after them.
+
+        Pictures that are no clips of their own are reported as posters. Raises DataError.
+        """
+
+    @abstractmethod
+    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+        """Write the clips in this layout; `captions` of it then gives the same. Raises CannotWrite, ConfigError.
+
+        first_frames: also each clip's first frame, in layouts that have a place for it
+        """

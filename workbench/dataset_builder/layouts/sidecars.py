@@ -1,0 +1,45 @@
+"""Captions in text files beside the videos: kohya's scripts, diffusion-pipe, finetrainers. Also videos without any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from workbench.dataset_builder.layouts.base import Item, Layout, Problem, Report, Tree, Writer, one_line
+
+CAPTION_SUFFIXES = (".txt", ".caption")
+
+
+class Sidecars(Layout):
+    name = "sidecars"
+    title = "A .txt file beside each video"
+    description = (
+        "Each caption is in a text file of the video's name beside it: a.mp4 and a.txt. Read by kohya's scripts, "
+        "diffusion-pipe, finetrainers and most other tools."
+    )
+
+    def recognise(self, tree: Tree) -> bool:
+        return bool(tree.media)
+
+    def captions(self, tree: Tree, report: Report) -> dict[str, str]:
+        found = {name: report.clean(name, text) for name in tree.media if (text := sidecar(tree, name))}
+        if tree.whole:
+            stems = {str(PurePosixPath(name).with_suffix("")) for name in tree.media}
+            for name in tree.files:
+                if name.endswith(CAPTION_SUFFIXES) and str(PurePosixPath(name).with_suffix("")) not in stems:
+                    report.add(Problem.NO_VIDEO, name)
+        return found
+
+    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+        for item in items:
+            writer.file(item.name, item.file)
+            writer.text(f"{item.clip.id}.txt", one_line(item.caption) + "\n")
+
+
+def sidecar(tree: Tree, name: str) -> str:
+    """The text beside a file, "" when there is none."""
+    for suffix in CAPTION_SUFFIXES:
+        beside = str(PurePosixPath(name).with_suffix(suffix))
+        if beside in tree.files and (text := tree.text(beside)).strip():
+            return text
+    return ""

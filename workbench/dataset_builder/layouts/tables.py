@@ -1,0 +1,139 @@
+"""A table of file names and captions, metadata.jsonl or metadata.csv: the Hub's VideoFolder.
+
+A table holds for its folder and those below; the nearest one counts, and a text file beside a video counts before any.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from workbench.clips import METADATA
+from workbench.dataset_builder.layouts.base import (
+    TEXT_COLUMNS,
+    Item,
+    Layout,
+    Problem,
+    Report,
+    Tree,
+    Writer,
+)
+from workbench.dataset_builder.layouts.sidecars import sidecar
+
+CSV = "metadata.csv"
+NAME_COLUMNS = ("file_name", "video", "path", "file")
+# A spreadsheet takes such a cell for a formula; a quote in front makes it text.
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+class Table(Layout):
+    """What both tables share; `file` is the one a subclass writes."""
+
+    file: str
+
+    def captions(self, tree: Tree, report: Report) -> dict[str, str]:
+        found: dict[str, str] = {}
+        depths: dict[str, int] = {}
+        for folder in sorted({_folder(name) for name in tree.files if PurePosixPath(name).name in (CSV, METADATA)}):
+            for row, text in _rows(tree, folder, report).items():
+                name = tree.match(row, folder)
+                if name is None:
+                    if tree.whole:
+                        report.add(Problem.NO_VIDEO, folder + row)
+                elif depths.get(name, -1) <= len(folder):
+                    found[name], depths[name] = report.clean(name, text), len(folder)
+        for name in tree.media:
+            if text := sidecar(tree, name):
+                found[name] = report.clean(name, text)
+        media = set(tree.media)
+        return {name: text for name, text in found.items() if name in media}
+
+
+class VideoFolder(Table):
+    name = "videofolder"
+    title = "Hub dataset (VideoFolder)"
+    description = "A metadata.jsonl names each video and its caption: what datasets on the Hugging Face Hub look like."
+    file = METADATA
+
+    def recognise(self, tree: Tree) -> bool:
+        return any(PurePosixPath(name).name == METADATA for name in tree.files) and bool(tree.media)
+
+    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+        lines = []
+        for item in items:
+            writer.file(f"videos/{item.name}", item.file)
+            row = {"file_name": f"videos/{item.name}", "text": item.caption, **item.facts}
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        writer.text(METADATA, "".join(lines))
+
+
+class Csv(Table):
+    name = "csv"
+    title = "Table metadata.csv"
+    description = "A metadata.csv names each video and its caption: it opens in any spreadsheet, and the Hub reads it."
+    file = CSV
+
+    def recognise(self, tree: Tree) -> bool:
+        return any(PurePosixPath(name).name == CSV for name in tree.files) and bool(tree.media)
+
+    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+        table = io.StringIO(newline="")
+        rows = csv.writer(table)
+        rows.writerow(["file_name", "text"])
+        for item in items:
+            writer.file(f"videos/{item.name}", item.file)
+            rows.writerow([f"videos/{item.name}", f"'{item.caption}" if FORMULA.match(item.caption) else item.caption])
+        writer.text(CSV, table.getvalue())
+
+
+def _folder(name: str) -> str:
+    """ "train/" of "train/metadata.csv", "" at the root."""
+    return name[: name.rfind("/") + 1]
+
+
+def _rows(tree: Tree, folder: str, report: Report) -> dict[str, str]:
+    """File name -> caption as a folder's tables have them; the later line counts, and metadata.jsonl before the csv."""
+    found: dict[str, str] = {}
+    for table, read in ((CSV, _csv), (METADATA, _jsonl)):
+        if folder + table not in tree.files:
+            continue
+        named: set[str] = set()
+        for row in read(tree.text(folder + table), folder + table, report):
+            name, text = _column(row, NAME_COLUMNS), _column(row, TEXT_COLUMNS)
+            if table == CSV and text.startswith("'") and FORMULA.match(text):
+                text = text[1:]
+            if name and name in named:
+                report.add(Problem.TWICE, folder + name)
+            if name and text.strip():
+                named.add(name)
+                found[name] = text
+    return found
+
+
+def _csv(text: str, table: str, report: Report) -> Iterator[Mapping[str, Any]]:
+    csv.field_size_limit(16 * 1024**2)  # a caption of a megabyte is cut later, with a word about it
+    try:
+        yield from csv.DictReader(io.StringIO(text.replace("\0", " "), newline=""))
+    except csv.Error as error:
+        report.add(Problem.BROKEN, f"{table} ({error})")
+
+
+def _jsonl(text: str, table: str, report: Report) -> Iterator[Mapping[str, Any]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            row = json.loads(line) if line.strip() else {}
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            yield row
+        else:
+            report.add(Problem.BROKEN, f"{table}, line {number}")
+
+
+def _column(row: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((value for name in names if isinstance(value := row.get(name), str) and value), "")
