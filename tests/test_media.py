@@ -13,6 +13,7 @@ from PIL import Image
 from tests.drawing import MakeClip, draw
 from workbench import media
 from workbench.errors import CannotWrite, DataError
+from workbench.media import reading
 
 
 def test_written_clip_plays_in_every_browser_and_reads_back(tmp_path: Path) -> None:
@@ -44,11 +45,11 @@ def test_odd_sizes_gain_a_row_and_a_column(tmp_path: Path) -> None:
 def test_both_decoders_give_equal_pixels(tmp_path: Path, make_clip: MakeClip, size: tuple[int, int]) -> None:
     pytest.importorskip("decord")
     path, wanted = make_clip(tmp_path / "clip.mp4", 65, size), [60, 3, 33, 3]
-    by_pyav = media._read_pyav(path, wanted)
+    by_pyav = reading.read_pyav(path, wanted)
     assert np.array_equal(media.read_frames(path, wanted), by_pyav)
     every = np.stack([picture for _, picture in media.decode(path)])
     assert np.array_equal(every[wanted], by_pyav)
-    by_decord = media._read_decord(path, wanted)
+    by_decord = reading.read_decord(path, wanted)
     # decord gives wrong shapes for these widths, which must be noticed.
     assert (by_decord is None) if size[0] in (16, 48) else np.array_equal(by_decord, by_pyav)
 

@@ -27,20 +27,22 @@ def test_a_file_that_brings_its_reader_down_costs_only_itself(
     workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = tmp_path / "given"
-    for number, name in enumerate(("a", "crash", "spin", "sleep", "memory", "surprise", "z")):
+    for number, name in enumerate(("a", "crash", "spin", "sleep", "memory", "surprise", "slow", "z")):
         make_clip(given / f"{name}.mp4", 4 + number)
     monkeypatch.setattr(ingest, "WORKER", "tests.dataset_builder.fragile_worker")
-    monkeypatch.setattr(ingest, "SECONDS_PER_FILE", 2.0)
+    monkeypatch.setattr(ingest, "SECONDS_PER_FRAME", 2.0)
     monkeypatch.setattr(ingest, "WAITING", 6.0)
     dataset = Dataset.create(workspace, "Fragile")
     found = {Path(v.source).stem: v for v in dataset.import_files([given])}
-    assert {name: verdict.outcome for name, verdict in found.items() if verdict.usable} == {"a": "taken", "z": "taken"}
+    assert {name: verdict.outcome for name, verdict in found.items() if verdict.usable} == dict.fromkeys(
+        ("a", "slow", "z"), "taken"
+    )
     assert "brought the decoder down" in found["crash"].notes[0]
-    assert "took longer than 2 s" in found["spin"].notes[0]
-    assert "took longer than 2 s" in found["sleep"].notes[0]
+    assert "no frame came within 2 s" in found["spin"].notes[0]
+    assert "no frame came within 2 s" in found["sleep"].notes[0]
     assert "more memory" in found["memory"].notes[0]
     assert "KeyError" in found["surprise"].notes[0]
-    assert [clip.source for clip in dataset.clips] == ["a.mp4", "z.mp4"]
+    assert [clip.source for clip in dataset.clips] == ["a.mp4", "slow.mp4", "z.mp4"]
 
 
 def test_importing_again_keeps_captions_and_adds_what_is_new(

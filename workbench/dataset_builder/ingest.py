@@ -1,55 +1,88 @@
 """Take source files into a dataset: each gets its verdict from a child process, so a bad file costs only itself.
 
-What is done is on disk at once (clip, thumbnail, a line in sources.jsonl; metadata.jsonl every few seconds), so an
-import that was killed goes on where it was. Captions that a dataset already has are never replaced. Not covered: how a
-file is judged (worker, normalise), where captions come from (sources).
+What is done is on disk at once (clip, thumbnail, a line in sources.jsonl; metadata.jsonl every few seconds: ledger), so
+an import that was killed goes on where it was. Not covered: how a file is judged (worker, normalise), where captions
+come from (sources).
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import queue
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from workbench import clips, media
-from workbench.dataset_builder.history import editing
-from workbench.dataset_builder.sources import Source
-from workbench.dataset_builder.verdicts import Verdict, append_verdict, clip_id, read_verdicts
-from workbench.errors import CannotWrite, DataError
+from workbench.dataset_builder import archives
+from workbench.dataset_builder.layouts.base import Source
+from workbench.dataset_builder.ledger import Ledger
+from workbench.dataset_builder.verdicts import Verdict, clip_id, storable
+from workbench.errors import CannotWrite, ConfigError, DataError
 from workbench.workspace import writing
 
 WORKER = "workbench.dataset_builder.worker"
-SECONDS_PER_FILE = 60.0  # of computing, which the child itself watches
-SECONDS_PER_MEGABYTE = 2.0
+ALIVE = b"alive\n"  # what the worker says while frames come
+SECONDS_PER_FRAME = 60.0  # of computing without a new frame, which the child itself watches
+SECONDS_PER_MEGABYTE = 0.1  # more, for finding the frames in a large file
 STARTING_SECONDS = 300.0
 WAITING = 20.0  # times as long on the clock, for a child that hangs without computing
-SAVE_SECONDS = 3.0
+MOST_MEMBER_BYTES = 8 * 1024**3
 TICK_SECONDS = 0.5
+FOLDER, SCRATCH, LOCK = ".import", "scratch", "lock"
 Progress = Callable[[int, int, Verdict | None], None]
 """Called with (done, total, verdict) after each file, and with None twice a second meanwhile; may raise to stop."""
 
 
-def ingest(dataset: Path, sources: Sequence[Source], on_progress: Progress = lambda *_: None) -> list[Verdict]:
-    """The verdict on every source, in their order. Raises CannotWrite, and whatever `on_progress` raises."""
-    with writing(dataset):
-        dataset.mkdir(parents=True, exist_ok=True)
-    for leftover in (*dataset.glob("clips/.*.tmp"), *dataset.glob("thumbs/.*.tmp")):
-        leftover.unlink(missing_ok=True)
+def ingest(
+    dataset: Path,
+    sources: Sequence[Source],
+    on_progress: Progress = lambda *_: None,
+    longest_side: int | None = None,
+) -> list[Verdict]:
+    """The verdict on every source, in their order; pictures are scaled down to `longest_side` pixels, if given.
+
+    Raises ConfigError when another import into the dataset is running, CannotWrite, and whatever `on_progress` raises.
+    """
+    with _alone(dataset):
+        return _ingest(dataset, sources, on_progress, longest_side)
+
+
+@contextlib.contextmanager
+def _alone(dataset: Path) -> Iterator[None]:
+    """Hold the dataset's import, with what a killed one left behind cleared away. Raises ConfigError, CannotWrite."""
+    folder = dataset / FOLDER
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another import into {dataset.name} is running: wait for its end, or stop it") from None
+        for leftover in (*dataset.glob("clips/.*.tmp"), *dataset.glob("thumbs/.*.tmp")):
+            leftover.unlink(missing_ok=True)
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+        yield
+
+
+def _ingest(dataset: Path, sources: Sequence[Source], on_progress: Progress, longest_side: int | None) -> list[Verdict]:
     tasks: queue.SimpleQueue[Source] = queue.SimpleQueue()
     for source in sources:
         tasks.put(source)
     results: queue.SimpleQueue[Verdict | CannotWrite] = queue.SimpleQueue()
-    ledger = _Ledger(dataset, sources)
-    workers = [_Worker(dataset, ledger) for _ in range(min(os.cpu_count() or 1, len(sources)))]
+    ledger = Ledger(dataset, sources)
+    count = min(os.cpu_count() or 1, len(sources))
+    workers = [_Worker(dataset, ledger, longest_side, number) for number in range(count)]
     threads = [threading.Thread(target=worker.work, args=(tasks, results), daemon=True) for worker in workers]
     for thread in threads:
         thread.start()
@@ -64,81 +97,24 @@ def ingest(dataset: Path, sources: Sequence[Source], on_progress: Progress = lam
             if isinstance(result, CannotWrite):
                 raise result
             done += 1
-            ledger.add(result)
-            on_progress(done, len(sources), result)
+            on_progress(done, len(sources), ledger.add(result))
     finally:
         for worker in workers:
             worker.close()
         for thread in threads:
             thread.join(timeout=10)
         ledger.save()
-    return [ledger.verdicts[str(source.path)] for source in sources]
-
-
-class _Ledger:
-    """What is known of the dataset's sources, and the clips still to be written to metadata.jsonl."""
-
-    def __init__(self, dataset: Path, sources: Sequence[Source]) -> None:
-        self.dataset = dataset
-        self.verdicts = {verdict.source: verdict for verdict in read_verdicts(dataset)}
-        self.captions = {str(source.path): source.caption for source in sources}
-        self._order = {str(source.path): number for number, source in enumerate(sources)}
-        self._new: dict[str, int] = {}  # file name -> place among the clips of this import
-        self._made = {v.sha256: v for v in self.verdicts.values() if v.outcome in ("taken", "mended")}
-        self._unsaved: list[Verdict] = []
-        self._saved_at = time.monotonic()
-
-    def made_from(self, sha256: str) -> Verdict | None:
-        """The verdict that made a clip of this content, if the clip is still there."""
-        verdict = self._made.get(sha256)
-        return verdict if verdict and (self.dataset / verdict.file_name).exists() else None
-
-    def add(self, verdict: Verdict) -> None:
-        """Put a verdict on disk. The same content twice, met by two workers at once, counts once."""
-        first = self._made.setdefault(verdict.sha256, verdict) if verdict.usable else verdict
-        if first.source != verdict.source and verdict.outcome != "known":
-            verdict = _known(verdict.source, first)
-        earlier = self.verdicts.get(verdict.source)
-        if not (verdict.outcome == "known" and earlier and earlier.sha256 == verdict.sha256 and earlier.usable):
-            append_verdict(self.dataset, verdict)
-        self.verdicts[verdict.source] = verdict
-        if verdict.usable:
-            self._unsaved.append(verdict)
-        if time.monotonic() - self._saved_at > SAVE_SECONDS:
-            self.save()
-
-    def save(self) -> None:
-        """Bring metadata.jsonl up to date: new clips are added, captions filled in where there is none."""
-        self._saved_at = time.monotonic()
-        if not self._unsaved:
-            return
-        with editing(self.dataset):
-            known = {clip.file_name: clip for clip in clips.read_clips(self.dataset)}
-            for verdict in self._unsaved:
-                caption = self.captions.get(verdict.source, "")
-                if verdict.file_name not in known:
-                    self._new.setdefault(verdict.file_name, self._order[verdict.source])
-                clip = known.setdefault(verdict.file_name, verdict.clip(caption))
-                if caption and not clip.text:
-                    known[verdict.file_name] = clip.changed(text=caption, caption_by="file")
-            # Children finish in any order; clips stand in the order they were given, so that a run can be repeated.
-            ordered = sorted(known.values(), key=lambda clip: self._new.get(clip.file_name, -1))
-            clips.write_clips(self.dataset, ordered)
-        self._unsaved.clear()
-
-
-def _known(source: str, first: Verdict) -> Verdict:
-    same = first.source == source
-    note = "imported before" if same else f"the same content as {Path(first.source).name!r}: kept once"
-    return first.model_copy(update={"source": source, "outcome": "known", "notes": (note,)})
+    return [ledger.verdicts[storable(source.key)] for source in sources]
 
 
 class _Worker:
     """A thread's side of one child process: hand it files, watch its time, replace it when a file brought it down."""
 
-    def __init__(self, dataset: Path, ledger: _Ledger) -> None:
-        self._dataset, self._ledger = dataset, ledger
+    def __init__(self, dataset: Path, ledger: Ledger, longest_side: int | None, number: int) -> None:
+        self._dataset, self._ledger, self._longest_side = dataset, ledger, longest_side
+        self._scratch = dataset / FOLDER / SCRATCH / str(number)
         self._child: subprocess.Popen[bytes] | None = None
+        self._lines = _Lines(-1)
         self._closed = False
         self._lock = threading.Lock()
 
@@ -146,7 +122,7 @@ class _Worker:
         """Judge files until none is left, then let the child go."""
         try:
             while not self._closed:
-                results.put(self._judge(tasks.get_nowait().path))
+                results.put(self._judge(tasks.get_nowait()))
         except queue.Empty:
             pass
         except CannotWrite as error:
@@ -161,36 +137,58 @@ class _Worker:
             if self._child is not None:
                 self._child.kill()
 
-    def _judge(self, path: Path) -> Verdict:
-        refused = Verdict(source=str(path), outcome="refused")
+    def _judge(self, source: Source) -> Verdict:
+        refused = Verdict(source=source.key, outcome="refused")
         try:
-            media.check_file(path)
-            size = path.stat().st_size
-            sha256 = clips.file_sha256(path)
+            with self._on_disk(source) as path:
+                media.check_file(path)
+                return self._judge_file(refused, path)
         except DataError as error:
             return refused.model_copy(update={"notes": (str(error),)})
         except OSError as error:
             return refused.model_copy(update={"notes": (f"it cannot be read: {error.strerror}",)})
-        if first := self._ledger.made_from(sha256):
-            return _known(str(path), first)
-        seconds = SECONDS_PER_FILE + SECONDS_PER_MEGABYTE * size / 1e6
-        answer, reason = self._ask({"source": str(path), "sha256": sha256, "seconds": seconds}, seconds)
-        if answer is None:
-            return refused.model_copy(update={"notes": (reason,), "sha256": sha256})
-        verdict = Verdict.model_validate_json(answer)
-        if verdict.outcome == "refused":
-            (self._dataset / "clips" / f"{clip_id(sha256)}.mp4").unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _on_disk(self, source: Source) -> Iterator[Path]:
+        """The source's file; a member of an archive lies in a scratch file meanwhile. Raises DataError, CannotWrite."""
+        if not source.member:
+            yield source.path
+            return
+        try:
+            with writing(self._scratch):
+                self._scratch.parent.mkdir(parents=True, exist_ok=True)
+                self._scratch.unlink(missing_ok=True)
+            archives.extract(source, self._scratch, MOST_MEMBER_BYTES)
+            yield self._scratch
+        finally:
+            self._scratch.unlink(missing_ok=True)
+
+    def _judge_file(self, refused: Verdict, path: Path) -> Verdict:
+        sha256 = clips.file_sha256(path)
+        if known := self._ledger.known(refused.source, sha256):
+            return known
+        clip = self._dataset / "clips" / f"{clip_id(sha256)}.mp4"
+        there = clip.exists()
+        task = {"source": str(path), "sha256": sha256, "longest_side": self._longest_side}
+        answer, reason = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6)
+        if answer is not None:
+            verdict = Verdict.model_validate_json(answer).model_copy(update={"source": refused.source})
+        else:
+            verdict = refused.model_copy(update={"notes": (reason,), "sha256": sha256})
+        if not verdict.usable and not there:
+            clip.unlink(missing_ok=True)
         return verdict
 
     def _ask(self, task: dict[str, object], seconds: float) -> tuple[bytes | None, str]:
-        """(answer, "") or (None, why there is none)."""
+        """(answer, "") or (None, why there is none); `seconds` may pass from one sign of life to the next."""
         child = self._started()
         assert child.stdin is not None
-        assert child.stdout is not None
         try:
-            child.stdin.write(json.dumps(task).encode() + b"\n")
+            child.stdin.write(json.dumps({**task, "seconds": seconds}).encode() + b"\n")
             child.stdin.flush()
-            answer = _line_within(child.stdout.fileno(), WAITING * seconds)
+            answer: bytes | None = ALIVE
+            while answer == ALIVE:
+                answer = self._lines.next(WAITING * seconds)
         except BrokenPipeError:
             answer = b""
         if answer:
@@ -199,7 +197,7 @@ class _Worker:
             child.kill()
         code = self._let_go()
         if answer is None or code == -signal.SIGPROF:
-            return None, f"it took longer than {seconds:.0f} s to read: it may be damaged, copy it again"
+            return None, f"no frame came within {seconds:.0f} s: it may be damaged, copy it again"
         if code == CannotWrite.exit_code:
             raise CannotWrite(f"cannot write {self._dataset}: free some space, or choose another workspace")
         return None, f"reading it brought the decoder down ({code}): it is damaged, copy it again"
@@ -221,7 +219,8 @@ class _Worker:
                     env={**environment, "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"},
                 )
                 assert self._child.stdout is not None
-                _line_within(self._child.stdout.fileno(), STARTING_SECONDS)
+                self._lines = _Lines(self._child.stdout.fileno())
+                self._lines.next(STARTING_SECONDS)
             return self._child
 
     def _let_go(self) -> int | None:
@@ -235,13 +234,22 @@ class _Worker:
         return child.wait()
 
 
-def _line_within(descriptor: int, seconds: float) -> bytes | None:
-    """The child's next line; b"" when it ended, None when the time is up."""
-    end, line = time.monotonic() + seconds, b""
-    while (left := end - time.monotonic()) > 0:
-        if select.select([descriptor], [], [], left)[0]:
-            piece = os.read(descriptor, 65536)
-            line += piece
-            if not piece or line.endswith(b"\n"):
-                return line if piece else b""
-    return None
+class _Lines:
+    """A child's output, line by line, with a limit on the waiting."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._read = descriptor, b""
+
+    def next(self, seconds: float) -> bytes | None:
+        """The child's next line; b"" when it ended, None when the time is up."""
+        end = time.monotonic() + seconds
+        while b"\n" not in self._read:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self._descriptor], [], [], left)[0]:
+                return None
+            piece = os.read(self._descriptor, 65536)
+            if not piece:
+                return b""
+            self._read += piece
+        line, _, self._read = self._read.partition(b"\n")
+        return line + b"\n"

@@ -10,7 +10,7 @@ import contextlib
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from workbench.clips import Clip
 from workbench.workspace import append_line
@@ -22,7 +22,9 @@ Outcome = Literal["taken", "mended", "known", "refused"]
 class Verdict(BaseModel):
     """One source file's fate.
 
-    outcome: taken as it is, mended (`notes` say how), known (its content is here already), refused (`notes` say why)
+    source:  the file's path, or "archive.zip::folder/a.mp4"
+    outcome: taken as it is, mended (`notes` say how), known (its content is here already), refused (`notes` say why);
+             `notes` also say what to look out for, of a taken file too
     sha256:  of the source file's content; its first 16 digits name the clip
     the rest is what is known of the clip, empty for a refused file
     """
@@ -40,6 +42,11 @@ class Verdict(BaseModel):
     width: int = 0
     height: int = 0
 
+    @field_validator("source", mode="before")
+    @classmethod
+    def _storable(cls, source: str) -> str:
+        return storable(source)
+
     @property
     def usable(self) -> bool:
         return self.outcome != "refused"
@@ -48,7 +55,12 @@ class Verdict(BaseModel):
     def sentence(self) -> str:
         """The verdict in words: "cat.mov: mended: turned upright"."""
         notes = f": {', '.join(self.notes)}" if self.notes else ""
-        return f"{Path(self.source).name!r}: {self.outcome}{notes}"
+        return f"{self.name!r}: {self.outcome}{notes}"
+
+    @property
+    def name(self) -> str:
+        """The source file's own name."""
+        return Path(self.source.rpartition("::")[2]).name
 
     def clip(self, text: str) -> Clip:
         """The clip this source became, with a caption."""
@@ -61,8 +73,13 @@ class Verdict(BaseModel):
             height=self.height,
             sha256=self.clip_sha256,
             caption_by="file" if text else "",
-            source=Path(self.source).name,
+            source=self.name,
         )
+
+
+def storable(source: str) -> str:
+    """A path as text that a file can hold: names that are no UTF-8 keep their odd bytes in writing."""
+    return source.encode("utf-8", "backslashreplace").decode()
 
 
 def clip_id(sha256: str) -> str:

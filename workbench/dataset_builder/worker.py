@@ -1,8 +1,9 @@
 """The child that touches foreign files: `python -m workbench.dataset_builder.worker DATASET_FOLDER`.
 
-It says READY; then each line on stdin is a task {source, sha256, seconds}, each line on stdout its Verdict. It has a
-memory limit, a time limit per file that works even when a decoder spins in native code, and low priority; it ends with
-its parent. Not covered: starting it again after a file that brought it down (ingest).
+It says READY; then each line on stdin is a task {source, sha256, seconds, longest_side}, each line on stdout its
+Verdict, after lines of ALIVE while frames come. It has a memory limit, a time limit that works even when a decoder
+spins in native code (`seconds` without a new frame), and low priority; it ends with its parent. Not covered: starting
+it again after a file that brought it down (ingest).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from pathlib import Path
 
 from workbench import media
@@ -22,8 +24,9 @@ from workbench.dataset_builder.normalise import normalise
 from workbench.dataset_builder.verdicts import Verdict, clip_id
 from workbench.errors import CannotWrite, DataError
 
-READY = "ready"
+READY, ALIVE = "ready", "alive"
 MEMORY_BYTES = 6 * 1024**3
+ALIVE_SECONDS = 1.0
 
 
 def main(dataset: Path) -> None:
@@ -37,20 +40,40 @@ def main(dataset: Path) -> None:
     print(READY, flush=True)  # noqa: T201 - stdout is the protocol
     for line in sys.stdin:
         task = json.loads(line)
-        # The timer's default action ends the process, in native code too, so that even an orphan cannot spin for ever.
-        # It counts computing time: a busy machine makes no file bad.
-        signal.setitimer(signal.ITIMER_PROF, task["seconds"])
-        verdict = judge(dataset, Path(task["source"]), task["sha256"])
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        watch = Watch(task["seconds"])
+        verdict = judge(dataset, Path(task["source"]), task["sha256"], task["longest_side"], watch)
+        watch.end()
         print(verdict.model_dump_json(), flush=True)  # noqa: T201 - stdout is the protocol
 
 
-def judge(dataset: Path, source: Path, sha256: str) -> Verdict:
+class Watch:
+    """Ends the process when a file takes too long to the next frame.
+
+    The timer's default action works in native code too, so that even an orphan cannot spin for ever. It counts
+    computing time: a busy machine makes no file bad.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._told = seconds, time.monotonic()
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+    def frame(self) -> None:
+        """Note a frame: the time starts anew, and now and then the parent hears of it."""
+        if time.monotonic() - self._told > ALIVE_SECONDS:
+            self._told = time.monotonic()
+            signal.setitimer(signal.ITIMER_PROF, self._seconds)
+            print(ALIVE, flush=True)  # noqa: T201 - stdout is the protocol
+
+    def end(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, watch: Watch) -> Verdict:
     """Make clip and thumbnail of one source file, or say why not. Raises CannotWrite."""
     refused = Verdict(source=str(source), outcome="refused", sha256=sha256)
     name = f"clips/{clip_id(sha256)}.mp4"
     try:
-        made = normalise(source, dataset / name)
+        made = normalise(source, dataset / name, longest_side, watch.frame)
         media.thumbnail(dataset / name, dataset / "thumbs" / f"{clip_id(sha256)}.jpg")
     except DataError as error:
         return refused.model_copy(update={"notes": (str(error),)})
@@ -62,8 +85,8 @@ def judge(dataset: Path, source: Path, sha256: str) -> Verdict:
         return refused.model_copy(update={"notes": (f"it cannot be read ({type(error).__name__}: {error})",)})
     return Verdict(
         source=str(source),
-        outcome="mended" if made.mended else "taken",
-        notes=made.mended,
+        outcome="mended" if made.mends else "taken",
+        notes=made.mends + made.warnings,
         sha256=sha256,
         file_name=name,
         clip_sha256=file_sha256(dataset / name),

@@ -1,0 +1,82 @@
+"""How the times at which a source shows its frames become one constant rate.
+
+A constant-rate source keeps exactly its frames (every n-th above 60 fps); only uneven rates are resampled, by
+timestamp. Not covered: where the times come from (media.presentation_times).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+MAX_FPS = 60
+Timed = tuple[float, Any]  # seconds, PyAV frame
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How a source's frames become a constant rate: every `take`-th frame as it is, or by timestamp when uneven.
+
+    step: seconds from one frame of the source to the next, on average
+    """
+
+    fps: Fraction
+    source_fps: float
+    step: float
+    even: bool
+    take: int = 1
+
+
+def timing_of(times: list[float], declared_fps: float) -> Timing:
+    """The constant rate for two or more frames shown at these times. Even: each is nearest to its own slot."""
+    step = times[-1] / (len(times) - 1)
+    even = step > 0 and all(abs(time - number * step) < 0.3 * step for number, time in enumerate(times))
+    if even:
+        # The header is more exact than containers that round their timestamps to milliseconds.
+        rate = declared_fps if abs(declared_fps * step - 1) < 0.05 else 1 / step
+        take = math.ceil(rate / MAX_FPS - 1e-3)
+        return Timing(_neat(rate) / take, rate, step, True, take)
+    steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
+    usual = statistics.median(steps) if steps else 1.0
+    # Averaged over its like: timestamps in whole milliseconds make 30 fps steps of 33 and 34.
+    rate = 1 / statistics.fmean([step for step in steps if abs(step / usual - 1) < 0.1] or [usual])
+    return Timing(Fraction(min(MAX_FPS, max(1, round(rate)))), rate, step, False)
+
+
+def _neat(rate: float) -> Fraction:
+    """The rate that was meant: 29.9697 -> 30000/1001."""
+    whole = max(1, round(rate))
+    for meant in (Fraction(whole), Fraction(whole * 1000, 1001)):
+        if abs(rate / float(meant) - 1) < 4e-4:
+            return meant
+    return Fraction(rate).limit_denominator(1001)
+
+
+def timing_mends(timing: Timing) -> list[str]:
+    """What is changed about time, in words."""
+    if not timing.even:
+        return [f"uneven frame rate (about {timing.source_fps:.3g} fps) evened to {float(timing.fps):g} fps"]
+    if timing.take > 1:
+        ending = {2: "nd", 3: "rd"}.get(timing.take, "th")
+        kept = f"every {timing.take}{ending} frame kept"
+        return [f"{timing.source_fps:.4g} fps brought to {float(timing.fps):.4g} fps: {kept}"]
+    return []
+
+
+def evened(frames: Iterable[Timed], timing: Timing) -> Iterator[Any]:
+    """The frames at the constant rate: an even source's once each, else the newest at the middle of each slot."""
+    if timing.even:
+        yield from (frame for number, (_, frame) in enumerate(frames) if number % timing.take == 0)
+        return
+    fps, slot, held = float(timing.fps), 0, None
+    for time, frame in frames:
+        while held is not None and (slot + 0.5) / fps < time:
+            yield held
+            slot += 1
+        held = frame
+    if held is not None:
+        yield held
