@@ -172,16 +172,16 @@ def _folder_of_all(names: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class Item:
-    """A clip to write: its record, its file, and the caption as the model is taught it or as it stands."""
+    """A clip to write. name: its file name in the layout ("1a2b3c4d5e6f7a8b.mp4"), one dot, no spaces, unique."""
 
     clip: Clip
     file: Path
+    name: str
     caption: str
 
     @property
-    def name(self) -> str:
-        """Its file name in the layout: "1a2b3c4d5e6f7a8b.mp4"."""
-        return PurePosixPath(self.clip.file_name).name
+    def stem(self) -> str:
+        return self.name.partition(".")[0]
 
     @property
     def facts(self) -> dict[str, Any]:

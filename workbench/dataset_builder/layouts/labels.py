@@ -33,7 +33,7 @@ class Labels(Layout):
     def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
         for item in items:
             writer.file(VIDEOS + item.name, item.file)
-            writer.text(f"{LABELS}{item.clip.id}.txt", one_line(item.caption) + "\n")
+            writer.text(f"{LABELS}{item.stem}.txt", one_line(item.caption) + "\n")
 
 
 def _labels(tree: Tree) -> dict[str, str]:

@@ -51,11 +51,11 @@ class Lists(Layout):
         for item in items:
             writer.file(f"videos/{item.name}", item.file)
             if first_frames:
-                writer.picture(f"images/{item.clip.id}.png", item.file)
+                writer.picture(f"images/{item.stem}.png", item.file)
         writer.text(PROMPTS[0], "".join(f"{one_line(item.caption)}\n" for item in items))
         writer.text(VIDEOS, "".join(f"videos/{item.name}\n" for item in items))
         if first_frames:
-            writer.text(IMAGES, "".join(f"images/{item.clip.id}.png\n" for item in items))
+            writer.text(IMAGES, "".join(f"images/{item.stem}.png\n" for item in items))
 
 
 def _lines(tree: Tree, name: str) -> list[str]:

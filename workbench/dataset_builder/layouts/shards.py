@@ -46,8 +46,8 @@ class Shards(Layout):
             with writer.shard(f"shard-{number:06d}.tar") as shard:
                 for item in group:
                     shard.file(item.name, item.file)
-                    shard.text(f"{item.clip.id}.txt", one_line(item.caption))
-                    shard.text(f"{item.clip.id}.json", json.dumps(item.facts))
+                    shard.text(f"{item.stem}.txt", one_line(item.caption))
+                    shard.text(f"{item.stem}.json", json.dumps(item.facts))
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -33,7 +33,7 @@ class Sidecars(Layout):
     def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
         for item in items:
             writer.file(item.name, item.file)
-            writer.text(f"{item.clip.id}.txt", one_line(item.caption) + "\n")
+            writer.text(f"{item.stem}.txt", one_line(item.caption) + "\n")
 
 
 def sidecar(tree: Tree, name: str) -> str:

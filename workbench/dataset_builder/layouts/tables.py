@@ -38,15 +38,14 @@ class Table(Layout):
 
     def captions(self, tree: Tree, report: Report) -> dict[str, str]:
         found: dict[str, str] = {}
-        depths: dict[str, int] = {}
+        # A folder comes before those inside it, so that the nearest table has the last word.
         for folder in sorted({_folder(name) for name in tree.files if PurePosixPath(name).name in (CSV, METADATA)}):
             for row, text in _rows(tree, folder, report).items():
                 name = tree.match(row, folder)
-                if name is None:
-                    if tree.whole:
-                        report.add(Problem.NO_VIDEO, folder + row)
-                elif depths.get(name, -1) <= len(folder):
-                    found[name], depths[name] = report.clean(name, text), len(folder)
+                if name is not None and (text or name not in found):  # an empty cell keeps its place, and no more
+                    found[name] = report.clean(name, text)
+                elif name is None and text and tree.whole:
+                    report.add(Problem.NO_VIDEO, folder + row)
         for name in tree.media:
             if text := sidecar(tree, name):
                 found[name] = report.clean(name, text)
@@ -107,11 +106,12 @@ def _rows(tree: Tree, folder: str, report: Report) -> dict[str, str]:
             name, text = _column(row, NAME_COLUMNS), _column(row, TEXT_COLUMNS)
             if table == CSV and text.startswith("'") and FORMULA.match(text):
                 text = text[1:]
-            if name and name in named:
+            if text.strip() and name in named:
                 report.add(Problem.TWICE, folder + name)
-            if name and text.strip():
+            if name and (text.strip() or name not in found):
+                found[name] = text.strip()
+            if text.strip():
                 named.add(name)
-                found[name] = text
     return found
 
 

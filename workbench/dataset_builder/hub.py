@@ -1,0 +1,216 @@
+"""Datasets on the Hugging Face Hub: look at one, fetch it as files, push ours. Nothing here knows a token.
+
+huggingface_hub takes the token from HF_TOKEN or from `hf auth login` and is told nothing else; background jobs see no
+HF_TOKEN (workbench.jobs), so they need the login. Not covered: what is in the files (sources), parquet (parquet),
+models and Spaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.clips import DatasetInfo, read_info
+from workbench.dataset_builder import archives, parquet
+from workbench.dataset_builder.export import Collector, ExportSettings, OnClip, items
+from workbench.dataset_builder.layouts import layout_named
+from workbench.dataset_builder.layouts.base import IMAGE_SUFFIXES, TEXT_SUFFIXES, Item
+from workbench.errors import CannotWrite, ConfigError, DataError, ModelUnavailable
+from workbench.media import SUFFIXES
+from workbench.workspace import confined, writing
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+PARQUET = ".parquet"
+WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, *TEXT_SUFFIXES, *archives.SUFFIXES, PARQUET)
+AT_ONCE = 8  # downloads
+UPLOAD_CHUNK = 32  # clips between two looks at whether to stop
+OnFile = Callable[[int, int], None]
+"""Called with (files fetched, all files) after each; may raise to stop, upon which what is fetched stays."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A dataset repository at one commit. files: those an import could use -> bytes"""
+
+    repo_id: str
+    commit: str
+    files: Mapping[str, int]
+
+    @property
+    def sentence(self) -> str:
+        """What would be fetched, for a person to confirm."""
+        kinds = Counter(Path(name).suffix.lower() for name in self.files)
+        named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(4))
+        return f"{self.repo_id} at {self.commit[:8]}: {sum(self.files.values()) / 1e6:,.1f} MB to fetch: {named}"
+
+
+def look(repo_id: str, revision: str = "") -> Remote:
+    """What a dataset repository holds. Raises ConfigError, ModelUnavailable, DataError when it has no videos."""
+    with _explained(repo_id):
+        info = _api().dataset_info(repo_id, revision=revision or None, files_metadata=True)
+    siblings = info.siblings or []
+    files = {s.rfilename: s.size or 0 for s in siblings if _wanted(s.rfilename)}
+    if not any(not name.lower().endswith(TEXT_SUFFIXES) for name in files):
+        raise DataError(f"{repo_id} has no videos, archives or parquet tables: name another dataset")
+    return Remote(repo_id, info.sha or "", files)
+
+
+def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None) -> Path:
+    """Download into `parent`/OWNER--NAME/COMMIT, which an import then takes; what is there already is kept.
+
+    Parquet tables are written out as files. Raises ModelUnavailable, DataError, CannotWrite, and what on_file raises.
+    """
+    folder = parent / remote.repo_id.replace("/", "--") / remote.commit[:12]
+    names = [name for name in remote.files if confined(folder, name)]
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        here = sum(path.stat().st_size for name in names if (path := folder / name).is_file())
+        free = shutil.disk_usage(folder).free
+    if (missing := sum(remote.files.values()) - here) > free:
+        raise CannotWrite(f"{remote.repo_id} needs {missing:,} bytes and {free:,} are free: free some space")
+    with writing(folder), _explained(remote.repo_id):
+        _download(remote, names, folder, on_file)
+    for name in names:
+        if name.endswith(PARQUET):
+            parquet.unpack(folder / name)
+    return folder
+
+
+def _download(remote: Remote, names: Sequence[str], folder: Path, on_file: OnFile) -> None:
+    api = _api()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting = [
+            pool.submit(api.hf_hub_download, remote.repo_id, name, repo_type="dataset", revision=remote.commit,
+                        local_dir=folder)
+            for name in names
+        ]  # fmt: skip
+        try:
+            for done, one in enumerate(as_completed(waiting), 1):
+                one.result()
+                on_file(done, len(names))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _wanted(name: str) -> bool:
+    hidden = any(part.startswith(".") for part in name.split("/"))
+    return name.lower().endswith(WANTED) and not hidden
+
+
+# ---- pushing --------------------------------------------------------------------------------------------------------
+
+
+def push(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_: None) -> str:
+    """Upload a dataset to `settings.repo_id` in the VideoFolder layout, as one commit; returns its address.
+
+    A new repository is private unless asked otherwise; into one that is there, a commit is added, which the Hub can
+    take back. Raises ConfigError (also before private clips go into a public repository), DataError, ModelUnavailable.
+    """
+    from huggingface_hub import CommitOperationAdd
+
+    found = items(dataset, settings.trigger_word)
+    files = Collector()
+    layout_named("videofolder").write(found, files, first_frames=False)
+    files.text("README.md", card(read_info(dataset), found, settings))
+    api = _api()
+    with _explained(settings.repo_id):
+        api.create_repo(settings.repo_id, repo_type="dataset", private=settings.private, exist_ok=True)
+        if settings.private and not api.dataset_info(settings.repo_id).private:
+            raise ConfigError(f"{settings.repo_id} is public and `private` is on: name another one, or turn it off")
+        adds = [
+            CommitOperationAdd(name, str(content) if isinstance(content, Path) else content)
+            for name, content in files.contents.items()
+        ]
+        for start in range(0, len(adds), UPLOAD_CHUNK):
+            chunk = adds[start : start + UPLOAD_CHUNK]
+            api.preupload_lfs_files(settings.repo_id, chunk, repo_type="dataset")
+            on_clip(min(start + len(chunk), len(found)), len(found))
+        message = f"{len(found)} clips from Video LoRA Workbench"
+        api.create_commit(settings.repo_id, adds, commit_message=message, repo_type="dataset")
+    return f"{api.endpoint}/datasets/{settings.repo_id}"
+
+
+def card(info: DatasetInfo, found: Sequence[Item], settings: ExportSettings) -> str:
+    """The dataset's README.md, made from what is known of it."""
+    from huggingface_hub import DatasetCardData
+
+    clips = [item.clip for item in found]
+    sizes = Counter(f"{clip.width}x{clip.height}" for clip in clips).most_common()
+    rates = Counter(f"{clip.fps:g}" for clip in clips).most_common()
+    data = DatasetCardData(
+        pretty_name=info.title or None,
+        license=settings.license or None,
+        task_categories=["text-to-video"],
+        size_categories=[_size_category(len(clips))],
+        tags=["video", "lora"],
+    )
+    facts = [
+        ("Clips", f"{len(clips):,}"),
+        ("Length", f"{sum(clip.seconds for clip in clips):,.1f} s"),
+        ("Sizes", ", ".join(f"{size} ({count})" for size, count in sizes[:5])),
+        ("Frames per second", ", ".join(f"{rate} ({count})" for rate, count in rates[:5])),
+        ("With a caption", f"{sum(bool(item.caption) for item in found):,}"),
+    ]
+    if info.trigger_word:
+        written = "written into the captions" if settings.trigger_word else "not written into the captions"
+        facts.append(("Trigger word", f"`{info.trigger_word}`, {written}"))
+    table = "".join(f"| {name} | {value} |\n" for name, value in facts)
+    return (
+        f"---\n{data.to_yaml()}\n---\n\n# {info.title or settings.repo_id.rpartition('/')[2]}\n\n"
+        "Captioned video clips for fine-tuning a video model: constant frame rate, upright, square pixels, H.264.\n\n"
+        f"| | |\n| --- | --- |\n{table}\n"
+        "```python\nfrom datasets import Video, load_dataset\n\n"
+        f'clips = load_dataset("{settings.repo_id}", split="train").cast_column("video", Video(decode=False))\n```\n'
+    )
+
+
+def _size_category(count: int) -> str:
+    for limit, name in ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K")):
+        if count < limit:
+            return name
+    return "100K<n<1M"
+
+
+# ---- the Hub --------------------------------------------------------------------------------------------------------
+
+
+def _api() -> HfApi:
+    from huggingface_hub import HfApi
+
+    return HfApi(library_name="video-lora-workbench")
+
+
+@contextlib.contextmanager
+def _explained(repo_id: str) -> Iterator[None]:
+    """Turn the Hub's errors into one sentence each."""
+    from huggingface_hub import errors
+
+    login = "log in with `hf auth login`"
+    try:
+        yield
+    except errors.HFValidationError as error:
+        raise ConfigError(
+            f"repo_id is {repo_id[:120]!r}, must be OWNER/NAME: letters, digits, '-', '_', '.'"
+        ) from error
+    except errors.GatedRepoError as error:
+        raise ModelUnavailable(f"{repo_id} asks for consent: accept its terms on its page and {login}") from error
+    except errors.RepositoryNotFoundError as error:
+        raise ModelUnavailable(f"{repo_id} is not on the Hub, or private: check the name, or {login}") from error
+    except errors.RevisionNotFoundError as error:
+        raise ModelUnavailable(f"{repo_id} has no such revision: leave it empty for the newest") from error
+    except errors.LocalTokenNotFoundError as error:
+        raise ModelUnavailable(f"nobody is logged in to the Hub: {login}") from error
+    except errors.HfHubHTTPError as error:
+        status: Any = error.response.status_code
+        reason = f"the Hub refuses it ({status}): {login}" if status in (401, 403) else f"the Hub answers {status}"
+        raise ModelUnavailable(f"{repo_id} cannot be reached: {reason}") from error
+    except (errors.HTTPError, ConnectionError, errors.LocalEntryNotFoundError) as error:
+        raise ModelUnavailable(f"{repo_id} cannot be reached: the Hub does not answer, try again later") from error
