@@ -1,0 +1,149 @@
+"""What the VAE keeps of a clip: a real job on the built-in model, found again by its content."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.drawing import MakeClip, draw
+from workbench import gpu_lock, jobs, media
+from workbench.clips import Clip, write_clips
+from workbench.demo import DEMO_CLIPS
+from workbench.devices import Device
+from workbench.errors import ConfigError, DataError, DeviceBusy
+from workbench.families import default_model, find_model
+from workbench.frame_plan import Shape, plan, shape_for
+from workbench.jobs import State
+from workbench.sampler import reconstruct
+from workbench.sampler.reconstruction import FOLDER, look, request
+from workbench.workspace import Workspace
+
+MODEL = default_model()
+SHAPE = shape_for(find_model(MODEL)[1])
+PATIENCE = 240.0
+
+
+def folder_of(workspace: Workspace, video: Path) -> tuple[Path, Clip]:
+    """A plain VideoFolder with that one clip."""
+    dataset = workspace.dataset("one")
+    (dataset / "clips").mkdir(parents=True)
+    shutil.copy(video, dataset / "clips" / "a.mp4")
+    seen = media.probe(video)
+    clip = Clip(file_name="clips/a.mp4", fps=seen.fps, frames=seen.frames, width=seen.width, height=seen.height)
+    write_clips(dataset, [clip])
+    return dataset, clip
+
+
+def test_a_demo_clip_comes_back_and_is_there_at_once_when_asked_again(workspace: Workspace) -> None:
+    dataset, clip = folder_of(workspace, sorted((DEMO_CLIPS / "known").glob("*.mp4"))[0])
+    asked = request(workspace, dataset, clip, MODEL, SHAPE)
+    assert asked.status.state.alive
+    assert (asked.path, asked.psnr) == (None, None)
+    assert request(workspace, dataset, clip, MODEL, SHAPE).status.pid == asked.status.pid
+    jobs.kill(asked.folder)
+    assert look(asked.folder).path is None
+    again = request(workspace, dataset, clip, MODEL, SHAPE)  # killed half-way: it is begun again
+    assert again.folder == asked.folder
+    jobs.wait(again.folder, PATIENCE)
+
+    found = look(again.folder)
+    assert found.status.state is State.FINISHED, found.status.message
+    assert found.path is not None
+    assert found.beside is not None
+    assert found.psnr is not None
+    assert 25 < found.psnr < 35
+    planned = plan(clip, SHAPE)
+    given = media.read_frames(dataset / clip.file_name, planned.indices, planned.resize, planned.crop)
+    back = media.read_frames(found.path, range(SHAPE.frames))
+    both = media.read_frames(found.beside, range(SHAPE.frames))
+    assert back.shape == given.shape
+    assert both.shape == (SHAPE.frames, SHAPE.height, 2 * SHAPE.width, 3)
+    # The videos show what the number says, but for what an mp4's coarser colours take from so small a picture.
+    assert reconstruct.likeness(given, back)["psnr"] == pytest.approx(found.psnr, abs=2.5)
+    assert reconstruct.likeness(given, both[:, :, : SHAPE.width])["psnr"] > 30
+
+    moved = dataset.rename(workspace.dataset("two"))
+    began = time.monotonic()
+    cached = request(workspace, moved, clip.changed(text="another caption"), MODEL, SHAPE)
+    assert (cached.path, cached.psnr, cached.status.pid) == (found.path, found.psnr, found.status.pid)
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("frames", "shape", "error", "sentence"),
+    [
+        (9, Shape(17, 40, 40, 8), DataError, "clips/a.mp4 is left out: too short"),
+        (9, Shape(8, 40, 40, 8), ConfigError, "frames is 8"),
+        (9, Shape(9, 40, 41, 8), ConfigError, "width is 41"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_starts(
+    workspace: Workspace,
+    tmp_path: Path,
+    make_clip: MakeClip,
+    frames: int,
+    shape: Shape,
+    error: type[Exception],
+    sentence: str,
+) -> None:
+    dataset, clip = folder_of(workspace, make_clip(tmp_path / "a.mp4", frames))
+    with pytest.raises(error, match=sentence):
+        request(workspace, dataset, clip, MODEL, shape)
+    assert not (workspace.cache / FOLDER).exists()
+
+
+def test_a_held_gpu_is_waited_for_and_then_said(
+    workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Device("cuda", "Some GPU", 24.0, 0, "GPU-1")
+    monkeypatch.setattr(reconstruct, "pick_device", lambda choice: gpu)
+    monkeypatch.setattr(reconstruct, "GPU_PATIENCE", 0.0)
+    dataset, _ = folder_of(workspace, make_clip(tmp_path / "a.mp4"))
+    settings = reconstruct.ReconstructionSettings(
+        dataset=str(dataset), clip="clips/a.mp4", model=MODEL, frames=9, height=40, width=40
+    )
+    folder = workspace.cache / FOLDER / "key"
+    folder.mkdir(parents=True)
+    with (
+        gpu_lock.hold(workspace.locks, gpu.uuid, "run cats"),
+        pytest.raises(DeviceBusy, match="the GPU is held by run cats"),
+    ):
+        reconstruct.reconstruct(folder, settings, jobs.Job(folder))
+
+
+@pytest.mark.parametrize(("variant", "frames"), [("sincos", 9), ("rotary-1.5", 17), ("rotary-1.5", 1)])
+def test_as_many_frames_come_back_as_are_given(tmp_path: Path, variant: str, frames: int) -> None:
+    import torch
+
+    family, _ = find_model(MODEL)
+    family.toy(tmp_path / "toy", variant)
+    vae = family.load_vae(tmp_path / "toy", torch.device("cpu"), torch.float32)
+    given = draw(frames, (32, 16))
+    back = reconstruct.through_vae(family, vae, tmp_path / "toy", given)
+    assert (back.shape, back.dtype) == (given.shape, np.uint8)
+
+
+def test_likeness_is_measured_as_everyone_measures_it() -> None:
+    noise = np.random.default_rng(0)
+    given = noise.integers(60, 196, (2, 48, 64, 3), np.uint8)
+    assert reconstruct.likeness(given, given) == {"psnr": 100.0, "psnr_worst": 100.0, "ssim": 1.0}
+    brighter = np.stack([given[0], given[1] + 10])
+    found = reconstruct.likeness(given, brighter)
+    assert found["psnr_worst"] == pytest.approx(20 * np.log10(255 / 10), abs=0.01)
+    assert found["psnr"] == pytest.approx(20 * np.log10(255 / 10) + 10 * np.log10(2), abs=0.01)
+    # Plain pictures have no structure: only the brightness term (2ab + c) / (a^2 + b^2 + c) is left.
+    plain = reconstruct.likeness(np.full((1, 16, 16, 3), 51, np.uint8), np.full((1, 16, 16, 3), 102, np.uint8))
+    assert plain["ssim"] == pytest.approx((2 * 0.2 * 0.4 + 1e-4) / (0.2**2 + 0.4**2 + 1e-4), abs=1e-3)
+
+
+def test_asking_loads_no_torch() -> None:
+    code = (
+        "import sys, workbench.sampler.reconstruction; print([m for m in ('torch', 'diffusers') if m in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
