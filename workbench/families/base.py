@@ -101,6 +101,19 @@ class Model:
         return fitting[-1] if fitting else None
 
 
+@dataclass(frozen=True)
+class CaptionTokens:
+    """How much of one caption the text encoder reads.
+
+    count, limit: tokens it has and tokens that are read, the closing one included
+    cut:          the end of the caption that is never read, as it is written; "" when all is read
+    """
+
+    count: int
+    limit: int
+    cut: str
+
+
 class Family(ABC):
     """One architecture with its models. Subclasses are stateless; one instance each, named FAMILY in its module."""
 
@@ -122,6 +135,14 @@ class Family(ABC):
     @abstractmethod
     def fetch(self, model: Model, report: Report = print) -> Path:
         """The folder with the model's files, downloaded at the pinned revision if need be. Raises ModelUnavailable."""
+
+    @abstractmethod
+    def on_disk(self, model: Model) -> Path | None:
+        """The folder with the model's files where nothing needs to be downloaded, else None."""
+
+    @abstractmethod
+    def caption_tokens(self, folder: Path, captions: Sequence[str]) -> list[CaptionTokens]:
+        """What `encode_text` reads of each caption, counted by the model's own tokenizer. Raises ModelUnavailable."""
 
     @abstractmethod
     def stored_dtype(self, folder: Path) -> str:

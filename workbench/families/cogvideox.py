@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, ModelUnavailable
-from workbench.families.base import Family, Frames, Model, Report, Tensors
+from workbench.families.base import CaptionTokens, Family, Frames, Model, Report, Tensors
 from workbench.workspace import read_json
 
 if TYPE_CHECKING:
@@ -119,20 +119,14 @@ class CogVideoX(Family):
             if not (folder / "model_index.json").is_file():
                 raise ModelUnavailable(f"model is {model.id}, but {folder} has no model_index.json: restore the folder")
             return folder
+        if (folder_here := self.on_disk(model)) is not None:
+            return folder_here
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
 
-        wanted: dict[str, Any] = {
-            "repo_id": model.source,
-            "revision": model.revision,
-            "allow_patterns": ["*.json", "*/*.json", "*/*.safetensors", "*/*.model", "*/*.txt"],
-        }
+        report(f"Downloading {model.title}, about {model.download_gb:g} GB, once ...")
         try:
-            return Path(snapshot_download(**wanted, local_files_only=True))
-        except LocalEntryNotFoundError:
-            report(f"Downloading {model.title}, about {model.download_gb:g} GB, once ...")
-        try:
-            return Path(snapshot_download(**wanted))
+            return Path(snapshot_download(**_wanted(model)))
         except GatedRepoError as error:
             raise ModelUnavailable(
                 f"{model.source} asks for consent: accept its terms on the Hub, then log in"
@@ -142,6 +136,29 @@ class CogVideoX(Family):
             raise ModelUnavailable(
                 f"{model.source} cannot be downloaded ({reason}): check the network and try again"
             ) from error
+
+    def on_disk(self, model: Model) -> Path | None:
+        if model.local:
+            return Path(model.source)
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
+
+        try:
+            return Path(snapshot_download(**_wanted(model), local_files_only=True))
+        except LocalEntryNotFoundError:
+            return None
+
+    def caption_tokens(self, folder: Path, captions: Sequence[str]) -> list[CaptionTokens]:
+        if not captions:
+            return []
+        limit = _config(folder, "transformer")["max_text_seq_length"]
+        found = load_tokenizer(folder)(list(captions), return_offsets_mapping=True, verbose=False)
+        counted = []
+        for caption, ids, places in zip(captions, found.input_ids, found.offset_mapping, strict=True):
+            # Truncation keeps the closing token, so the last place is not the caption's.
+            cut = caption[places[limit - 2][1] :].strip() if len(ids) > limit else ""
+            counted.append(CaptionTokens(len(ids), limit, cut))
+        return counted
 
     def stored_dtype(self, folder: Path) -> str:
         files = sorted((folder / "transformer").glob("*.safetensors"))
@@ -404,6 +421,12 @@ def _rotary(
         return get_3d_rotary_pos_embed(head_dim, crop, grid, frames, device=device)
     pairs = (frames + patch_size_t - 1) // patch_size_t
     return get_3d_rotary_pos_embed(head_dim, None, grid, pairs, grid_type="slice", max_size=base, device=device)
+
+
+def _wanted(model: Model) -> dict[str, Any]:
+    """Which files of the model's Hub repository are needed, as `snapshot_download` takes it."""
+    patterns = ["*.json", "*/*.json", "*/*.safetensors", "*/*.model", "*/*.txt"]
+    return {"repo_id": model.source, "revision": model.revision, "allow_patterns": patterns}
 
 
 @lru_cache(maxsize=32)

@@ -1,0 +1,248 @@
+"""What each clip's pictures measure, found once per content: motion, blur, shake, flashes, cuts, borders, likeness.
+
+    .check/measures.jsonl    a line a content (sha256); a line of another version of this module counts as missing
+
+A clip is decoded once, at small size, in a child process; as many as there are cores work at a time. Not covered:
+what the numbers mean (signals), which are bad (doctor).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from workbench.clips import Clip
+from workbench.dataset_builder import signals
+from workbench.errors import DataError
+from workbench.workspace import append_line, writing
+
+if TYPE_CHECKING:
+    from workbench.dataset_builder.signals import Grey, Pixels
+
+FOLDER, FILE = ".check", "measures.jsonl"
+VERSION = 1  # of what the numbers mean
+LONGEST, SHARP_LONGEST = 128, 720  # pixels of the pictures that are looked at; the second for blur
+STEPS = 8  # looks a second at motion
+SHAKE_STEPS = 15  # looks a second at shake
+SHARP_LOOKS = 6  # looks a clip at blur
+CHANGED = 6.0  # levels; less is noise
+STILL = 0.005  # of the pixels have changed at most
+TICK_SECONDS = 0.5
+Progress = Callable[[int, int], None]
+
+
+class Measures(BaseModel):
+    """What one clip's pictures measure.
+
+    error:      why it cannot be read, "" when it can; the numbers are then 0
+    motion:     mean change within an eighth of a second, levels (0 to 255)
+    still:      share of the clip, 0 to 1, in which nothing changes within a second
+    blur:       0 (sharp) to 1;  shake: percent of the width from step to step;  brightness: mean level
+    flashes:    (first frame, frame where it is over, height in levels)
+    cuts:       (first frame of the new picture, how many times the usual change)
+    borders:    (left, top, width, height) of the picture inside black bars, pixels; None without bars
+    fingerprint: base64 of a few tiny frames (signals.fingerprint)
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    sha256: str
+    version: int = VERSION
+    error: str = ""
+    motion: float = 0.0
+    still: float = 0.0
+    blur: float = 0.0
+    shake: float = 0.0
+    brightness: float = 0.0
+    flashes: tuple[tuple[int, int, float], ...] = ()
+    cuts: tuple[tuple[int, float], ...] = ()
+    borders: tuple[int, int, int, int] | None = None
+    fingerprint: str = ""
+
+    @property
+    def print_bytes(self) -> bytes:
+        return base64.b64decode(self.fingerprint)
+
+
+def read_measures(dataset: Path) -> dict[str, Measures]:
+    """sha256 -> what is known; torn lines and lines of other versions are left out."""
+    path, known = dataset / FOLDER / FILE, {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                found = Measures.model_validate_json(line)
+                if found.version == VERSION:
+                    known[found.sha256] = found
+    return known
+
+
+def measure_all(dataset: Path, clips: Sequence[Clip], on_progress: Progress = lambda *_: None) -> dict[str, Measures]:
+    """Measure what is not known yet; sha256 -> measures of every clip. `on_progress(done, total)` may raise to stop.
+
+    Each is on disk once it is known, so that going on after a stop repeats nothing. Raises CannotWrite.
+    """
+    known = read_measures(dataset)
+    missing = list({clip.sha256: clip for clip in clips if clip.sha256 not in known}.values())
+    with writing(dataset):
+        (dataset / FOLDER).mkdir(exist_ok=True)
+    done = 0
+    on_progress(done, len(missing))
+    for found in _in_children(dataset, missing):
+        if found is not None:
+            append_line(dataset / FOLDER / FILE, found.model_dump_json())
+            known[found.sha256] = found
+            done += 1
+        on_progress(done, len(missing))
+    return {clip.sha256: known[clip.sha256] for clip in clips}
+
+
+def _in_children(dataset: Path, clips: Sequence[Clip]) -> Iterator[Measures | None]:
+    """The measures of each, in the order they are ready, and None now and then while none is.
+
+    A clip that brings its child down costs no other.
+    """
+    suspects: list[Clip] = []
+    if not clips:
+        return
+    queue = deque(clips)
+    while queue:
+        running: dict[Future[Measures], Clip] = {}
+        with _pool(min(os.cpu_count() or 1, len(queue))) as pool:
+            try:
+                while queue or running:
+                    while queue and len(running) < 2 * (os.cpu_count() or 1):
+                        running[pool.submit(measure, dataset, queue[0])] = queue[0]
+                        queue.popleft()
+                    ready = wait(running, TICK_SECONDS, FIRST_COMPLETED).done
+                    for future in ready:
+                        yield future.result()
+                        running.pop(future)
+                    if not ready:
+                        yield None
+            except BrokenProcessPool:
+                suspects += running.values()
+    for clip in suspects:
+        with _pool(1) as pool:
+            try:
+                yield pool.submit(measure, dataset, clip).result()
+            except BrokenProcessPool:
+                yield Measures(sha256=clip.sha256, error="reading it brought the decoder down: import it again")
+
+
+def _pool(children: int) -> ProcessPoolExecutor:
+    # Not forked: a job has threads.
+    return ProcessPoolExecutor(children, multiprocessing.get_context("spawn"), initializer=os.nice, initargs=(5,))
+
+
+# ---- in the child ---------------------------------------------------------------------------------------------------
+
+
+def measure(dataset: Path, clip: Clip) -> Measures:
+    """Decode one clip once and measure it."""
+    from workbench.dataset_builder.borders import find_borders
+
+    path = dataset / clip.file_name
+    try:
+        watcher = _Watcher(clip.frames, clip.fps or 8.0)
+        watcher.watch(path)
+        borders = find_borders(path)
+    except (DataError, OSError) as error:
+        return Measures(sha256=clip.sha256, error=str(error))
+    return Measures(sha256=clip.sha256, borders=borders, **watcher.found())
+
+
+class _Watcher:
+    """One pass over a clip's frames; keeps a second of small pictures, and a tiny one a frame."""
+
+    def __init__(self, frames: int, fps: float) -> None:
+        self._fps = fps
+        self._prints_at = {int((part + 0.5) * frames / signals.PRINT_FRAMES) for part in range(signals.PRINT_FRAMES)}
+        self._sharp_at = {int((part + 0.5) * frames / SHARP_LOOKS) for part in range(SHARP_LOOKS)}
+        self._stride = max(1, round(fps / STEPS))
+        self._shake_stride = max(1, round(fps / SHAKE_STEPS))
+        self._changes: list[float] = []
+        self._tiny: list[Grey] = []
+        self._blur: list[float] = []
+        self._motion: list[float] = []
+        self._still: list[bool] = []
+        self._moves: list[tuple[float, float] | None] = []
+        self._prints: list[Pixels] = []
+        self._second: deque[Grey] = deque(maxlen=STEPS + 1)
+        self._steady: Grey | None = None
+        self._last: Any = None
+        self._width = LONGEST
+
+    def watch(self, path: Path) -> None:
+        """Look at every frame. Raises DataError."""
+        import numpy as np
+
+        from workbench import media
+
+        for number, (_, frame) in enumerate(media.raw_frames(path)):
+            colour = _small(frame, LONGEST, "rgb24")
+            grey = colour @ np.array([0.299, 0.587, 0.114], np.float32)
+            self._width = grey.shape[1]
+            self._tiny.append(signals.tiny(grey))
+            wide = colour.astype(np.int16)
+            self._changes.append(float(np.abs(wide - self._last).mean()) if number else 0.0)
+            self._last = wide
+            if number % self._stride == 0:
+                self._look_at_motion(signals.halved(grey))
+            if number % self._shake_stride == 0:
+                if self._steady is not None:
+                    self._moves.append(signals.displacement(self._steady, grey))
+                self._steady = grey
+            if number in self._prints_at:
+                self._prints.append(colour)
+            if number in self._sharp_at:
+                self._blur.append(signals.blur(_small(frame, SHARP_LONGEST, "gray").astype(np.float32)))
+
+    def _look_at_motion(self, grey: Grey) -> None:
+        import numpy as np
+
+        if self._second:
+            self._motion.append(float(np.abs(grey - self._second[-1]).mean()))
+        self._second.append(grey)
+        if len(self._second) == STEPS + 1:
+            self._still.append(self._unchanged())
+
+    def _unchanged(self) -> bool:
+        """Whether the first and the last picture of the second kept are the same."""
+        import numpy as np
+
+        return bool((np.abs(self._second[-1] - self._second[0]) > CHANGED).mean() < STILL)
+
+    def found(self) -> dict[str, Any]:
+        """The numbers, by their names in Measures."""
+        import numpy as np
+
+        flashes = signals.flashes(self._tiny, self._fps)
+        still = self._still or [len(self._second) > 1 and self._unchanged()]
+        prints = self._prints + self._prints[-1:] * (signals.PRINT_FRAMES - len(self._prints))  # of very short clips
+        return {
+            "motion": round(float(np.median(self._motion or [0])), 2),
+            "still": round(float(np.mean(still)), 3),
+            "blur": round(float(np.median(self._blur or [0])), 3),
+            "shake": round(signals.shake(self._moves, self._width), 3),
+            "brightness": round(float(np.mean(self._tiny)), 1),
+            "flashes": tuple(flashes),
+            "cuts": tuple(signals.cuts(self._changes, flashes)),
+            "fingerprint": base64.b64encode(signals.fingerprint(prints)).decode(),
+        }
+
+
+def _small(frame: Any, longest: int, pixels: str) -> Any:
+    """A PyAV frame as an array, reduced to `longest` pixels on its longer side; never enlarged."""
+    scale = min(1.0, longest / max(frame.width, frame.height))
+    size = {name: max(8, round(value * scale)) for name, value in (("width", frame.width), ("height", frame.height))}
+    return frame.reformat(**size, format=pixels, interpolation="AREA").to_ndarray()
