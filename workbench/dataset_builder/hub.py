@@ -212,5 +212,12 @@ def _explained(repo_id: str) -> Iterator[None]:
         status: Any = error.response.status_code
         reason = f"the Hub refuses it ({status}): {login}" if status in (401, 403) else f"the Hub answers {status}"
         raise ModelUnavailable(f"{repo_id} cannot be reached: {reason}") from error
+    except RuntimeError as error:
+        if error.__cause__ is None:
+            raise
+        # What huggingface_hub makes of anything that goes wrong while it sends a file.
+        raise ModelUnavailable(
+            f"an upload to {repo_id} broke off: push again, what is there already is not sent twice"
+        ) from error
     except (errors.HTTPError, ConnectionError, errors.LocalEntryNotFoundError) as error:
         raise ModelUnavailable(f"{repo_id} cannot be reached: the Hub does not answer, try again later") from error
