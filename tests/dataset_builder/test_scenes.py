@@ -1,0 +1,66 @@
+"""Hard cuts are found at their very frames, and moving the threshold decodes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.dataset_builder.scenery import joined, scenery
+from workbench import media
+from workbench.dataset_builder import scenes
+from workbench.dataset_builder.scenes import DETECTORS, DetectorName, cuts, scores
+from workbench.errors import DataError
+
+
+@pytest.mark.parametrize("detector", DETECTORS)
+@pytest.mark.parametrize(("lengths", "fps"), [((31, 17, 40, 22, 9), 8), ((60, 25, 43), 30000 / 1001)])
+def test_hard_cuts_are_found_at_their_frames(
+    tmp_path: Path, detector: DetectorName, lengths: tuple[int, ...], fps: float
+) -> None:
+    video, true = joined(lengths)
+    media.encode(video, tmp_path / "joined.mp4", fps)
+    found = scores(tmp_path / "joined.mp4", detector, tmp_path)
+    assert len(found.values) == sum(lengths)
+    assert found.fps == pytest.approx(fps)
+    assert cuts(found, DETECTORS[detector].threshold) == true
+
+
+def test_one_shot_has_no_cut(tmp_path: Path) -> None:
+    media.encode(scenery(5, 40, speed=6), tmp_path / "pan.mp4", 8)
+    assert cuts(scores(tmp_path / "pan.mp4", "adaptive", tmp_path), DETECTORS["adaptive"].threshold) == []
+
+
+def test_scores_agree_with_the_library_itself(tmp_path: Path) -> None:
+    from scenedetect import AdaptiveDetector, detect
+
+    media.encode(joined((30, 20, 26))[0], tmp_path / "joined.mp4", 12)
+    theirs = detect(str(tmp_path / "joined.mp4"), AdaptiveDetector(min_scene_len=1), backend="pyav")
+    ours = cuts(scores(tmp_path / "joined.mp4", "adaptive", tmp_path), 3.0)
+    assert [start.frame_num for start, _ in theirs] == [0, *ours]
+
+
+def test_scores_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    media.encode(joined((12, 12))[0], tmp_path / "a.mp4", 8)
+    first = scores(tmp_path / "a.mp4", "content", tmp_path / "cache")
+    (tmp_path / "a.mp4").rename(tmp_path / "b.mp4")
+    with monkeypatch.context() as without:
+        without.setattr(scenes, "frames_from", None)  # decoding would fail
+        again = scores(tmp_path / "b.mp4", "content", tmp_path / "cache")
+    assert (again.values == first.values).all()
+    media.encode(joined((6, 18), seed=9)[0], tmp_path / "b.mp4", 8)
+    assert cuts(scores(tmp_path / "b.mp4", "content", tmp_path / "cache"), 27) == [6]
+
+
+def test_of_cuts_close_together_the_clearest_stays(tmp_path: Path) -> None:
+    media.encode(joined((20, 3, 20))[0], tmp_path / "joined.mp4", 8)
+    found = scores(tmp_path / "joined.mp4", "content", tmp_path)
+    assert cuts(found, 27) == [20, 23]
+    clearest = max((20, 23), key=lambda number: found.values[number])
+    assert cuts(found, 27, min_seconds=1) == [clearest]
+    assert cuts(found, 255) == []
+
+
+def test_a_damaged_clip_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.mp4"):
+        scores(tmp_path / "gone.mp4", "content", tmp_path)
