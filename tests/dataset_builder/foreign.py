@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -27,28 +26,37 @@ def write_video(
     options: dict[str, str] | None = None,
     container: dict[str, str] | None = None,
     sound: bool = False,
-    hdr: bool = False,
+    transfer: int | None = None,
+    start: int = 0,
+    tracks: int = 1,
 ) -> Path:
-    """Encode frames as asked; `times` are the frames' seconds where the rate is uneven."""
+    """Encode frames as asked.
+
+    times: the frames' seconds where the rate is uneven; start: the first one's number; transfer: 16 is PQ, 18 is HLG
+    """
     import av
 
     video = draw(24) if video is None else video
+    rate = Fraction(fps).limit_denominator(1001)
     with av.open(str(path), "w", options=container or {}) as file:
-        stream: Any = file.add_stream(codec, rate=Fraction(fps).limit_denominator(1001), options=options or {})
-        stream.width, stream.height, stream.pix_fmt = video.shape[2], video.shape[1], pixels
+        streams: list[Any] = [file.add_stream(codec, rate=rate, options=options or {}) for _ in range(tracks)]
         tone = file.add_stream("aac", rate=44100) if sound else None
-        context = stream.codec_context
-        if aspect:
-            context.sample_aspect_ratio = aspect
-        context.time_base = Fraction(1, 1000) if times else 1 / Fraction(fps).limit_denominator(1001)
-        if hdr:
-            context.color_primaries, context.color_trc, context.colorspace = 9, 16, 9
+        for stream in streams:
+            stream.width, stream.height, stream.pix_fmt = video.shape[2], video.shape[1], pixels
+            context = stream.codec_context
+            if aspect:
+                context.sample_aspect_ratio = aspect
+            context.time_base = Fraction(1, 1000) if times else 1 / rate
+            if transfer:
+                context.color_primaries, context.color_trc, context.colorspace = 9, transfer, 9
         for number, picture in enumerate(video):
-            frame = av.VideoFrame.from_ndarray(picture, "rgb24")
-            frame.pts = round(times[number] * 1000) if times else number
-            frame.time_base = context.time_base
-            file.mux(stream.encode(frame))
-        file.mux(stream.encode())
+            for stream in streams:
+                frame = av.VideoFrame.from_ndarray(picture, "rgba" if picture.shape[2] == 4 else "rgb24")
+                frame.pts = round(times[number] * 1000) if times else number + start
+                frame.time_base = stream.codec_context.time_base
+                file.mux(stream.encode(frame))
+        for stream in streams:
+            file.mux(stream.encode())
         if tone is not None:
             _hum(file, tone)
     return path
@@ -83,15 +91,23 @@ def turn(path: Path) -> Path:
     return path
 
 
-def png() -> bytes:
-    """A tiny picture."""
+def write_pictures(folder: Path) -> None:
+    """Still pictures, one of them named as a video is."""
+    from PIL import Image
 
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    head = struct.pack(">IIBBBBB", 4, 4, 8, 2, 0, 0, 0)
-    body = zlib.compress(b"".join(b"\0" + b"\xff\0\0" * 4 for _ in range(4)))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    picture = Image.fromarray(marked((97, 64))[0])
+    picture.save(folder / "picture.mp4", "PNG")
+    picture.save(folder / "scan.bmp")
+    upright = Image.Exif()
+    upright[0x0112] = 6  # to be turned clockwise by 90 degrees, as a phone says it
+    picture.save(folder / "photo.JPG", exif=upright, quality=95)
+    clear = picture.convert("RGBA")
+    clear.putalpha(Image.linear_gradient("L").resize(clear.size).point(lambda value: 255 if value > 128 else 0))
+    clear.save(folder / "cutout.webp", lossless=True)
+    grey = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
+    Image.fromarray(grey).save(folder / "grey.png")
+    picture.save(folder / "moving.webp", save_all=True, append_images=[picture.rotate(90)], duration=100)
+    (folder / "torn.png").write_bytes((folder / "picture.mp4").read_bytes()[:150])
 
 
 def uneven_times(frames: int) -> list[float]:
@@ -113,6 +129,9 @@ def _cut(path: Path, keep: Callable[[bytes], int]) -> None:
 
 
 ODD_NAME = "-i $(touch pwned); é\u202e\n%03d.MP4"
+ODD_NAMES = ("🎬.mp4".encode(), b"CON.mp4", b"concat:a|b.mp4", b"http:\\x.mp4", b"-vf.mp4", b"latin-\xe9.mp4") + (
+    b"a" * 251 + b".mp4",
+)
 
 
 def write_menagerie(folder: Path) -> None:
@@ -124,13 +143,17 @@ def write_menagerie(folder: Path) -> None:
     (folder / "lfs.mp4").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     (folder / "noise.mp4").write_bytes(noise.bytes(50_000))
     (folder / "zeros.mp4").write_bytes(bytes(50_000))
-    (folder / "picture.mp4").write_bytes(png())
+    write_pictures(folder)
     (folder / "animation.mp4").write_bytes(b"GIF89a" + bytes(50))
     (folder / "playlist.mp4").write_text("#EXTM3U\n#EXTINF:1,\nhalf.mp4\n#EXT-X-ENDLIST\n")
     (folder / "concat.mkv").write_text("ffconcat version 1.0\nfile half.mp4\n")
     os.mkfifo(folder / "pipe.mp4")
     os.symlink("/etc/passwd", folder / "link.mp4")
+    os.symlink("nowhere", folder / "broken_link.mp4")
+    os.symlink("/dev/zero", folder / "device.mp4")
+    (folder / "session.mp4").write_text("v=0\no=- 0 0 IN IP4 127.0.0.1\nm=video 9 RTP/AVP 96\n")
     write_sound(folder / "sound.mp4")
+    (folder / "tone.mp4").write_bytes(b"RIFF\x24\0\0\0WAVEfmt " + bytes(20))
     write_video(folder / "one.mp4", draw(1))
     write_video(folder / "no_index.mp4")
     _cut(folder / "no_index.mp4", lambda data: data.index(b"moov") - 4)
@@ -140,28 +163,65 @@ def write_menagerie(folder: Path) -> None:
     _cut(folder / "half.mp4", lambda data: len(data) * 6 // 10)
     write_video(folder / "flipped.mp4", noisy(48), fps=24, container=fast_start)
     flip_bits(folder / "flipped.mp4")
-    write_video(folder / "large.mp4", np.zeros((2, 2400, 4200, 3), np.uint8), options={"preset": "ultrafast"})
-    write_video(folder / "long.mp4", draw(3, (16, 16)), times=[0, 700, 1400])
+    write_video(folder / "first_only.mp4", noisy(8), container=fast_start)
+    _cut(folder / "first_only.mp4", lambda _: packets(folder / "first_only.mp4")[1][0] + 9)
+    write_video(folder / "promises.mp4", fps=24, options={"bf": "0"})
+    hide_frames(folder / "promises.mp4", range(18, 24))
+    write_video(folder / "hole.mp4", fps=24, options={"bf": "0"})
+    hide_frames(folder / "hole.mp4", range(10, 13))
+    large = np.zeros((1, 2400, 4200, 3), np.uint8)
+    write_video(folder / "large.mp4", large, options={"preset": "ultrafast"}, container=fast_start)
+    _cut(folder / "large.mp4", lambda data: data.index(b"mdat") + 8)  # not a frame is left: the header must do
+    write_video(folder / "too_long.mp4", draw(3, (16, 16)), times=[0, 4000, 8000])
+    write_video(folder / "long.mp4", draw(606, (64, 64)), fps=1, options={"preset": "ultrafast"})
     turn(write_video(folder / "turned.mov", marked()))
     write_video(folder / "uneven.mkv", draw(30), times=uneven_times(30))
     write_video(folder / "ten_bit.mp4", pixels="yuv420p10le")
-    write_video(folder / "hdr.mkv", pixels="yuv420p10le", hdr=True)
+    write_video(folder / "hdr.mkv", pixels="yuv420p10le", transfer=16)
+    write_video(folder / "hlg.mp4", pixels="yuv420p10le", transfer=18)
+    write_video(folder / "camera.mov", codec="prores_ks", pixels="yuv422p10le")
     write_video(folder / "odd.mkv", draw(24, (65, 49)), pixels="yuv444p")
     write_video(folder / "stretched.mp4", draw(24, (48, 64)), aspect=Fraction(2))
     write_video(folder / "interlaced.mp4", options={"x264-params": "tff=1"})
     write_video(folder / "fragments.mp4", container={"movflags": "frag_keyframe+empty_moov"})
     write_video(folder / "talking.mov", sound=True)
     write_video(folder / "slow_motion.mp4", draw(48), fps=240)
+    write_video(folder / "thousand.mp4", draw(85, (32, 32)), fps=1000)
+    write_video(folder / "late.mkv", fps=24, start=2400)
+    write_video(folder / "early.mp4", fps=24, start=-12, container={"avoid_negative_ts": "disabled"})
+    write_video(folder / "two.mp4", tracks=2)
+    write_video(folder / "full.mp4", pixels="yuvj420p")
+    clear = np.concatenate([draw(24), np.full((24, 64, 64, 1), 128, np.uint8)], axis=3)
+    write_video(folder / "clear.webm", clear, codec="libvpx", pixels="yuva420p", options={"auto-alt-ref": "0"})
     write_video(folder / "web.webm", codec="libvpx")
     write_video(folder / "tv.mp4", fps=30000 / 1001)
     write_video(folder / "fine.mp4", draw(24, colour="blue"))
     (folder / "again.mp4").write_bytes((folder / "fine.mp4").read_bytes())
     write_video(folder / "name.mp4", draw(24, colour="green")).rename(folder / ODD_NAME)
+    for number, name in enumerate(ODD_NAMES):
+        write_video(folder / "name.mp4", draw(5 + number)).rename(folder / os.fsdecode(name))
 
 
 def noisy(frames: int) -> np.ndarray:
     """Frames that compress badly, so that damage falls into pictures rather than into headers."""
     return np.random.default_rng(1).integers(0, 255, (frames, 64, 64, 3), np.uint8)
+
+
+def packets(path: Path) -> list[tuple[int, int]]:
+    """(position, size) of each frame's data in the file, in coding order."""
+    import av
+
+    with av.open(str(path)) as file:
+        return [(p.pos or 0, p.size) for p in file.demux(video=0) if p.size]
+
+
+def hide_frames(path: Path, numbers: range) -> None:
+    """Make frames of an H.264 mp4 such that a decoder passes over them in silence; the index goes on promising them."""
+    places = packets(path)
+    data = bytearray(path.read_bytes())
+    for number in numbers:
+        data[places[number][0] + 4] = 30  # a type of unit that no decoder knows
+    path.write_bytes(data)
 
 
 def flip_bits(path: Path) -> None:

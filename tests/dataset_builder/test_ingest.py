@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import time
+import zipfile
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.dataset_builder.foreign import write_video
 from tests.drawing import MakeClip, draw
-from workbench import jobs
+from workbench import jobs, media
 from workbench.clips import Clip
-from workbench.dataset_builder import Dataset, ImportSettings, Verdict, ingest
+from workbench.dataset_builder import Dataset, ImportSettings, Verdict, ingest, mending, normalise
+from workbench.dataset_builder.layouts.base import Source
 from workbench.dataset_builder.verdicts import append_verdict, read_verdicts
-from workbench.errors import CannotWrite, DataError, ExitCode
+from workbench.errors import CannotWrite, ConfigError, DataError, ExitCode
 from workbench.workspace import Workspace
 
 
@@ -92,6 +98,98 @@ def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
         file.write('{"source": "/b.m')
     append_verdict(tmp_path, Verdict(source="/c.mp4", outcome="refused", notes=("empty file",)))
     assert [verdict.source for verdict in read_verdicts(tmp_path)] == ["/a.mp4", "/c.mp4"]
+
+
+def test_what_was_cut_up_taken_out_or_exported_is_known_again(workspace: Workspace, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    for name, colour in (("kept", "red"), ("cut", "green"), ("out", "blue")):
+        write_video(given / f"{name}.mov", draw(4, colour=colour), sound=True)
+    dataset = Dataset.create(workspace, "Again")
+    kept, cut, out = dataset.import_files([given / f"{name}.mov" for name in ("kept", "cut", "out")])
+    dataset.remove(cut.file_name, out.file_name)
+    (dataset.folder / ".masters").mkdir()
+    (dataset.folder / ".removed" / cut.file_name).rename(dataset.folder / ".masters" / Path(cut.file_name).name)
+    (given / "ours.mp4").write_bytes((dataset.folder / kept.file_name).read_bytes())
+    found = {Path(v.source).stem: v for v in dataset.import_files([given])}
+    assert {verdict.outcome for verdict in found.values()} == {"known"}
+    assert found["cut"].notes == ("imported before, and cut into parts since",)
+    assert found["out"].notes == ("taken out of the dataset before: bring it back from there",)
+    assert found["ours"].notes == ("the same content as 'kept.mov': kept once",)
+    assert [clip.source for clip in dataset.clips] == ["kept.mov"]
+
+
+def test_members_of_an_archive_are_judged_one_by_one(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+    with zipfile.ZipFile(tmp_path / "clips.zip", "w") as archive:
+        for name, colour in (("a", "red"), ("b", "blue")):
+            archive.write(make_clip(tmp_path / f"{name}.mp4", 4, colour=colour), f"inside/{name}.mp4")
+        archive.writestr("inside/page.mp4", "<html>")
+    sources = [Source(tmp_path / "clips.zip", name, f"inside/{name}.mp4") for name in ("a", "b", "page", "missing")]
+    dataset = Dataset.create(workspace, "Zip")
+    found = ingest.ingest(dataset.folder, sources)
+    assert [verdict.outcome for verdict in found] == ["taken", "taken", "refused", "refused"]
+    assert found[2].source == f"{tmp_path / 'clips.zip'}::inside/page.mp4"
+    assert texts(dataset) == {"a.mp4": "a", "b.mp4": "b"}
+    assert not list((dataset.folder / ".import").rglob("*.mp4"))
+    assert not [path for path in (dataset.folder / ".import").rglob("*") if path.is_file() and path.name != "lock"]
+
+
+def test_scaled_down_when_asked_only(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+    sources = [Source(make_clip(tmp_path / "wide.mp4", 4, (200, 120))), Source(make_clip(tmp_path / "small.mp4", 4))]
+    dataset = Dataset.create(workspace, "Small")
+    wide, small = ingest.ingest(dataset.folder, sources, longest_side=100)
+    assert (wide.width, wide.height, wide.notes) == (100, 60, ("scaled down from 200x120 as asked",))
+    assert (small.outcome, small.width) == ("taken", 64)
+
+
+def test_a_picture_comes_back_from_an_export_as_it_is(workspace: Workspace, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    Image.fromarray(draw(1)[0]).save(picture)
+    (made,) = ingest.ingest(Dataset.create(workspace, "One").folder, [Source(picture)])
+    exported = tmp_path / "exported.mp4"
+    exported.write_bytes((workspace.dataset("one") / made.file_name).read_bytes())
+    (back,) = ingest.ingest(Dataset.create(workspace, "Two").folder, [Source(exported)])
+    assert (back.outcome, back.frames, back.fps, back.clip_sha256) == ("taken", 1, made.fps, made.clip_sha256)
+
+
+def test_two_imports_into_one_dataset_do_not_meet(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+    dataset = Dataset.create(workspace, "Twice")
+    source = Source(make_clip(tmp_path / "a.mp4"))
+
+    def meanwhile(*_: object) -> None:
+        with pytest.raises(ConfigError, match="another import into twice is running"):
+            ingest.ingest(dataset.folder, [source])
+
+    assert [verdict.outcome for verdict in ingest.ingest(dataset.folder, [source], meanwhile)] == ["taken"]
+
+
+def natural(frames: int, size: tuple[int, int] = (320, 192)) -> np.ndarray:
+    """A pan over detail at every scale with the grain of a dark room: hard to encode, as real footage is."""
+    width, height = size
+    random = np.random.default_rng(0)
+    whole = width + 4 * frames
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(whole)[None])
+    waves = np.exp(2j * np.pi * random.random((height, whole))) / np.maximum(frequency, 1 / whole) ** 1.1
+    field = np.fft.ifft2(waves).real
+    ground = 120 + 45 * (field - field.mean()) / field.std()
+    pictures = [
+        ground[:, 4 * n : 4 * n + width, None] + random.normal(0, 10, (height, width, 3)) for n in range(frames)
+    ]
+    return np.stack(pictures).clip(0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("mend", [{"sound": True}, {"aspect": Fraction(3, 2)}], ids=["untouched", "stretched"])
+def test_nobody_could_see_that_a_clip_was_written_anew(tmp_path: Path, mend: dict[str, Any]) -> None:
+    source = write_video(tmp_path / "given.mov", natural(12), options={"crf": "4", "preset": "ultrafast"}, **mend)
+    made = normalise.normalise(source, tmp_path / "clip.mp4")
+    wanted = mending.mended(media.raw_frames(source), media.probe(source))
+    errors = []
+    for (_, before), (_, after) in zip(wanted, media.raw_frames(tmp_path / "clip.mp4"), strict=True):
+        errors.append((before.to_ndarray().astype(float) - after.to_ndarray()) ** 2)
+    luma, overall = np.mean([error[: made.height] for error in errors]), np.mean(errors)
+    assert made.mends
+    assert 10 * np.log10(255**2 / luma) >= 45
+    assert 10 * np.log10(255**2 / overall) >= 45
 
 
 def many(folder: Path, count: int) -> Path:

@@ -81,7 +81,7 @@ def _ingest(dataset: Path, sources: Sequence[Source], on_progress: Progress, lon
         tasks.put(source)
     results: queue.SimpleQueue[Verdict | CannotWrite] = queue.SimpleQueue()
     ledger = Ledger(dataset, sources)
-    count = min(os.cpu_count() or 1, len(sources))
+    count = min(_cores(), len(sources))
     workers = [_Worker(dataset, ledger, longest_side, number) for number in range(count)]
     threads = [threading.Thread(target=worker.work, args=(tasks, results), daemon=True) for worker in workers]
     for thread in threads:
@@ -105,6 +105,13 @@ def _ingest(dataset: Path, sources: Sequence[Source], on_progress: Progress, lon
             thread.join(timeout=10)
         ledger.save()
     return [ledger.verdicts[storable(source.key)] for source in sources]
+
+
+def _cores() -> int:
+    """How many cores this process may use: fewer than the machine has in a container or a batch job."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class _Worker:
@@ -169,7 +176,7 @@ class _Worker:
             return known
         clip = self._dataset / "clips" / f"{clip_id(sha256)}.mp4"
         there = clip.exists()
-        task = {"source": str(path), "sha256": sha256, "longest_side": self._longest_side}
+        task: dict[str, object] = {"source": str(path), "sha256": sha256, "longest_side": self._longest_side}
         answer, reason = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6)
         if answer is not None:
             verdict = Verdict.model_validate_json(answer).model_copy(update={"source": refused.source})

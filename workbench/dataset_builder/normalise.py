@@ -48,8 +48,8 @@ def normalise(
     `on_frame` is called after each frame read: a sign of life. Raises DataError with the reason in words, CannotWrite.
     """
     if media.is_picture(source):
-        width, height, mends = write_picture(source, target, MAX_PIXELS, longest_side)
-        return Normalised(float(PICTURE_FPS), 1, width, height, mends)
+        width, height, changes = write_picture(source, target, MAX_PIXELS, longest_side)
+        return Normalised(float(PICTURE_FPS), 1, width, height, changes)
     about = media.probe(source, MAX_PIXELS)
     _check_limits(about)
     times = media.presentation_times(source)

@@ -38,7 +38,7 @@ def timing_of(times: list[float], declared_fps: float) -> Timing:
     if even:
         # The header is more exact than containers that round their timestamps to milliseconds.
         rate = declared_fps if abs(declared_fps * step - 1) < 0.05 else 1 / step
-        take = math.ceil(rate / MAX_FPS - 1e-3)
+        take = max(1, math.ceil(rate / MAX_FPS - 1e-3))
         return Timing(_neat(rate) / take, rate, step, True, take)
     steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
     usual = statistics.median(steps) if steps else 1.0

@@ -98,6 +98,8 @@ def _look_alike(head: bytes) -> str | None:
         return "a playlist that names other files, not a video: give the video files themselves"
     if text.startswith(b"version https://git-lfs"):
         return "a Git LFS pointer, not the video: fetch the real file (git lfs pull)"
+    if head[8:12] == b"WAVE" or head.startswith((b"ID3", b"fLaC", b"OggS")):
+        return "sound only: it has no pictures"
     if head.startswith(b"GIF8"):
         return "a GIF animation, not a video: convert it to mp4 first"
     return None

@@ -1,0 +1,212 @@
+"""Importing foreign clips against a plain decode-and-encode loop, and beside the diffusers example's loader.
+
+The clips are generated: 5 seconds of 1280x720 at 24 fps with sound, as a phone records them, so that each is written
+anew. A moving scene with grain is encoded a few times; the others are the same with a few bytes more, which to an
+import is other content. Ours is the import of the product: child processes, verdicts, checksums, thumbnails, records.
+The plain loop decodes and encodes with PyAV, same encoder settings, in as many processes. They take turns on the same
+clips. The loader is the example's VideoDataset (decord, 49 frames, 480x720), which keeps every clip in memory as
+32-bit numbers: so it gets fewer clips. Peak memory is that of all processes together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+from common import arguments, report
+
+WIDTH, HEIGHT, FPS, SECONDS = 1280, 720, 24, 5
+SCENES = 8
+LOADED_FRAMES, LOADED_SIZE = 49, (480, 720)
+
+
+# ---- the clips ------------------------------------------------------------------------------------------------------
+
+
+def write_clips(folder: Path, count: int) -> list[Path]:
+    """`count` different files of SCENES different scenes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number in range(count):
+        path = folder / f"{number:04}.mp4"
+        if number < SCENES:
+            write_scene(path, number)
+        else:
+            filler = number.to_bytes(8, "big")
+            path.write_bytes(paths[number % SCENES].read_bytes() + b"\0\0\0\x10free" + filler)
+        paths.append(path)
+    return paths
+
+
+def write_scene(path: Path, seed: int) -> None:
+    """A camera that pans over a texture with detail at every scale, with the grain of a sensor, and a hum."""
+    import av
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    height, width = HEIGHT, WIDTH + 4 * FPS * SECONDS
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None])
+    waves = np.exp(2j * np.pi * random.random((height, width))) / np.maximum(frequency, 1 / width) ** 1.2
+    field = np.fft.ifft2(waves).real
+    luma = 120 + 45 * (field - field.mean()) / field.std()
+    ground = np.stack([luma, 0.8 * luma + 20, 0.6 * luma + 50], axis=-1)
+    grain = [random.normal(0, 3, (HEIGHT, WIDTH, 1)) for _ in range(5)]
+    with av.open(str(path), "w") as file:
+        stream: Any = file.add_stream("libx264", rate=FPS, options={"crf": "20", "preset": "veryfast"})
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        sound: Any = file.add_stream("aac", rate=44100)
+        for number in range(FPS * SECONDS):
+            picture = ground[:, 4 * number : 4 * number + WIDTH] + grain[number % len(grain)]
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture.clip(0, 255).astype(np.uint8), "rgb24")))
+        file.mux(stream.encode())
+        for number in range(44100 * SECONDS // 1024):
+            frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+            frame.sample_rate, frame.pts = 44100, number * 1024
+            file.mux(sound.encode(frame))
+        file.mux(sound.encode())
+
+
+# ---- the three that read them ---------------------------------------------------------------------------------------
+
+
+def ours(paths: Sequence[Path], folder: Path, cores: int) -> None:
+    """Import them into a new dataset."""
+    from workbench.dataset_builder import ingest
+    from workbench.dataset_builder.layouts.base import Source
+
+    verdicts = ingest.ingest(folder, [Source(path) for path in paths])
+    wrong = [verdict.sentence for verdict in verdicts if "sound removed" not in verdict.notes]
+    assert not wrong, wrong[0]
+
+
+def plain(paths: Sequence[Path], folder: Path, cores: int) -> None:
+    """Decode and encode each, nothing else, with the low priority that an import has."""
+    folder.mkdir()
+    with multiprocessing.Pool(cores, os.nice, (10,)) as pool:
+        pool.starmap(recode, [(path, folder / path.name) for path in paths], chunksize=1)
+
+
+def recode(source: Path, target: Path) -> None:
+    import av
+
+    from workbench.media.opening import THREADS
+    from workbench.media.writing import FAITHFUL, KEYFRAME_EVERY
+
+    with av.open(str(source)) as read, av.open(str(target), "w", options={"movflags": "+faststart"}) as written:
+        options = {**FAITHFUL, "bf": "0", "g": str(KEYFRAME_EVERY)}
+        stream: Any = written.add_stream("libx264", rate=FPS, options=options)
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        for context in (read.streams.video[0].codec_context, stream.codec_context):
+            context.thread_count = THREADS
+        read.streams.video[0].thread_type = "AUTO"
+        for frame in read.decode(video=0):
+            frame.pict_type = av.video.frame.PictureType.NONE
+            written.mux(stream.encode(frame))
+        written.mux(stream.encode())
+
+
+def loader(paths: Sequence[Path], folder: Path, cores: int) -> None:
+    """What the example does with its videos before it trains; all of them stay in memory."""
+    import decord
+    import torch
+
+    decord.bridge.set_bridge("torch")
+    videos = []
+    for path in paths:
+        reader = decord.VideoReader(uri=path.as_posix())
+        count = len(reader)
+        every = max(1, count // LOADED_FRAMES)
+        frames = reader.get_batch(list(range(0, count, every)))[:LOADED_FRAMES]
+        frames = ((frames - 127.5) / 127.5).permute(0, 3, 1, 2)
+        height, width = LOADED_SIZE
+        scale = max(height / frames.shape[2], width / frames.shape[3])
+        size = (round(frames.shape[2] * scale), round(frames.shape[3] * scale))
+        frames = torch.nn.functional.interpolate(frames, size, mode="bicubic", antialias=True, align_corners=False)
+        top, left = (size[0] - height) // 2, (size[1] - width) // 2
+        videos.append(frames[:, :, top : top + height, left : left + width].contiguous())
+
+
+ROLES: dict[str, Callable[[Sequence[Path], Path, int], None]] = {"ours": ours, "plain": plain, "loader": loader}
+
+
+# ---- measuring ------------------------------------------------------------------------------------------------------
+
+
+def measured(role: str, paths: Sequence[Path], folder: Path, cores: int) -> tuple[float, float]:
+    """(seconds, peak memory in GB) of a process of its own with all its children."""
+    command = [sys.executable, __file__, "--role", role, "--folder", str(folder), "--cores", str(cores)]
+    began, peak = time.perf_counter(), 0
+    with subprocess.Popen([*command, *map(str, paths)]) as process:
+        while process.poll() is None:
+            peak = max(peak, memory(psutil.Process(process.pid)))
+            time.sleep(0.1)
+    if process.returncode:
+        raise SystemExit(f"{role} failed with {process.returncode}")
+    return time.perf_counter() - began, peak / 1e9
+
+
+def memory(process: psutil.Process) -> int:
+    """Bytes that the process and its descendants hold."""
+    total = 0
+    try:
+        for one in (process, *process.children(recursive=True)):
+            total += one.memory_info().rss
+    except psutil.NoSuchProcess:
+        pass
+    return total
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--clips", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=4, help="in how many turns the two go through the clips")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--loaded", type=int, default=8, help="clips for the loader: it keeps 0.2 GB of each")
+    parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("paths", type=Path, nargs="*", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.role:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+        ROLES[options.role](options.paths, options.folder, options.cores)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        compare(options, Path(name))
+
+
+def compare(options: argparse.Namespace, base: Path) -> None:
+    paths = write_clips(base / "given", options.clips)
+    found: dict[str, list[tuple[float, float]]] = {"ours": [], "plain": []}
+    for number in range(options.rounds):
+        part = paths[number :: options.rounds]
+        for role in sorted(found, reverse=bool(number % 2)):  # each is first as often as second
+            found[role].append(measured(role, part, base / f"{role}{number}", options.cores))
+    loaded = min(options.loaded, len(paths))
+    found["loader"] = [measured("loader", paths[:loaded], base, options.cores)]
+    names = {
+        "ours": "import into a dataset",
+        "plain": "plain PyAV decode and encode",
+        "loader": "load as the diffusers example does",
+    }
+    rows = []
+    for role, results in found.items():
+        seconds, count = sum(result[0] for result in results), loaded if role == "loader" else len(paths)
+        peak = max(result[1] for result in results)
+        row = {"what": names[role], "clips": count, "seconds": seconds, "clips a second": count / seconds}
+        rows.append({**row, "peak memory GB": peak})
+    ratio = rows[0]["seconds"] / rows[1]["seconds"]  # type: ignore[operator]
+    report(rows, options.json, ratio=ratio, cores=options.cores)
+    print(f"seconds of ours over the plain loop's: {ratio:.3f}")
+
+
+if __name__ == "__main__":
+    main()
