@@ -3,9 +3,9 @@
     python tests/caption_environment.py [more arguments of pip]
 
 It is a folder of its own, build/caption-environment, put in front of the Python path: the project's environment stays
-as it is. The version is the one that belongs to the torch that is here. Beside a torch for processors, PyPI's torchvision
-(made for CUDA) cannot load its compiled operators, and its import fails; the processors use none of them, so in this
-folder alone the two that the import asks for are declared.
+as it is. The version is the one that belongs to the torch that is here. Beside a torch for processors, torchvision from
+PyPI (made for CUDA) cannot load its compiled operators, and its import fails; the processors use none of them, so in
+this folder alone the two that the import asks for are declared.
 """
 
 from __future__ import annotations
