@@ -66,6 +66,7 @@ element.append(grid);
 // ---- state
 
 let dataset = '', order = '', page = 0, matching = 0, asked = 0, saves = 0, anchor = '';
+let goal = { page: 0, focus: null }; // the page on its way, which looking anew must not turn back
 let shown = new Map(); // file name -> its card
 let selected = new Set();
 // Captions typed and not on disk yet. They outlive a page of clips, and the component itself.
@@ -76,8 +77,9 @@ const lastPage = () => Math.max(0, Math.ceil(matching / Number(size.value)) - 1)
 
 // ---- pages
 
-async function load(wanted, focus) {
+async function load(wanted, focus = null) {
   const mine = ++asked;
+  goal = { page: wanted, focus };
   const about = dataset, saved = saves;
   if (!dataset) return draw({ clips: [], page: 0, matching: 0, all: 0, missing: 0, order: '', stale: false });
   grid.setAttribute('aria-busy', 'true');
@@ -87,7 +89,8 @@ async function load(wanted, focus) {
   grid.removeAttribute('aria-busy');
   if (!answer || answer.problem) return say(answer?.problem ?? 'The server does not answer: the clips cannot be shown now.');
   draw(answer);
-  if (focus) [...shown.values()].at(focus.last ? -1 : 0)?.[focus.part].focus();
+  goal = { page, focus: null };
+  if (focus) [...shown.values()][0]?.[focus].focus();
 }
 
 function draw(answer) {
@@ -131,10 +134,10 @@ function anew() { // another search, filter or order: the clips are sorted anew
 }
 
 function turn(step, part) {
-  const wanted = page + step;
+  const wanted = goal.page + step;
   if (wanted < 0 || wanted > lastPage()) return;
   grid.scrollIntoView({ block: 'nearest' });
-  load(wanted, part && { part, last: false });
+  load(wanted, part);
 }
 
 // ---- a card
@@ -438,7 +441,7 @@ window.addEventListener('beforeunload', (event) => {
 function follow() {
   const value = props.value ?? {};
   if ((value.dataset ?? '') === dataset) {
-    load(page);
+    load(goal.page, goal.focus);
     if (selected.size) forget();
     return;
   }

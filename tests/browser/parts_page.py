@@ -1,51 +1,104 @@
-"""A small page with nothing but the clip grid and the timeline: `python -m tests.browser.parts_page WORKSPACE`."""
+"""A small page with nothing but the clip grid and the timeline: `python -m tests.browser.parts_page WORKSPACE`.
+
+Every event becomes a line of WORKSPACE/events.jsonl; findings come from a file {file_name: [mark]} in the dataset.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from tests.browser.server import ROOT
+from workbench import media
+from workbench.clips import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.ui.app import launch_options
 from workbench.ui.boundary import QUIET, handler
-from workbench.ui.clip_grid import ClipGrid, Findings
-from workbench.workspace import Workspace
+from workbench.ui.clip_grid import ClipGrid
+from workbench.ui.timeline import Reel, Timeline
+from workbench.workspace import Workspace, append_line, read_json
 
-Heard = Callable[[str, Any], None]
+TILES = 16
+EVENTS, FINDINGS = "events.jsonl", "findings.json"
 
 
-def build(workspace: Workspace, heard: Heard = lambda *_: None, findings: Findings = lambda _: {}) -> gr.Blocks:
-    """The grid over the first dataset, looked at again every second, as the Dataset tab does; `heard` gets events."""
-    gr.set_static_paths([workspace.datasets])
+def build(workspace: Workspace) -> gr.Blocks:
+    """The grid over the first dataset, looked at again every second as the Dataset tab does, and a timeline for the
+    clip that is opened."""
+    gr.set_static_paths([workspace.datasets, workspace.cache])
+
+    def findings(folder: Path) -> dict[str, list[str]]:
+        return read_json(folder / FINDINGS) if (folder / FINDINGS).exists() else {}
 
     def value() -> dict[str, Any]:
         return grid.value(next(iter(Dataset.all(workspace)), None))
 
+    def opened(event: gr.EventData) -> dict[str, Any]:
+        dataset = Dataset.open(workspace, event.dataset)
+        clip = dataset.clip(event.file_name)
+        strip, times = filmstrip(dataset, clip, workspace.cache)
+        cuts = [clip.frames // 3, clip.frames // 2]
+        taken = [(0, clip.frames // 4)]
+        reel = Reel(
+            clip.file_name, dataset.path_of(clip), clip.frames, clip.fps, clip.width, clip.height,
+            strip=strip, times=times, cuts=cuts, taken=taken, shape=(720, 480),
+        )  # fmt: skip
+        return Timeline.value(reel)
+
     def listener(name: str) -> Any:
         def listen(event: gr.EventData) -> None:
-            heard(name, event._data)
+            append_line(workspace.root / EVENTS, json.dumps([name, event._data]))
 
         return handler(listen)
 
     with gr.Blocks(title="Parts", analytics_enabled=False, fill_width=True) as page:
+        timeline = Timeline()
         grid = ClipGrid(workspace, findings)
-        for name in ("open", "selection", "changed", "undo"):
-            getattr(grid.component, name)(listener(name), None, None, trigger_mode="multiple", **QUIET)
+        for part, names in ((grid, ("open", "selection", "changed", "undo")), (timeline, ("span", "cuts", "crop"))):
+            for name in names:
+                getattr(part.component, name)(listener(name), None, None, trigger_mode="multiple", **QUIET)
+        grid.component.open(handler(opened), None, timeline.component, **QUIET)
         page.load(value, None, grid.component, **QUIET)
         gr.Timer(1.0).tick(value, None, grid.component, **QUIET)
     return page
 
 
-def start(page: gr.Blocks) -> str:
-    """Serve it in the background; its address."""
-    options = launch_options() | {"prevent_thread_lock": True, "server_name": "127.0.0.1"}
-    return str(page.launch(**options)[1])
+def filmstrip(dataset: Dataset, clip: Clip, folder: Path) -> tuple[Path, list[float]]:
+    """A strip of frames side by side, and when each is shown."""
+    import numpy as np
+    from PIL import Image
+
+    wanted = [round(place * (clip.frames - 1) / (TILES - 1)) for place in range(TILES)]
+    path = folder / f"{clip.id}-strip.png"
+    frames = media.read_frames(dataset.path_of(clip), wanted)
+    Image.fromarray(np.concatenate(list(frames), axis=1)).resize((TILES * 74 * clip.width // clip.height, 74)).save(
+        path
+    )
+    return path, [frame / clip.fps for frame in wanted]
+
+
+def start(workspace: Path) -> tuple[subprocess.Popen[str], str]:
+    """Serve it in a process of its own; that, and its address."""
+    command = [sys.executable, "-m", "tests.browser.parts_page", str(workspace)]
+    with (workspace / "server.log").open("a") as log:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT)
+    assert server.stdout is not None
+    address = server.stdout.readline().strip()
+    assert address, (workspace / "server.log").read_text()
+    return server, address
+
+
+def main() -> None:
+    page = build(Workspace.open(sys.argv[1]))
+    _, address, _ = page.launch(**launch_options(), prevent_thread_lock=True)
+    print(address, flush=True)
+    page.block_thread()
 
 
 if __name__ == "__main__":
-    shown = build(Workspace.open(sys.argv[1]))
-    print(start(shown), flush=True)
-    shown.block_thread()
+    main()
