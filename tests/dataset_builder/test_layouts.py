@@ -11,11 +11,13 @@ import pytest
 
 from tests.dataset_builder.small import write_dataset
 from workbench.clips import file_sha256, read_clips
+from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.archives import extract
 from workbench.dataset_builder.export import ExportSettings, export
 from workbench.dataset_builder.layouts import LAYOUTS, shards
 from workbench.dataset_builder.sources import LONGEST_CAPTION, Problem, Source, Survey, clean_caption, survey
 from workbench.errors import ConfigError, DataError
+from workbench.workspace import Workspace
 
 NAMES = [layout.name for layout in LAYOUTS]
 ORDERED = {"videofolder", "csv", "lists", "webdataset"}
@@ -167,3 +169,14 @@ def test_a_layout_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         survey([tmp_path], layout="lists")
     with pytest.raises(ConfigError, match="must be one of lists, labels"):
         survey([tmp_path], layout="latents")
+
+
+@pytest.mark.parametrize("target", ["out.tar", "out.zip"])
+def test_an_exported_dataset_imports_as_the_very_same_clips(dataset: Dataset, tmp_path: Path, target: str) -> None:
+    archive = export(dataset.folder, ExportSettings(layout="lists", target=str(tmp_path / target)))
+    copy = Dataset.create(Workspace(dataset.folder.parent.parent), "Copy")
+    copy.import_files([archive])
+    assert [(clip.sha256, clip.text) for clip in copy.clips] == [
+        (clip.sha256, dataset.captions[clip.file_name]) for clip in dataset.clips
+    ]
+    assert copy.content_hash == dataset.content_hash

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from workbench.dataset_builder.sources import LONGEST_CAPTION, find_sources
+from workbench.dataset_builder import sources
+from workbench.dataset_builder.sources import LONGEST_CAPTION, find_sources, survey
+from workbench.errors import DataError
 
 
 def touch(path: Path) -> Path:
@@ -80,3 +84,70 @@ def test_caption_tables_by_column_and_folder(tmp_path: Path) -> None:
         "e.mp4": "",
         "té.mp4": "by another spelling",
     }
+
+
+def test_files_dropped_on_a_page_find_their_captions_though_each_lies_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    texts = {"a.txt": "caption of a", "metadata.jsonl": '{"file_name": "b.mp4", "text": "from the table"}\n'}
+    paths = [touch(tmp_path / str(n) / name) for n, name in enumerate(("a.mp4", "b.mp4", "c.png", *texts))]
+    for path in paths[3:]:
+        path.write_text(texts[path.name])
+    assert {source.name: source.caption for source in find_sources(paths)} == {
+        "a.mp4": "caption of a", "b.mp4": "from the table", "c.png": "",
+    }  # fmt: skip
+
+
+def test_files_of_one_name_from_two_folders_keep_their_own_captions(tmp_path: Path) -> None:
+    for folder in ("x", "y"):
+        touch(tmp_path / folder / "a.mp4")
+        (tmp_path / folder / "a.txt").write_text(f"from {folder}")
+    found = find_sources([tmp_path / "x" / "a.mp4", tmp_path / "y" / "a.mp4"])
+    assert [source.caption for source in found] == ["from x", "from y"]
+
+
+def test_a_survey_says_what_an_import_would_do(tmp_path: Path) -> None:
+    for name in ("a.mp4", "b.MOV", "c.png", "a.jpg"):
+        touch(tmp_path / "cats" / name).write_bytes(bytes(500_000))
+    (tmp_path / "cats" / "a.txt").write_text("a cat")
+    (tmp_path / "cats" / "gone.txt").write_text("a cat that left")
+    (tmp_path / "not.zip").write_text("no archive")
+    found = survey([tmp_path / "cats", tmp_path / "not.zip", tmp_path / "gone.tar"])
+    lines = found.sentences
+    assert lines[:4] == [
+        "cats: A .txt file beside each video: 2 videos, 1 picture, 1 captions, 1.5 MB",
+        "cats: 'gone.txt': captions whose video is missing",
+        "cats: 'a.jpg': pictures that show a video which is here, too: left out",
+        "cats: 'b.MOV', 'c.png': without a caption",
+    ]
+    assert "not.zip cannot be read as an archive" in lines[4]
+    assert "gone.tar is not there" in lines[5]
+
+
+def test_ten_thousand_files_are_surveyed_at_once_and_more_than_the_cap_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10_000):
+        (tmp_path / f"{number:05d}.mp4").touch()
+        (tmp_path / f"{number:05d}.txt").write_text(f"caption {number}")
+    began = time.process_time()
+    found = survey([tmp_path])
+    assert time.process_time() - began < 10
+    assert (len(found.sources), found.found[0].captions, found.too_many) == (10_000, 10_000, False)
+    monkeypatch.setattr(sources, "MOST_SOURCES", 9_000)
+    capped = survey([tmp_path])
+    assert (len(capped.sources), capped.too_many) == (9_000, True)
+    assert capped.sentences[-1] == "more than 9,000 videos: only the first 9,000 are taken"
+
+
+def test_text_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path / "a.mp4")
+    touch(tmp_path / "a.txt").write_text("caption")
+    opened = Path.open
+
+    def refuse(self: Path, *rest: Any, **more: Any) -> Any:
+        if self.suffix == ".txt":
+            raise PermissionError(13, "Permission denied")
+        return opened(self, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match=r"a\.txt cannot be read \(Permission denied\): check its permissions"):
+        survey([tmp_path])

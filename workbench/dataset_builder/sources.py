@@ -9,12 +9,15 @@ one folder (give each folder by itself).
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from functools import cached_property
+from pathlib import Path
 
 from workbench.clips import METADATA
+from workbench.dataset_builder.archives import SUFFIXES as ARCHIVE_SUFFIXES
 from workbench.dataset_builder.archives import ArchiveTree, is_archive
 from workbench.dataset_builder.layouts import fitting, layout_named
 from workbench.dataset_builder.layouts.base import (
@@ -29,6 +32,7 @@ from workbench.dataset_builder.layouts.base import (
     Tree,
     clean_caption,
     read_text,
+    without_suffix,
 )
 from workbench.dataset_builder.layouts.sidecars import CAPTION_SUFFIXES
 from workbench.dataset_builder.layouts.tables import CSV
@@ -148,12 +152,13 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> Fou
     report = Report()
     captions = layout.captions(tree, report)
     media = tree.media
-    videos = {PurePosixPath(name).stem for name in media if not name.lower().endswith(IMAGE_SUFFIXES)}
+    names = set(media)
+    videos = {_stem(name) for name in media if not name.lower().endswith(IMAGE_SUFFIXES)}
     posters = set(report.names[Problem.POSTER])
     sources, size = [], 0
     for name in dict.fromkeys([*captions, *media]):
         caption = captions.get(name, "")
-        if name not in posters and _is_poster(name, bool(caption), videos, media):
+        if name not in posters and _is_poster(name, bool(caption), videos, names):
             report.add(Problem.POSTER, name)
             posters.add(name)
         source = tree.source(name, caption)
@@ -169,12 +174,16 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> Fou
     return Found(tree.path, layout.name, others, tuple(sources), size, problems, tree.refused)
 
 
-def _is_poster(name: str, has_caption: bool, videos: set[str], media: list[str]) -> bool:
+def _is_poster(name: str, has_caption: bool, videos: set[str], names: set[str]) -> bool:
     """Whether a picture only shows what a video of its name holds: a thumbnail, a first frame."""
-    path = PurePosixPath(name)
-    if not name.lower().endswith(IMAGE_SUFFIXES) or path.stem not in videos:
+    if not name.lower().endswith(IMAGE_SUFFIXES) or _stem(name) not in videos:
         return False
-    return not has_caption or any(str(path.with_suffix(suffix)) in media for suffix in SUFFIXES)
+    return not has_caption or any(without_suffix(name) + suffix in names for suffix in SUFFIXES)
+
+
+def _stem(name: str) -> str:
+    """ "a" of "videos/a.mp4"."""
+    return without_suffix(name).rpartition("/")[2]
 
 
 def _joined(found: list[Found]) -> Iterator[Found]:
@@ -227,7 +236,7 @@ class FilesTree(Tree):
         self._given = set(given)
         super().__init__(path, {name: _size(file) for name, file in files.items()}, {}, whole)
 
-    @property
+    @cached_property
     def media(self) -> list[str]:
         known = set(super().media)
         return [name for name in self.files if name in known or self._prefix + name in self._given]
@@ -266,11 +275,12 @@ def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
     """Name -> path of the videos, pictures, texts and archives in a folder, in order of their names."""
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        prefix = Path(parent).relative_to(folder).as_posix() + "/"
         for name in sorted(name for name in files if not name.startswith(".")):
-            path = Path(parent, name)
-            text = name.lower().endswith(TEXT_SUFFIXES)
-            if _is_own_file(path) if text or is_archive(path) else name.lower().endswith((*SUFFIXES, *IMAGE_SUFFIXES)):
-                yield path.relative_to(folder).as_posix(), path
+            path, low = Path(parent, name), name.lower()
+            read_here = low.endswith((*TEXT_SUFFIXES, *ARCHIVE_SUFFIXES))
+            if _is_own_file(path) if read_here else low.endswith((*SUFFIXES, *IMAGE_SUFFIXES)):
+                yield prefix.removeprefix("./") + name, path
 
 
 def _loose(given: list[Path]) -> FilesTree:
@@ -302,7 +312,10 @@ def _loose(given: list[Path]) -> FilesTree:
 
 def _is_own_file(path: Path) -> bool:
     """An ordinary file, no link: a downloaded folder cannot make us read another place's text."""
-    return path.is_file() and not path.is_symlink()
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _size(path: Path) -> int:

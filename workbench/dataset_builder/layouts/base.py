@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -131,7 +132,7 @@ class Tree(ABC):
         self.files = {name.removeprefix(self._prefix): size for name, size in files.items()}
         self._spellings = {unicodedata.normalize("NFC", name): name for name in self.files}
 
-    @property
+    @cached_property
     def media(self) -> list[str]:
         return [name for name in self.files if name.lower().endswith((*SUFFIXES, *IMAGE_SUFFIXES))]
 
@@ -157,14 +158,22 @@ class Tree(ABC):
 
 def _folder_of_all(names: Mapping[str, int]) -> str:
     """ "a/b/" when everything lies in there, as in an archive of one folder; "" when the files share none."""
-    shared: tuple[str, ...] | None = None
+    shared: str | None = None
     for name in names:
-        folders = PurePosixPath(name).parts[:-1]
         if shared is None:
-            shared = folders
-        while folders[: len(shared)] != shared:
-            shared = shared[:-1]
-    return "".join(f"{folder}/" for folder in shared or ())
+            shared = name[: name.rfind("/") + 1]
+        while not name.startswith(shared):
+            shared = shared[: shared.rfind("/", 0, -1) + 1]
+        if not shared:
+            break
+    return shared or ""
+
+
+def without_suffix(name: str) -> str:
+    """ "videos/a" of "videos/a.mp4"."""
+    folder, slash, file = name.rpartition("/")
+    stem, dot, suffix = file.rpartition(".")
+    return f"{folder}{slash}{stem if dot and stem and suffix else file}"
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 
-from workbench.dataset_builder.layouts.base import Item, Layout, Problem, Report, Tree, Writer, one_line
+from workbench.dataset_builder.layouts.base import Item, Layout, Problem, Report, Tree, Writer, one_line, without_suffix
 
 VIDEOS, LABELS = "videos/", "labels/"
 
@@ -23,7 +22,7 @@ class Labels(Layout):
         found = {}
         for name in tree.media:
             if name.startswith(VIDEOS):
-                stem = str(PurePosixPath(name.removeprefix(VIDEOS)).with_suffix(""))
+                stem = without_suffix(name.removeprefix(VIDEOS))
                 if text := tree.text(labels.pop(stem)) if stem in labels else "":
                     found[name] = report.clean(name, text)
         for name in labels.values():
@@ -39,7 +38,7 @@ class Labels(Layout):
 def _labels(tree: Tree) -> dict[str, str]:
     """ "a" -> "labels/a.txt"."""
     return {
-        str(PurePosixPath(name.removeprefix(LABELS)).with_suffix("")): name
+        without_suffix(name.removeprefix(LABELS)): name
         for name in tree.files
         if name.startswith(LABELS) and name.endswith(".txt")
     }

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 
-from workbench.dataset_builder.layouts.base import Item, Layout, Problem, Report, Tree, Writer, one_line
+from workbench.dataset_builder.layouts.base import Item, Layout, Problem, Report, Tree, Writer, one_line, without_suffix
 
 CAPTION_SUFFIXES = (".txt", ".caption")
 
@@ -24,9 +23,9 @@ class Sidecars(Layout):
     def captions(self, tree: Tree, report: Report) -> dict[str, str]:
         found = {name: report.clean(name, text) for name in tree.media if (text := sidecar(tree, name))}
         if tree.whole:
-            stems = {str(PurePosixPath(name).with_suffix("")) for name in tree.media}
+            stems = {without_suffix(name) for name in tree.media}
             for name in tree.files:
-                if name.endswith(CAPTION_SUFFIXES) and str(PurePosixPath(name).with_suffix("")) not in stems:
+                if name.endswith(CAPTION_SUFFIXES) and without_suffix(name) not in stems:
                     report.add(Problem.NO_VIDEO, name)
         return found
 
@@ -38,8 +37,9 @@ class Sidecars(Layout):
 
 def sidecar(tree: Tree, name: str) -> str:
     """The text beside a file, "" when there is none."""
+    stem = without_suffix(name)
     for suffix in CAPTION_SUFFIXES:
-        beside = str(PurePosixPath(name).with_suffix(suffix))
+        beside = stem + suffix
         if beside in tree.files and (text := tree.text(beside)).strip():
             return text
     return ""

@@ -10,7 +10,6 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 from workbench.clips import METADATA
@@ -39,7 +38,7 @@ class Table(Layout):
     def captions(self, tree: Tree, report: Report) -> dict[str, str]:
         found: dict[str, str] = {}
         # A folder comes before those inside it, so that the nearest table has the last word.
-        for folder in sorted({_folder(name) for name in tree.files if PurePosixPath(name).name in (CSV, METADATA)}):
+        for folder in sorted({_folder(name) for name in tree.files if _file(name) in (CSV, METADATA)}):
             for row, text in _rows(tree, folder, report).items():
                 name = tree.match(row, folder)
                 if name is not None and (text or name not in found):  # an empty cell keeps its place, and no more
@@ -60,7 +59,7 @@ class VideoFolder(Table):
     file = METADATA
 
     def recognise(self, tree: Tree) -> bool:
-        return any(PurePosixPath(name).name == METADATA for name in tree.files) and bool(tree.media)
+        return any(_file(name) == METADATA for name in tree.files) and bool(tree.media)
 
     def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
         lines = []
@@ -78,7 +77,7 @@ class Csv(Table):
     file = CSV
 
     def recognise(self, tree: Tree) -> bool:
-        return any(PurePosixPath(name).name == CSV for name in tree.files) and bool(tree.media)
+        return any(_file(name) == CSV for name in tree.files) and bool(tree.media)
 
     def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
         table = io.StringIO(newline="")
@@ -88,6 +87,11 @@ class Csv(Table):
             writer.file(f"videos/{item.name}", item.file)
             rows.writerow([f"videos/{item.name}", f"'{item.caption}" if FORMULA.match(item.caption) else item.caption])
         writer.text(CSV, table.getvalue())
+
+
+def _file(name: str) -> str:
+    """ "a.mp4" of "train/a.mp4"."""
+    return name[name.rfind("/") + 1 :]
 
 
 def _folder(name: str) -> str:
