@@ -171,6 +171,19 @@ def test_stopped_while_it_waits_then_asked_anew(dataset: Dataset, server: ChatSe
     assert texts(dataset) == [f"caption {number}" for number in range(8, 14)]
 
 
+def test_the_key_reaches_the_job_and_no_file(
+    dataset: Dataset, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_API_KEY", "sk-not-a-real-key")
+    task = dataset.task("caption")
+    values = {"captioner": "endpoint", "base_url": server.url, "endpoint_model": "eye", "which": "all"}
+    task.start(CaptionSettings().changed(**values, key_variable="MY_API_KEY"))
+    assert task.wait(60).state == jobs.State.FINISHED
+    assert {headers["authorization"] for _, headers, _ in server.requests} == {"Bearer sk-not-a-real-key"}
+    written = [path for path in dataset.folder.rglob("*") if path.is_file()]
+    assert not [path for path in written if b"sk-not-a-real-key" in path.read_bytes()]
+
+
 def test_other_settings_start_afresh(dataset: Dataset, server: ChatServer) -> None:
     server.answer = lambda n, body: refuses(401) if n == 2 else says(f"caption {n}")
     start(dataset, server)
