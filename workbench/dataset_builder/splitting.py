@@ -1,0 +1,318 @@
+"""Cut many clips into shots or pieces of one length, as a job; and say beforehand what that would do.
+
+Short pieces are left out and named. A clip of which no piece is long enough stays as it is. All clips change at once,
+at the end: a split that was stopped or killed leaves its parts behind, and the next one uses them. Not covered: how
+shots are found (scenes), how a part is made (cutting), dissolves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from workbench import jobs
+from workbench.clips import Clip, read_clips
+from workbench.dataset_builder import cutting, scenes
+from workbench.dataset_builder.cutting import Cut, Master
+from workbench.dataset_builder.scenes import DETECTORS, DetectorName, Tick
+from workbench.errors import ConfigError, DataError
+from workbench.settings import Settings, field
+
+PIECES = "Pieces"
+SCORES = ".split/scores"  # below the dataset folder; may be deleted at any time
+TICK_SECONDS = 0.5
+LEFTOVER_SECONDS = 3600.0
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class SplitSettings(Settings):
+    """What `datasets/<slug>/.split/config.json` holds."""
+
+    clips: tuple[str, ...] = field(
+        (), title="Clips", section=PIECES, lines=3, help="Ids of the clips to split; none means all of them."
+    )
+    mode: Literal["scenes", "windows"] = field(
+        "scenes",
+        title="Cut at",
+        section=PIECES,
+        help="scenes: where one shot ends and the next begins. windows: after so many seconds, whatever they show.",
+    )
+    detector: DetectorName = field(
+        "adaptive",
+        title="Scene detector",
+        section=PIECES,
+        help="adaptive: a frame that differs far more than its neighbours do, calm in fast motion. content: by colour "
+        "and light, for calm footage. hash: by shapes, not misled by flashes.",
+    )
+    threshold: float | None = field(
+        None,
+        title="Threshold",
+        section=PIECES,
+        low=0.0,
+        high=255.0,
+        help="The score from which a frame counts as a cut: lower finds more cuts. Empty: the detector's own "
+        "(adaptive 2, content 27, hash 0.35).",
+    )
+    window_seconds: float = field(
+        5.0, title="Window", section=PIECES, unit="s", low=0.1, high=600.0, help="Length of a piece, for windows."
+    )
+    min_seconds: float = field(
+        1.0,
+        title="Shortest piece",
+        section=PIECES,
+        unit="s",
+        low=0.0,
+        high=600.0,
+        help="Shorter pieces are left out; the result names them.",
+    )
+    max_seconds: float | None = field(
+        None,
+        title="Longest piece",
+        section=PIECES,
+        unit="s",
+        low=0.1,
+        high=3600.0,
+        help="Longer shots are cut into equal pieces no longer than this. Empty: shots stay whole.",
+    )
+
+
+@dataclass(frozen=True)
+class Split:
+    """What would become of one clip. Spans are (start, end) in frames of its master, the end not included.
+
+    spans:   the pieces; none when the clip stays as it is
+    dropped: pieces that are too short
+    reason:  why it stays as it is, "" when it is split
+    fps:     of the master, to turn frames into seconds
+    """
+
+    clip: Clip
+    spans: tuple[tuple[int, int], ...] = ()
+    dropped: tuple[tuple[int, int], ...] = ()
+    reason: str = ""
+    fps: float = 0.0
+
+    @property
+    def sentence(self) -> str:
+        """The plan in words."""
+        name = self.clip.source or self.clip.id
+        if self.reason:
+            return f"{name} stays as it is: {self.reason}"
+        left_out = ", ".join(f"{a / self.fps:.2f} to {b / self.fps:.2f} s" for a, b in self.dropped)
+        return f"{name}: {len(self.spans)} pieces" + (f", too short: {left_out}" if left_out else "")
+
+
+# ---- planning -------------------------------------------------------------------------------------------------------
+
+
+def plan_split(dataset: Path, settings: SplitSettings, tick: Tick = lambda: None) -> list[Split]:
+    """What `run` would do, a plan a clip; nothing is changed (scores are kept in the folder .split/scores).
+
+    Raises ConfigError for settings that cannot be met, CannotWrite, and whatever `tick` raises, which each frame calls.
+    """
+    check_settings(settings)
+    return [plan_clip(dataset, clip, settings, tick) for clip in chosen(dataset, settings)]
+
+
+def check_settings(settings: SplitSettings) -> None:
+    """Raises ConfigError for settings that contradict one another."""
+    detector = DETECTORS[settings.detector]
+    if settings.threshold is not None and not detector.low <= settings.threshold <= detector.high:
+        raise ConfigError(
+            f"threshold is {settings.threshold:g}, must be {detector.low:g} to {detector.high:g} for the detector "
+            f"{settings.detector}: the default is {detector.threshold:g}"
+        )
+    if settings.max_seconds is not None and settings.max_seconds < 2 * settings.min_seconds:
+        raise ConfigError(
+            f"max_seconds is {settings.max_seconds:g}, must be twice min_seconds ({settings.min_seconds:g}) or more, "
+            f"so that equal pieces are not too short: use {2 * settings.min_seconds:g}"
+        )
+    if settings.mode == "windows" and settings.window_seconds < settings.min_seconds:
+        raise ConfigError(
+            f"window_seconds is {settings.window_seconds:g}, must be min_seconds ({settings.min_seconds:g}) or more, "
+            f"else every piece is too short: use {settings.min_seconds:g}"
+        )
+
+
+def chosen(dataset: Path, settings: SplitSettings) -> list[Clip]:
+    """The clips that the settings name. Raises ConfigError for one that is not there."""
+    found = read_clips(dataset)
+    known = {name for clip in found for name in (clip.file_name, clip.id)}
+    if missing := [name for name in settings.clips if name not in known]:
+        raise ConfigError(f"there is no clip {missing[0]!r} in this dataset: look at the list of clips")
+    return [c for c in found if not settings.clips or c.file_name in settings.clips or c.id in settings.clips]
+
+
+def plan_clip(dataset: Path, clip: Clip, settings: SplitSettings, tick: Tick = lambda: None) -> Split:
+    """The plan for one clip; one that cannot be read stays as it is, with the reason. Raises CannotWrite."""
+    try:
+        master = cutting.master_of(dataset, clip)
+        cut = cutting.cut_of(clip, master)
+        if cut.end - cut.start < cutting.FEWEST:
+            return Split(clip, reason="a picture")
+        if settings.mode == "windows":
+            pieces = _windows(cut.start, cut.end, settings.window_seconds * master.fps)
+        else:
+            shots = _shots(dataset, clip, cut, master, settings, tick)
+            pieces = [piece for shot in shots for piece in _equal(*shot, settings.max_seconds, master.fps)]
+    except DataError as error:
+        return Split(clip, reason=str(error))
+    least = max(float(cutting.FEWEST), settings.min_seconds * master.fps - 0.5)
+    spans = tuple(piece for piece in pieces if piece[1] - piece[0] >= least)
+    dropped = tuple(piece for piece in pieces if piece[1] - piece[0] < least)
+    if len(pieces) == 1:
+        return Split(clip, reason="one shot" if settings.mode == "scenes" else "no longer than one piece")
+    if not spans:
+        return Split(clip, reason=f"none of its {len(pieces)} pieces reaches {settings.min_seconds:g} s")
+    return Split(clip, spans, dropped, fps=master.fps)
+
+
+def _shots(
+    dataset: Path, clip: Clip, cut: Cut, master: Master, settings: SplitSettings, tick: Tick
+) -> list[tuple[int, int]]:
+    """The clip's shots in frames of its master."""
+    # The clip's own file shows its crop alone; at another rate its frames lie between the master's.
+    own = cut.fps is None
+    path, offset = (dataset / clip.file_name, cut.start) if own else (master.path, 0)
+    found = scenes.scores(path, settings.detector, dataset / SCORES, tick)
+    threshold = DETECTORS[settings.detector].threshold if settings.threshold is None else settings.threshold
+    places = [number + offset for number in scenes.cuts(found, threshold)]
+    bounds = [cut.start, *(place for place in places if cut.start < place < cut.end), cut.end]
+    return list(zip(bounds, bounds[1:], strict=False))
+
+
+def _equal(start: int, end: int, longest: float | None, fps: float) -> list[tuple[int, int]]:
+    """A shot in the fewest equal pieces that are not too long."""
+    frames = end - start
+    count = 1 if longest is None else max(1, math.ceil(frames / max(cutting.FEWEST, longest * fps) - 1e-9))
+    bounds = [start + round(number * frames / count) for number in range(count + 1)]
+    return list(zip(bounds, bounds[1:], strict=False))
+
+
+def _windows(start: int, end: int, length: float) -> list[tuple[int, int]]:
+    """Pieces of one length (frames, whole ones on average), and what is left at the end."""
+    count = max(1, math.ceil((end - start) / length - 1e-9))
+    bounds = [*(start + round(number * length) for number in range(count)), end]
+    return list(zip(bounds, bounds[1:], strict=False))
+
+
+# ---- the job --------------------------------------------------------------------------------------------------------
+
+
+def run(dataset: Path, config: Path, job: jobs.Job) -> None:
+    """Split as config.json says. The outcome: {clips, parts, splits: [a sentence a clip], failed: [...]}."""
+    settings = SplitSettings.load(config)
+    check_settings(settings)
+    _clear(dataset)
+    clips = chosen(dataset, settings)
+    work = _Work(job)
+    frames = sum(clip.frames for clip in clips) if settings.mode == "scenes" else 0
+    plans = work.each("finding cuts", frames, clips, lambda clip, tick: plan_clip(dataset, clip, settings, tick))
+    taken = {clip.file_name for clip in read_clips(dataset)} - {plan.clip.file_name for plan in plans if plan.spans}
+    wanted = []
+    for plan in plans:
+        print(plan.sentence, flush=True)  # noqa: T201 - the job's log
+        if plan.spans:
+            master = cutting.master_of(dataset, plan.clip)
+            base = cutting.cut_of(plan.clip, master)
+            wanted += [
+                (plan, cut) for cut in _cuts(plan, base, master) if _first(taken, cutting.part_name(master, cut))
+            ]
+    parts = work.each(
+        "cutting",
+        sum(cut.end - cut.start for _, cut in wanted),
+        wanted,
+        lambda one, tick: _made(dataset, *one, tick),
+    )
+    records: dict[str, list[Clip]] = {plan.clip.file_name: [] for plan in plans if plan.spans}
+    failed = {}
+    for (plan, _), part in zip(wanted, parts, strict=True):
+        if isinstance(part, str):
+            failed[plan.clip.file_name] = part
+        else:
+            records[plan.clip.file_name].append(part)
+    now = {clip.file_name for clip in read_clips(dataset)}  # a person may have taken one out meanwhile
+    records = {name: new for name, new in records.items() if name not in failed and name in now}
+    count = sum(map(len, records.values()))
+    cutting.replace(dataset, f"{len(records)} clips split into {count}", records)
+    job.outcome = {
+        "clips": len(records),
+        "parts": count,
+        "splits": [plan.sentence for plan in plans],
+        "failed": [f"{name}: {reason}" for name, reason in failed.items()],
+    }
+
+
+def _clear(dataset: Path) -> None:
+    """Away with what a killed process left half-written; a younger file may be another's work."""
+    for leftover in (dataset / cutting.MASTERS).glob(".*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:
+                leftover.unlink()
+
+
+def _cuts(plan: Split, base: Cut, master: Master) -> Iterator[Cut]:
+    """The plan's cuts, with the clip's own crop and rate; a piece too short for the rate is left out."""
+    for start, end in plan.spans:
+        with contextlib.suppress(ConfigError):
+            yield cutting.checked(Cut(start, end, base.crop, base.fps), master)
+
+
+def _first(taken: set[str], name: str) -> bool:
+    """Whether nothing has that name yet; from now on something has."""
+    new = name not in taken
+    taken.add(name)
+    return new
+
+
+def _made(dataset: Path, plan: Split, cut: Cut, tick: Tick) -> Clip | str:
+    """The part, or why there is none."""
+    try:
+        return cutting.part(dataset, plan.clip, cut.start, cut.end, cut.crop, cut.fps, tick)
+    except DataError as error:
+        return str(error)
+
+
+class _Work:
+    """Does things for many items, one a core, and tells the job how far it is."""
+
+    def __init__(self, job: jobs.Job) -> None:
+        self._job = job
+        self._frames = 0
+        self._stopped = threading.Event()
+
+    def each(self, phase: str, frames: int, items: Sequence[T], work: Callable[[T, Tick], R]) -> list[R]:
+        """The results in the items' order. Raises jobs.Stop, and the first error of `work`."""
+        self._frames, began = 0, time.monotonic()
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            futures = [pool.submit(work, item, self._tick) for item in items]
+            waiting = set(futures)
+            try:
+                while waiting:
+                    done, waiting = wait(waiting, TICK_SECONDS, FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+                    seconds = (time.monotonic() - began) / self._frames if self._frames else None
+                    message = f"{len(items) - len(waiting)} of {len(items)}"
+                    self._job.beat(phase, min(self._frames, frames), frames, step_seconds=seconds, message=message)
+                    if self._job.take("stop") is not None:
+                        raise jobs.Stop(f"stopped while {phase}, {message} done: start it again to go on")
+            except BaseException:
+                self._stopped.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        return [future.result() for future in futures]
+
+    def _tick(self) -> None:
+        self._frames += 1  # close enough for a progress bar, whatever the threads do
+        if self._stopped.is_set():
+            raise jobs.Stop("stopped")
