@@ -41,7 +41,7 @@ Tick = Callable[[], None]
 
 @dataclass(frozen=True)
 class Cut:
-    """What a clip takes of its master: frames start to end (end not included), crop as in Clip; no fps: the master's."""
+    """What a clip takes of its master: frames start to end (end not included), crop as in Clip, fps if not its own."""
 
     start: int
     end: int
