@@ -71,6 +71,19 @@ def test_latents_have_the_stated_shape(toy: Toy) -> None:
     assert toy.latents.shape == toy.noise.shape
 
 
+def test_what_is_cut_from_a_caption_is_never_read(toy: Toy) -> None:
+    short, long = "a red circle", "the blue square moves right on the red background, " * 5
+    first, second = toy.family.caption_tokens(toy.folder, [short, long])
+    assert first.cut == ""
+    assert first.count <= first.limit < second.count
+    assert long.strip().endswith(second.cut)
+    read = long.strip().removesuffix(second.cut)
+    whole, kept, more = (toy.family.encode_text(toy.text_encoder, [text]) for text in (long, read, read[:-6]))
+    assert all(torch.equal(whole[name], kept[name]) for name in whole)
+    assert not all(torch.equal(whole[name], more[name]) for name in whole)
+    assert toy.family.on_disk(toy.model) == toy.folder
+
+
 def test_encoding_and_loss_are_deterministic(toy: Toy) -> None:
     again = toy.family.encode_video(toy.vae, toy.video)
     assert all(torch.equal(again[name], toy.moments[name]) for name in again)

@@ -66,7 +66,7 @@ def count_tokens(family: Family, model: Model, captions: Sequence[str]) -> list[
     """What the model reads of each caption. Raises ModelUnavailable where its tokenizer is not on disk."""
     folder = family.on_disk(model)
     if folder is None:
-        raise ModelUnavailable(f"the tokenizer of {model.title} is not on this machine yet")
+        raise ModelUnavailable(f"The tokenizer of {model.title} is not on this machine yet")
     return family.caption_tokens(folder, captions)
 
 

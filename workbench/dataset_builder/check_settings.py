@@ -55,8 +55,8 @@ class CheckSettings(Settings):
         help="A clip in which nothing moves for this share of its time is called still.",
     )  # fmt: skip
     blur: float = field(
-        0.6, title="Blur", section=LIMITS, low=0.0, high=1.0, advanced=True,
-        help="0 is sharp, 1 has no detail. Footage of a phone has 0.2 to 0.4, soft old film 0.55.",
+        0.62, title="Blur", section=LIMITS, low=0.0, high=1.0, advanced=True,
+        help="0 is sharp, 1 has no detail. Footage of a phone has 0.2 to 0.4, soft old film 0.58.",
     )  # fmt: skip
     shake: float = field(
         1.0, title="Shake", section=LIMITS, low=0.0, high=100.0, unit="% of the width", advanced=True,

@@ -34,7 +34,7 @@ VERSION = 1  # of what the numbers mean
 LONGEST, SHARP_LONGEST = 128, 720  # pixels of the pictures that are looked at; the second for blur
 STEPS = 8  # looks a second at motion
 SHAKE_STEPS = 15  # looks a second at shake
-SHARP_LOOKS = 6  # looks a clip at blur
+SHARP_LOOKS = 4  # looks a clip at blur
 CHANGED = 6.0  # levels; less is noise
 STILL = 0.005  # of the pixels have changed at most
 TICK_SECONDS = 0.5
@@ -155,7 +155,7 @@ def measure(dataset: Path, clip: Clip) -> Measures:
     try:
         watcher = _Watcher(clip.frames, clip.fps or 8.0)
         watcher.watch(path)
-        borders = find_borders(path)
+        borders = find_borders(path) if watcher.may_have_bars else None
     except (DataError, OSError) as error:
         return Measures(sha256=clip.sha256, error=str(error))
     return Measures(sha256=clip.sha256, borders=borders, **watcher.found())
@@ -181,6 +181,7 @@ class _Watcher:
         self._steady: Grey | None = None
         self._last: Any = None
         self._width = LONGEST
+        self.may_have_bars = True
 
     def watch(self, path: Path) -> None:
         """Look at every frame. Raises DataError."""
@@ -190,14 +191,16 @@ class _Watcher:
 
         for number, (_, frame) in enumerate(media.raw_frames(path)):
             colour = _small(frame, LONGEST, "rgb24")
-            grey = colour @ np.array([0.299, 0.587, 0.114], np.float32)
+            wide = colour.astype(np.float32)
+            grey = wide @ np.array([0.299, 0.587, 0.114], np.float32)
             self._width = grey.shape[1]
-            self._tiny.append(signals.tiny(grey))
-            wide = colour.astype(np.int16)
+            half = signals.halved(grey)
+            self._tiny.append(signals.halved(signals.halved(half)))
             self._changes.append(float(np.abs(wide - self._last).mean()) if number else 0.0)
             self._last = wide
             if number % self._stride == 0:
-                self._look_at_motion(signals.halved(grey))
+                self._look_at_motion(half)
+                self.may_have_bars = self.may_have_bars and signals.may_have_bars(grey)
             if number % self._shake_stride == 0:
                 if self._steady is not None:
                     self._moves.append(signals.displacement(self._steady, grey))

@@ -91,7 +91,7 @@ def _near_duplicates(clips: Sequence[Clip], measured: Mapping[str, Measures], th
             names = ", ".join(_name(clip) for clip in found[:4]) + (" ..." if len(found) > 4 else "")
             yield picture_finding(
                 "near_duplicates", "Nearly the same", f"{len(found)} clips look alike: {names}. "
-                f"Each copy weighs its scene {len(found)} times.",
+                "The model sees this scene as many times as often.",
                 Severity.HURTS, found, ["keep_best", *LOOK_MENDS],
                 blur={clip.file_name: measured[clip.file_name].blur for clip in found},
             )  # fmt: skip

@@ -24,36 +24,38 @@ UNSTEADY = 3.0  # times the usual step of brightness
 RETURNED = 0.5  # of a flash's height: as near as this to what was before counts as back
 FLASH_SECONDS = 0.5
 PRINT_FRAMES, PRINT_SIDE = 4, 8
+PLAIN, PLAIN_SHARE = 12.0, 0.7  # levels from the usual one, and share of a line: of what may be a bar
 EXPLAINED = 0.6  # of the change between two frames must be left over at most, else no camera movement explains it
 
 
 def halved(grey: Grey) -> Grey:
     """Averaged over 2x2 pixels, which grain does not survive."""
-    import numpy as np
-
     height, width = grey.shape[0] // 2 * 2, grey.shape[1] // 2 * 2
-    means = grey[:height, :width].reshape(height // 2, 2, width // 2, 2).mean((1, 3))
-    return np.asarray(means, np.float32)
+    whole = grey[:height, :width]
+    return (whole[::2, ::2] + whole[1::2, ::2] + whole[::2, 1::2] + whole[1::2, 1::2]) / 4
 
 
 def blur(grey: Grey) -> float:
     """0 (sharp) to 1 (blurred): how little of a picture's detail a further blur takes (Crete and others, 2007).
 
-    Unlike the variance of the Laplacian it hardly depends on how much there is to see.
+    Unlike the variance of the Laplacian it hardly depends on how much there is to see. A picture far out of focus has
+    no detail of this size left to lose, so half the size counts as well.
     """
+    half = halved(grey)
+    return max(_blur_along(one) for picture in (grey, half) for one in (picture, picture.T))
+
+
+def _blur_along(picture: Grey) -> float:
+    """The same of the columns alone."""
     import numpy as np
 
-    worst = 0.0
-    for picture in (grey, grey.T):
-        window = min(BLUR_WINDOW, picture.shape[0] // 2 * 2 - 1)
-        sums = np.cumsum(np.pad(picture, ((1, 0), (0, 0))), axis=0, dtype=np.float64)
-        smooth = (sums[window:] - sums[:-window]) / window
-        sharp = picture[window // 2 : window // 2 + len(smooth)]
-        detail, left = (np.abs(np.diff(one, axis=0)) for one in (sharp, smooth))
-        total = float(detail.sum())
-        lost = float(np.maximum(0, detail - left).sum())
-        worst = max(worst, 1 - lost / total if total else 0.0)
-    return worst
+    window = max(1, min(BLUR_WINDOW, picture.shape[0] // 2 * 2 - 1))
+    sums = np.cumsum(np.pad(picture, ((1, 0), (0, 0))), axis=0, dtype=np.float32)
+    smooth = (sums[window:] - sums[:-window]) / window
+    sharp = picture[window // 2 : window // 2 + len(smooth)]
+    detail, left = (np.abs(np.diff(one, axis=0)) for one in (sharp, smooth))
+    total = float(detail.sum())
+    return 1 - float(np.maximum(0, detail - left).sum()) / total if total else 0.0
 
 
 def displacement(before: Grey, after: Grey) -> tuple[float, float] | None:
@@ -110,18 +112,10 @@ def shake(moves: Sequence[tuple[float, float] | None], width: int) -> float:
     return 100 * sum(turns) / (len(moves) - 1) / width if len(moves) > 1 else 0.0
 
 
-def tiny(grey: Grey) -> Grey:
-    """Averaged over 8x8 pixels: enough to see whether a picture is back."""
-    import numpy as np
-
-    height, width = grey.shape[0] // 8 * 8, grey.shape[1] // 8 * 8
-    return np.asarray(grey[:height, :width].reshape(height // 8, 8, width // 8, 8).mean((1, 3)), np.float32)
-
-
 def flashes(pictures: Sequence[Grey], fps: float) -> list[tuple[int, int, float]]:
     """(first frame, frame where it is over, height in levels) of each jump of brightness after which all is as before.
 
-    pictures: `tiny`, one a frame.
+    pictures: one a frame; very small ones will do.
     """
     import numpy as np
 
@@ -163,6 +157,16 @@ def _usual(steps: NDArray[np.float64], frame: int) -> float:
 
     around = [*steps[max(1, frame - NEIGHBOURS) : frame], *steps[frame + 1 : frame + 1 + NEIGHBOURS]]
     return float(np.median(around)) if around else 0.0
+
+
+def may_have_bars(grey: Grey) -> bool:
+    """Whether the outermost lines of two opposite sides are plain; a quick look, bars are found by `borders`."""
+    import numpy as np
+
+    plain = [
+        np.mean(np.abs(line - np.median(line)) < PLAIN) >= PLAIN_SHARE for line in (*grey[[0, -1]], *grey.T[[0, -1]])
+    ]
+    return bool((plain[0] and plain[1]) or (plain[2] and plain[3]))
 
 
 def fingerprint(pictures: Sequence[Pixels]) -> bytes:

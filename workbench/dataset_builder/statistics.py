@@ -139,7 +139,8 @@ def _aspect(clip: Clip) -> str:
 
 def _words(clips: Sequence[Clip]) -> tuple[tuple[str, int], ...]:
     """The words that most captions hold, stop words and numbers left out."""
-    counts = Counter(word for clip in clips for word in set(re.findall(r"[^\W\d_][\w'-]*", clip.text.lower())))
+    found = (re.findall(r"[^\W\d_][\w'-]*", clip.text.lower()) for clip in clips)
+    counts = Counter(word for words in found for word in dict.fromkeys(words))
     telling = (item for item in counts.most_common() if not STOP_WORDS.fullmatch(item[0]))
     return tuple(islice(telling, MOST_WORDS))
 
