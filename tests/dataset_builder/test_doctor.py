@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataset_builder import footage
-from workbench.clips import read_clips, read_info
+from workbench.clips import DatasetInfo, read_clips, read_info
 from workbench.dataset_builder import Dataset, history
 from workbench.dataset_builder.caption_checks import check_tokens, read_tokens
 from workbench.dataset_builder.doctor import CheckSettings
@@ -54,9 +54,10 @@ def test_captions_are_checked_as_the_model_reads_them(checked: Path) -> None:
     long = next(finding for finding in found["long_caption"] if "good" in finding.clips[0])
     assert Dataset(checked).clip("good").text.strip().endswith(long.values["cut"])
     assert "it never sees" in long.sentence
-    limit, counts = read_tokens(checked)
+    limit, counts = read_tokens(checked, read_info(checked))
     assert limit == 16
-    assert len(counts) == len(read_clips(checked))
+    assert len(counts) == len({clip.text for clip in read_clips(checked)})
+    assert read_tokens(checked, DatasetInfo(trigger_word="other")) == (0, {})
 
 
 def test_the_report_says_what_still_holds(checked: Path, tmp_path: Path) -> None:

@@ -2,17 +2,18 @@
 
 Tokens are counted by the model's own tokenizer, where it is on disk; nothing is downloaded and nothing is guessed.
 
-    .check/tokens.json    {model, limit, counts: {caption_hash: tokens}}: for statistics
+    .check/tokens.json    {model, limit, trigger_word, counts: {text_hash: tokens}}: for statistics
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from workbench.clips import Clip, DatasetInfo
-from workbench.dataset_builder.findings import Finding, Severity, caption_finding, caption_hash
+from workbench.dataset_builder.findings import Finding, Severity, caption_finding
 from workbench.dataset_builder.measures import FOLDER
 from workbench.errors import ModelUnavailable
 from workbench.families.base import CaptionTokens, Family, Model
@@ -97,9 +98,9 @@ def check_tokens(
         for clip, tokens in zip(clips, counted, strict=True)
         if tokens.cut
     ]
-    counts = {caption_hash(clip, info): tokens.count for clip, tokens in zip(clips, counted, strict=True)}
+    counts = {text_hash(clip): tokens.count for clip, tokens in zip(clips, counted, strict=True)}
     limit = counted[0].limit if counted else 0
-    return found, {"model": model.id, "limit": limit, "counts": counts}
+    return found, {"model": model.id, "limit": limit, "trigger_word": info.trigger_word, "counts": counts}
 
 
 def write_tokens(dataset: Path, known: Mapping[str, Any]) -> None:
@@ -107,11 +108,18 @@ def write_tokens(dataset: Path, known: Mapping[str, Any]) -> None:
     write_json(dataset / FOLDER / TOKENS, known)
 
 
-def read_tokens(dataset: Path) -> tuple[int, dict[str, int]]:
-    """(limit, caption_hash -> tokens) of the last check; (0, {}) where there was none. Raises ConfigError."""
+def read_tokens(dataset: Path, info: DatasetInfo) -> tuple[int, dict[str, int]]:
+    """(limit, `text_hash` -> tokens) of the last check; (0, {}) where it does not tell. Raises ConfigError."""
     path = dataset / FOLDER / TOKENS
     known = read_json(path) if path.exists() else {}
-    return known.get("limit", 0), known.get("counts", {})
+    if known.get("trigger_word") != info.trigger_word:  # the captions as they are taught have changed
+        return 0, {}
+    return known["limit"], known["counts"]
+
+
+def text_hash(clip: Clip) -> str:
+    """Stands for a caption as written."""
+    return hashlib.sha256(clip.text.encode()).hexdigest()[:16]
 
 
 def _name(clip: Clip) -> str:

@@ -30,9 +30,11 @@ EXPLAINED = 0.6  # of the change between two frames must be left over at most, e
 
 def halved(grey: Grey) -> Grey:
     """Averaged over 2x2 pixels, which grain does not survive."""
+    import numpy as np
+
     height, width = grey.shape[0] // 2 * 2, grey.shape[1] // 2 * 2
     whole = grey[:height, :width]
-    return (whole[::2, ::2] + whole[1::2, ::2] + whole[::2, 1::2] + whole[1::2, 1::2]) / 4
+    return np.asarray((whole[::2, ::2] + whole[1::2, ::2] + whole[::2, 1::2] + whole[1::2, 1::2]) / 4, np.float32)
 
 
 def blur(grey: Grey) -> float:
