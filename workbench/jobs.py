@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -161,9 +161,10 @@ def log_tail(folder: Path, lines: int = 50, limit: int = 65536) -> str:
 # ---- starting and commanding ----------------------------------------------------------------------------------------
 
 
-def start(folder: Path, module: str, arguments: tuple[str, ...] = ()) -> Status:
+def start(folder: Path, module: str, pass_fds: tuple[int, ...] = (), env: Mapping[str, str] | None = None) -> Status:
     """Start `python -m module FOLDER` detached: own session, output to job.log, no inherited secrets.
 
+    pass_fds, env: open files and variables that it gets in addition (how a secret reaches a job without a trace).
     Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite.
     """
     with writing(folder):
@@ -178,12 +179,13 @@ def start(folder: Path, module: str, arguments: tuple[str, ...] = ()) -> Status:
             path.unlink(missing_ok=True)
         with writing(folder), (folder / LOG).open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, str(folder), *arguments],
+                [sys.executable, "-m", module, str(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=_environment(),
+                env={**_environment(), **(env or {})},
+                pass_fds=pass_fds,
             )
         # Collect the exit code, else a dead job stays behind as a zombie for as long as this process lives.
         threading.Thread(target=process.wait, daemon=True).start()
@@ -239,6 +241,8 @@ def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in secret)}
     root = str(Path(__file__).resolve().parent.parent)
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    # Threads that wait for work by spinning make a job ten times slower when the machine has other things to do, too.
+    kept.setdefault("OMP_WAIT_POLICY", "passive")
     return {**kept, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 

@@ -9,7 +9,7 @@ Every property is read afresh from the folder, every change is on disk when its 
     history.jsonl .history/ .removed/    what was done to it, and the way back; nothing is ever deleted (history)
     .masters/                            whole recordings whose parts are clips (workbench.clips.Clip.master)
 
-Not covered: scene splitting, automatic captions, publishing.
+Long work runs as tasks (tasks). Not covered: what a task does.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ from typing import Any, Self
 
 from workbench import clips, frame_plan, jobs
 from workbench.clips import Clip, DatasetInfo
-from workbench.dataset_builder import history
+from workbench.dataset_builder import cutting, history
+from workbench.dataset_builder.findings import Finding, Mend, Report, read_report
 from workbench.dataset_builder.history import REMOVED, Change
 from workbench.dataset_builder.ingest import Progress, ingest
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources import clean_caption, find_sources
+from workbench.dataset_builder.statistics import Statistics, statistics
 from workbench.dataset_builder.tasks import Name, Task
 from workbench.dataset_builder.verdicts import Verdict, read_verdicts
 from workbench.errors import ConfigError, DataError
 from workbench.frame_plan import FramePlan, Shape
-from workbench.workspace import Workspace, fresh_folder, read_json, slugify
-
-MODULE = "workbench.dataset_builder"
-IMPORT = ".import"
+from workbench.workspace import Workspace, fresh_folder, slugify
 
 
 @dataclass(frozen=True)
@@ -198,13 +197,23 @@ class Dataset:
         """What was done to the dataset, the oldest first."""
         return history.read_history(self.folder)
 
+    @property
+    def undoable(self) -> list[Change]:
+        """The changes that stand and can be taken back, the newest first."""
+        return history.undoable(self.folder)
+
+    @property
+    def redoable(self) -> list[Change]:
+        """The undoings that can be taken back, the newest first."""
+        return history.redoable(self.folder)
+
     def undo(self, number: int | None = None) -> Change:
         """Take back the change of that number, else the newest one that stands. Raises ConfigError, CannotWrite."""
-        return history.undo(self.folder, self._number(number, history.undoable(self.folder), "undo"))
+        return history.undo(self.folder, self._number(number, self.undoable, "undo"))
 
     def redo(self, number: int | None = None) -> Change:
         """Do again what was undone last. Raises ConfigError, CannotWrite."""
-        return history.undo(self.folder, self._number(number, history.redoable(self.folder), "do again"))
+        return history.undo(self.folder, self._number(number, self.redoable, "do again"))
 
     def _number(self, number: int | None, standing: Sequence[Change], verb: str) -> int:
         if number is None and not standing:
@@ -217,50 +226,72 @@ class Dataset:
 
     # ---- importing
 
-    def import_files(self, paths: Iterable[Path | str], on_progress: Progress = lambda *_: None) -> list[Verdict]:
-        """Take in video files and folders of them, now; foreign files are only read in child processes.
+    def import_files(
+        self,
+        paths: Iterable[Path | str],
+        on_progress: Progress = lambda *_: None,
+        layout: str = "",
+        longest_side: int | None = None,
+    ) -> list[Verdict]:
+        """Take in videos, pictures, folders and archives of them, now; foreign files are only read in child processes.
 
-        Raises DataError when no file is found or none can be used, CannotWrite.
+        layout: the name of one to read everything as, "" to find it out; longest_side: larger pictures are scaled down
+        to it. Raises DataError when no file is found or none can be used, ConfigError, CannotWrite.
         """
         given = [str(path) for path in paths]
-        sources = find_sources(given)
+        sources = find_sources(given, layout)
         if not sources:
             raise DataError(
-                f"no video files in {', '.join(given) or 'an empty list'}: give mp4, mov, mkv, webm or avi files"
+                f"no videos in {', '.join(given) or 'an empty list'}: give mp4, mov, mkv, webm or avi files, "
+                f"pictures, or a zip or tar of them"
             )
-        verdicts = ingest(self.folder, sources, on_progress)
+        verdicts = ingest(self.folder, sources, on_progress, longest_side)
         new = sum(verdict.outcome in ("taken", "mended") for verdict in verdicts)
         history.note(self.folder, f"imported {new} of {len(verdicts)} files", new)
         if not any(verdict.usable for verdict in verdicts):
             raise DataError(f"none of the {len(verdicts)} files can be used: {verdicts[0].sentence}")
         return verdicts
 
-    def start_import(self, paths: Sequence[Path | str]) -> jobs.Status:
-        """The same as a background job; one that is running already is left alone. Raises CannotWrite."""
-        if self.import_status.state.alive:
-            return self.import_status
+    def start_import(self, paths: Sequence[Path | str], **more: Any) -> jobs.Status:
+        """The same as a background task; more: other settings of an import. Raises ConfigError, CannotWrite."""
         sources = tuple(os.path.abspath(Path(path).expanduser()) for path in paths)
-        ImportSettings(sources=sources, dataset=self.name).save(self.import_folder / jobs.CONFIG)
-        return jobs.start(self.import_folder, MODULE)
+        return self.task("import").start(ImportSettings(sources=sources, dataset=self.name, **more))
 
-    def continue_import(self) -> jobs.Status:
-        """Go on with an import that was stopped or killed. Raises ConfigError when there was none."""
-        ImportSettings.load(self.import_folder / jobs.CONFIG)
-        return jobs.start(self.import_folder, MODULE)
+    # ---- cutting: always from the whole recording, so that every part can be made wider again
+
+    def trim(self, name: str, start: float, end: float) -> Clip:
+        """Another span of the clip's recording, in seconds. Raises ConfigError, DataError, CannotWrite."""
+        return cutting.trim(self.folder, self.clip(name), start, end)
+
+    def crop(self, name: str, box: cutting.Box | None) -> Clip:
+        """That part of the picture (left, top, width, height), None: all of it. Raises as `trim`."""
+        return cutting.crop(self.folder, [self.clip(name)], box)[0]
+
+    def split(self, name: str, spans: Sequence[tuple[float, float]]) -> list[Clip]:
+        """A clip for each span, in seconds of the recording, in place of this one. Raises as `trim`."""
+        return cutting.split(self.folder, self.clip(name), spans)
+
+    def whole(self, *names: str) -> list[Clip]:
+        """Back to the whole recordings. Raises as `trim`."""
+        return cutting.whole(self.folder, [self.clip(name) for name in names])
+
+    # ---- the doctor
 
     @property
-    def import_folder(self) -> Path:
-        return self.folder / IMPORT
+    def report(self) -> Report | None:
+        """What the last check found, as far as it still holds; None when there was none."""
+        return read_report(self.folder)
+
+    def mend(self, findings: Sequence[Finding], mend: Mend) -> str:
+        """Mend findings of the report alike, in one change; says what was done. Raises ConfigError, CannotWrite."""
+        from workbench.dataset_builder import mends
+
+        return mends.apply(self.folder, findings, mend)
 
     @property
-    def import_status(self) -> jobs.Status:
-        return jobs.status(self.import_folder)
-
-    @property
-    def import_result(self) -> dict[str, Any]:
-        """How the last import ended (result.json with the counts), {} while it is not over."""
-        path = self.import_folder / jobs.RESULT
-        return read_json(path) if path.exists() else {}
+    def statistics(self) -> Statistics:
+        """The dataset in numbers, for pictures of it."""
+        return statistics(self.folder)
 
     # ---- what a model will see
 

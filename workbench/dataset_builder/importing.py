@@ -31,4 +31,25 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         if job.take("stop") is not None:
             raise jobs.Stop(f"stopped after {done} of {total} files: start it again to go on")
 
-    target.import_files(settings.sources, on_progress)
+    sources: list[Path | str] = list(settings.sources)
+    if settings.hub_dataset:
+        sources.append(_fetched(settings, config.parent, job))
+    layout = "" if settings.layout == "auto" else settings.layout
+    target.import_files(sources, on_progress, layout, settings.longest_side)
+
+
+def _fetched(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:
+    """The Hub dataset's files below the job's folder. Raises ConfigError, ModelUnavailable, DataError, jobs.Stop."""
+    from workbench.dataset_builder import hub
+
+    job.beat("looking at the Hub")
+    remote = hub.look(settings.hub_dataset, settings.revision)
+    sys.stdout.write(f"{remote.sentence}\n")
+    began = time.monotonic()
+
+    def on_file(done: int, total: int) -> None:
+        job.beat("downloading", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
+        if job.take("stop") is not None:
+            raise jobs.Stop(f"stopped after {done} of {total} files: start it again to go on")
+
+    return hub.fetch(remote, folder / "hub", on_file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from workbench.settings import Settings, field
 
 DATA = "Data"
@@ -15,8 +17,41 @@ class ImportSettings(Settings):
         title="Videos",
         section=DATA,
         lines=3,
-        help="Video files, or folders of them. Captions are taken from .txt files beside the videos, or from a "
-        "metadata.jsonl or metadata.csv.",
+        help="Video and picture files, folders of them, or zip and tar archives. Captions that came with them are "
+        "taken over, in whatever layout they are.",
+    )
+    layout: Literal["auto", "videofolder", "csv", "sidecars", "lists", "labels", "webdataset"] = field(
+        "auto",
+        title="Layout",
+        section=DATA,
+        advanced=True,
+        help="How captions lie beside the videos. auto: found out by itself. videofolder, csv: metadata.jsonl or .csv; "
+        "sidecars: a .txt a video; lists: prompts.txt and videos.txt; labels: folders videos and labels; webdataset: "
+        "tar shards.",
+    )
+    hub_dataset: str = field(
+        "",
+        title="Hub dataset",
+        section=DATA,
+        help="A dataset on the Hugging Face Hub, as OWNER/NAME, to be downloaded and imported. For private ones log in "
+        "on this machine first (`hf auth login`).",
+    )
+    revision: str = field(
+        "",
+        title="Revision",
+        section=DATA,
+        advanced=True,
+        help="Branch, tag or commit of the Hub dataset. Empty: its newest state.",
+    )
+    longest_side: int | None = field(
+        None,
+        title="Longest side",
+        section=DATA,
+        unit="pixels",
+        low=64,
+        high=8192,
+        advanced=True,
+        help="Larger pictures are scaled down to this, which saves disk and time. Empty: pictures keep their size.",
     )
     dataset: str = field(
         "",

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from workbench import jobs
+from workbench.dataset_builder.captioners.keys import handed_over
+from workbench.errors import ConfigError
 from workbench.settings import Settings
 from workbench.workspace import read_json
 
@@ -52,16 +54,18 @@ class Task:
         self.folder = dataset / f".{name}"
 
     def start(self, settings: Settings) -> jobs.Status:
-        """Start it in the background; while it runs already nothing changes. Raises CannotWrite."""
+        """Start it in the background. Raises ConfigError when it runs already, CannotWrite."""
         if self.status.state.alive:
-            return self.status
+            dataset, task = self.folder.parent.name, self.folder.name.removeprefix(".")
+            raise ConfigError(f"{dataset} has a task at work ({task}): wait for its end, or stop it")
         settings.save(self.folder / jobs.CONFIG)
-        return jobs.start(self.folder, MODULE)
+        return self.go_on()
 
     def go_on(self) -> jobs.Status:
         """Start it again with the settings it had: after a stop, a failure, a power cut. Raises ConfigError."""
-        read_json(self.folder / jobs.CONFIG)
-        return jobs.start(self.folder, MODULE)
+        settings = read_json(self.folder / jobs.CONFIG)
+        with handed_over(settings.get("key_variable", "")) as secrets:
+            return jobs.start(self.folder, MODULE, **secrets)
 
     def stop(self) -> None:
         """Ask it to end; what is done stays. Raises CannotWrite."""

@@ -112,7 +112,7 @@ class DatasetPanel(Panel):
     def wait(self, seconds: float | None = None) -> jobs.Status:
         """Wait until the import is over or the time is up; the panel stays live. Raises ConfigError."""
         dataset = Dataset.open(self.workspace, self.name.value)
-        status = jobs.wait(dataset.import_folder, seconds)
+        status = dataset.task("import").wait(seconds)
         self.refresh()
         return status
 
@@ -157,7 +157,7 @@ class DatasetPanel(Panel):
         return False
 
     def _show(self, dataset: Dataset) -> bool:
-        status = dataset.import_status
+        status = dataset.task("import").status
         alive = status.state.alive
         self.bar.layout.display = "" if alive else "none"
         self.bar.value = status.step / status.total if status.total else 0.0
@@ -277,7 +277,7 @@ def _uploads(value: Any) -> list[tuple[str, bytes]]:
 
 def _keep(dataset: Dataset, uploads: Sequence[tuple[str, bytes]]) -> Path:
     """Put uploaded files where the import job finds them; their names may not lead elsewhere. Raises CannotWrite."""
-    inbox = dataset.import_folder / UPLOADS
+    inbox = dataset.task("import").folder / UPLOADS
     shutil.rmtree(inbox, ignore_errors=True)  # of the last import, which is over
     for name, content in uploads:
         path = inbox / (Path(name.replace("\\", "/")).name.lstrip(".") or "upload.mp4")

@@ -10,11 +10,13 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.sampler import reconstruction
 from workbench.trainer.runs import Run
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, UPWARDS, handler
-from workbench.ui.clip_panel import PLANS
-from workbench.ui.dataset_tab import DatasetTab
+from workbench.ui.datasets.cut import STRIPS
+from workbench.ui.datasets.sees import PLANS
+from workbench.ui.datasets.tab import DatasetTab
 from workbench.ui.live import Live
 from workbench.ui.sample_tab import SampleTab
 from workbench.ui.train_tab import TrainTab
@@ -53,7 +55,10 @@ def launch_options() -> dict[str, Any]:
 
 def build(workspace: Workspace) -> gr.Blocks:
     """The whole page over a workspace. Everything it shows is read from the workspace's folders."""
-    gr.set_static_paths([workspace.datasets, workspace.runs, workspace.samples, workspace.cache / PLANS])
+    shown = (PLANS, STRIPS, reconstruction.FOLDER)
+    gr.set_static_paths(
+        [workspace.datasets, workspace.runs, workspace.samples, *(workspace.cache / part for part in shown)]
+    )
     live = Live(workspace)
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as page:
         gr.HTML(_header(), elem_id="header")
@@ -123,9 +128,9 @@ def _connect(
 
 def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab]) -> None:
     """A reload comes back to the tab that was open."""
-    name = gr.Textbox(visible=False)
-    stored = f"() => localStorage.getItem('{OPEN_TAB}') ?? 'train'"
-    shown = page.load(lambda name: gr.Tabs(selected=name), name, tabs, js=stored, **QUIET)
+    # In the browser alone: an answer of the server could come after the person's first click, and undo it.
+    stored = f"() => ({{__type__: 'update', selected: localStorage.getItem('{OPEN_TAB}') ?? 'train'}})"
+    shown = page.load(None, None, tabs, js=stored)
     # A page that opens selects its first tab by itself, which must not be taken for a person's choice.
     shown.then(None, js="() => { window.workbenchTabs = true }")
     for tab, part in parts.items():

@@ -2,7 +2,7 @@
 
 The browser's half is assets/clip_grid.js. It asks for one page at a time and saves a caption together with the one it
 was typed over, so that what somebody else wrote meanwhile is not lost. Not covered: what the host does with a chosen
-clip or a selection (dataset_tab), how a finding comes about (`findings` is handed in).
+clip or a selection (datasets), how a finding comes about (`findings` is handed in).
 """
 
 from __future__ import annotations

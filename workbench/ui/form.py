@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import gradio as gr
 
+from workbench.dataset_builder.captioners import captioners
 from workbench.errors import ConfigError
 from workbench.families import find_model, models
 from workbench.settings import Settings, Spec, parse, specs
@@ -31,6 +32,10 @@ def choices(workspace: Workspace, source: str) -> Choices:
     """What a setting with a source can be set to now: (shown, value)."""
     if source == "models":
         return [(model.title, model.id) for model in models()]
+    if source == "captioners":
+        return [(kind.title, name) for name, kind in captioners().items()]
+    if source == "caption_models":
+        return [(choice.title, choice.id) for kind in captioners().values() for choice in kind.choices]
     if source == "loras":
         return [(run.name, run.name) for run in Run.all(workspace) if run.lora]
     return sorted((path.parent.name,) * 2 for path in workspace.datasets.glob("*/metadata.jsonl"))

@@ -1,6 +1,6 @@
 """Small pieces of HTML: escaped text, badges, bars, videos. Whatever a person or a file wrote is escaped here.
 
-Not covered: what a run, a dataset or a sample looks like (run_view, dataset_view, sample_tab).
+Not covered: what a run, a dataset or a sample looks like (run_view, datasets, sample_tab).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One recording on a filmstrip: in and out points, marks for cuts, and a crop drawn over the picture.
 
 The browser's half is assets/timeline.js. Everything counts in frames and pixels of the recording. Not covered: what the
-host makes of a part (dataset_tab), how the filmstrip and the cuts come about (dataset_builder).
+host makes of a part (datasets), how the filmstrip and the cuts come about (dataset_builder).
 """
 
 from __future__ import annotations

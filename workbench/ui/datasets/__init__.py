@@ -1,0 +1,1 @@
+"""The Dataset tab: one file a panel. `tab.DatasetTab` puts them together."""

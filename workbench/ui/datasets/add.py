@@ -1,0 +1,154 @@
+"""Add clips: drop files, name a folder or archive on this machine, or a dataset on the Hub; look first, then import.
+
+The import goes on without the page. Not covered: layouts and verdicts (dataset_builder).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.sources import survey
+from workbench.errors import ConfigError, DataError
+from workbench.settings import parse, specs
+from workbench.ui import render
+from workbench.ui.boundary import QUIET, handler
+from workbench.ui.datasets import head
+from workbench.ui.datasets.panel import Host, Look, Panel
+from workbench.workspace import Workspace
+
+UPLOADS = "uploads"
+LINES = 24  # of what a look before the import says
+
+
+class AddPanel(Panel):
+    """Stands on the left of the tab, because it makes datasets grow whichever panel is open."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        help_of = {spec.name: spec.help for spec in specs(ImportSettings)}
+        gr.HTML('<h4 class="section">Add clips</h4>')
+        self.files = gr.File(
+            label="Videos, pictures, archives, and captions of the same names", file_count="multiple", height=140,
+            elem_id="dataset-files", buttons=[],
+        )  # fmt: skip
+        self.path = gr.Textbox(
+            "", label="Or a folder or file on this machine", placeholder="/home/me/clips", elem_id="dataset-path"
+        )
+        with gr.Accordion("More", open=False, elem_classes="more"):
+            self.hub = gr.Textbox("", label="Or a dataset on the Hugging Face Hub", info=help_of["hub_dataset"],
+                                  placeholder="owner/name", elem_id="dataset-hub")  # fmt: skip
+            layouts = [
+                ("found out by itself", "auto"),
+                "videofolder",
+                "csv",
+                "sidecars",
+                "lists",
+                "labels",
+                "webdataset",
+            ]
+            self.layout = gr.Dropdown(layouts, value="auto", label="Layout", info=help_of["layout"],
+                                      elem_id="dataset-layout")  # fmt: skip
+            self.longest = gr.Textbox("", label="Longest side (pixels)", info=help_of["longest_side"],
+                                      placeholder="as it is")  # fmt: skip
+        with gr.Row():
+            self.look = gr.Button("Look first", elem_id="survey-clips")
+            self.take = gr.Button("Import", variant="primary", elem_id="import-clips")
+            self.stop = gr.Button("Stop the import", variant="stop", visible=False)
+            self.go_on = gr.Button("Go on", visible=False)
+        self.found = gr.HTML(elem_id="survey")
+        self.progress = gr.HTML(elem_id="import-progress")
+
+    @property
+    def view(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"progress": self.progress, "stop": self.stop, "go_on": self.go_on}
+
+    def values(self, look: Look) -> dict[str, Any]:
+        status = look.dataset.task("import").status
+        alive, broken = status.state.alive, status.state in ("stopped", "failed", "died")
+        return {
+            "progress": head.task(status, "import", "The import is done."),
+            "stop": (alive, lambda: gr.update(visible=alive)),
+            "go_on": (broken, lambda: gr.update(visible=broken)),
+        }
+
+    def wire(self, host: Host) -> None:
+        given = [self.files, self.path, self.layout]
+        self.look.click(handler(self._survey), given, self.found, **QUIET)
+        taken = self.take.click(
+            handler(self._import), [host.chosen, *given, self.hub, self.longest],
+            [host.chosen, self.files, self.path, self.hub, self.found], **QUIET,
+        )  # fmt: skip
+        host.refresh(taken)
+        host.act(self.stop.click, lambda dataset: dataset.task("import").stop())
+        host.act(self.go_on.click, lambda dataset: None if dataset.task("import").go_on() else None)
+
+    # ---- doing
+
+    def _survey(self, files: list[str] | None, path: str, layout: str) -> str:
+        """What is there, in words, before anything is decoded."""
+        given = [*map(Path, files or []), *([_existing(path)] if path.strip() else [])]
+        if not given:
+            raise ConfigError("there is nothing to look at: drop files, or name a folder on this machine")
+        try:
+            lines = survey(given, "" if layout == "auto" else layout).sentences
+        except DataError as error:
+            return render.note(str(error), "bad")
+        more = [f"... and {len(lines) - LINES} more"] if len(lines) > LINES else []
+        shown = "".join(f"<li>{render.escaped(line)}</li>" for line in [*lines[:LINES], *more])
+        return f'<ul class="note">{shown or "<li>nothing to import</li>"}</ul>'
+
+    def _import(
+        self, chosen: str | None, files: list[str] | None, path: str, layout: str, hub: str, longest: str
+    ) -> list[Any]:
+        given = _existing(path) if path.strip() else None
+        if not files and given is None and not hub.strip():
+            raise ConfigError("there is nothing to import: drop video files, or name a folder on this machine")
+        side = longest.strip()
+        checked = parse(
+            ImportSettings,
+            {
+                "layout": layout,
+                "hub_dataset": hub.strip(),
+                "longest_side": int(side) if side.isdigit() else side or None,
+            },
+        )
+        names = {dataset.name: dataset for dataset in Dataset.all(self.workspace)}
+        title = (given or Path(hub.strip() or (files or [""])[0])).stem
+        dataset = names.get(chosen or "") or next(iter(names.values()), None) or Dataset.create(self.workspace, title)
+        task = dataset.task("import")
+        if task.status.state.alive:
+            raise ConfigError("an import is running already: wait until it is done, or stop it")
+        uploads = [_keep_uploads(task.folder / UPLOADS, files)] if files else []
+        sources = tuple(os.path.abspath(one) for one in [*uploads, *([given] if given else [])])
+        task.start(checked.changed(sources=sources, dataset=dataset.name))
+        return [dataset.name, None, "", "", ""]
+
+
+def _existing(path: str) -> Path:
+    """The path that was typed. Raises ConfigError."""
+    given = Path(path.strip()).expanduser()
+    if not given.exists():
+        raise ConfigError(f"the path {path.strip()[:200]!r} does not exist on this machine: check its spelling")
+    return given
+
+
+def _keep_uploads(inbox: Path, files: list[str]) -> Path:
+    """Bring dropped files together in one folder, so that captions stand beside their videos, and a restart of the
+    server does not take them from under the import."""
+    shutil.rmtree(inbox, ignore_errors=True)  # of the last import, which is over
+    inbox.mkdir(parents=True)
+    for file in map(Path, files):
+        target = inbox / file.name
+        count = 1
+        while target.exists():
+            count += 1
+            target = inbox / f"{file.stem}-{count}{file.suffix}"
+        shutil.move(os.fspath(file), target)
+    return inbox

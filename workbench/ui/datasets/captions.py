@@ -1,0 +1,70 @@
+"""Captions by a model, in the background: on this machine, or by a server that speaks OpenAI's protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from workbench.dataset_builder.captioners import captioners
+from workbench.dataset_builder.captioning import CaptionSettings
+from workbench.dataset_builder.dataset import Dataset
+from workbench.errors import ConfigError
+from workbench.ui import render
+from workbench.ui.datasets import head
+from workbench.ui.datasets.panel import Host, Look, Panel
+from workbench.ui.form import Form, sentences
+from workbench.workspace import Workspace
+
+
+class CaptionPanel(Panel):
+    """What each captioner needs, the form, and how it goes."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        lines = "".join(
+            f"<li><b>{render.escaped(kind.id)}</b>: {render.escaped(kind.title)}. {render.escaped(kind.needs)}</li>"
+            for kind in captioners().values()
+        )
+        gr.HTML(f'<ul class="note">{lines}</ul>')
+        self.form = Form(CaptionSettings, workspace, CaptionSettings())
+        with gr.Row(elem_classes="buttons"):
+            self.start = gr.Button("Write captions", variant="primary", elem_id="start-captions")
+            self.marked = gr.Button("Only for the marked clips")
+            self.stop = gr.Button("Stop", variant="stop", visible=False)
+        self.progress = gr.HTML(elem_id="caption-progress")
+
+    @property
+    def view(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"progress": self.progress, "stop": self.stop}
+
+    def values(self, look: Look) -> dict[str, Any]:
+        task = look.dataset.task("caption")
+        status, result = task.status, task.result
+        alive = status.state.alive
+        written, failed = result.get("counts", {}).get("captioned", 0), result.get("failed") or {}
+        done = f"{written} captions were written." + (f" {len(failed)} clips failed." if failed else "")
+        problems = render.problems(f"{name}: {why}" for name, why in list(failed.items())[:20]) if failed else ""
+        return {
+            "progress": head.task(status, "captioning", done) + problems,
+            "stop": (alive, lambda: gr.update(visible=alive)),
+        }
+
+    def wire(self, host: Host) -> None:
+        host.act(self.start.click, self._start, self.form.inputs, [self.form.problems])
+        host.act(self.marked.click, self._start_marked, [host.selected, *self.form.inputs], [self.form.problems])
+        host.act(self.stop.click, lambda dataset: dataset.task("caption").stop())
+
+    def _start_marked(self, dataset: Dataset, names: list[str], *values: Any) -> str:
+        if not names:
+            raise ConfigError("no clip is marked: tick the boxes of some cards under Clips")
+        return self._started(dataset, values, {"which": "chosen", "chosen": tuple(names)})
+
+    def _start(self, dataset: Dataset, *values: Any) -> str:
+        return self._started(dataset, values, {})
+
+    def _started(self, dataset: Dataset, values: Any, more: dict[str, Any]) -> str:
+        try:
+            dataset.task("caption").start(self.form.parse(values).changed(**more))
+        except ConfigError as error:
+            return sentences(error, CaptionSettings)
+        return render.problems([])

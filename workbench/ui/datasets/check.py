@@ -1,0 +1,135 @@
+"""The dataset doctor: start a check, read what it found, mend one finding or all of a kind."""
+
+from __future__ import annotations
+
+import html
+from itertools import groupby
+from typing import Any
+
+import gradio as gr
+
+from workbench.dataset_builder.check_settings import CheckSettings
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.findings import MENDS, Finding, Mend, Report, Severity
+from workbench.errors import ConfigError
+from workbench.ui import render
+from workbench.ui.datasets import head
+from workbench.ui.datasets.panel import Host, Look, Panel
+from workbench.ui.form import Form, sentences
+from workbench.workspace import Workspace
+
+KINDS = {Severity.STOPS: "bad", Severity.HURTS: "going", Severity.LOOK: "idle"}
+MOST_OF_A_KIND = 40
+
+
+class CheckPanel(Panel):
+    """The form, the findings, and a choice of what to mend how."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.form = Form(CheckSettings, workspace, CheckSettings())
+        with gr.Row(elem_classes="buttons"):
+            self.start = gr.Button("Check", variant="primary", elem_id="start-check")
+            self.stop = gr.Button("Stop", variant="stop", visible=False)
+        self.progress = gr.HTML(elem_id="check-progress")
+        self.found = gr.HTML(elem_id="findings")
+        with gr.Row(visible=False, elem_id="mending") as self.mending:
+            self.which = gr.Dropdown([], label="What to mend", multiselect=True, elem_id="mend-which",
+                                     info="One finding or several of a kind. Every mend can be undone.")  # fmt: skip
+            self.how = gr.Dropdown([], label="How", elem_id="mend-how")
+            self.mend = gr.Button("Mend", variant="primary", elem_id="mend")
+
+    @property
+    def view(self) -> dict[str, Any]:  # type: ignore[override]
+        return {name: getattr(self, name) for name in ("progress", "stop", "found", "mending", "which")}
+
+    def values(self, look: Look) -> dict[str, Any]:
+        task = look.dataset.task("check")
+        status = task.status
+        alive = status.state.alive
+        report = look.dataset.folder / ".check" / "findings.json"
+        mark = (look.mark, report.stat().st_mtime_ns if report.exists() else 0)
+
+        def which() -> Any:
+            found = look.dataset.report
+            return gr.update(choices=_choices(found) if found else [], value=[])
+
+        def mending() -> Any:
+            found = look.dataset.report
+            return gr.update(visible=bool(found and any(finding.mends for finding in found.findings)))
+
+        return {
+            "progress": "" if status.state == "finished" else head.task(status, "check", ""),
+            "stop": (alive, lambda: gr.update(visible=alive)),
+            "found": (mark, lambda: _report(look.dataset.report, look.dataset)),
+            "mending": (mark, mending),
+            "which": (mark, which),
+        }
+
+    def wire(self, host: Host) -> None:
+        host.act(self.start.click, self._start, self.form.inputs, [self.form.problems])
+        host.act(self.stop.click, lambda dataset: dataset.task("check").stop())
+        host.act(self.which.input, self._ways, [self.which], [self.how])
+        host.act(self.mend.click, self._mend, [self.which, self.how])
+
+    def _start(self, dataset: Dataset, *values: Any) -> str:
+        try:
+            dataset.task("check").start(self.form.parse(values))
+        except ConfigError as error:
+            return sentences(error, CheckSettings)
+        return render.problems([])
+
+    def _ways(self, dataset: Dataset, which: list[str]) -> Any:
+        """The mends that fit everything that is chosen."""
+        chosen = _chosen(dataset, which)
+        common = [mend for mend in (chosen[0].mends if chosen else ()) if all(mend in f.mends for f in chosen)]
+        return gr.update(choices=[(MENDS[mend], mend) for mend in common], value=common[0] if common else None)
+
+    def _mend(self, dataset: Dataset, which: list[str], how: Mend | None) -> str:
+        if not which or not how:
+            raise ConfigError("choose what to mend, and how")
+        return dataset.mend(_chosen(dataset, which), how)
+
+
+def _choices(report: Report) -> list[tuple[str, str]]:
+    """One entry for all findings of a kind, and one for each finding."""
+    entries = []
+    for kind, group in groupby(sorted(report.findings, key=lambda f: f.kind), key=lambda f: f.kind):
+        findings = [finding for finding in group if finding.mends]
+        if len(findings) > 1:
+            entries.append((f"All: {findings[0].title} ({len(findings)})", f"kind:{kind}"))
+        entries += [(finding.sentence[:110], finding.id) for finding in findings[:MOST_OF_A_KIND]]
+    return entries
+
+
+def _chosen(dataset: Dataset, which: list[str]) -> list[Finding]:
+    report = dataset.report
+    return [f for f in (report.findings if report else ()) if f.mends and (f.id in which or f"kind:{f.kind}" in which)]
+
+
+def _report(report: Report | None, dataset: Dataset) -> str:
+    """Everything that was found, by kind, the worst first, with the clips' pictures."""
+    if report is None:
+        return render.note(
+            "Near-duplicates, cuts left inside clips, black bars, blur, captions that are missing or too long: press "
+            "Check to find them.",
+            "empty",
+        )
+    pictures = {clip.file_name: (f"thumbs/{clip.id}.jpg", clip.source or clip.id) for clip in dataset.clips}
+    parts = [render.note(report.sentence, "good" if not report.findings else "plain")]
+    for title, group in groupby(report.findings, key=lambda f: (f.severity, f.title)):
+        findings = list(group)
+        rows = "".join(_finding(finding, dataset, pictures) for finding in findings[:MOST_OF_A_KIND])
+        more = f"<p>and {len(findings) - MOST_OF_A_KIND:,} more</p>" if len(findings) > MOST_OF_A_KIND else ""
+        parts.append(
+            f'<h4 class="finding">{render.badge(title[0], KINDS[title[0]])} {render.escaped(title[1])} '
+            f'({len(findings):,})</h4><ul class="findings">{rows}</ul>{more}'
+        )
+    return "".join(parts)
+
+
+def _finding(finding: Finding, dataset: Dataset, pictures: dict[str, tuple[str, str]]) -> str:
+    shown = "".join(
+        f'<img src="{html.escape(render.url(dataset.folder / picture))}" alt="{render.escaped(name)}" loading="lazy">'
+        for picture, name in (pictures[clip] for clip in finding.clips[:6] if clip in pictures)
+    )
+    return f"<li><div>{shown}</div><span>{render.escaped(finding.sentence)}</span></li>"

@@ -1,0 +1,198 @@
+"""The clips as cards with a caption each, the clip that was opened, and what can be done to many at once.
+
+Not covered: how a card is typed into and saved (clip_grid), captions by a model (captions).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from workbench.clips import Clip
+from workbench.dataset_builder import caption_text
+from workbench.dataset_builder.caption_text import Search
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.findings import read_findings
+from workbench.errors import ConfigError
+from workbench.ui import render
+from workbench.ui.boundary import QUIET, handler
+from workbench.ui.clip_grid import ClipGrid
+from workbench.ui.datasets.panel import Host, Look, Panel
+from workbench.workspace import Workspace
+
+SHOWN = 8  # captions in the preview of a replacement
+
+
+def findings(folder: Any) -> dict[str, list[str]]:
+    """file name -> what the last check says of the clip, in a few words each."""
+    marks: dict[str, list[str]] = {}
+    for finding in read_findings(folder):
+        for name in finding.clips:
+            marks.setdefault(name, []).append(finding.title)
+    return marks
+
+
+class ClipsPanel(Panel):
+    """The grid, the player, the tools for many captions."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.player = gr.HTML(elem_id="clip-player")
+        with gr.Accordion("Change many captions", open=False, elem_id="caption-tools"):
+            self._build_tools()
+        with gr.Row(elem_classes="buttons", visible=False, elem_id="selection") as self.selection:
+            self.said = gr.HTML()
+            self.remove = gr.Button("Take out", variant="stop", elem_id="remove-clips")
+            self.tag = gr.Textbox("", show_label=False, container=False, placeholder="a tag", min_width=110)
+            self.put_tag = gr.Button("Tag")
+            self.whole = gr.Button("Back to the whole recording")
+        self.grid = ClipGrid(workspace, findings, elem_id="clips")
+        self.component = self.grid.component
+
+    def _build_tools(self) -> None:
+        gr.HTML("<p>For the clips that are marked, or for all when none is. Every change can be undone.</p>")
+        with gr.Row(elem_classes="fields"):
+            self.find = gr.Textbox("", label="Find", elem_id="caption-find")
+            self.put = gr.Textbox("", label="Replace by", elem_id="caption-put")
+        with gr.Row(elem_classes="fields"):
+            self.case = gr.Checkbox(False, label="Match case")
+            self.word = gr.Checkbox(False, label="Whole words")
+            self.expression = gr.Checkbox(False, label="Regular expression")
+        with gr.Row(elem_classes="buttons"):
+            self.preview = gr.Button("Show what would change")
+            self.replace = gr.Button("Replace", variant="primary", elem_id="caption-replace")
+        self.would = gr.HTML()
+        with gr.Row(elem_classes="fields"):
+            self.text = gr.Textbox("", label="A text", info="To put in front, behind, or to take out as a tag.")
+        with gr.Row(elem_classes="buttons"):
+            self.prefix = gr.Button("Put in front")
+            self.suffix = gr.Button("Put behind")
+            self.untag = gr.Button("Take out this tag")
+            self.trigger = gr.Button("Write the trigger word in")
+            self.untrigger = gr.Button("Take the trigger word out")
+
+    @property
+    def view(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"grid": self.component, "selection": self.selection, "said": self.said, "player": self.player}
+
+    def values(self, look: Look) -> dict[str, Any]:
+        report = look.dataset.folder / ".check" / "findings.json"
+        checked = report.stat().st_mtime_ns if report.exists() else 0
+        value = self.grid.value(look.dataset, checked)
+        chosen, clip = look.selected, look.clip
+        words = "1 clip is marked" if len(chosen) == 1 else f"{len(chosen):,} clips are marked"
+        return {
+            "grid": (value, lambda: value),
+            "selection": (bool(chosen), lambda: gr.update(visible=bool(chosen))),
+            "said": f"<p>{words}</p>" if chosen else "",
+            "player": ((look.dataset.name, clip), lambda: _player(look.dataset, clip)),
+        }
+
+    def wire(self, host: Host) -> None:
+        names = host.selected
+        opened = self.component.open(handler(_opened), None, host.clip, **QUIET)
+        host.refresh(opened)
+        host.refresh(self.component.selection(handler(_selected), None, names, **QUIET))
+        host.refresh(self.component.changed(None))
+        host.act(self.component.undo, lambda dataset: f"Undone: {dataset.undo().what}.")
+        host.act(self.remove.click, self._remove, [names])
+        host.act(self.put_tag.click, self._tag, [names, self.tag])
+        host.act(self.whole.click, self._whole, [names])
+        searching = [names, self.find, self.expression, self.case, self.word, self.put]
+        self.preview.click(
+            handler(lambda chosen, *values: self._preview(host.open(chosen), *values)),
+            [host.chosen, *searching], self.would, **QUIET,
+        )  # fmt: skip
+        host.act(self.replace.click, self._replace, searching)
+        for button, edit in (
+            (self.prefix, caption_text.add_prefix), (self.suffix, caption_text.add_suffix),
+            (self.untag, caption_text.remove_tag),
+        ):  # fmt: skip
+            host.act(button.click, _texts(edit), [names, self.text])
+        for button, put in (
+            (self.trigger, caption_text.put_trigger_word), (self.untrigger, caption_text.take_out_trigger_word),
+        ):  # fmt: skip
+            host.act(button.click, _texts(put), [names])
+
+    # ---- doing
+
+    def _remove(self, dataset: Dataset, names: list[str]) -> str:
+        dataset.remove(*_marked(dataset, names))
+        return "Taken out; Undo brings it back."
+
+    def _tag(self, dataset: Dataset, names: list[str], tag: str) -> str:
+        word = tag.strip()
+        if not word:
+            raise ConfigError("the tag is empty: write one, such as night or close-up")
+        wanted = set(_marked(dataset, names))
+        count = caption_text.change_clips(
+            dataset.folder, f"tagged {word}",
+            lambda clips: [
+                clip.changed(tags=(*clip.tags, word)) if clip.file_name in wanted and word not in clip.tags else clip
+                for clip in clips
+            ],
+        )  # fmt: skip
+        return f"Tagged {count:,} clips."
+
+    def _whole(self, dataset: Dataset, names: list[str]) -> str:
+        dataset.whole(*_marked(dataset, names))
+        return "Back to the whole recording."
+
+    def _preview(self, dataset: Dataset, names: list[str], find: str, expression: bool, case: bool, word: bool,
+                 put: str) -> str:  # fmt: skip
+        search = Search(find, expression, case, word)
+        found = caption_text.preview_replace(dataset.folder, search, put, _of(dataset, names))
+        rows = [(one.source or one.file_name, one.before, one.after) for one in found[:SHOWN]]
+        return f"<p>{len(found):,} captions would change.</p>" + (
+            render.table(("clip", "now", "then"), rows) if rows else ""
+        )
+
+    def _replace(self, dataset: Dataset, names: list[str], find: str, expression: bool, case: bool, word: bool,
+                 put: str) -> str:  # fmt: skip
+        count = caption_text.replace(dataset.folder, Search(find, expression, case, word), put, _of(dataset, names))
+        return f"{count:,} captions changed."
+
+
+def _texts(edit: Any) -> Any:
+    """A listener for an edit of captions: (dataset, marked names, what it needs) -> how many changed."""
+
+    def listen(dataset: Dataset, names: list[str], *values: str) -> str:
+        return f"{edit(dataset.folder, *values, names=_of(dataset, names)):,} captions changed."
+
+    return listen
+
+
+def _of(dataset: Dataset, names: list[str]) -> set[str] | None:
+    """The marked clips that are still there; None, which means all, when none is marked."""
+    there = {clip.file_name for clip in dataset.clips} & set(names or ())
+    return there or None
+
+
+def _marked(dataset: Dataset, names: list[str]) -> list[str]:
+    found = _of(dataset, names)
+    if found is None:
+        raise ConfigError("no clip is marked: tick the boxes of some cards")
+    return sorted(found)
+
+
+def _opened(event: gr.EventData) -> str:
+    return str(event.file_name)
+
+
+def _selected(event: gr.EventData) -> list[str]:
+    return list(event.file_names)
+
+
+def _player(dataset: Dataset, clip: Clip | None) -> str:
+    """The clip that was opened, playing."""
+    if clip is None:
+        return ""
+    facts = f"{clip.frames} frames, {clip.fps:g} fps, {clip.seconds:.1f} s, {clip.width}x{clip.height}"
+    part = ", a part of a recording" if clip.master else ""
+    return figure(dataset.path_of(clip), clip.width, f"{clip.source or clip.id}: {facts}{part}")
+
+
+def figure(path: Any, width: int, caption: str) -> str:
+    """A playing video with a line below."""
+    video = render.video(path, width, caption)
+    return f'<figure class="player">{video}<figcaption>{render.escaped(caption)}</figcaption></figure>'

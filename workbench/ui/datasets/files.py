@@ -1,0 +1,104 @@
+"""Where every clip came from, and everything that was done to the dataset, with a way back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.history import Change
+from workbench.errors import ConfigError
+from workbench.ui import render
+from workbench.ui.datasets.panel import Host, Look, Panel
+from workbench.workspace import Workspace
+
+WORDS = {"taken": "taken", "mended": "mended", "known": "already here", "refused": "refused"}
+KINDS = {"taken": "good", "mended": "idle", "known": "idle", "refused": "bad"}
+DONE = {"change": "", "undo": "undone: ", "redo": "done again: ", "note": ""}
+MOST_ROWS = 500
+
+
+class FilesPanel(Panel):
+    """Verdicts, clips taken out, history."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.verdicts = gr.HTML(elem_id="verdicts")
+        with gr.Row(visible=False) as self.removed_part:
+            self.removed = gr.Dropdown([], label="Clips taken out", interactive=True, multiselect=True)
+            self.restore = gr.Button("Bring back", elem_id="restore-clips")
+        gr.HTML('<h3 class="part">What was done</h3>')
+        self.history = gr.HTML(elem_id="history")
+        with gr.Row(visible=False) as self.undo_part:
+            self.change = gr.Dropdown([], label="A change to take back", interactive=True)
+            self.undo = gr.Button("Take it back")
+
+    @property
+    def view(self) -> dict[str, Any]:  # type: ignore[override]
+        names = ("verdicts", "removed_part", "removed", "history", "undo_part", "change")
+        return {name: getattr(self, name) for name in names}
+
+    def values(self, look: Look) -> dict[str, Any]:
+        dataset = look.dataset
+
+        def removed() -> Any:
+            return gr.update(choices=[(clip.source or clip.id, clip.file_name) for clip in dataset.removed], value=[])
+
+        def changes() -> Any:
+            return gr.update(choices=[(change.what, change.number) for change in dataset.undoable[:100]], value=None)
+
+        makers = {
+            "verdicts": lambda: _verdicts(dataset),
+            "removed_part": lambda: gr.update(visible=bool(dataset.removed)),
+            "removed": removed,
+            "history": lambda: _history(dataset.history),
+            "undo_part": lambda: gr.update(visible=bool(dataset.undoable)),
+            "change": changes,
+        }
+        return {name: (look.mark, make) for name, make in makers.items()}
+
+    def wire(self, host: Host) -> None:
+        host.act(self.restore.click, self._restore, [self.removed])
+        host.act(self.undo.click, self._undo, [self.change])
+
+    def _restore(self, dataset: Dataset, names: list[str] | None) -> str:
+        if not names:
+            raise ConfigError("no clip is chosen: choose one of those taken out")
+        dataset.restore(*names)
+        return "Brought back."
+
+    def _undo(self, dataset: Dataset, number: int | None) -> str:
+        if number is None:
+            raise ConfigError("no change is chosen: choose one that shall be taken back")
+        return f"Undone: {dataset.undo(int(number)).what}."
+
+
+def _verdicts(dataset: Dataset) -> str:
+    """Every source file and what became of it, the refused ones first."""
+    found = sorted(dataset.verdicts, key=lambda verdict: verdict.usable)
+    if not found:
+        return render.note("Every file that you import is listed here: taken, mended or refused, and why.", "empty")
+    rows = "".join(
+        f"<tr><td>{render.escaped(Path(v.source).name)}</td><td>{render.badge(WORDS[v.outcome], KINDS[v.outcome])}</td>"
+        f"<td>{render.escaped('; '.join(v.notes))}</td></tr>"
+        for v in found[:MOST_ROWS]
+    )
+    more = f"<p>and {len(found) - MOST_ROWS:,} more in sources.jsonl</p>" if len(found) > MOST_ROWS else ""
+    return (
+        '<div class="scroll"><table class="plain"><thead><tr><th>file</th><th>verdict</th><th>how or why</th></tr>'
+        f"</thead><tbody>{rows}</tbody></table></div>{more}"
+    )
+
+
+def _history(changes: list[Change]) -> str:
+    rows = [
+        (
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(change.time)),
+            f"{DONE[change.kind]}{change.what}",
+            f"{change.clips:,}",
+        )
+        for change in reversed(changes[-MOST_ROWS:])
+    ]
+    return render.table(("when", "what", "clips"), rows) if rows else render.note("Nothing yet.", "empty")

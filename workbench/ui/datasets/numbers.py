@@ -1,0 +1,68 @@
+"""The dataset in numbers, as pictures: how long clips are, their sizes, how much they move, what captions say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from workbench.dataset_builder.measures import FOLDER
+from workbench.dataset_builder.statistics import Histogram, Statistics
+from workbench.ui import render
+from workbench.ui.datasets.panel import Look, Panel
+from workbench.workspace import Workspace
+
+
+class NumbersPanel(Panel):
+    """Bars drawn as plain HTML: nothing to load, nothing to wait for."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.pictures = gr.HTML(elem_id="statistics")
+
+    @property
+    def view(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"pictures": self.pictures}
+
+    def values(self, look: Look) -> dict[str, Any]:
+        checked = look.dataset.folder / FOLDER / "result.json"
+        mark = (look.mark, checked.stat().st_mtime_ns if checked.exists() else 0)
+        return {"pictures": (mark, lambda: _drawn(look.dataset.statistics))}
+
+
+def _drawn(numbers: Statistics) -> str:
+    if not numbers.clips:
+        return render.note("Import some clips first.", "empty")
+    cards = [_histogram(histogram) for histogram in numbers.histograms.values()]
+    named = (("Sizes", numbers.sizes), ("Proportions", numbers.aspects),
+             ("Frames per second", {f"{fps:g}": count for fps, count in numbers.fps.items()}),
+             ("Words that most captions hold", dict(numbers.words)), ("Tags", dict(numbers.tags)))  # fmt: skip
+    cards += [_bars(title, counts) for title, counts in named if counts]
+    if "motion" not in numbers.histograms:
+        cards.append(render.note("Motion is known once the clips were checked (Check)."))
+    return f'<div class="statistics">{"".join(cards)}</div>'
+
+
+def _histogram(histogram: Histogram) -> str:
+    """Columns over their edges."""
+    most, unit = max(histogram.counts), render.escaped(histogram.unit)
+    columns = "".join(
+        f'<i style="height:{100 * count / most:.1f}%" title="{low:g} to {high:g} {unit}: {count:,}"></i>'
+        for low, high, count in zip(histogram.edges, histogram.edges[1:], histogram.counts, strict=False)
+    )
+    ends = f"<span>{histogram.edges[0]:g}</span><span>{histogram.edges[-1]:g} {unit}</span>"
+    return (
+        f'<section><h4>{render.escaped(histogram.title)}</h4><div class="columns">{columns}</div>'
+        f'<div class="ends">{ends}</div></section>'
+    )
+
+
+def _bars(title: str, counts: dict[str, int], most: int = 12) -> str:
+    """A bar a value, the most frequent first."""
+    shown = list(counts.items())[:most]
+    top = max(count for _, count in shown)
+    rows = "".join(
+        f'<li><span>{render.escaped(name)}</span><i style="width:{60 * count / top:.1f}%"></i><b>{count:,}</b></li>'
+        for name, count in shown
+    )
+    more = f"<p>and {len(counts) - most:,} more</p>" if len(counts) > most else ""
+    return f'<section><h4>{render.escaped(title)}</h4><ul class="shares">{rows}</ul>{more}</section>'

@@ -1,0 +1,98 @@
+"""What the panels of the Dataset tab have in common: what they look at, and how a click becomes a change on disk.
+
+A panel never keeps anything: `values` says what it shows of a dataset, read from the folder, and a listener changes the
+folder. After every click the whole tab is looked at again. Not covered: what a panel shows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from workbench.clips import INFO, METADATA, Clip
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.history import HISTORY
+from workbench.dataset_builder.verdicts import SOURCES
+from workbench.errors import ConfigError
+from workbench.frame_plan import Shape
+from workbench.ui.boundary import QUIET, handler
+from workbench.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a panel is shown.
+
+    dataset:  the chosen one;  clip: the clip that is open in it, None when none is
+    selected: file names marked in the grid
+    shape:    what every clip is brought to for the chosen model, None when that is not legal; `problem` says why
+    mark:     changes whenever the dataset's records do
+    """
+
+    dataset: Dataset
+    clip: Clip | None
+    selected: tuple[str, ...]
+    model: str
+    shape: Shape | None
+    problem: str
+    mark: tuple[Any, ...]
+
+
+def records_mark(dataset: Dataset) -> tuple[Any, ...]:
+    """Changes whenever the dataset's records, verdicts or history do."""
+    files = (dataset.folder / name for name in (METADATA, INFO, SOURCES, HISTORY))
+    return (dataset.name, *(path.stat().st_mtime_ns if path.exists() else 0 for path in files))
+
+
+class Panel(ABC):
+    """One part of the tab. Build the components in __init__ and name those that follow the dataset in `view`."""
+
+    view: dict[str, Any]
+
+    def values(self, look: Look) -> dict[str, Any]:
+        """What the components of `view` show, by name; costly ones as (signature, function that makes it)."""
+        return {}
+
+    def wire(self, host: Host) -> None:  # noqa: B027 - a panel that only shows has none
+        """Connect the listeners."""
+
+
+class Host:
+    """What a panel may use of the tab: what is chosen, and `act` for everything a person can do."""
+
+    def __init__(self, workspace: Workspace, chosen: gr.BrowserState, clip: gr.BrowserState, selected: gr.State,
+                 model: Any, frames: Any) -> None:  # fmt: skip
+        self.workspace = workspace
+        self.chosen, self.clip, self.selected = chosen, clip, selected
+        self.model, self.frames = model, frames
+        self.refresh: Callable[[Any], Any] = lambda event: event  # the tab sets it: shows everything anew
+
+    def open(self, chosen: str | None) -> Dataset:
+        """The chosen dataset, else the first. Raises ConfigError when there is none."""
+        known = Dataset.all(self.workspace)
+        if not known:
+            raise ConfigError("there is no dataset yet: give it a title and press Create")
+        return next((dataset for dataset in known if dataset.name == chosen), known[0])
+
+    def act(
+        self, events: Any, action: Callable[..., Any], inputs: Sequence[Any] = (), outputs: Sequence[Any] = ()
+    ) -> Any:
+        """Call `action(dataset, *inputs)` at an event (or any of several) and then show the tab anew.
+
+        What it returns goes to `outputs`; without outputs a sentence that it returns is shown for a moment.
+        """
+
+        def listener(chosen: str | None, *values: Any) -> Any:
+            done = action(self.open(chosen), *values)
+            if not outputs and isinstance(done, str):
+                gr.Info(done, duration=5)
+            return done if outputs else None
+
+        listener.__qualname__ = action.__qualname__
+        triggers = events if isinstance(events, list) else [events]
+        event = gr.on(triggers, handler(listener), [self.chosen, *inputs], list(outputs) or None, **QUIET)
+        return self.refresh(event)
