@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips import Clip, read_clips
-from workbench.dataset_builder.caption_text import change_clips
+from workbench.dataset_builder import history
 from workbench.workspace import append_line, writing
 
 
@@ -69,7 +69,7 @@ class Answers:
     def write_down(self) -> None:
         """Put the answers into the records that are not there yet. Raises CannotWrite."""
         if self._pending:
-            change_clips(self._dataset, f"captions by {self._asked['model']}", lambda clips: list(self._filled(clips)))
+            history.edit(self._dataset, f"captions by {self._asked['model']}", lambda clips: list(self._filled(clips)))
             self._append({"written": list(self._pending)})
             self._pending.clear()
 

@@ -176,21 +176,7 @@ def _edited(clip: Clip, edit: Edit) -> Clip:
 
 
 def _rewrite(dataset: Path, what: str, edit: Edit, names: Collection[str] | None) -> int:
-    return change_clips(dataset, what, lambda clips: [_edited(clip, edit) for clip in chosen(clips, names)])
-
-
-def change_clips(dataset: Path, what: str, edit: Callable[[Sequence[Clip]], Iterable[Clip]]) -> int:
-    """Replace records by what `edit` makes of them while nobody else can change them; how many really changed.
-
-    `edit` gets every clip as it is at that moment and gives back those it has changed. One entry of the history, none
-    when nothing changed. Raises CannotWrite and what `edit` raises.
-    """
-    with history.editing(dataset):
-        now = {clip.file_name: clip for clip in read_clips(dataset)}
-        changed = {new.file_name: (new,) for new in edit(list(now.values())) if new != now[new.file_name]}
-        if changed:
-            history._apply(dataset, what, changed, (), None)
-    return len(changed)
+    return history.edit(dataset, what, lambda clips: [_edited(clip, edit) for clip in chosen(clips, names)])
 
 
 # ---- looking

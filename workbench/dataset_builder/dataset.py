@@ -170,11 +170,14 @@ class Dataset:
 
     def set_caption(self, name: str, text: str, by: str = "hand") -> Clip:
         """Replace the caption of the clip of that file name or id. Raises ConfigError, CannotWrite."""
-        clip = self.clip(name)
-        changed = clip.changed(text=clean_caption(text), caption_by=by)
-        if changed.text != clip.text:
-            history.change(self.folder, f"caption of {clip.source or clip.id}", {clip.file_name: (changed,)})
-        return changed
+        clip, new = self.clip(name), clean_caption(text)
+
+        def make(found: Sequence[Clip]) -> list[Clip]:
+            same = (one for one in found if one.file_name == clip.file_name and one.text != new)
+            return [one.changed(text=new, caption_by=by) for one in same]
+
+        history.edit(self.folder, f"caption of {clip.source or clip.id}", make)
+        return self.clip(name)
 
     def set_trigger_word(self, text: str) -> None:
         """Replace the trigger word; the clips' own captions stay as they are. Raises CannotWrite."""

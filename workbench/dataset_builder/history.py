@@ -15,7 +15,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,6 +92,20 @@ def change(
     """
     with editing(dataset):
         return _apply(dataset, what, replaced, added, info)
+
+
+def edit(dataset: Path, what: str, make: Callable[[Sequence[Clip]], Iterable[Clip]]) -> int:
+    """Replace records by what `make` makes of them while nobody else can change them; how many really changed.
+
+    `make` gets every clip as it is at that moment and gives back those it has changed. No change is remembered when
+    there is none. Raises CannotWrite and what `make` raises.
+    """
+    with editing(dataset):
+        now = {clip.file_name: clip for clip in read_clips(dataset)}
+        changed = {new.file_name: (new,) for new in make(list(now.values())) if new != now[new.file_name]}
+        if changed:
+            _apply(dataset, what, changed, (), None)
+    return len(changed)
 
 
 def undo(dataset: Path, number: int) -> Change:

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from workbench.clips import Clip
-from workbench.dataset_builder import caption_text
+from workbench.dataset_builder import caption_text, history
 from workbench.dataset_builder.caption_text import Search
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.findings import read_findings
@@ -125,7 +125,7 @@ class ClipsPanel(Panel):
         if not word:
             raise ConfigError("the tag is empty: write one, such as night or close-up")
         wanted = set(_marked(dataset, names))
-        count = caption_text.change_clips(
+        count = history.edit(
             dataset.folder, f"tagged {word}",
             lambda clips: [
                 clip.changed(tags=(*clip.tags, word)) if clip.file_name in wanted and word not in clip.tags else clip
