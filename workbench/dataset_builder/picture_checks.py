@@ -1,6 +1,6 @@
 """What is wrong with clips' pictures, told from their measures and from the chosen model's frame plan.
 
-Not covered: text in the picture (signals says why).
+Not covered: text in the picture (signals says why), bars of other colours than black.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Find
         sides = "above and below" if width >= clip.width else "at the sides" if height >= clip.height else "all around"
         yield picture_finding(
             "borders",
-            "Bars around the picture",
-            f"{_name(clip)} has bars {sides}: the picture is {width}x{height} of {clip.width}x{clip.height}.",
+            "Black bars",
+            f"{_name(clip)} has black bars {sides}: the picture is {width}x{height} of {clip.width}x{clip.height}.",
             Severity.HURTS, [clip], ["crop_bars", *LOOK_MENDS], crop=[left, top, width, height],
         )  # fmt: skip
     if found.blur > settings.blur:

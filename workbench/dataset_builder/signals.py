@@ -24,7 +24,7 @@ UNSTEADY = 3.0  # times the usual step of brightness
 RETURNED = 0.5  # of a flash's height: as near as this to what was before counts as back
 FLASH_SECONDS = 0.5
 PRINT_FRAMES, PRINT_SIDE = 4, 8
-PLAIN, PLAIN_SHARE = 12.0, 0.7  # levels from the usual one, and share of a line: of what may be a bar
+BLACK, BLACK_SHARE = 32.0, 0.7  # level, and share of a line (there may be a logo): of what may be a bar
 EXPLAINED = 0.6  # of the change between two frames must be left over at most, else no camera movement explains it
 
 
@@ -162,13 +162,14 @@ def _usual(steps: NDArray[np.float64], frame: int) -> float:
 
 
 def may_have_bars(grey: Grey) -> bool:
-    """Whether the outermost lines of two opposite sides are plain; a quick look, bars are found by `borders`."""
+    """Whether the outermost lines of two opposite sides are black: a quick look; bars are measured by `borders`.
+
+    Bars of other colours are left out, since a striped or plain ground has such edges, too.
+    """
     import numpy as np
 
-    plain = [
-        np.mean(np.abs(line - np.median(line)) < PLAIN) >= PLAIN_SHARE for line in (*grey[[0, -1]], *grey.T[[0, -1]])
-    ]
-    return bool((plain[0] and plain[1]) or (plain[2] and plain[3]))
+    black = [float(np.mean(line < BLACK)) >= BLACK_SHARE for line in (*grey[[0, -1]], *grey.T[[0, -1]])]
+    return (black[0] and black[1]) or (black[2] and black[3])
 
 
 def fingerprint(pictures: Sequence[Pixels]) -> bytes:
