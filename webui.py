@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from workbench.workspace import Workspace
 
@@ -24,6 +25,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1, this machine only)")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     parser.add_argument("--listen", action="store_true", help=f"let other machines in; ${PASSWORD} holds the password")
+    parser.add_argument("--root", action="append", metavar="DIR", help="clips may be named from here (default: any)")
     parser.add_argument("--open", action="store_true", help="open the browser")
     chosen = parser.parse_args(arguments)
     space = "SPACE_ID" in os.environ
@@ -45,7 +47,8 @@ def main() -> None:
 
     auth = ("me", chosen.password) if chosen.password else None
     more = {"server_name": chosen.host, "server_port": chosen.port, "auth": auth, "inbrowser": chosen.open}
-    page = build(workspace)
+    local = [Path.home(), Path("/")] if chosen.host in LOCAL else []
+    page = build(workspace, [Path(root) for root in chosen.root or local])
     try:
         _, url, _ = page.launch(prevent_thread_lock=True, **more, **launch_options())
     except OSError:

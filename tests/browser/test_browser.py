@@ -59,19 +59,40 @@ def build_dataset(page: Page) -> None:
     page.locator("#dataset-files").get_by_text(Path(files[-1]).stem).first.wait_for()
     page.locator("#import-clips").click()
     page.locator("#import-progress").get_by_text("The import is done.").wait_for()
-    page.locator("#verdicts .badge.good").nth(5).wait_for()
+    page.locator("#clips .card").nth(5).wait_for()
 
 
 def caption_a_clip(page: Page, workspace: Path) -> None:
-    """Click a clip, say what it shows, leave the field: it is on disk, and the model's frames can be played."""
-    page.locator("#clips button img").first.click()
+    """Open a clip, say what it shows, leave the field: it is on disk, and the model's frames can be played."""
+    page.locator("#clips .card .picture").first.click()
     page.locator("#clip-player video").wait_for()
-    page.locator("#caption textarea").fill("a ring of a kind never seen")
-    page.locator("#trigger-word input, #trigger-word textarea").first.click()
-    page.get_by_text("Caption saved.").wait_for()
+    page.locator("#clips .card textarea").first.fill("a ring of a kind never seen")
+    page.locator("#clips .card .state", has_text="saved").first.wait_for()
     assert "never seen" in (workspace / "datasets" / "rings" / "metadata.jsonl").read_text()
+    page.locator("#undo-change", has_text="caption of").wait_for()
+    page.get_by_role("tab", name="What it sees", exact=True).click()
     page.locator("#play-plan").click()
-    page.locator("#clip-plan video").wait_for()
+    page.locator("#plan-video video").wait_for()
+
+
+def cut_and_check(page: Page, workspace: Path) -> None:
+    """Shorten a clip on the filmstrip and take that back; then let the doctor look, and mend a finding."""
+    records = workspace / "datasets" / "rings" / "metadata.jsonl"
+    before = records.read_text()
+    page.get_by_role("tab", name="Cut", exact=True).click()
+    page.locator("#timeline .edge.start").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(1500)  # the timeline speaks a moment after the last key
+    page.locator("#keep-part").click()
+    page.locator("#undo-change", has_text="span of").wait_for()
+    assert ".masters/" in records.read_text()
+    page.locator("#undo-change").click()
+    page.locator("#redo-change", has_text="span of").wait_for()
+    assert records.read_text() == before
+
+    page.get_by_role("tab", name="Check", exact=True).click()
+    page.locator("#start-check").click()
+    page.locator("#findings .note", has_text="clips looked at").wait_for()
 
 
 def start_run(page: Page, steps: int) -> float:
@@ -104,6 +125,7 @@ def test_from_clips_to_a_sample_and_over_a_crash(server: Server, page: Page) -> 
 
     build_dataset(page)
     caption_a_clip(page, server.workspace)
+    cut_and_check(page, server.workspace)
     first_loss = start_run(page, steps=5000)
     page.locator("#previews th", has_text="base model").wait_for()
     page.locator("#previews th", has_text="step 5").first.wait_for()

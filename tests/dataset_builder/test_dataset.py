@@ -26,7 +26,7 @@ def test_what_a_dataset_says_of_itself(workspace: Workspace, dataset: Dataset) -
     thumbnail = dataset.thumbnail_of(dataset.clips[0])
     thumbnail.unlink()
     assert dataset.thumbnail_of(dataset.clips[0]).stat().st_size > 100
-    assert not dataset.import_status.state.alive
+    assert not dataset.task("import").status.state.alive
 
 
 def test_captions_and_trigger_word_are_on_disk_at_once(workspace: Workspace, dataset: Dataset) -> None:

@@ -5,6 +5,7 @@ Not covered: options and launching (webui.py), what is inside the tabs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,11 @@ def launch_options() -> dict[str, Any]:
     }
 
 
-def build(workspace: Workspace) -> gr.Blocks:
-    """The whole page over a workspace. Everything it shows is read from the workspace's folders."""
+def build(workspace: Workspace, roots: Sequence[Path] = ()) -> gr.Blocks:
+    """The whole page over a workspace. Everything it shows is read from the workspace's folders.
+
+    roots: folders of this machine that clips may be imported from by name; none: the workspace alone
+    """
     shown = (PLANS, STRIPS, reconstruction.FOLDER)
     gr.set_static_paths(
         [workspace.datasets, workspace.runs, workspace.samples, *(workspace.cache / part for part in shown)]
@@ -67,7 +71,7 @@ def build(workspace: Workspace) -> gr.Blocks:
             begin = gr.Button(DEMO, variant="primary", size="lg", elem_id="train-demo")
         with gr.Tabs(selected="train") as tabs:
             with gr.Tab("Dataset", id="dataset") as first:
-                dataset_tab = DatasetTab(workspace)
+                dataset_tab = DatasetTab(workspace, roots or [workspace.root])
             with gr.Tab("Train", id="train") as second:
                 train_tab = TrainTab(workspace, live)
             with gr.Tab("Sample", id="sample") as third:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ LINES = 24  # of what a look before the import says
 class AddPanel(Panel):
     """Stands on the left of the tab, because it makes datasets grow whichever panel is open."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
+    def __init__(self, workspace: Workspace, roots: Sequence[Path]) -> None:
+        """roots: the folders of this machine that may be imported from, and all below them"""
+        self.workspace, self.roots = workspace, [root.resolve() for root in roots]
         help_of = {spec.name: spec.help for spec in specs(ImportSettings)}
         gr.HTML('<h4 class="section">Add clips</h4>')
         self.files = gr.File(
@@ -41,6 +43,10 @@ class AddPanel(Panel):
         self.path = gr.Textbox(
             "", label="Or a folder or file on this machine", placeholder="/home/me/clips", elem_id="dataset-path"
         )
+        with gr.Accordion("Browse this machine", open=False):
+            self.browse = gr.FileExplorer(
+                root_dir=self.roots[0], file_count="multiple", label=str(self.roots[0]), height=240, elem_id="browse"
+            )
         with gr.Accordion("More", open=False, elem_classes="more"):
             self.hub = gr.Textbox("", label="Or a dataset on the Hugging Face Hub", info=help_of["hub_dataset"],
                                   placeholder="owner/name", elem_id="dataset-hub")  # fmt: skip
@@ -79,7 +85,7 @@ class AddPanel(Panel):
         }
 
     def wire(self, host: Host) -> None:
-        given = [self.files, self.path, self.layout]
+        given = [self.files, self.path, self.browse, self.layout]
         self.look.click(handler(self._survey), given, self.found, **QUIET)
         taken = self.take.click(
             handler(self._import), [host.chosen, *given, self.hub, self.longest],
@@ -91,9 +97,9 @@ class AddPanel(Panel):
 
     # ---- doing
 
-    def _survey(self, files: list[str] | None, path: str, layout: str) -> str:
+    def _survey(self, files: list[str] | None, path: str, browsed: list[str] | None, layout: str) -> str:
         """What is there, in words, before anything is decoded."""
-        given = [*map(Path, files or []), *([_existing(path)] if path.strip() else [])]
+        given = [*map(Path, files or []), *self._named(path, browsed)]
         if not given:
             raise ConfigError("there is nothing to look at: drop files, or name a folder on this machine")
         try:
@@ -104,11 +110,27 @@ class AddPanel(Panel):
         shown = "".join(f"<li>{render.escaped(line)}</li>" for line in [*lines[:LINES], *more])
         return f'<ul class="note">{shown or "<li>nothing to import</li>"}</ul>'
 
+    def _named(self, path: str, browsed: list[str] | None) -> list[Path]:
+        """The paths that were typed or ticked. Raises ConfigError for one that is not there or lies elsewhere."""
+        typed = [path.strip()] if path.strip() else []
+        found = [Path(one).expanduser().resolve() for one in (*typed, *(browsed or ()))]
+        for one in found:
+            if not any(one.is_relative_to(root) for root in self.roots):
+                allowed = " or ".join(map(str, self.roots))
+                raise ConfigError(
+                    f"the path {str(one)[:200]!r} may not be read from this page: use one below {allowed}, or start "
+                    f"the page with --root"
+                )
+            if not one.exists():
+                raise ConfigError(f"the path {str(one)[:200]!r} does not exist on this machine: check its spelling")
+        return found
+
     def _import(
-        self, chosen: str | None, files: list[str] | None, path: str, layout: str, hub: str, longest: str
-    ) -> list[Any]:
-        given = _existing(path) if path.strip() else None
-        if not files and given is None and not hub.strip():
+        self, chosen: str | None, files: list[str] | None, path: str, browsed: list[str] | None, layout: str, hub: str,
+        longest: str,
+    ) -> list[Any]:  # fmt: skip
+        given = self._named(path, browsed)
+        if not files and not given and not hub.strip():
             raise ConfigError("there is nothing to import: drop video files, or name a folder on this machine")
         side = longest.strip()
         checked = parse(
@@ -120,23 +142,15 @@ class AddPanel(Panel):
             },
         )
         names = {dataset.name: dataset for dataset in Dataset.all(self.workspace)}
-        title = (given or Path(hub.strip() or (files or [""])[0])).stem
+        title = (given[0] if given else Path(hub.strip() or (files or [""])[0])).stem
         dataset = names.get(chosen or "") or next(iter(names.values()), None) or Dataset.create(self.workspace, title)
         task = dataset.task("import")
         if task.status.state.alive:
             raise ConfigError("an import is running already: wait until it is done, or stop it")
         uploads = [_keep_uploads(task.folder / UPLOADS, files)] if files else []
-        sources = tuple(os.path.abspath(one) for one in [*uploads, *([given] if given else [])])
+        sources = tuple(os.path.abspath(one) for one in [*uploads, *given])
         task.start(checked.changed(sources=sources, dataset=dataset.name))
         return [dataset.name, None, "", "", ""]
-
-
-def _existing(path: str) -> Path:
-    """The path that was typed. Raises ConfigError."""
-    given = Path(path.strip()).expanduser()
-    if not given.exists():
-        raise ConfigError(f"the path {path.strip()[:200]!r} does not exist on this machine: check its spelling")
-    return given
 
 
 def _keep_uploads(inbox: Path, files: list[str]) -> Path:

@@ -5,6 +5,8 @@ Everything is on disk when a click returns; jobs go on without the page. Not cov
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -44,7 +46,7 @@ PANELS: tuple[tuple[str, str, type[Any]], ...] = (
 class DatasetTab:
     """Builds the tab's components; `wire` connects them."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, roots: Sequence[Path]) -> None:
         self.workspace = workspace
         names = self._names()
         models = choices(workspace, "models")
@@ -57,7 +59,7 @@ class DatasetTab:
                 with gr.Accordion("New dataset", open=not names, elem_id="new-dataset"):
                     self.title = gr.Textbox("", label="Title", placeholder="My cat, jumping", elem_id="dataset-title")
                     self.create = gr.Button("Create", elem_id="create-dataset")
-                self.add = AddPanel(workspace)
+                self.add = AddPanel(workspace, roots)
                 gr.HTML('<h4 class="section">What it is for</h4>')
                 with gr.Row(elem_classes="fields"):
                     self.model = gr.Dropdown(
