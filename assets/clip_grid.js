@@ -99,7 +99,7 @@ function draw(answer) {
   if (names.join('\n') !== [...shown.keys()].join('\n')) {
     // A card that stays is kept, so that whoever types in it goes on typing.
     const kept = new Map(names.filter((name) => shown.has(name)).map((name) => [name, shown.get(name)]));
-    for (const [name, card] of shown) if (!kept.has(name)) { settle(card); card.item.remove(); }
+    for (const [name, card] of shown) if (!kept.has(name)) leave(card);
     shown = new Map(answer.clips.map((clip) => [clip.file_name, kept.get(clip.file_name) ?? build(clip)]));
     let place = cards.firstElementChild;
     for (const { item } of shown.values()) {
@@ -142,14 +142,34 @@ function turn(step, part) {
 
 // ---- a card
 
+// Only pictures in or near the window are asked for: each one costs the server milliseconds.
+const waiting = new WeakMap();
+const near = new IntersectionObserver((found) => {
+  for (const { target, isIntersecting } of found) {
+    if (!isIntersecting) continue;
+    near.unobserve(target);
+    target.src = waiting.get(target);
+  }
+}, { rootMargin: '200px' });
+
+function leave(card) { // what is still on its way to it is called off
+  settle(card);
+  stop(card);
+  near.unobserve(card.frame);
+  card.frame.removeAttribute('src');
+  card.item.remove();
+}
+
 function build(clip) {
   const name = clip.file_name;
   const frame = clip.thumbnail
-    ? make('img', { src: clip.thumbnail, alt: '', decoding: 'async' })
-    : make('video', { src: `${clip.url}#t=0.001`, muted: true, preload: 'metadata', playsInline: true, tabIndex: -1 });
+    ? make('img', { alt: '', decoding: 'async' })
+    : make('video', { muted: true, preload: 'metadata', playsInline: true, tabIndex: -1 });
   if (clip.pixelated) frame.classList.add('pixelated');
+  waiting.set(frame, clip.thumbnail || `${clip.url}#t=0.001`);
+  near.observe(frame);
   const card = {
-    name, clip,
+    name, clip, frame,
     box: make('input', { type: 'checkbox', tabIndex: -1 }),
     picture: make('div', { className: 'picture' }, frame),
     title: make('span', { className: 'name' }),
