@@ -168,13 +168,17 @@ class Dataset:
 
     # ---- changing
 
-    def set_caption(self, name: str, text: str, by: str = "hand") -> Clip:
-        """Replace the caption of the clip of that file name or id. Raises ConfigError, CannotWrite."""
+    def set_caption(self, name: str, text: str, by: str = "hand", over: str | None = None) -> Clip:
+        """Replace the caption of the clip of that file name or id; with `over` only while it still is that.
+
+        Returns the clip as it is then. Raises ConfigError, CannotWrite.
+        """
         clip, new = self.clip(name), clean_caption(text)
 
         def make(found: Sequence[Clip]) -> list[Clip]:
-            same = (one for one in found if one.file_name == clip.file_name and one.text != new)
-            return [one.changed(text=new, caption_by=by) for one in same]
+            (one,) = [one for one in found if one.file_name == clip.file_name] or [clip]
+            same = one.text == new or (over is not None and one.text != over)
+            return [] if same else [one.changed(text=new, caption_by=by)]
 
         history.edit(self.folder, f"caption of {clip.source or clip.id}", make)
         return self.clip(name)

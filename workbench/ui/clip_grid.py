@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.clips import METADATA, Clip, read_clips
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.sources import clean_caption
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.ui import render
 from workbench.workspace import Workspace
@@ -119,7 +120,6 @@ class ClipGrid:
         self.workspace, self._findings = workspace, findings
         self._records = Records()
         self._lock = threading.Lock()
-        self._saving = threading.Lock()  # two pages of this server never save at the same moment
         self._orders: OrderedDict[str, tuple[Query, list[str]]] = OrderedDict()
         self.component = gr.HTML(
             value={"dataset": "", "version": []},
@@ -170,14 +170,10 @@ class ClipGrid:
     def save(self, typed: Save) -> dict[str, Any]:
         """Save a caption, unless the disk holds another one than it was typed over: then {"other": that one}."""
         dataset = Dataset.open(self.workspace, typed.dataset)
-        with self._saving:
-            here = self._clip(dataset, typed.file_name)
-            if here.text != typed.over:
-                if here.text != typed.text.strip():
-                    return {"other": {"text": here.text, "by": here.caption_by}}
-            else:
-                dataset.set_caption(typed.file_name, typed.text)
-        saved = self._clip(dataset, typed.file_name)
+        self._clip(dataset, typed.file_name)
+        saved = dataset.set_caption(typed.file_name, typed.text, over=typed.over)
+        if saved.text != clean_caption(typed.text):
+            return {"other": {"text": saved.text, "by": saved.caption_by}}
         return {"text": saved.text, "by": saved.caption_by}
 
     def _clip(self, dataset: Dataset, name: str) -> Clip:

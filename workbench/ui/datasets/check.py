@@ -14,6 +14,7 @@ from workbench.dataset_builder.findings import MENDS, Finding, Mend, Report, Sev
 from workbench.errors import ConfigError
 from workbench.ui import render
 from workbench.ui.datasets import head
+from workbench.ui.datasets.clips import checked_at
 from workbench.ui.datasets.panel import Host, Look, Panel
 from workbench.ui.form import Form, sentences
 from workbench.workspace import Workspace
@@ -46,8 +47,7 @@ class CheckPanel(Panel):
         task = look.dataset.task("check")
         status = task.status
         alive = status.state.alive
-        report = look.dataset.folder / ".check" / "findings.json"
-        mark = (look.mark, report.stat().st_mtime_ns if report.exists() else 0)
+        mark = (look.mark, checked_at(look.dataset.folder))
 
         def which() -> Any:
             found = look.dataset.report

@@ -5,6 +5,8 @@ Not covered: how a card is typed into and saved (clip_grid), captions by a model
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -13,19 +15,30 @@ from workbench.clips import Clip
 from workbench.dataset_builder import caption_text, history
 from workbench.dataset_builder.caption_text import Search
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.findings import read_findings
+from workbench.dataset_builder.findings import FILE, FOLDER, read_findings
 from workbench.errors import ConfigError
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, handler
-from workbench.ui.clip_grid import ClipGrid
+from workbench.ui.clip_grid import ClipGrid, version
 from workbench.ui.datasets.panel import Host, Look, Panel
 from workbench.workspace import Workspace
 
 SHOWN = 8  # captions in the preview of a replacement
 
 
-def findings(folder: Any) -> dict[str, list[str]]:
+def findings(folder: Path) -> dict[str, list[str]]:
     """file name -> what the last check says of the clip, in a few words each."""
+    return _findings(folder, version(folder), checked_at(folder))
+
+
+def checked_at(folder: Path) -> int:
+    """Changes with every check."""
+    report = folder / FOLDER / FILE
+    return report.stat().st_mtime_ns if report.exists() else 0
+
+
+@lru_cache(maxsize=2)
+def _findings(folder: Path, records: tuple[int, ...], checked: int) -> dict[str, list[str]]:
     marks: dict[str, list[str]] = {}
     for finding in read_findings(folder):
         for name in finding.clips:
@@ -76,9 +89,7 @@ class ClipsPanel(Panel):
         return {"grid": self.component, "selection": self.selection, "said": self.said, "player": self.player}
 
     def values(self, look: Look) -> dict[str, Any]:
-        report = look.dataset.folder / ".check" / "findings.json"
-        checked = report.stat().st_mtime_ns if report.exists() else 0
-        value = self.grid.value(look.dataset, checked)
+        value = self.grid.value(look.dataset, checked_at(look.dataset.folder))
         chosen, clip = look.selected, look.clip
         words = "1 clip is marked" if len(chosen) == 1 else f"{len(chosen):,} clips are marked"
         return {
@@ -92,8 +103,8 @@ class ClipsPanel(Panel):
         names = host.selected
         opened = self.component.open(handler(_opened), None, host.clip, **QUIET)
         host.refresh(opened)
-        host.refresh(self.component.selection(handler(_selected), None, names, **QUIET))
-        host.refresh(self.component.changed(None))
+        host.refresh(self.component.selection(handler(_selected), None, names, trigger_mode="multiple", **QUIET))
+        host.refresh(self.component.changed(None, trigger_mode="multiple"))
         host.act(self.component.undo, lambda dataset: f"Undone: {dataset.undo().what}.")
         host.act(self.remove.click, self._remove, [names])
         host.act(self.put_tag.click, self._tag, [names, self.tag])

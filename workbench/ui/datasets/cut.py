@@ -80,7 +80,7 @@ class CutPanel(Panel):
         for event, read, kept in (
             (part.span, _span, self.span), (part.cuts, _cuts, self.marks), (part.crop, _box, self.box)
         ):  # fmt: skip
-            event(handler(read), None, kept, **QUIET)
+            event(handler(read), None, kept, trigger_mode="multiple", **QUIET)
         host.act(self.keep.click, self._keep, [host.clip, self.span])
         host.act(self.split.click, self._split, [host.clip, self.marks])
         host.act(self.crop.click, self._crop, [host.clip, self.box])
