@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -141,17 +142,18 @@ ROLES: dict[str, Callable[[Sequence[Path], Path, int], None]] = {"ours": ours, "
 # ---- measuring ------------------------------------------------------------------------------------------------------
 
 
-def measured(role: str, paths: Sequence[Path], folder: Path, cores: int) -> tuple[float, float]:
-    """(seconds, peak memory in GB) of a process of its own with all its children."""
+def measured(role: str, paths: Sequence[Path], folder: Path, cores: int) -> tuple[float, float, float]:
+    """(seconds, seconds of computing, peak memory in GB) of a process of its own with all its children."""
     command = [sys.executable, __file__, "--role", role, "--folder", str(folder), "--cores", str(cores)]
-    began, peak = time.perf_counter(), 0
+    began, before, peak = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN), 0
     with subprocess.Popen([*command, *map(str, paths)]) as process:
         while process.poll() is None:
             peak = max(peak, memory(psutil.Process(process.pid)))
             time.sleep(0.1)
     if process.returncode:
         raise SystemExit(f"{role} failed with {process.returncode}")
-    return time.perf_counter() - began, peak / 1e9
+    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, peak / 1e9
 
 
 def memory(process: psutil.Process) -> int:
@@ -185,7 +187,7 @@ def main() -> None:
 
 def compare(options: argparse.Namespace, base: Path) -> None:
     paths = write_clips(base / "given", options.clips)
-    found: dict[str, list[tuple[float, float]]] = {"ours": [], "plain": []}
+    found: dict[str, list[tuple[float, float, float]]] = {"ours": [], "plain": []}
     for number in range(options.rounds):
         part = paths[number :: options.rounds]
         for role in sorted(found, reverse=bool(number % 2)):  # each is first as often as second
@@ -197,15 +199,16 @@ def compare(options: argparse.Namespace, base: Path) -> None:
         "plain": "plain PyAV decode and encode",
         "loader": "load as the diffusers example does",
     }
-    rows = []
+    rows, spent = [], {}
     for role, results in found.items():
-        seconds, count = sum(result[0] for result in results), loaded if role == "loader" else len(paths)
-        peak = max(result[1] for result in results)
+        count = loaded if role == "loader" else len(paths)
+        seconds, computing = (sum(column) for column in list(zip(*results, strict=True))[:2])
+        spent[role] = (seconds, computing)
         row = {"what": names[role], "clips": count, "seconds": seconds, "clips a second": count / seconds}
-        rows.append({**row, "peak memory GB": peak})
-    ratio = rows[0]["seconds"] / rows[1]["seconds"]  # type: ignore[operator]
-    report(rows, options.json, ratio=ratio, cores=options.cores)
-    print(f"seconds of ours over the plain loop's: {ratio:.3f}")
+        rows.append({**row, "CPU seconds": computing, "peak memory GB": max(result[2] for result in results)})
+    ratio, computing_ratio = (ours / plain for ours, plain in zip(spent["ours"], spent["plain"], strict=True))
+    report(rows, options.json, ratio=ratio, cpu_ratio=computing_ratio, cores=options.cores)
+    print(f"ours over the plain loop's: {ratio:.3f} of the seconds, {computing_ratio:.3f} of the computing")
 
 
 if __name__ == "__main__":

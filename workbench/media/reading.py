@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import DataError
-from workbench.media.opening import opened, probe
+from workbench.media.opening import opened
 from workbench.workspace import write_bytes
 
 if TYPE_CHECKING:
@@ -88,24 +88,28 @@ def read_decord(path: Path, indices: Sequence[int]) -> Pixels | None:
 
 
 def read_pyav(path: Path, indices: Sequence[int]) -> Pixels:
-    """Frames by PyAV: back to the keyframe before the first one wanted, then forward. Raises DataError."""
+    """Frames by PyAV, uint8 [F, H, W, 3]. Raises DataError."""
+    with opened(path) as (container, stream):
+        return _pick(path, container, stream, indices)
+
+
+def _pick(path: Path, container: Any, stream: Any, indices: Sequence[int]) -> Pixels:
+    """The frames of an open file: back to the keyframe before the first one wanted, then forward. Raises DataError."""
     import av
     import numpy as np
 
     wanted, found = set(indices), {}
-    with opened(path) as (container, stream):
-        start, rate = stream.start_time or 0, stream.average_rate or 1
-        first = start + int(min(wanted) / rate / stream.time_base)
-        try:
-            container.seek(first, stream=stream)
-            for frame in container.decode(stream):
-                number = round((frame.pts - start) * stream.time_base * rate)
-                if number in wanted:
-                    found[number] = frame.to_ndarray(format="rgb24")
-                if number >= max(wanted):
-                    break
-        except av.FFmpegError as error:
-            raise DataError(f"{path.name} is damaged ({error.strerror}): import it again") from error
+    start, rate = stream.start_time or 0, stream.average_rate or 1
+    try:
+        container.seek(start + int(min(wanted) / rate / stream.time_base), stream=stream)
+        for frame in container.decode(stream):
+            number = round((frame.pts - start) * stream.time_base * rate)
+            if number in wanted:
+                found[number] = frame.to_ndarray(format="rgb24")
+            if number >= max(wanted):
+                break
+    except av.FFmpegError as error:
+        raise DataError(f"{path.name} is damaged ({error.strerror}): import it again") from error
     if missing := sorted(wanted - found.keys()):
         raise DataError(f"{path.name} has no frame {missing[0]}: import it again")
     return np.stack([found[number] for number in indices])
@@ -117,8 +121,8 @@ def thumbnail(path: Path, target: Path, longest: int = 320) -> None:
 
     from PIL import Image
 
-    frames = max(1, probe(path).frames)
-    picture = Image.fromarray(read_frames(path, [frames // 2])[0])
+    with opened(path) as (container, stream):
+        picture = Image.fromarray(_pick(path, container, stream, [max(1, stream.frames) // 2])[0])
     picture.thumbnail((longest, longest))
     data = io.BytesIO()
     picture.save(data, "JPEG", quality=88)
