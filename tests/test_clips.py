@@ -58,3 +58,8 @@ def test_info_and_hash(tmp_path: Path) -> None:
     (tmp_path / "dataset.json").write_text("{")
     with pytest.raises(ConfigError, match="cannot be read as JSON"):
         read_info(tmp_path)
+
+
+def test_a_line_separator_in_a_name_ends_no_record(tmp_path: Path) -> None:
+    clips.write_clips(tmp_path, [clips.Clip(file_name="clips/a.mp4", source="a\u2028b\x85c.mp4", text="one")])
+    assert clips.read_clips(tmp_path)[0].source == "a\u2028b\x85c.mp4"

@@ -118,7 +118,7 @@ class Answers:
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         if self._path.exists():
-            for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+            for line in self._path.read_text(encoding="utf-8", errors="replace").split("\n"):
                 with contextlib.suppress(ValueError):  # a torn last line
                     yield json.loads(line)
 

@@ -64,7 +64,9 @@ def read_history(dataset: Path) -> list[Change]:
     path = dataset / HISTORY
     found = []
     if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").split(
+            "\n"
+        ):  # not splitlines: names may hold U+2028
             with contextlib.suppress(ValueError):
                 found.append(Change.model_validate_json(line))
     return found

@@ -92,7 +92,9 @@ def read_verdicts(dataset: Path) -> list[Verdict]:
     path = dataset / SOURCES
     found: dict[str, Verdict] = {}
     if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").split(
+            "\n"
+        ):  # not splitlines: names may hold U+2028
             with contextlib.suppress(ValueError):
                 verdict = Verdict.model_validate_json(line)
                 found[verdict.source] = verdict
