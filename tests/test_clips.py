@@ -61,5 +61,5 @@ def test_info_and_hash(tmp_path: Path) -> None:
 
 
 def test_a_line_separator_in_a_name_ends_no_record(tmp_path: Path) -> None:
-    clips.write_clips(tmp_path, [clips.Clip(file_name="clips/a.mp4", source="a\u2028b\x85c.mp4", text="one")])
-    assert clips.read_clips(tmp_path)[0].source == "a\u2028b\x85c.mp4"
+    write_clips(tmp_path, [Clip(file_name="clips/a.mp4", source="a\u2028b\x85c.mp4", text="one")])
+    assert read_clips(tmp_path)[0].source == "a\u2028b\x85c.mp4"
