@@ -28,6 +28,7 @@ from workbench.workspace import Workspace
 
 PLANS = "plans"  # folder below the workspace's cache
 MOST_ROWS = 500
+MOST_BUCKETS = 3  # to begin with
 SIMILAR = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learnt."
 
 
@@ -46,13 +47,13 @@ class SeesPanel(Panel):
         gr.HTML('<h3 class="part">All clips</h3>')
         self.plans = gr.HTML(elem_id="plans")
         gr.HTML('<h3 class="part">Buckets that lose least</h3>')
-        self.most = gr.Slider(1, 8, value=3, step=1, label="Buckets", min_width=200,
+        self.most = gr.Slider(1, 8, value=MOST_BUCKETS, step=1, label="Buckets", min_width=200,
                               info="Clips of different length and size train in groups of one shape.")  # fmt: skip
         self.buckets = gr.HTML(elem_id="buckets")
 
     @property
     def view(self) -> dict[str, Any]:  # type: ignore[override]
-        return {"one": self.one, "buttons": self.buttons, "plans": self.plans}
+        return {"one": self.one, "buttons": self.buttons, "plans": self.plans, "buckets": self.buckets}
 
     def values(self, look: Look) -> dict[str, Any]:
         mark = (look.mark, look.model, look.shape, look.problem)
@@ -60,6 +61,7 @@ class SeesPanel(Panel):
             "one": ((mark, look.clip), lambda: _one(look)),
             "buttons": (bool(look.clip), lambda: gr.update(visible=bool(look.clip))),
             "plans": (mark, lambda: _plans(look)),
+            "buckets": ((look.mark, look.model), lambda: _buckets(look.dataset, look.model, MOST_BUCKETS)),
         }
 
     def wire(self, host: Host) -> None:
@@ -69,9 +71,8 @@ class SeesPanel(Panel):
         self.back.click(handler(lambda *look: self._request(*_resolved(host, *look), look[2])), here,
                         [self.asked, self.vae], **QUIET)  # fmt: skip
         gr.Timer(1.0).tick(handler(_reconstructed), self.asked, [self.asked, self.vae], **QUIET)
-        for event in (self.most.release, host.model.change):
-            event(handler(lambda chosen, model, most: _buckets(host.open(chosen), model, int(most))),
-                  [host.chosen, host.model, self.most], self.buckets, **QUIET)  # fmt: skip
+        self.most.change(handler(lambda chosen, model, most: _buckets(host.open(chosen), model, int(most))),
+                         [host.chosen, host.model, self.most], self.buckets, **QUIET)  # fmt: skip
 
     def _play(self, dataset: Dataset, clip: Clip, shape: Shape) -> str:
         size = f"{shape.frames}-{shape.width}x{shape.height}-{shape.fps:g}"
@@ -131,7 +132,7 @@ def _one(look: Look) -> str:
 
 
 def _use(plan: FramePlan) -> str:
-    return "" if plan.dropped else f" It is {plan.use}."
+    return "" if plan.dropped else f". That is {plan.use}."
 
 
 def _plans(look: Look) -> str:
