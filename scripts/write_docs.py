@@ -6,7 +6,11 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from workbench.dataset_builder.captioning import CaptionSettings
+from workbench.dataset_builder.check_settings import CheckSettings
+from workbench.dataset_builder.export import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.splitting import SplitSettings
 from workbench.families import models
 from workbench.families.base import Model
 from workbench.sampler.queue import WorkerSettings
@@ -17,7 +21,7 @@ from workbench.trainer.settings import TrainSettings
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 HEAD = """# Settings
 
-Written by `make docs` from the declarations in `workbench/*/settings.py`: change them there.
+Written by `make docs` from the declarations in `workbench/`: change them there.
 
 Each setting is one declaration, and everything that shows it is made from that: the page's and the notebook's forms,
 `--flags` with the same name (`learning_rate` is `--learning-rate`), JSON files for `--config`, this page, and the
@@ -27,6 +31,14 @@ CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Training a LoRA", "`workbench train`, `runs/<name>/config.json`", TrainSettings),
     ("Drawing a sample", '`workbench sample`, "settings" in `samples/<day>/<id>.json`', SampleSettings),
     ("Importing clips", "`workbench dataset import`, `datasets/<name>/.import/config.json`", ImportSettings),
+    ("Splitting clips", "`workbench dataset split`, `datasets/<name>/.split/config.json`", SplitSettings),
+    ("Checking a dataset", "`workbench dataset check`, `datasets/<name>/.check/config.json`", CheckSettings),
+    (
+        "Captions by a model",
+        "`workbench dataset auto-caption`, `datasets/<name>/.caption/config.json`",
+        CaptionSettings,
+    ),
+    ("Exporting a dataset", "`workbench dataset export`, `datasets/<name>/.export/config.json`", ExportSettings),
     ("The sampling worker", "`samples/.worker/config.json`", WorkerSettings),
 )
 
@@ -47,7 +59,7 @@ def _table(members: list[Spec]) -> str:
     for spec in members:
         mark = "*" if spec.advanced else ""
         empty = "(empty)" if spec.kind in ("text", "texts") or spec.optional else ""
-        default = f"`{spec.default}`" if spec.default not in (None, "", ()) else empty
+        default = f"`{' '.join(str(spec.default).split())}`" if spec.default not in (None, "", ()) else empty
         rows.append(
             f"| `{spec.name}`{mark} | {default} | {spec.rule.replace('|', '/')} | {spec.help.replace('|', '/')} |"
         )

@@ -5,12 +5,14 @@ Nothing is faked: clips are encoded, datasets come through the real import with 
 
 from __future__ import annotations
 
+import functools
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.drawing import MakeClip, draw
+from tests.shell import Shell, run_command
 from workbench import media
 from workbench.dataset_builder import Dataset
 from workbench.families import families
@@ -35,6 +37,13 @@ def make_clip() -> MakeClip:
 def workspace(tmp_path: Path) -> Workspace:
     """An empty workspace."""
     return Workspace.open(tmp_path / "workspace")
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """Run a command in this process, in the test's workspace: shell("dataset", "list") -> Said(code, out, err)."""
+    monkeypatch.setenv("WORKBENCH_HOME", str(workspace.root))
+    return functools.partial(run_command, capsys)
 
 
 @pytest.fixture(scope="session")

@@ -8,15 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests.drawing import MakeClip
+from tests.shell import Shell
 from workbench import demo, jobs
-from workbench.cli import COMMANDS, main
+from workbench.cli import COMMANDS
 from workbench.cli.comparison import Pair, contact_sheet, side_by_side
 from workbench.cli.follow import Losses, duration
 from workbench.dataset_builder import Dataset
@@ -29,32 +28,6 @@ from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-class Said(NamedTuple):
-    """What a command printed and how it ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Shell = Callable[..., Said]
-
-
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """Run a command in this process, in the test's workspace."""
-    monkeypatch.setenv("WORKBENCH_HOME", str(workspace.root))
-
-    def run(*arguments: str | Path) -> Said:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return Said(int(ended.value.code or 0), captured.out, captured.err)
-
-    return run
 
 
 def fast(model: Model) -> list[str]:
@@ -311,7 +284,7 @@ def test_doctor_says_what_it_found(shell: Shell) -> None:
     assert said.out.rstrip().endswith(("all in order", "to mend"))
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["runs"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["runs"], ["dataset", "--help"]])
 def test_the_shell_answers_at_once(arguments: list[str], tmp_path: Path) -> None:
     """Processor time, which other work on the machine does not lengthen; a second is the promise."""
     code = (

@@ -1,6 +1,6 @@
 """`workbench`: the same library as the page and the notebooks, in a shell.
 
-    workbench dataset import|list|show|caption      clips and captions
+    workbench dataset ...                           clips and captions: import, caption, cut, check, export ...
     workbench train, workbench runs ...             training runs, started here or anywhere else
     workbench sample                                draw a video
     workbench webui, demo, doctor                   the page; the whole loop once; is everything in order?

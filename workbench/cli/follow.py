@@ -1,12 +1,14 @@
-"""Watch a run from the shell: a progress bar on a terminal, plain lines in a log. Ctrl-C stops watching, not the run.
+"""Watch a job from the shell: a progress bar on a terminal, plain lines in a log. Ctrl-C stops watching, not the job.
 
-Not covered: what a run is (workbench.trainer.runs) and how its state is known (workbench.jobs).
+Not covered: what a run is (workbench.trainer.runs), tasks of a dataset (datasets.tasks), how a job's state is known
+(workbench.jobs).
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import click
@@ -123,24 +125,35 @@ def doing(status: jobs.Status) -> str:
     return status.state.value
 
 
+def watch(look: Callable[[], jobs.Status], losses: Callable[[], str] = lambda: "") -> jobs.Status | None:
+    """Show a job until it is over; returns how it ended, None when Ctrl-C ended the watching."""
+    view: View = Bar() if sys.stdout.isatty() else Lines()
+    try:
+        while (status := look()).state.alive:
+            view.show(status, losses())
+            time.sleep(POLL_SECONDS)
+        view.show(status, losses())
+    except KeyboardInterrupt:
+        return None
+    finally:
+        view.close()
+    return status
+
+
 def follow(run: Run) -> int:
     """Show a run until it is over; returns the exit code for the shell. Ctrl-C leaves the run alone and returns 0."""
-    view: View = Bar() if sys.stdout.isatty() else Lines()
     losses = Losses(run)
-    try:
-        while (status := run.status).state.alive:
-            losses.refresh()
-            view.show(status, str(losses))
-            time.sleep(POLL_SECONDS)
-    except KeyboardInterrupt:
-        view.close()
+
+    def newest() -> str:
+        losses.refresh()
+        return str(losses)
+
+    status = watch(lambda: run.status, newest)
+    if status is None:
         click.echo(
             f"\nThe run goes on. See it again: workbench runs follow {run.name}; end it: workbench runs stop {run.name}"
         )
         return 0
-    losses.refresh()
-    view.show(status, str(losses))
-    view.close()
     return report(run, status, losses)
 
 

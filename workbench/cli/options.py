@@ -44,13 +44,22 @@ class SettingsCommand(click.Command):
                 formatter.write_dl(records)
 
 
-def settings_flags(cls: type[Settings], leave_out: Collection[str] = ()) -> Callable[[Command], Command]:
-    """A decorator that adds a flag for every setting of the class; the command gets the given ones as keywords."""
+def settings_flags(
+    cls: type[Settings],
+    leave_out: Collection[str] = (),
+    only: Collection[str] = (),
+    short: Mapping[str, str] = {},
+) -> Callable[[Command], Command]:
+    """A decorator that adds a flag for every setting of the class; the command gets the given ones as keywords.
+
+    leave_out, only: settings without a flag, and the only ones with one; short: setting -> another name of its flag
+    """
 
     def decorate(command: Command) -> Command:
         for spec in reversed(specs(cls)):
-            if spec.name not in leave_out:
-                command = click.option(*_names(spec), cls=SettingOption, spec=spec, **_looks(spec))(command)
+            if spec.name not in leave_out and (not only or spec.name in only):
+                names = [*_names(spec), *filter(None, [short.get(spec.name)])]
+                command = click.option(*names, cls=SettingOption, spec=spec, **_looks(spec))(command)
         return command
 
     return decorate

@@ -1,0 +1,117 @@
+"""`workbench dataset check|findings|mend|stats`: the dataset doctor, its mends, and the dataset in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from workbench.cli.datasets import outcomes
+from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
+from workbench.cli.options import SettingsCommand, settings_flags, settings_from
+from workbench.dataset_builder.check_settings import CheckSettings
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.findings import MENDS, Mend, Report
+from workbench.dataset_builder.statistics import Histogram
+from workbench.errors import ConfigError
+
+BAR = 40  # characters of the longest bar
+MOST_ROWS = 12
+MEND_NAMES = [mend.replace("_", "-") for mend in MENDS]
+
+
+@click.command(cls=SettingsCommand)
+@with_dataset
+@settings_flags(CheckSettings)
+@task_flags
+def check(dataset: Dataset, config: Path | None, detach: bool, **flags: Any) -> int:
+    """Let the doctor look for what would stop or hurt a training."""
+    return run_task(dataset, "check", settings_from(CheckSettings, config, flags), detach)
+
+
+@click.command()
+@with_dataset
+@click.argument("kind", default="")
+def findings(dataset: Dataset, kind: str) -> None:
+    """What the last check found, as far as it still holds.
+
+    With a KIND: all findings of that kind.
+    """
+    report = _report(dataset)
+    _known_kind(report, kind)
+    for line in outcomes.report_lines(dataset, report, kind, most=len(report.findings) if kind else 5):
+        click.echo(line)
+
+
+@click.command()
+@with_dataset
+@click.argument("kind")
+@click.argument("how", type=click.Choice(MEND_NAMES))
+@click.argument("clips", nargs=-1)
+def mend(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...]) -> None:
+    """Mend every finding of a KIND, or those on CLIPS.
+
+    It is one change, which `undo` takes back. `findings` shows the kinds there are and the ways to mend each.
+    """
+    report = _report(dataset)
+    _known_kind(report, kind)
+    names = {dataset.clip(name).file_name for name in clips}
+    chosen = [f for f in report.findings if f.kind == kind and (not names or names & set(f.clips))]
+    if not chosen:
+        raise ConfigError(f"the check found no {kind} on these clips: see workbench dataset findings {dataset.name}")
+    click.echo(dataset.mend(chosen, cast(Mend, how.replace("-", "_"))))
+
+
+def _report(dataset: Dataset) -> Report:
+    if (report := dataset.report) is None:
+        raise ConfigError(f"{dataset.name} was never checked: workbench dataset check {dataset.name}")
+    return report
+
+
+def _known_kind(report: Report, kind: str) -> None:
+    kinds = list(dict.fromkeys(finding.kind for finding in report.findings))
+    if kind and kind not in kinds:
+        raise ConfigError(f"the check found no {kind!r}: it found {', '.join(kinds) or 'nothing to mend'}")
+
+
+# ---- numbers --------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@with_dataset
+def stats(dataset: Dataset) -> None:
+    """The dataset in numbers: lengths, sizes, motion, words."""
+    found = dataset.statistics
+    click.echo(f"{dataset.name}: {found.clips} clips, {found.seconds:.1f} s, {found.images} of them images")
+    for histogram in found.histograms.values():
+        _bars(f"{histogram.title} ({histogram.unit})", _ranges(histogram))
+    _bars("Sizes", list(found.sizes.items()))
+    _bars("Shapes", list(found.aspects.items()))
+    _bars("Frame rates", [(f"{fps:g} fps", count) for fps, count in found.fps.items()])
+    _bars("Words in most captions", found.words)
+    _bars("Tags of clips", found.tags)
+    if found.token_limit:
+        click.echo(f"\nthe checked model reads {found.token_limit} tokens of a caption")
+    if found.with_trigger is not None:
+        click.echo(f"\nthe trigger word stands in {found.with_trigger:.0%} of the captions as written")
+    if found.measured < 1:
+        click.echo(f"\nmotion is known of {found.measured:.0%} of the videos: workbench dataset check {dataset.name}")
+
+
+def _ranges(histogram: Histogram) -> list[tuple[str, int]]:
+    lower = histogram.edges[:-1]
+    edges = zip(lower, histogram.edges[1:], histogram.counts, strict=True)
+    return [(f"{low:g} to {high:g}", count) for low, high, count in edges]
+
+
+def _bars(title: str, rows: Sequence[tuple[str, int]]) -> None:
+    shown = rows if len(rows) <= MOST_ROWS or " to " in rows[0][0] else rows[:MOST_ROWS]
+    if not shown:
+        return
+    click.echo(f"\n{title}")
+    width = max(len(name) for name, _ in shown)
+    top = max(count for _, count in shown) or 1
+    for name, count in shown:
+        click.echo(f"  {name:>{width}}  {'#' * round(BAR * count / top)} {count}")

@@ -1,0 +1,123 @@
+"""`workbench dataset split|trim|crop|rate|whole`: parts of recordings, each of which can be made wider again.
+
+Seconds and pixels are those of the whole recording. Not covered: finding cuts and bars (workbench.dataset_builder).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+
+from workbench.cli.datasets.clips import about
+from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
+from workbench.cli.options import SettingsCommand, settings_flags, settings_from
+from workbench.clips import Clip
+from workbench.dataset_builder import cutting
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.splitting import SplitSettings, check_settings, plan_split
+from workbench.errors import ConfigError
+
+
+@click.command(cls=SettingsCommand)
+@with_dataset
+@click.argument("clips", nargs=-1)
+@settings_flags(SplitSettings, leave_out=("clips",))
+@click.option("--at", multiple=True, type=float, metavar="SECONDS", help="Cut the one CLIP here; may be given again.")
+@click.option("--preview", is_flag=True, help="Say what would be cut, and change nothing.")
+@task_flags
+def split(
+    dataset: Dataset,
+    clips: tuple[str, ...],
+    at: tuple[float, ...],
+    preview: bool,
+    config: Path | None,
+    detach: bool,
+    **flags: Any,
+) -> int:
+    """Cut CLIPS, or all of them, between shots or after so many seconds."""
+    if at:
+        _split_at(dataset, clips, at)
+        return 0
+    names = {"clips": tuple(dataset.clip(name).file_name for name in clips)} if clips else {}
+    settings = settings_from(SplitSettings, config, flags, **names)
+    check_settings(settings)
+    if not preview:
+        return run_task(dataset, "split", settings, detach)
+    for plan in plan_split(dataset.folder, settings):
+        click.echo(plan.sentence)
+        for start, end in plan.spans:
+            click.echo(f"  {start / plan.fps:.2f} to {end / plan.fps:.2f} s")
+    return 0
+
+
+def _split_at(dataset: Dataset, clips: tuple[str, ...], at: Sequence[float]) -> None:
+    if len(clips) != 1:
+        raise ConfigError(f"--at cuts one clip, {len(clips)} are named: name the one that it is about")
+    clip = dataset.clip(clips[0])
+    master = cutting.master_of(dataset.folder, clip)
+    cut = cutting.cut_of(clip, master)
+    begin, end = cut.start / master.fps, cut.end / master.fps
+    if outside := [second for second in at if not begin < second < end]:
+        raise ConfigError(f"--at is {outside[0]:g}, must lie inside the clip's {begin:g} to {end:g} s of its recording")
+    _say(dataset.split(clip.file_name, list(pairwise([begin, *sorted(set(at)), end]))))
+
+
+@click.command()
+@with_dataset
+@click.argument("clip")
+@click.argument("start", type=float)
+@click.argument("end", type=float)
+def trim(dataset: Dataset, clip: str, start: float, end: float) -> None:
+    """Let CLIP be its recording from START to END, in seconds.
+
+    The part may be wider than the clip is now.
+    """
+    _say([dataset.trim(clip, start, end)])
+
+
+@click.command()
+@with_dataset
+@click.argument("clip")
+@click.option("--box", nargs=4, type=int, metavar="LEFT TOP WIDTH HEIGHT", help="This part of the picture, in pixels.")
+@click.option("--bars", is_flag=True, help="Without the black bars around the picture, which are found by themselves.")
+@click.option("--all", "everything", is_flag=True, help="Back to the whole picture.")
+def crop(dataset: Dataset, clip: str, box: tuple[int, int, int, int] | None, bars: bool, everything: bool) -> None:
+    """Keep a part of the picture: --box, --bars, or --all of it."""
+    if (box is not None) + bars + everything != 1:
+        raise ConfigError("say what to keep of the picture: one of --box, --bars and --all")
+    if bars:
+        from workbench.dataset_builder.borders import find_borders
+
+        box = find_borders(cutting.master_of(dataset.folder, dataset.clip(clip)).path)
+        if box is None:
+            raise ConfigError(f"no bars were found around {clip}: give the part to keep with --box")
+    _say([dataset.crop(clip, box)])
+
+
+@click.command()
+@with_dataset
+@click.argument("clips", nargs=-1, required=True)
+@click.option("--fps", type=float, metavar="X", help="Frames a second to keep. Else the recording's own again.")
+def rate(dataset: Dataset, clips: tuple[str, ...], fps: float | None) -> None:
+    """Lower the frame rate of CLIPS by leaving frames out."""
+    _say(cutting.set_fps(dataset.folder, [dataset.clip(name) for name in clips], fps))
+
+
+@click.command()
+@with_dataset
+@click.argument("clips", nargs=-1, required=True)
+def whole(dataset: Dataset, clips: tuple[str, ...]) -> None:
+    """Let CLIPS be their whole recordings again.
+
+    Of several parts of one, the first becomes it and the others are taken out.
+    """
+    _say(dataset.whole(*clips))
+
+
+def _say(made: Sequence[Clip]) -> None:
+    for clip in made:
+        click.echo(f"{clip.file_name}  ({about(clip)})")

@@ -1,0 +1,46 @@
+"""`workbench dataset`: its commands, listed by what they are for.
+
+Not covered: what the commands do (beside this), the builder itself (workbench.dataset_builder).
+"""
+
+from __future__ import annotations
+
+import click
+
+from workbench.cli.datasets import captions, checks, clips, cuts, model_view, sources, tasks
+
+SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "In and out": (sources.look, sources.import_, sources.export),
+    "Looking": (clips.list_, clips.show, checks.stats, model_view.plan, model_view.reconstruct),
+    "Captions": (
+        captions.caption, captions.auto_caption, captions.replace, captions.prefix, captions.suffix, captions.trigger,
+        captions.tags, captions.remove_tag,
+    ),
+    "Cutting": (cuts.split, cuts.trim, cuts.crop, cuts.rate, cuts.whole),
+    "The doctor": (checks.check, checks.findings, checks.mend),
+    "Out of the dataset and back": (clips.remove, clips.restore, clips.history, clips.undo, clips.redo),
+    "Background tasks": (tasks.tasks, tasks.follow, tasks.start, tasks.stop),
+}  # fmt: skip
+
+
+class SectionedGroup(click.Group):
+    """Lists its commands by section, in the order in which they were given."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(command.name or "", command.get_short_help_str(100)) for command in commands])
+
+
+@click.group(cls=SectionedGroup)
+@click.option("--workspace", metavar="FOLDER", help="The workspace's folder. Else $WORKBENCH_HOME, else ./workspace.")
+def dataset(workspace: str | None) -> None:
+    """Build datasets of captioned clips. NAME is a dataset's name, CLIP a clip's file name or id (`show` lists them).
+
+    Nothing is ever deleted: `undo` takes back what was changed. COMMAND --help says more.
+    """
+
+
+for section in SECTIONS.values():
+    for command in section:
+        dataset.add_command(command)

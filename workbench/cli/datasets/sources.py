@@ -1,0 +1,87 @@
+"""`workbench dataset look|import|export`: clips in from anywhere, and out in another tool's layout.
+
+Not covered: layouts, verdicts, the Hub (workbench.dataset_builder).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
+from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.errors import ConfigError
+from workbench.workspace import Workspace
+
+given_paths = click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+HUB = {"hub_dataset": "--hub", "repo_id": "--hub"}
+NOTHING = "nothing was named: give files, folders or archives, or --hub OWNER/NAME"
+
+
+@click.command(cls=SettingsCommand)
+@given_paths
+@settings_flags(ImportSettings, only=("layout", "hub_dataset", "revision"), short=HUB)
+def look(paths: tuple[Path, ...], **flags: Any) -> None:
+    """Say what an import of PATHS would take, without decoding anything."""
+    settings = settings_from(ImportSettings, None, flags)
+    if not paths and not settings.hub_dataset:
+        raise ConfigError(NOTHING)
+    if settings.hub_dataset:
+        from workbench.dataset_builder import hub
+
+        click.echo(hub.look(settings.hub_dataset, settings.revision).sentence)
+    if paths:
+        from workbench.dataset_builder.sources import survey
+
+        for line in survey(paths, "" if settings.layout == "auto" else settings.layout).sentences or ["no videos"]:
+            click.echo(line)
+
+
+@click.command("import", cls=SettingsCommand)
+@click.argument("name")
+@given_paths
+@settings_flags(ImportSettings, leave_out=("sources", "dataset"), short=HUB)
+@task_flags
+@with_workspace
+def import_(
+    workspace: Workspace, name: str, paths: tuple[Path, ...], config: Path | None, detach: bool, **flags: Any
+) -> int:
+    """Take videos, pictures, folders and archives into the dataset NAME.
+
+    It is made if need be. Every file gets a verdict: taken, mended (how) or refused (why). Importing the same files
+    again changes nothing; an import that was stopped or killed goes on where it was.
+    """
+    given = {"sources": tuple(os.path.abspath(path) for path in paths)} if paths else {}
+    settings = settings_from(ImportSettings, config, flags, dataset=name, **given)
+    if not settings.sources and not settings.hub_dataset:
+        raise ConfigError(NOTHING)
+    target = Dataset.ensure(workspace, name)
+    before = set(target.verdicts)
+    code = run_task(target, "import", settings.changed(dataset=target.name), detach)
+    for verdict in () if detach else target.verdicts:
+        if verdict not in before or not verdict.usable:
+            click.echo(verdict.sentence)
+    return code
+
+
+@click.command(cls=SettingsCommand)
+@with_dataset
+@click.argument("target", required=False, type=click.Path(path_type=Path))
+@settings_flags(ExportSettings, leave_out=("target",), short=HUB)
+@task_flags
+def export(dataset: Dataset, target: Path | None, config: Path | None, detach: bool, **flags: Any) -> int:
+    """Write the dataset in any layout to a folder, an archive or the Hub.
+
+    TARGET is a new folder, .zip or .tar; what is there already is never touched.
+    """
+    given = {"target": os.path.abspath(target.expanduser())} if target else {}
+    settings = settings_from(ExportSettings, config, flags, **given)
+    if bool(settings.target) == bool(settings.repo_id):
+        raise ConfigError("name a TARGET (a new folder, .zip or .tar) or a Hub dataset (--hub OWNER/NAME): one of them")
+    return run_task(dataset, "export", settings, detach)
