@@ -79,7 +79,7 @@ def test_nothing_usable_says_why(workspace: Workspace, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="none of the 1 files can be used: 'page.mp4': refused: looks like a web page"):
         dataset.import_files([tmp_path / "page.mp4"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no video files in .*empty: give mp4"):
+    with pytest.raises(DataError, match="no videos in .*empty: give mp4"):
         dataset.import_files([tmp_path / "empty"])
     with pytest.raises(DataError, match="No such file"):
         dataset.import_files([tmp_path / "missing.mp4"])
@@ -213,16 +213,16 @@ def test_import_job_killed_half_way_goes_on_where_it_was(workspace: Workspace, t
     assert status.pid is not None
     wait_for_lines(dataset, 2)
     os.kill(status.pid, signal.SIGKILL)
-    assert jobs.wait(dataset.import_folder, 20).state == jobs.State.DIED
+    assert jobs.wait(dataset.task("import").folder, 20).state == jobs.State.DIED
     done = {verdict.source: verdict for verdict in dataset.verdicts}
     assert 2 <= len(done) < 12
     stamps = {name: dataset.path_of(Clip(file_name=v.file_name)).stat().st_mtime_ns for name, v in done.items()}
 
-    dataset.continue_import()
-    status = jobs.wait(dataset.import_folder, 120)
+    dataset.task("import").go_on()
+    status = jobs.wait(dataset.task("import").folder, 120)
     assert (status.state, status.exit_code) == (jobs.State.FINISHED, 0)
     assert texts(dataset) == {f"{number:02}.mkv": f"caption {number}" for number in range(12)}
-    counts = dataset.import_result["counts"]
+    counts = dataset.task("import").result["counts"]
     assert counts == {"taken": 0, "mended": 12 - len(done), "known": len(done), "refused": 0}
     for name, verdict in done.items():
         assert dataset.path_of(dataset.clip(verdict.file_name)).stat().st_mtime_ns == stamps[name]
@@ -233,8 +233,8 @@ def test_import_job_stops_when_asked_and_keeps_what_it_has(workspace: Workspace,
     dataset = Dataset.create(workspace, "Stopped")
     dataset.start_import([many(tmp_path / "given", 8)])
     wait_for_lines(dataset, 1)
-    jobs.stop(dataset.import_folder)
-    status = jobs.wait(dataset.import_folder, 60)
+    jobs.stop(dataset.task("import").folder)
+    status = jobs.wait(dataset.task("import").folder, 60)
     assert (status.state, status.exit_code) == (jobs.State.STOPPED, ExitCode.STOPPED)
     assert "start it again to go on" in status.message
     assert 1 <= len(dataset.clips) < 8
@@ -244,7 +244,7 @@ def test_import_job_with_nothing_usable_ends_as_bad_data(workspace: Workspace, t
     dataset = Dataset.create(workspace, "Bad")
     (tmp_path / "a.mp4").write_bytes(b"")
     dataset.start_import([tmp_path / "a.mp4"])
-    status = jobs.wait(dataset.import_folder, 60)
+    status = jobs.wait(dataset.task("import").folder, 60)
     assert (status.state, status.exit_code) == (jobs.State.FAILED, ExitCode.BAD_DATA)
     assert "empty file" in status.message
-    assert ImportSettings.load(dataset.import_folder / jobs.CONFIG).dataset == "bad"
+    assert ImportSettings.load(dataset.task("import").folder / jobs.CONFIG).dataset == "bad"

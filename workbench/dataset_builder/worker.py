@@ -34,9 +34,8 @@ def main(dataset: Path) -> None:
     os.nice(10)
     with contextlib.suppress(ValueError, OSError):  # macOS refuses the limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    for module in ("av", "numpy", "PIL.Image", "decord"):  # starting up is no file's fault, so it counts against none
-        with contextlib.suppress(ImportError):
-            importlib.import_module(module)
+    for module in ("av", "numpy", "PIL.Image"):  # starting up is no file's fault, so it counts against none
+        importlib.import_module(module)
     print(READY, flush=True)  # noqa: T201 - stdout is the protocol
     for line in sys.stdin:
         task = json.loads(line)

@@ -1,6 +1,7 @@
-"""Read a video's frames: a foreign file's one after another (PyAV), our own clips' by number (decord, else PyAV).
+"""Read a video's frames: a foreign file's one after another, our own clips' by number. PyAV does both.
 
-Not covered: opening (opening), mending (dataset_builder.normalise).
+benchmarks/clip_reading.py measures it against decord and torchcodec. Not covered: opening (opening), mending
+(dataset_builder.normalise).
 """
 
 from __future__ import annotations
@@ -60,9 +61,8 @@ def read_frames(
     import numpy as np
     from PIL import Image
 
-    frames = read_decord(path, indices)
-    if frames is None:
-        frames = read_pyav(path, indices)
+    with opened(path) as (container, stream):
+        frames = _pick(path, container, stream, indices)
     if resize and resize != frames.shape[1:3]:
         size = (resize[1], resize[0])
         frames = np.stack([np.asarray(Image.fromarray(f).resize(size, Image.Resampling.BICUBIC)) for f in frames])
@@ -70,27 +70,6 @@ def read_frames(
         top, left, height, width = crop
         frames = frames[:, top : top + height, left : left + width]
     return np.ascontiguousarray(frames)
-
-
-def read_decord(path: Path, indices: Sequence[int]) -> Pixels | None:
-    """Frames by decord; None where it is missing or gives frames of a wrong shape (it does when width is 16 or 48)."""
-    try:
-        import decord
-    except ImportError:
-        return None
-    with opened(path) as (_, stream):
-        expected = (len(indices), stream.height, stream.width, 3)
-    try:
-        frames: Pixels = decord.VideoReader(str(path.absolute()), num_threads=1).get_batch(list(indices)).asnumpy()
-    except (decord.DECORDError, IndexError):
-        return None
-    return frames if frames.shape == expected else None
-
-
-def read_pyav(path: Path, indices: Sequence[int]) -> Pixels:
-    """Frames by PyAV, uint8 [F, H, W, 3]. Raises DataError."""
-    with opened(path) as (container, stream):
-        return _pick(path, container, stream, indices)
 
 
 def _pick(path: Path, container: Any, stream: Any, indices: Sequence[int]) -> Pixels:

@@ -54,7 +54,7 @@ class Writer:
         if comment is not None:
             self._container.metadata["comment"] = comment
         rate = Fraction(fps).limit_denominator(1001)
-        # No B-frames: every decoder, decord's old one too, then counts and seeks alike.
+        # No B-frames: every decoder, those of other trainers too, then counts and seeks alike.
         options = {"bf": "0", "g": str(KEYFRAME_EVERY)}
         options |= FAITHFUL if crf is None else {"crf": str(crf), "preset": preset}
         self._stream: Any = self._container.add_stream("libx264", rate=rate, options=options)
