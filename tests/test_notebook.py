@@ -16,9 +16,15 @@ from xml.etree import ElementTree
 import pytest
 
 import workbench
-from workbench import Run, Workspace, jobs
+from workbench import Dataset, Run, Workspace, jobs
+from workbench.clips import Clip, write_clips
+from workbench.dataset_builder.captioning import CaptionSettings
+from workbench.dataset_builder.check_settings import CheckSettings
+from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.splitting import SplitSettings
 from workbench.errors import ConfigError
-from workbench.notebook import attach, drawing, form, train_panel
+from workbench.notebook import attach, drawing, form, statistics_pictures, train_panel
 from workbench.notebook.live import Ticker
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import specs
@@ -66,7 +72,10 @@ def test_panels_import_neither_torch_nor_gradio() -> None:
 # ---- forms ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings_class", [TrainSettings, SampleSettings])
+@pytest.mark.parametrize(
+    "settings_class",
+    [TrainSettings, SampleSettings, ImportSettings, SplitSettings, CheckSettings, CaptionSettings, ExportSettings],
+)
 def test_a_form_shows_every_setting_and_gives_back_its_defaults(settings_class: type, workspace: Workspace) -> None:
     panel = form(settings_class, workspace)
     assert list(panel.fields) == [spec.name for spec in specs(settings_class)]
@@ -159,6 +168,20 @@ def test_previews_are_a_table_of_prompts_by_steps_and_prompts_are_escaped(tmp_pa
     assert "base model" in table
     assert "step 90" in table
     assert drawing.chosen_steps([0, 10, 20, 30, 40, 50], 5)[0::4] == [0, 50]
+
+
+def test_statistics_are_one_picture_with_the_words_as_they_are(workspace: Workspace) -> None:
+    dataset = Dataset.create(workspace, "numbers")
+    assert "Import some clips first" in statistics_pictures(dataset).data
+    write_clips(dataset.folder, [
+        Clip(file_name=f"clips/{number}.mp4", text=text, fps=8, frames=9 + number, width=160, height=90)
+        for number, text in enumerate(("x$1 & <b>blue$ ring", "\u732b plays", ""))
+    ])  # fmt: skip
+    shown = statistics_pictures(dataset).data
+    picture = ElementTree.fromstring(shown[shown.index("<svg") :])
+    words = {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"Duration", "160x90", "16:9", "x$1", "ring", "\u732b"} <= words
+    assert "Motion is known once the clips were checked" in shown
 
 
 # ---- the run panel --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The notebook's panels at work: their buttons pressed, on real imports, runs and samples of a random miniature."""
+"""The notebook's panels at work: their buttons pressed, on real tasks, runs and samples of a random miniature."""
 
 from __future__ import annotations
 
@@ -7,12 +7,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from workbench import Dataset, Run, Workspace
+from workbench import Dataset, Run, Workspace, media
 from workbench.families import families
 from workbench.jobs import State
-from workbench.notebook import attach, dataset_panel, preview_table, sample_panel, side_by_side, train_panel
+from workbench.notebook import (
+    attach,
+    caption_panel,
+    check_panel,
+    cut_panel,
+    dataset_panel,
+    export_panel,
+    preview_table,
+    sample_panel,
+    sees_panel,
+    side_by_side,
+    split_panel,
+    train_panel,
+)
 from workbench.sampler import queue
 from workbench.trainer.settings import TrainSettings
 
@@ -64,16 +78,33 @@ def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
 def test_clips_are_shown_captioned_and_planned(studio: Studio) -> None:
     panel = dataset_panel(studio.workspace, "rings", studio.settings)
     dataset = Dataset.open(studio.workspace, "rings")
-    assert len(panel.grid.children) == 5
+    assert len(panel.cards.grid.children) == 5
     assert panel.verdicts.value.count("taken") == 5
     assert "5 clips" in panel.summary.value
-    picture, caption, plan = panel.grid.children[0].children
+    picture, caption, plan, take_out = panel.cards.grid.children[0].children
     assert "<video" in picture.value
     assert "16x16" in plan.value
     caption.value = " a ring, seen <b>here</b> "
     assert dataset.clips[0].text == "a ring, seen <b>here</b>"
     panel.trigger.value = "r1ng"
     assert dataset.info.trigger_word == "r1ng"
+    assert "trigger word r1ng" in panel.undo_button.description
+    panel.undo_button.click()
+    assert panel.trigger.value == dataset.info.trigger_word == ""
+    assert not panel.redo_button.layout.display
+    panel.redo_button.click()
+    assert panel.trigger.value == dataset.info.trigger_word == "r1ng"
+    panel.tools.find.value, panel.tools.put.value = "ring", "<hoop>"
+    panel.tools.preview_button.click()
+    assert "a &lt;hoop&gt;, seen" in panel.tools.would.value
+    panel.tools.replace_button.click()
+    assert "1 captions changed" in panel.tools.said.value
+    assert "<hoop>" in panel.cards.grid.children[0].children[1].value
+    take_out = panel.cards.grid.children[0].children[-1]
+    take_out.click()
+    assert len(dataset.clips) == len(panel.cards.grid.children) == 4
+    panel.undo_button.click()
+    assert len(dataset.clips) == len(panel.cards.grid.children) == 5
     panel.close()
     assert not panel.ticker.running
 
@@ -99,6 +130,133 @@ def test_chosen_files_are_imported_and_what_is_no_video_is_refused(studio: Studi
     assert [verdict.usable for verdict in panel.dataset.verdicts] in ([True, False], [False, True])
     assert "refused" in panel.verdicts.value
     assert "<i>" not in panel.verdicts.value
+    panel.close()
+
+
+def test_a_look_comes_before_an_import_and_an_import_as_the_fields_say(studio: Studio) -> None:
+    panel = dataset_panel(studio.workspace)
+    panel.paths.value = str(CLIPS)
+    panel.look_button.click()
+    assert "A .txt file beside each video" in panel.found.value
+    panel.layout.value = "labels"
+    panel.look_button.click()
+    assert "nothing here has the layout" in panel.said.value
+    panel.layout.value, panel.longest.value, panel.name.value = "auto", "wide", "Small"
+    panel.paths.value = str(min(CLIPS.glob("*.mp4")))
+    panel.import_button.click()
+    assert "longest_side is &quot;wide&quot;" in panel.said.value
+    panel.longest.value = "64"
+    panel.import_button.click()
+    assert panel.wait(PATIENCE).state is State.FINISHED
+    assert panel.dataset is not None
+    assert [clip.width for clip in panel.dataset.clips] == [64]
+    assert "The import is done." in panel.line.said.value
+    panel.close()
+
+
+@pytest.fixture(scope="module")
+def footage(studio: Studio, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """A recording of two shots, one of them seen again, and a picture with bars."""
+    folder = tmp_path_factory.mktemp("footage")
+    one, two = (
+        np.stack([picture for _, picture in media.decode(path)]) for path in sorted(CLIPS.glob("*.mp4"))[2:10:6]
+    )
+    media.encode(np.concatenate([one, one[::-1], two, two[::-1]]), folder / "recording.mp4", 8)
+    media.encode(np.pad(two, ((0, 0), (24, 24), (0, 0), (0, 0))), folder / "bars.mp4", 8)
+    dataset = Dataset.create(studio.workspace, "footage")
+    dataset.import_files([folder])
+    return dataset
+
+
+def test_clips_are_cut_by_hand_and_all_at_once(studio: Studio, footage: Dataset) -> None:
+    recording = next(clip for clip in footage.clips if clip.source == "recording.mp4")
+    table = cut_panel(studio.workspace, footage.name, recording.id)
+    assert table.span.value == (0.0, 4.5)
+    table.buttons["Find the cuts"].click()
+    assert table.marks == [18]
+    assert 'left:50.00%"' in table.strip.value
+    table.span.value = (0.5, 2.0)
+    table.buttons["Keep this part"].click()
+    assert footage.clip(table.clip.value).seconds == 1.5
+    table.box_field.value = "16, 16, 96"
+    table.buttons["Crop"].click()
+    assert "must be four whole numbers" in table.said.value
+    table.box_field.value = "16, 16, 96, 96"
+    table.buttons["Crop"].click()
+    assert footage.clip(table.clip.value).width == 96
+    table.buttons["Undo"].click()
+    assert footage.clip(table.clip.value).width == 160
+    table.buttons["Back to the whole recording"].click()
+    assert table.clip.value == recording.file_name
+    table.close()
+
+    cutter = split_panel(studio.workspace, footage.name, clips=[recording.id], threshold=200.0)
+    cutter.start_button.click()
+    assert "threshold is 200" in cutter.said.value
+    cutter.form.set({"threshold": None})
+    assert cutter.look() == ["recording.mp4: 2 pieces"]
+    cutter.start_button.click()
+    assert cutter.wait(PATIENCE).state is State.FINISHED
+    assert "1 clip was cut into 2." in cutter.line.said.value
+    assert [clip.frames for clip in footage.clips if clip.source == "recording.mp4"] == [18, 18]
+    cutter.close()
+
+
+def test_findings_have_pictures_and_buttons_that_mend(studio: Studio, footage: Dataset) -> None:
+    bars = "bars.mp4 has black bars"
+    doctor = check_panel(studio.workspace, footage.name, captions=False)
+    doctor.start_button.click()
+    assert doctor.wait(PATIENCE).state is State.FINISHED
+    assert footage.report is not None
+    assert "borders" in [finding.kind for finding in footage.report.findings]
+    text, crop, *_ = next(row.children for row in doctor.found.children[1:] if bars in row.children[0].value)
+    assert "<img" in text.value
+    assert crop.description == "Crop the bars"
+    crop.click()
+    assert "Cropped the bars of 1 clip" in doctor.said.value
+    assert [clip.height for clip in footage.clips if clip.source == "bars.mp4"] == [160]
+    assert not [row for row in doctor.found.children[1:] if bars in row.children[0].value]
+    doctor.close()
+
+
+def test_the_model_s_frames_and_what_its_vae_gives_back_are_played(studio: Studio) -> None:
+    sees = sees_panel(studio.workspace, "rings", studio.settings.model)
+    sees.play_button.click()
+    assert "Exactly what the model sees" in sees.seen.value
+    assert "<video" in sees.seen.value
+    sees.frames.value = "10"
+    assert "frames" in sees.said.value
+    sees.frames.value = ""
+    assert sees.said.value == ""
+    sees.back_button.click()
+    found = sees.wait(PATIENCE)
+    assert found.psnr is not None
+    assert f"{found.psnr:.1f} dB" in sees.vae.value
+    assert "5 of 5 clips are used" in sees.plans.value
+    assert "of the footage is kept" in sees.buckets.value
+    sees.close()
+
+
+def test_an_export_says_where_it_is_and_refuses_what_is_there(studio: Studio, tmp_path: Path) -> None:
+    panel = export_panel(studio.workspace, "rings", layout="lists")
+    panel.start_button.click()
+    assert "one of them, not both" in panel.said.value
+    panel.form.set({"target": str(tmp_path / "out")})
+    panel.start_button.click()
+    assert panel.wait(PATIENCE).state is State.FINISHED
+    assert str(tmp_path / "out") in panel.line.said.value
+    panel.start_button.click()
+    assert panel.wait(PATIENCE).state is State.FAILED
+    assert "which is there already" in panel.line.said.value
+    panel.close()
+
+
+def test_captions_come_from_a_job_whose_failure_is_a_sentence(studio: Studio) -> None:
+    panel = caption_panel(studio.workspace, "rings", captioner="endpoint", which="all")
+    panel.start_button.click()
+    assert panel.wait(PATIENCE).state is State.FAILED
+    assert "base_url" in panel.line.said.value
+    assert not panel.line.go_on_button.layout.display
     panel.close()
 
 

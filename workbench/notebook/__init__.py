@@ -2,26 +2,52 @@
 
     from workbench.notebook import attach, dataset_panel, sample_panel, train_panel
 
-A panel is shown by the last line of a cell. Nothing runs inside a panel: training and sampling are processes of their
-own, a panel only reads their files. Not covered: what the buttons do (dataset_builder, trainer, sampler).
+A panel is shown by the last line of a cell. Nothing long runs inside a panel: imports, training and sampling are
+processes of their own, a panel only reads their files. Not covered: what the buttons do (dataset_builder, trainer,
+sampler).
 """
 
+from workbench.notebook.check_panel import CheckPanel, check_panel
+from workbench.notebook.cut_panel import CutPanel, cut_panel
 from workbench.notebook.dataset_panel import DatasetPanel, dataset_panel
 from workbench.notebook.form import Form, form
 from workbench.notebook.run_panel import RunPanel, TrainPanel, attach, preview_table, train_panel
 from workbench.notebook.sample_panel import SamplePanel, sample_panel, side_by_side
+from workbench.notebook.sees_panel import SeesPanel, sees_panel
+from workbench.notebook.statistics_pictures import statistics_pictures
+from workbench.notebook.task_panel import (
+    CaptionPanel,
+    ExportPanel,
+    SplitPanel,
+    caption_panel,
+    export_panel,
+    split_panel,
+)
 
 __all__ = [
+    "CaptionPanel",
+    "CheckPanel",
+    "CutPanel",
     "DatasetPanel",
+    "ExportPanel",
     "Form",
     "RunPanel",
     "SamplePanel",
+    "SeesPanel",
+    "SplitPanel",
     "TrainPanel",
     "attach",
+    "caption_panel",
+    "check_panel",
+    "cut_panel",
     "dataset_panel",
+    "export_panel",
     "form",
     "preview_table",
     "sample_panel",
+    "sees_panel",
     "side_by_side",
+    "split_panel",
+    "statistics_pictures",
     "train_panel",
 ]

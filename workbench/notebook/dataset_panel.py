@@ -1,12 +1,14 @@
-"""A dataset in a notebook: import files with a verdict on each, look at the clips, write their captions, see the plan.
+"""A dataset in a notebook: look at files, import them with a verdict on each, go through the clips and their captions.
 
-The import is a job of its own, as in the web app. Not covered: splitting, automatic captions (dataset_builder).
+The import is a job of its own, as in the web app. Not covered: the clips' cards (clip_cards), the other tasks
+(task_panel, check_panel).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,19 +16,22 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import jobs
-from workbench.clips import Clip
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.sources import survey
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.families import find_model, models
-from workbench.frame_plan import Shape, plan, shape_for
 from workbench.notebook import drawing
+from workbench.notebook.caption_tools import CaptionTools
+from workbench.notebook.clip_cards import ClipCards
 from workbench.notebook.live import Panel, Ticker, button, folded
+from workbench.notebook.task_panel import TaskLine
+from workbench.settings import parse, specs
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace, writing
 
-PAGE = 10
 UPLOADS = "uploads"
-PLAYED = 600_000  # bytes; larger clips are shown as a picture until someone wants to see them move
+LINES = 24  # of what a look before the import says
+WIDE = "300px"
 
 
 class DatasetPanel(Panel):
@@ -35,54 +40,65 @@ class DatasetPanel(Panel):
     def __init__(self, workspace: Workspace, name: str | None = None, settings: TrainSettings | None = None) -> None:
         """settings: whose frame plan is shown under each clip; else what the chosen model was made for."""
         self.workspace = workspace
-        self._settings = settings
-        self._page = 0
-        self._cards: list[Clip] = []
-        self._make_fields(name)
-        self._make_clips()
-        into = widgets.HBox([_label("Dataset"), self.name, self.trigger])
-        take = widgets.HBox([_label("Videos"), widgets.VBox([self.paths, self.upload]), self.import_button])
-        parts = [into, take, self.bar]
-        super().__init__(parts)
-        self.box.children = (*parts, self.said, self.summary, self.verdicts_fold, self.plan_row, self.grid, self.pager)
+        # Ticks come from a thread, clicks from the kernel: one at a time.
+        self._lock = threading.RLock()
+        self._make_choice(name)
+        self._make_import()
+        self.summary, self.verdicts = widgets.HTML(), widgets.HTML()
+        self.undo_button = button("Undo", "Take back the newest change", "undo")
+        self.redo_button = button("Do again", "Do again what was undone last", "repeat")
+        self.tools = CaptionTools(lambda: self._open().folder, self.refresh)
+        self.tools_fold = folded("Change many captions", self.tools.box)
+        self.cards = ClipCards(settings, self.refresh)
+        super().__init__([])
+        self.undo_button.on_click(self.doing(lambda: self._went("Undone", self._open().undo().what)))
+        self.redo_button.on_click(self.doing(lambda: self._went("Done again", self._open().redo().what)))
+        self.box.children = (
+            widgets.HBox([_label("Dataset"), self.name, self.trigger, self.again_button]),
+            widgets.HBox([_label("Videos"), widgets.VBox([self.paths, self.upload]), self.import_buttons]),
+            self.more_fold, self.found, self.line.box, self.said, self.summary,
+            widgets.HBox([self.undo_button, self.redo_button]),
+            folded("What became of the files", self.verdicts), self.tools_fold, self.cards.box,
+        )  # fmt: skip
         self.ticker = Ticker(self.refresh)
         if self.refresh():
             self.ticker.start()
 
-    def _make_fields(self, name: str | None) -> None:
-        wide = widgets.Layout(width="300px")
+    def _make_choice(self, name: str | None) -> None:
         known = [dataset.name for dataset in Dataset.all(self.workspace)]
         self.name = widgets.Combobox(
-            value=name or "", options=known, placeholder="one of yours, or a new name", ensure_option=False, layout=wide
-        )
+            value=name or "", options=known, placeholder="one of yours, or a new name", ensure_option=False,
+            layout=widgets.Layout(width=WIDE),
+        )  # fmt: skip
         self.trigger = widgets.Text(
             placeholder="trigger word, if any", continuous_update=False, layout=widgets.Layout(width="200px")
         )
-        self.paths = widgets.Textarea(placeholder="video files or folders, one a line", rows=2, layout=wide)
-        self.upload = widgets.FileUpload(multiple=True, description="or choose small files", layout=wide)
-        self.import_button = button("Import", "Take these videos into the dataset", "download", "primary", "110px")
-        self.bar = widgets.FloatProgress(min=0.0, max=1.0, layout=widgets.Layout(width="100%", max_width="720px"))
-        self.import_button.on_click(self.doing(self._import_clicked))
+        self.again_button = button("", "Look again: another panel or the web app may have changed it", "refresh")
+        self.again_button.on_click(lambda _: self.refresh())
         self.name.observe(lambda _: self._opened(), names="value")
         self.trigger.observe(lambda _: self.doing(self._save_trigger)(None), names="value")
 
-    def _make_clips(self) -> None:
-        self.summary, self.verdicts = widgets.HTML(), widgets.HTML()
-        self.verdicts_fold = folded("What became of the files", self.verdicts)
-        chosen = self._settings.model if self._settings else models()[0].id
-        self.model = widgets.Dropdown(
-            options=sorted({chosen, *(model.id for model in models())}),
-            value=chosen,
-            layout=widgets.Layout(width="300px"),
-        )
-        self.model.observe(lambda _: self._show_page(), names="value")
-        self.plan_row = widgets.HBox([_label("Frame plan for"), self.model])
-        self.grid = widgets.HBox([], layout=widgets.Layout(flex_flow="row wrap"))
-        earlier, later = button("", "Earlier clips", "arrow-left"), button("", "Later clips", "arrow-right")
-        self.earlier, self.later, self.place = earlier, later, widgets.HTML()
-        earlier.on_click(lambda _: self._turn(-1))
-        later.on_click(lambda _: self._turn(1))
-        self.pager = widgets.HBox([earlier, self.place, later])
+    def _make_import(self) -> None:
+        wide = widgets.Layout(width=WIDE)
+        known = {spec.name: spec for spec in specs(ImportSettings)}
+        self.paths = widgets.Textarea(placeholder="video files, folders or archives, one a line", rows=2, layout=wide)
+        self.upload = widgets.FileUpload(multiple=True, description="or choose small files", layout=wide)
+        self.look_button = button("Look first", "Say what is there, before anything is decoded", "search", "", "110px")
+        self.import_button = button("Import", "Take these videos into the dataset", "download", "primary", "110px")
+        self.look_button.on_click(self.doing(self._look_clicked))
+        self.import_button.on_click(self.doing(self._import_clicked))
+        self.import_buttons = widgets.VBox([self.look_button, self.import_button])
+        self.hub = widgets.Text(placeholder="owner/name", layout=wide)
+        self.layout = widgets.Dropdown(options=known["layout"].choices, value="auto", layout=wide)
+        self.longest = widgets.Text(placeholder="as it is", layout=wide)
+        fields = (("hub_dataset", self.hub), ("layout", self.layout), ("longest_side", self.longest))
+        rows = [
+            widgets.HBox([_label(known[name].title), field, widgets.HTML(drawing.note(known[name].help))])
+            for name, field in fields
+        ]
+        self.more_fold = folded("More", widgets.VBox(rows))
+        self.found = widgets.HTML()
+        self.line = TaskLine("import", lambda: self._open().task("import"), lambda: self._watch())
 
     # ---- commands
 
@@ -90,29 +106,45 @@ class DatasetPanel(Panel):
     def dataset(self) -> Dataset | None:
         """The dataset that is shown; None while its name is new."""
         try:
-            return Dataset.open(self.workspace, self.name.value)
+            return self._open()
         except ConfigError:
             return None
 
+    def _open(self) -> Dataset:
+        """The dataset that is shown. Raises ConfigError while its name is new."""
+        return Dataset.open(self.workspace, self.name.value)
+
+    def look(self, paths: Iterable[Path | str]) -> list[str]:
+        """What is in files, folders and archives, shown and returned; nothing is decoded.
+
+        Raises ConfigError, DataError when nothing there has the layout that is set.
+        """
+        layout = self.layout.value
+        lines = survey(_existing(paths), "" if layout == "auto" else layout).sentences or ["nothing to import"]
+        more = [f"... and {len(lines) - LINES} more"] if len(lines) > LINES else []
+        self.found.value = "".join(map(drawing.note, [*lines[:LINES], *more]))
+        return lines
+
     def import_files(self, paths: Iterable[Path | str], name: str | None = None) -> Dataset:
-        """Start taking videos and folders of them into the dataset. Raises ConfigError, CannotWrite."""
-        given = [str(path) for path in paths]
-        missing = [path for path in given if not os.path.exists(os.path.expanduser(path))]
-        if missing or not given:
-            what = f"there is no {missing[0]!r}" if missing else "no videos are named"
-            raise ConfigError(f"{what}: give video files or folders of them, one a line")
-        title = name or self.name.value.strip() or Path(given[0]).stem
+        """Start taking videos and folders of them into the dataset, as the fields under More say.
+
+        Raises ConfigError, CannotWrite.
+        """
+        hub, longest = self.hub.value.strip(), self.longest.value.strip()
+        given = _existing(paths, needed=not hub)
+        side = int(longest) if longest.isdigit() else longest or None
+        wanted = {"layout": self.layout.value, "hub_dataset": hub, "longest_side": side}
+        checked = parse(ImportSettings, wanted)
+        title = name or self.name.value.strip() or Path(given[0] if given else hub).stem
         dataset = Dataset.ensure(self.workspace, title, self.trigger.value)
         self.name.value = dataset.name
-        dataset.start_import(given)
-        self.refresh()
-        self.ticker.start()
+        dataset.start_import(given, **checked.model_dump(include=set(wanted)))
+        self._watch()
         return dataset
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
         """Wait until the import is over or the time is up; the panel stays live. Raises ConfigError."""
-        dataset = Dataset.open(self.workspace, self.name.value)
-        status = dataset.task("import").wait(seconds)
+        status = self._open().task("import").wait(seconds)
         self.refresh()
         return status
 
@@ -120,124 +152,82 @@ class DatasetPanel(Panel):
         self.ticker.stop()
         super().close()
 
+    def _watch(self) -> None:
+        self.refresh()
+        self.ticker.start()
+
+    @property
+    def _typed(self) -> list[str]:
+        return [line.strip() for line in self.paths.value.splitlines() if line.strip()]
+
+    def _look_clicked(self) -> None:
+        self.look(self._typed)
+
     def _import_clicked(self) -> None:
-        given = [line.strip() for line in self.paths.value.splitlines() if line.strip()]
+        given = self._typed
         uploads = _uploads(self.upload.value)
         if uploads:
             dataset = Dataset.ensure(self.workspace, self.name.value.strip() or "clips", self.trigger.value)
+            if dataset.task("import").status.state.alive:
+                raise ConfigError("an import is running already: wait until it is done, or stop it")
             self.name.value = dataset.name
             given.append(str(_keep(dataset, uploads)))
         self.import_files(given)
+        self.found.value = ""
 
     def _save_trigger(self) -> None:
         if self.dataset and self.trigger.value != self.dataset.info.trigger_word:
             self.dataset.set_trigger_word(self.trigger.value)
-            self._show_page()
+            self.refresh()
+
+    def _went(self, verb: str, what: str) -> None:
+        # The field must not write the old word back.
+        self.trigger.value = self._open().info.trigger_word
+        self.refresh()
+        self.say(f"{verb}: {what}.")
 
     # ---- what is shown
 
     def _opened(self) -> None:
-        self._page = 0
         if self.refresh():
             self.ticker.start()
 
     def refresh(self) -> bool:
         """Show what is on disk. True while an import goes on."""
-        dataset = self.dataset
-        try:
-            return self._show(dataset) if dataset else self._show_nothing()
-        except (WorkbenchError, OSError) as error:
-            self.say(str(error), "error")
-            return False
+        with self._lock:
+            try:
+                dataset = self.dataset
+                return self._show(dataset) if dataset else self._show_nothing()
+            except (WorkbenchError, OSError) as error:
+                self.say(str(error), "error")
+                return False
 
     def _show_nothing(self) -> bool:
         self.summary.value = self.verdicts.value = ""
-        self._cards, self.grid.children = [], ()
-        self.bar.layout.display = self.plan_row.layout.display = self.pager.layout.display = "none"
+        self.line.hide()
+        self.tools_fold.layout.display = "none"
+        self.undo_button.layout.display = self.redo_button.layout.display = "none"
+        self.cards.show(None)
         return False
 
     def _show(self, dataset: Dataset) -> bool:
-        status = dataset.task("import").status
-        alive = status.state.alive
-        self.bar.layout.display = "" if alive else "none"
-        self.bar.value = status.step / status.total if status.total else 0.0
-        left = f", about {drawing.span(status.seconds_left)} left" if status.seconds_left else ""
-        busy = f"importing {status.step} of {status.total}{left} · " if alive else ""
-        self.summary.value = drawing.note(f"{busy}{dataset.summary.sentence}")
+        alive = self.line.refresh("The import is done.")
         self.import_button.disabled = alive
-        if status.state in (jobs.State.FAILED, jobs.State.DIED):
-            self.say(status.message, "error")
+        self.summary.value = drawing.note(dataset.summary.sentence)
         verdicts = sorted(dataset.verdicts, key=lambda verdict: verdict.usable)
         self.verdicts.value = "".join(
             drawing.note(verdict.sentence, "plain" if verdict.usable else "error") for verdict in verdicts
         )
         if dataset.info.trigger_word and not self.trigger.value:
             self.trigger.value = dataset.info.trigger_word
-        if dataset.clips[self._first : self._first + PAGE] != self._cards:
-            self._show_page()
+        for each, verb, standing in (
+            (self.undo_button, "Undo", dataset.undoable), (self.redo_button, "Do again", dataset.redoable)
+        ):  # fmt: skip
+            each.layout.display = "" if standing else "none"
+            each.description = f"{verb}: {standing[0].what[:60]}" if standing else verb
+        self.tools_fold.layout.display = "" if dataset.clips else "none"
+        self.cards.show(dataset)
         return alive
-
-    @property
-    def _first(self) -> int:
-        return self._page * PAGE
-
-    def _turn(self, pages: int) -> None:
-        self._page += pages
-        self._show_page()
-
-    def _show_page(self) -> None:
-        dataset = self.dataset
-        if dataset is None:
-            return
-        clips = dataset.clips
-        self._page = max(0, min(self._page, (len(clips) - 1) // PAGE))
-        self._cards = clips[self._first : self._first + PAGE]
-        shape, problem = self._shape()
-        self.grid.children = [self._card(dataset, clip, shape) for clip in self._cards]
-        self.place.value = drawing.note(
-            problem or f"clips {self._first + 1} to {self._first + len(self._cards)} of {len(clips)}"
-        )
-        self.earlier.disabled = self._page == 0
-        self.later.disabled = self._first + PAGE >= len(clips)
-        self.plan_row.layout.display = "" if clips else "none"
-        self.pager.layout.display = "" if len(clips) > PAGE or problem else "none"
-
-    def _shape(self) -> tuple[Shape | None, str]:
-        """What the chosen model sees of a clip, or None and why not."""
-        wanted = self._settings if self._settings and self._settings.model == self.model.value else TrainSettings()
-        try:
-            _, model = find_model(self.model.value)
-            return shape_for(model, wanted.frames, wanted.height, wanted.width, wanted.fps), ""
-        except ConfigError as error:
-            return None, str(error)
-
-    def _card(self, dataset: Dataset, clip: Clip, shape: Shape | None) -> widgets.Widget:
-        """A clip: it plays, its caption can be written, its frame plan stands below."""
-        caption = widgets.Textarea(
-            value=clip.text, rows=3, placeholder="what is to be seen?", continuous_update=False,
-            layout=widgets.Layout(width="180px"),
-        )  # fmt: skip
-        caption.observe(lambda change: self._save_caption(dataset, clip.file_name, change), names="value")
-        picture = widgets.HTML(_picture(dataset, clip))
-        parts: list[widgets.Widget] = [picture, caption]
-        if not _plays_at_once(dataset, clip):
-            play = button("Play", "Show the clip itself", "play", width="80px")
-            play.on_click(lambda _: setattr(picture, "value", _player(dataset, clip)))
-            parts.insert(1, play)
-        if shape:
-            text = drawing.escaped(plan(clip, shape).sentence)
-            parts.append(
-                widgets.HTML(f'<div style="width:180px;font-size:85%;line-height:1.3;opacity:.75">{text}</div>')
-            )
-        return widgets.VBox(parts, layout=widgets.Layout(margin="0 12px 12px 0", width="190px"))
-
-    def _save_caption(self, dataset: Dataset, file_name: str, change: dict[str, Any]) -> None:
-        def save() -> None:
-            written = dataset.set_caption(file_name, change["new"])
-            # What was typed is on the page already: the card stays, and with it the place where one is typing.
-            self._cards = [written if clip.file_name == file_name else clip for clip in self._cards]
-
-        self.doing(save)(None)
 
 
 def dataset_panel(workspace: Workspace, name: str | None = None, settings: TrainSettings | None = None) -> DatasetPanel:
@@ -245,24 +235,18 @@ def dataset_panel(workspace: Workspace, name: str | None = None, settings: Train
     return DatasetPanel(workspace, name, settings)
 
 
+def _existing(paths: Iterable[Path | str], needed: bool = True) -> list[str]:
+    """The paths, when all of them are there. Raises ConfigError; also without any when one is needed."""
+    given = [os.path.abspath(os.path.expanduser(str(path))) for path in paths]
+    missing = [str(path) for path in given if not os.path.exists(path)]
+    if missing or (needed and not given):
+        what = f"there is no {missing[0]!r}" if missing else "no videos are named"
+        raise ConfigError(f"{what}: give video files, folders of them or archives, one a line")
+    return given
+
+
 def _label(text: str) -> widgets.Widget:
     return widgets.HTML(drawing.escaped(text), layout=widgets.Layout(width="120px"))
-
-
-def _plays_at_once(dataset: Dataset, clip: Clip) -> bool:
-    path = dataset.path_of(clip)
-    return not path.exists() or path.stat().st_size <= PLAYED
-
-
-def _picture(dataset: Dataset, clip: Clip) -> str:
-    if _plays_at_once(dataset, clip):
-        return _player(dataset, clip)
-    url = drawing.data_url(dataset.thumbnail_of(clip))
-    return f'<img src="{url}" alt="{drawing.escaped(clip.source)}" style="width:180px;border-radius:4px">'
-
-
-def _player(dataset: Dataset, clip: Clip) -> str:
-    return drawing.video(dataset.path_of(clip), 180, clip.width)
 
 
 # ---- uploads --------------------------------------------------------------------------------------------------------

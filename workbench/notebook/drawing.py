@@ -67,6 +67,36 @@ def row(cells: Sequence[str]) -> str:
     return f'<div style="display:flex;flex-wrap:wrap">{"".join(cells)}</div>'
 
 
+def picture(path: Path, name: str, width: int = 96) -> str:
+    """A still picture; its name where it cannot be shown."""
+    url = data_url(path)
+    if url is None:
+        return f'<div style="width:{width}px;opacity:.7">{escaped(name)}</div>'
+    return f'<img src="{url}" alt="{escaped(name)}" style="width:{width}px;border-radius:4px;margin:0 4px 4px 0">'
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Texts in rows and columns."""
+    head = "".join(f"<th {_CELL}><b>{escaped(name)}</b></th>" for name in heads)
+    body = "".join(
+        f'<tr style="background:none">{"".join(f"<td {_CELL}>{escaped(cell)}</td>" for cell in cells)}</tr>'
+        for cells in rows
+    )
+    return f'<table style="border-collapse:collapse;line-height:1.3"><tr>{head}</tr>{body}</table>'
+
+
+def bars(counts: Mapping[str, int]) -> str:
+    """A bar and a number a name."""
+    top = max(counts.values(), default=1) or 1
+    rows = "".join(
+        f'<div style="display:flex;align-items:center;line-height:1.6"><span style="width:200px">{escaped(name)}</span>'
+        f'<span style="background:{SMOOTH};height:10px;border-radius:2px;width:{300 * count / top:.0f}px"></span>'
+        f'<span style="padding-left:8px">{count:,}</span></div>'
+        for name, count in counts.items()
+    )
+    return f"<div>{rows}</div>"
+
+
 def preview_table(previews: Sequence[Preview], width: int = 144, source_width: int | None = None) -> str:
     """Prompts down, steps across: the base model first, then the newest steps and some on the way there."""
     if not previews:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import ipywidgets as widgets
 
+from workbench.dataset_builder.captioners import captioners
 from workbench.errors import ConfigError
 from workbench.families import models
 from workbench.notebook.drawing import escaped, note
@@ -101,6 +102,10 @@ def choices(source: str | None, workspace: Workspace | None) -> list[str]:
     """What a setting with a `source` may be set to right now."""
     if source == "models":
         return [model.id for model in models()]
+    if source == "captioners":
+        return list(captioners())
+    if source == "caption_models":
+        return [choice.id for kind in captioners().values() for choice in kind.choices]
     if workspace is None or source is None:
         return []
     if source == "datasets":
@@ -119,7 +124,7 @@ def _field(spec: Spec, available: Sequence[str]) -> widgets.Widget:
         return widgets.Dropdown(options=spec.choices, layout=layout)
     if spec.source == "datasets":
         return widgets.Dropdown(options=_options(spec, available, None), layout=layout)
-    if spec.source == "models":
+    if spec.source in ("models", "captioners", "caption_models"):
         return widgets.Combobox(options=tuple(available), ensure_option=False, layout=layout)
     placeholder = ("one a line: " + ", ".join(available[:3])) if spec.source and available else _placeholder(spec)
     if spec.kind == "texts" or spec.lines > 1:
@@ -131,7 +136,10 @@ def _field(spec: Spec, available: Sequence[str]) -> widgets.Widget:
 
 
 def _placeholder(spec: Spec) -> str:
-    return "" if spec.kind in ("text", "texts") else "the model's own"
+    """What an empty field of a number means, as the setting's help says it."""
+    if spec.kind in ("text", "texts"):
+        return ""
+    return spec.help.partition("Empty: ")[2].rstrip(".") or "the model's own"
 
 
 def _options(spec: Spec, available: Sequence[str], now: str | None) -> list[tuple[str, str | None]]:

@@ -1,0 +1,88 @@
+"""Change many captions at once in a notebook: find and replace, a text in front or behind, tags, the trigger word.
+
+Not covered: the edits themselves (dataset_builder.caption_text), one caption (clip_cards), captions by a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import ipywidgets as widgets
+
+from workbench.dataset_builder import caption_text
+from workbench.dataset_builder.caption_text import Search
+from workbench.notebook import drawing
+from workbench.notebook.live import Panel, button
+
+SHOWN = 8  # captions in the preview of a replacement
+
+
+class CaptionTools(Panel):
+    """The fields and buttons. Each change is one entry of the dataset's history."""
+
+    def __init__(self, folder: Callable[[], Path], changed: Callable[[], object]) -> None:
+        """folder: of the dataset that is shown, raises ConfigError without one;  changed: called after each change"""
+        self._folder = folder
+        self._changed = changed
+        self.find = widgets.Text(placeholder="find", layout=widgets.Layout(width="200px"))
+        self.put = widgets.Text(placeholder="replace by", layout=widgets.Layout(width="200px"))
+        switches = ("Match case", "Whole words", "Regular expression")
+        self.case, self.word, self.expression = (
+            widgets.Checkbox(description=name, indent=False, layout=widgets.Layout(width="150px")) for name in switches
+        )
+        self.preview_button = button("Show what would change", "Nothing is changed", "search")
+        self.replace_button = button("Replace", "In all captions; Undo takes it back", "exchange", "primary")
+        self.would = widgets.HTML()
+        self.text = widgets.Text(placeholder="a text", layout=widgets.Layout(width="200px"))
+        self.preview_button.on_click(self.doing(self._preview))
+        self.replace_button.on_click(self.doing(self._replace))
+        edits = (
+            ("Put in front", caption_text.add_prefix),
+            ("Put behind", caption_text.add_suffix),
+            ("Take out this tag", caption_text.remove_tag),
+        )
+        self.edit_buttons = {words: self._edit(words, edit) for words, edit in edits}
+        triggers = (
+            ("Write the trigger word in", caption_text.put_trigger_word),
+            ("Take the trigger word out", caption_text.take_out_trigger_word),
+        )
+        self.edit_buttons |= {words: self._trigger(words, edit) for words, edit in triggers}
+        wrapping = widgets.Layout(flex_flow="row wrap")
+        rows = [
+            widgets.HBox([self.find, self.put, self.case, self.word, self.expression], layout=wrapping),
+            widgets.HBox([self.preview_button, self.replace_button], layout=wrapping),
+            self.would,
+            widgets.HBox([self.text, *self.edit_buttons.values()], layout=wrapping),
+        ]
+        super().__init__(rows)
+        self.box.children = (*rows, self.said)
+
+    def _edit(self, words: str, edit: Callable[[Path, str], int]) -> widgets.Button:
+        made = button(words, "In all captions; Undo takes it back")
+        made.on_click(self.doing(lambda: self._tell(edit(self._folder(), self.text.value))))
+        return made
+
+    def _trigger(self, words: str, edit: Callable[[Path], int]) -> widgets.Button:
+        made = button(words, "In all captions; Undo takes it back")
+        made.on_click(self.doing(lambda: self._tell(edit(self._folder()))))
+        return made
+
+    @property
+    def _search(self) -> Search:
+        return Search(self.find.value, self.expression.value, self.case.value, self.word.value)
+
+    def _preview(self) -> None:
+        found = caption_text.preview_replace(self._folder(), self._search, self.put.value)
+        rows = [(one.source or one.file_name, one.before, one.after) for one in found[:SHOWN]]
+        self.would.value = drawing.note(f"{len(found):,} captions would change.") + (
+            drawing.table(("clip", "now", "then"), rows) if rows else ""
+        )
+
+    def _replace(self) -> None:
+        self._tell(caption_text.replace(self._folder(), self._search, self.put.value))
+        self.would.value = ""
+
+    def _tell(self, count: int) -> None:
+        self.say(f"{count:,} captions changed.")
+        self._changed()

@@ -1,0 +1,101 @@
+"""The dataset doctor in a notebook: start a check, see what it found on which clips, mend one finding or all of a kind.
+
+Not covered: the checks (dataset_builder.doctor) and the mends (dataset_builder.mends).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import ipywidgets as widgets
+
+from workbench.clips import Clip
+from workbench.dataset_builder.check_settings import CheckSettings
+from workbench.dataset_builder.findings import MENDS, Finding, Mend, Report, Severity
+from workbench.notebook import drawing
+from workbench.notebook.live import button
+from workbench.notebook.task_panel import TaskPanel
+from workbench.workspace import Workspace
+
+COLOURS = {Severity.STOPS: "#c62828", Severity.HURTS: "#b26a00", Severity.LOOK: "#666"}
+MOST_OF_A_KIND = 12  # with pictures and buttons each; the rest is mended with all of its kind
+PICTURES = 6
+
+
+class CheckPanel(TaskPanel):
+    """The form of a check and its findings, each with its clips' pictures and its mends."""
+
+    task_name = "check"
+    settings_class = CheckSettings
+    noun = "check"
+    words = ("Check", "Look at every clip and caption; nothing is changed")
+
+    def _more(self) -> list[widgets.Widget]:
+        self.found = widgets.VBox([])
+        self._shown: Report | None = None
+        return [self.found]
+
+    def mend(self, findings: Sequence[Finding], mend: Mend) -> str:
+        """Mend findings alike, in one change that `undo` takes back; says what was done.
+
+        Raises ConfigError, DataError, CannotWrite.
+        """
+        done = self.dataset.mend(findings, mend)
+        self.refresh()
+        self.say(f"{done} Undo takes it back.", "good")
+        return done
+
+    def _ended(self) -> None:
+        report = self.dataset.report
+        if report is None or report == self._shown:
+            return
+        self._shown = report
+        clips = {clip.file_name: clip for clip in self.dataset.clips}
+        parts: list[widgets.Widget] = [
+            widgets.HTML(drawing.note(report.sentence, "plain" if report.findings else "good"))
+        ]
+        for _, group in groupby(report.findings, key=lambda finding: (finding.severity, finding.title)):
+            parts += self._kind(list(group), clips)
+        self.found.children = parts
+
+    def _kind(self, findings: list[Finding], clips: dict[str, Clip]) -> list[widgets.Widget]:
+        """All findings of one kind: a line with mends for all, then each."""
+        first = findings[0]
+        style = f"background:{COLOURS[first.severity]};color:#fff;border-radius:9px;padding:1px 9px"
+        title = widgets.HTML(
+            f'<div style="line-height:1.8"><span style="{style}">{drawing.escaped(first.severity)}</span> '
+            f"<b>{drawing.escaped(first.title)}</b> ({len(findings):,})</div>"
+        )
+        mends = [mend for mend in first.mends if all(mend in other.mends for other in findings)]
+        for_all = [self._button(findings, mend, f"{MENDS[mend]}: all {len(findings):,}") for mend in mends]
+        head = widgets.HBox([title, *(for_all if len(findings) > 1 else [])], layout=_wrapping())
+        more = len(findings) - MOST_OF_A_KIND
+        rest = [widgets.HTML(drawing.note(f"and {more:,} more"))] if more > 0 else []
+        return [head, *(self._finding(finding, clips) for finding in findings[:MOST_OF_A_KIND]), *rest]
+
+    def _finding(self, finding: Finding, clips: dict[str, Clip]) -> widgets.Widget:
+        shown = [clips[name] for name in finding.clips[:PICTURES] if name in clips]
+        pictures = "".join(drawing.picture(self.dataset.thumbnail_of(clip), clip.source or clip.id) for clip in shown)
+        text = widgets.HTML(
+            drawing.row([pictures, drawing.note(finding.sentence)]), layout=widgets.Layout(flex="1 1 300px")
+        )
+        return widgets.HBox(
+            [text, *(self._button([finding], mend, MENDS[mend]) for mend in finding.mends)], layout=_wrapping()
+        )
+
+    def _button(self, findings: Sequence[Finding], mend: Mend, words: str) -> widgets.Button:
+        made = button(words, f"{MENDS[mend]}; Undo takes it back", width="auto")
+        made.on_click(self.doing(partial(self.mend, findings, mend)))
+        return made
+
+
+def check_panel(workspace: Workspace, dataset: str, **values: Any) -> CheckPanel:
+    """What could stop or hurt a training; values: settings of CheckSettings. Raises ConfigError."""
+    return CheckPanel(workspace, dataset, values)
+
+
+def _wrapping() -> widgets.Layout:
+    return widgets.Layout(flex_flow="row wrap", align_items="center")

@@ -1,0 +1,270 @@
+"""Tasks of a dataset in a notebook: settings, Start, Stop, and how it goes. Cut all clips, auto captions, export.
+
+A task is a process of its own; a panel only reads its folder, so a panel made after a kernel restart shows it again.
+Not covered: what a task does (dataset_builder), the check (check_panel), the import (dataset_panel).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ipywidgets as widgets
+
+from workbench import jobs
+from workbench.dataset_builder.captioners import captioners
+from workbench.dataset_builder.captioning import CaptionSettings
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.splitting import SplitSettings, check_settings, plan_split
+from workbench.dataset_builder.splitting import chosen as chosen_clips
+from workbench.dataset_builder.tasks import Name, Task
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.notebook import drawing
+from workbench.notebook.form import Form
+from workbench.notebook.live import Panel, Ticker, button, folded
+from workbench.settings import Settings
+from workbench.workspace import Workspace
+
+State = jobs.State
+LONGEST_LOOK = 300.0  # seconds of recordings that are scored while a person waits
+LOG_LINES = 8
+FAILURES = 20
+
+
+class TaskLine(Panel):
+    """A bar, a sentence, Stop and Go on: one task as its folder tells it."""
+
+    def __init__(self, noun: str, task: Callable[[], Task], watch: Callable[[], None]) -> None:
+        """noun: what it is ("import");  watch: called when it goes on, so that somebody refreshes this line"""
+        self.noun = noun
+        self._task = task
+        self.bar = widgets.FloatProgress(min=0.0, max=1.0, layout=widgets.Layout(width="100%", max_width="720px"))
+        self.stop_button = button("Stop", "What is done stays", "stop", "danger", "90px")
+        self.go_on_button = button("Go on", "Start it again where it was", "play", width="90px")
+
+        def go_on() -> None:
+            task().go_on()
+            watch()
+
+        self.stop_button.on_click(self.doing(lambda: task().stop()))
+        self.go_on_button.on_click(self.doing(go_on))
+        super().__init__([self.bar])
+        self.box.children = (self.bar, self.said, widgets.HBox([self.stop_button, self.go_on_button]))
+        self.hide()
+
+    def hide(self) -> None:
+        """Nothing is to be said."""
+        self.say("")
+        _show(self.bar, False)
+        _show(self.stop_button, False)
+        _show(self.go_on_button, False)
+
+    def refresh(self, done: str) -> bool:
+        """Show how it stands. done: what a good end is worth saying. True while it works."""
+        status = self._task().status
+        alive = status.state.alive
+        _show(self.bar, alive)
+        _show(self.stop_button, alive)
+        _show(self.go_on_button, status.state in (State.STOPPED, State.FAILED, State.DIED))
+        self.bar.value = status.step / status.total if status.total else 0.0
+        self.say(*sentence(status, self.noun, done))
+        if status.state in (State.FAILED, State.DIED):
+            self.said.value += drawing.log_box(jobs.log_tail(status.folder, LOG_LINES))
+        return alive
+
+
+def sentence(status: jobs.Status, noun: str, done: str) -> tuple[str, str]:
+    """(how a task stands, kind of note); nothing before it was ever started."""
+    if status.state is State.NEW:
+        return "", "plain"
+    if status.state.alive:
+        left = f"about {drawing.span(status.seconds_left)} left" if status.seconds_left is not None else ""
+        count = f"{status.step:,} of {status.total:,}" if status.total else ""
+        return " · ".join(filter(None, (status.phase or "starting", count, left, status.message))), "plain"
+    if status.state is State.FINISHED:
+        return " ".join(filter(None, (done, status.message))), "good"
+    if status.state is State.STOPPED:
+        return f"The {noun} was stopped; what was done stays. {status.message}", "plain"
+    return f"The {noun} did not end well. {status.message}", "error"
+
+
+class TaskPanel(Panel):
+    """The form of a task, Start, and its line. `start` and `wait` do the same from a cell."""
+
+    task_name: ClassVar[Name]
+    settings_class: ClassVar[type[Settings]]
+    noun: ClassVar[str]
+    words: ClassVar[tuple[str, str]]  # on the start button, and its tooltip
+
+    def __init__(self, workspace: Workspace, dataset: str, values: dict[str, Any]) -> None:
+        """values: in place of the settings' defaults. Raises ConfigError for a dataset or setting that is none."""
+        self.dataset = Dataset.open(workspace, dataset)
+        self.form: Form[Any] = Form(self.settings_class, workspace, values)
+        self.line = TaskLine(self.noun, lambda: self.task, self.watch)
+        self.start_button = button(*self.words, "play", "primary")
+        self.start_button.on_click(self.doing(self.start))
+        self.buttons = widgets.HBox([self.start_button])
+        super().__init__([])
+        form = folded("Settings", self.form.box, opened=True)
+        self.box.children = (form, self.buttons, self.said, self.line.box, *self._more())
+        # Ticks come from a thread, clicks from the kernel: one at a time.
+        self._lock = threading.RLock()
+        self.ticker = Ticker(self.refresh)
+        if self.refresh():
+            self.ticker.start()
+
+    @property
+    def task(self) -> Task:
+        return self.dataset.task(self.task_name)
+
+    def start(self) -> jobs.Status:
+        """Check the settings and start. Raises ConfigError (also when it is at work), CannotWrite."""
+        status = self.task.start(self._checked(self.form.settings))
+        self.watch()
+        return status
+
+    def wait(self, seconds: float | None = None) -> jobs.Status:
+        """Wait until it is over or the time is up; the panel stays live."""
+        status = self.task.wait(seconds)
+        self.refresh()
+        return status
+
+    def watch(self) -> None:
+        """Keep the panel fresh until the task is over."""
+        self.refresh()
+        self.ticker.start()
+
+    def close(self) -> None:
+        self.ticker.stop()
+        super().close()
+
+    def refresh(self) -> bool:
+        """Show what the task's folder says. True while it works."""
+        with self._lock:
+            try:
+                alive = self.line.refresh(self._done(self.task.result))
+                self.start_button.disabled = alive
+                if not alive:
+                    self._ended()
+                return alive
+            except (WorkbenchError, OSError) as error:
+                self.say(str(error), "error")
+                return False
+
+    def _more(self) -> list[widgets.Widget]:
+        """What stands below the line."""
+        return []
+
+    def _checked(self, settings: Any) -> Settings:
+        """The settings as they are started; raises ConfigError for what they do not know of one another."""
+        checked: Settings = settings
+        return checked
+
+    def _done(self, result: dict[str, Any]) -> str:
+        """What a good end is worth saying."""
+        return ""
+
+    def _ended(self) -> None:
+        """Show what the task left, if anything."""
+
+
+class SplitPanel(TaskPanel):
+    """Cut all clips, or those that are named: by scenes or by seconds."""
+
+    task_name = "split"
+    settings_class = SplitSettings
+    noun = "cutting"
+    words = ("Cut", "Put the parts in the clips' place; Undo brings the clips back")
+
+    def _more(self) -> list[widgets.Widget]:
+        look = button("Look first", "Say what would become of each clip; nothing is changed", "search")
+        look.on_click(self.doing(self.look))
+        self.buttons.children = (look, self.start_button)
+        self.would = widgets.HTML()
+        return [self.would]
+
+    def look(self) -> list[str]:
+        """What would become of each clip, shown and returned. Raises ConfigError."""
+        settings = self._checked(self.form.settings)
+        if sum(clip.seconds for clip in chosen_clips(self.dataset.folder, settings)) > LONGEST_LOOK:
+            raise ConfigError("these clips are longer than five minutes: press Cut; Undo brings them back")
+        said = [plan.sentence for plan in plan_split(self.dataset.folder, settings)]
+        self.would.value = "".join(map(drawing.note, said))
+        return said
+
+    def _checked(self, settings: Any) -> SplitSettings:
+        checked: SplitSettings = settings
+        check_settings(checked)
+        return checked
+
+    def _done(self, result: dict[str, Any]) -> str:
+        failed = "".join(f" {one}." for one in (result.get("failed") or [])[:FAILURES])
+        clips = result.get("clips", 0)
+        was = "1 clip was" if clips == 1 else f"{clips:,} clips were"
+        return f"{was} cut into {result.get('parts', 0):,}.{failed}"
+
+
+class CaptionPanel(TaskPanel):
+    """Captions by a model on this machine, or by a server that speaks OpenAI's protocol."""
+
+    task_name = "caption"
+    settings_class = CaptionSettings
+    noun = "captioning"
+    words = ("Write captions", "Never over what was written by hand, unless a setting says so")
+
+    def _more(self) -> list[widgets.Widget]:
+        lines = "".join(
+            f"<li><b>{drawing.escaped(kind.id)}</b>: {drawing.escaped(kind.title)}. {drawing.escaped(kind.needs)}</li>"
+            for kind in captioners().values()
+        )
+        return [widgets.HTML(f'<ul style="line-height:1.4;opacity:.75">{lines}</ul>')]
+
+    def _done(self, result: dict[str, Any]) -> str:
+        failed = result.get("failed") or {}
+        said = f"{result.get('counts', {}).get('captioned', 0):,} captions were written."
+        if failed:
+            first = "; ".join(f"{name}: {why}" for name, why in list(failed.items())[:FAILURES])
+            said += f" {len(failed):,} clips failed: {first}."
+        return said
+
+
+class ExportPanel(TaskPanel):
+    """Give the dataset away: a folder or archive in another tool's layout, or a dataset on the Hub."""
+
+    task_name = "export"
+    settings_class = ExportSettings
+    noun = "export"
+    words = ("Export", "Nothing that is there already is touched")
+
+    def _checked(self, settings: Any) -> ExportSettings:
+        wanted: ExportSettings = settings
+        target = wanted.target.strip()
+        if bool(target) == bool(wanted.repo_id.strip()):
+            raise ConfigError("name a folder or archive, or a Hub dataset: one of them, not both")
+        # The job does not run where the notebook does.
+        return wanted.changed(target=str(Path(target).expanduser().absolute())) if target else wanted
+
+    def _done(self, result: dict[str, Any]) -> str:
+        return f"Written: {result.get('url') or result.get('target') or ''}"
+
+
+def split_panel(workspace: Workspace, dataset: str, **values: Any) -> SplitPanel:
+    """Cut the clips of a dataset by scenes or seconds; values: settings of SplitSettings. Raises ConfigError."""
+    return SplitPanel(workspace, dataset, values)
+
+
+def caption_panel(workspace: Workspace, dataset: str, **values: Any) -> CaptionPanel:
+    """Captions by a model; values: settings of CaptionSettings. Raises ConfigError."""
+    return CaptionPanel(workspace, dataset, values)
+
+
+def export_panel(workspace: Workspace, dataset: str, **values: Any) -> ExportPanel:
+    """Write a dataset elsewhere; values: settings of ExportSettings. Raises ConfigError."""
+    return ExportPanel(workspace, dataset, values)
+
+
+def _show(widget: widgets.Widget, wanted: bool) -> None:
+    widget.layout.display = "" if wanted else "none"
