@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.dataset_builder.chat_server import chat_server, says
+from tests.dataset_builder.fake_hub import FakeHub
 from tests.drawing import MakeClip, draw
 from tests.shell import Shell
 from workbench import jobs, media
@@ -145,12 +146,41 @@ def test_parts_by_hand(shell: Shell, dataset: Dataset) -> None:
     assert len(clip_names(shell, "squares")) == 6
 
 
+def test_bars_are_cropped_and_come_back(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
+    video = np.random.default_rng(0).integers(60, 200, (9, 96, 128, 3), np.uint8)
+    video[:, :16] = video[:, -16:] = 0
+    media.encode(video, tmp_path / "wide.mp4", 8)
+    assert shell("dataset", "import", "bars", tmp_path / "wide.mp4").code == 0
+    said = shell("dataset", "crop", "bars", *clip_names(shell, "bars"), "--bars")
+    assert "128x64, 9 frames" in said.out, said.err
+    said = shell("dataset", "crop", "bars", *clip_names(shell, "bars"), "--all")
+    assert "128x96, 9 frames" in said.out
+
+
+def test_a_hub_dataset(
+    shell: Shell, workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeHub().serving() as hub:
+        hub.repos["me/cats"] = {"one.mp4": make_clip(tmp_path / "one.mp4").read_bytes(), "one.txt": b"a square"}
+        for name, value in (("HF_ENDPOINT", hub.url), ("HF_HUB_OFFLINE", "0"), ("HF_HUB_DISABLE_XET", "1")):
+            monkeypatch.setenv(name, value)
+        look = [sys.executable, "-m", "workbench", "dataset", "look", "--hub", "me/cats"]
+        said = subprocess.run(look, capture_output=True, text=True, cwd=ROOT, check=True)
+        assert re.match(r"me/cats at \w+: .* to fetch: 1 \.mp4, 1 \.txt", said.stdout)
+        imported = shell("dataset", "import", "cats", "--hub", "me/cats")
+    assert imported.code == 0, imported.err
+    assert [text for _, text in _captions(shell, "cats")] == ["a square"]
+
+
 def test_what_a_model_sees(shell: Shell, dataset: Dataset, tmp_path: Path) -> None:
     said = shell("dataset", "plan", "squares", "--frames", "9", "--fps", "8", "--write", tmp_path / "seen")
     assert said.code == 0, said.err
     assert "6 of 6 clips are used: 9 frames at 8 fps" in said.out
     written = sorted((tmp_path / "seen").glob("*.mp4"))
     assert [media.probe(path).frames for path in written] == [9] * 6
+    said = shell("dataset", "plan", "squares", "--write", dataset.folder / "clips")
+    assert said.code == 64
+    assert "is there already: choose a new folder" in said.err
     said = shell("dataset", "plan", "squares", "--buckets", "2", "--fps", "8")
     assert re.search(r"^ +\d  \d+ frames, ", said.out, re.MULTILINE)
     assert "0 clips are left out" in said.out

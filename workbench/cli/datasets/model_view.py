@@ -35,10 +35,12 @@ ALIKE = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could 
 @settings_flags(TrainSettings, only=SHAPE)
 @click.option("--buckets", "most", type=int, metavar="N", help="The N buckets that lose least, and who goes where.")
 @click.option("--write", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Write exactly the frames the model sees of each clip there, as FOLDER/ID.mp4.")  # fmt: skip
+              help="Write exactly the frames the model sees of each clip into a new folder, as ID.mp4.")  # fmt: skip
 def plan(dataset: Dataset, clips: tuple[str, ...], most: int | None, write: Path | None, **flags: Any) -> None:
     """What a model sees of CLIPS, or of all: frames, crop, buckets."""
     model, shape = _wanted(flags)
+    if write is not None and write.exists():
+        raise ConfigError(f"--write is {write}, which is there already: choose a new folder")
     chosen = [dataset.clip(name) for name in clips] or dataset.clips
     if most is not None:
         _buckets(chosen, model, shape, most)

@@ -65,7 +65,7 @@ def import_(
     before = set(target.verdicts)
     code = run_task(target, "import", settings.changed(dataset=target.name), detach)
     for verdict in () if detach else target.verdicts:
-        if verdict not in before or not verdict.usable:
+        if not verdict.usable or (verdict.notes and verdict not in before):
             click.echo(verdict.sentence)
     return code
 
