@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.dataset_builder import foreign
 from workbench import media
@@ -137,6 +138,8 @@ def test_turned_clip_stands_upright(built: Dataset) -> None:
     assert (clip.width, clip.height, clip.frames) == (64, 96, 24)
     assert frames[12, :12, -12:].min() > 200  # the white corner of the stored top left is now top right
     assert frames[12, :12, :12].max() < 200
+    shown = np.asarray(Image.open(built.thumbnail_of(clip))).astype(int)
+    assert np.abs(shown - frames[12]).mean() < 4 < np.abs(shown - frames[0]).mean()
     moving = (frames[:, :, :, 0].astype(int) - frames[:, :, :, 1] > 80).nonzero()
     assert moving[1][moving[0] == 23].mean() > moving[1][moving[0] == 0].mean() + 20  # right became down
 

@@ -7,6 +7,7 @@ faithfully that nobody sees a difference (media.writing.FAITHFUL). Not covered: 
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +31,12 @@ ONE_FRAME = "one frame only: give a clip of two frames or more, or the picture a
 
 @dataclass(frozen=True)
 class Normalised:
-    """The canonical clip. mends: what was changed to get there, none when it was taken byte for byte; warnings."""
+    """The canonical clip.
+
+    mends:    what was changed to get there, none when it was taken byte for byte
+    warnings: what to look out for
+    middle:   its middle frame (PyAV) where it was at hand, so that nobody has to decode it again
+    """
 
     fps: float
     frames: int
@@ -38,6 +44,7 @@ class Normalised:
     height: int
     mends: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    middle: Any = None
 
 
 def normalise(
@@ -64,7 +71,7 @@ def normalise(
         return Normalised(about.fps, about.frames, about.width, about.height, (), warnings)
     damage = _Damage(timing, on_frame)
     pictures = evened(mended(damage.until(media.raw_frames(source)), about, longest_side), timing)
-    frames, width, height = _write(pictures, target, timing)
+    frames, middle = _write(pictures, target, timing, round(times[-1] * timing.fps) // 2)
     if about.audio:
         mends.append("sound removed")
     if about.tracks > 1:
@@ -73,7 +80,7 @@ def normalise(
         mends.append(f"cut off or damaged: kept the first {frames / float(timing.fps):.2f} s ({frames} frames)")
     if not mends:
         mends.append(f"rewritten for exact frame access ({about.codec} {about.pixel_format})")
-    return Normalised(float(timing.fps), frames, width, height, tuple(mends), warnings)
+    return Normalised(float(timing.fps), frames, middle.width, middle.height, tuple(mends), warnings, middle)
 
 
 def _check_limits(about: Probe) -> None:
@@ -115,18 +122,18 @@ class _Damage:
         return cut or self._frames < 0.9 * packets  # some codecs have packets that show nothing
 
 
-def _write(frames: Iterator[Any], target: Path, timing: Timing) -> tuple[int, int, int]:
-    """(frames, width, height) written. Raises DataError when fewer than two can be read, CannotWrite."""
+def _write(frames: Iterator[Any], target: Path, timing: Timing, half: int) -> tuple[int, Any]:
+    """(frames written, number `half` or the last before it). Raises DataError for fewer than two, CannotWrite."""
     first = next(frames, None)
     second = next(frames, None)
     if first is None or second is None:
         raise DataError("one frame only, or damaged after the first: copy it again, or give a longer clip")
+    middle = first
     with media.Writer(target, first.width, first.height, timing.fps, like=first) as writer:
-        for frame in (first, second):
+        for frame in itertools.chain((first, second), frames):
+            middle = frame if writer.frames <= half else middle
             writer.write(frame)
-        for frame in frames:
-            writer.write(frame)
-    return writer.frames, first.width, first.height
+    return writer.frames, middle
 
 
 # ---- taking a canonical file as it is -------------------------------------------------------------------------------

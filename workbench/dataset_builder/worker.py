@@ -73,7 +73,11 @@ def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, wa
     name = f"clips/{clip_id(sha256)}.mp4"
     try:
         made = normalise(source, dataset / name, longest_side, watch.frame)
-        media.thumbnail(dataset / name, dataset / "thumbs" / f"{clip_id(sha256)}.jpg")
+        thumbnail = dataset / "thumbs" / f"{clip_id(sha256)}.jpg"
+        if made.middle is None:
+            media.thumbnail(dataset / name, thumbnail)
+        else:
+            media.write_thumbnail(made.middle.to_ndarray(format="rgb24"), thumbnail)
     except DataError as error:
         return refused.model_copy(update={"notes": (str(error),)})
     except MemoryError:

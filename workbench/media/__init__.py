@@ -10,7 +10,7 @@ from workbench.media.opening import (
     probe,
     read_comment,
 )
-from workbench.media.reading import Pixels, decode, raw_frames, read_frames, thumbnail
+from workbench.media.reading import Pixels, decode, raw_frames, read_frames, thumbnail, write_thumbnail
 from workbench.media.writing import Writer, bt709_frame, encode
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "read_comment",
     "read_frames",
     "thumbnail",
+    "write_thumbnail",
 ]

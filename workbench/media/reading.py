@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 else:
     Pixels = Any
 
+THUMBNAIL_SIDE = 320  # pixels, of the longer one
+
 
 def raw_frames(path: Path) -> Iterator[tuple[float, Any]]:
     """(seconds from the first frame, PyAV frame as stored) of a video. Raises DataError where the file is damaged."""
@@ -94,15 +96,21 @@ def _pick(path: Path, container: Any, stream: Any, indices: Sequence[int]) -> Pi
     return np.stack([found[number] for number in indices])
 
 
-def thumbnail(path: Path, target: Path, longest: int = 320) -> None:
+def thumbnail(path: Path, target: Path) -> None:
     """A JPEG of the clip's middle frame. Raises DataError, CannotWrite."""
+    with opened(path) as (container, stream):
+        pixels = _pick(path, container, stream, [max(1, stream.frames) // 2])[0]
+    write_thumbnail(pixels, target)
+
+
+def write_thumbnail(pixels: Pixels, target: Path) -> None:
+    """A small JPEG of a picture, uint8 [H, W, 3]. Raises CannotWrite."""
     import io
 
     from PIL import Image
 
-    with opened(path) as (container, stream):
-        picture = Image.fromarray(_pick(path, container, stream, [max(1, stream.frames) // 2])[0])
-    picture.thumbnail((longest, longest))
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     data = io.BytesIO()
     picture.save(data, "JPEG", quality=88)
     write_bytes(target, data.getvalue())
