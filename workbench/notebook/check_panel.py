@@ -79,9 +79,8 @@ class CheckPanel(TaskPanel):
     def _finding(self, finding: Finding, clips: dict[str, Clip]) -> widgets.Widget:
         shown = [clips[name] for name in finding.clips[:PICTURES] if name in clips]
         pictures = "".join(drawing.picture(self.dataset.thumbnail_of(clip), clip.source or clip.id) for clip in shown)
-        text = widgets.HTML(
-            drawing.row([pictures, drawing.note(finding.sentence)]), layout=widgets.Layout(flex="1 1 300px")
-        )
+        shown_text = f'<div style="display:flex;align-items:center">{pictures}{drawing.note(finding.sentence)}</div>'
+        text = widgets.HTML(shown_text, layout=widgets.Layout(flex="1 1 300px"))
         return widgets.HBox(
             [text, *(self._button([finding], mend, MENDS[mend]) for mend in finding.mends)], layout=_wrapping()
         )

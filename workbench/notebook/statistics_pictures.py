@@ -32,7 +32,7 @@ def statistics_pictures(dataset: Dataset) -> HTML:
 def _sentence(numbers: Statistics) -> str:
     words = [f"{numbers.clips:,} clips, {numbers.seconds:,.1f} s."]
     if numbers.with_trigger is not None:
-        words.append(f"{numbers.with_trigger:.0%} of the captions hold the trigger word.")
+        words.append(f"{numbers.with_trigger:.0%} of the captions hold the trigger word as they are written.")
     if numbers.token_limit:
         words.append(f"The model reads {numbers.token_limit} tokens of a caption.")
     if "motion" not in numbers.histograms:
