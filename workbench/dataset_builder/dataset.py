@@ -57,7 +57,7 @@ class Summary:
             return "no clips yet"
         sizes = ", ".join(self.sizes) if len(self.sizes) <= 3 else f"{len(self.sizes)} sizes"
         missing = f", {self.missing_captions} without a caption" if self.missing_captions else ""
-        refused = f", {self.refused} files refused" if self.refused else ""
+        refused = f", {self.refused} file{'' if self.refused == 1 else 's'} refused" if self.refused else ""
         return f"{self.clips} clips, {self.seconds:.1f} s, {sizes}{missing}{refused}"
 
 

@@ -243,7 +243,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     now = {clip.file_name for clip in read_clips(dataset)}  # a person may have taken one out meanwhile
     records = {name: new for name, new in records.items() if name not in failed and name in now}
     count = sum(map(len, records.values()))
-    cutting.replace(dataset, f"{len(records)} clips split into {count}", records)
+    cutting.replace(dataset, f"{len(records)} clip{'' if len(records) == 1 else 's'} split into {count}", records)
     job.outcome = {
         "clips": len(records),
         "parts": count,
