@@ -29,7 +29,7 @@ notebook: $(VENV)/.installed
 	@$(BIN)/jupyter lab notebooks
 
 test: browser
-	@$(BIN)/python -m pytest $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 browser: $(VENV)/.installed-dev
 	@$(BIN)/python scripts/browser.py

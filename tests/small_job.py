@@ -1,4 +1,4 @@
-"""A job for tests/test_jobs.py: `python -m tests.small_job FOLDER BEHAVIOUR`. Does nothing, in several ways."""
+"""A job for tests/test_jobs.py: `python -m tests.small_job FOLDER`. Does nothing, in the way that a variable names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from workbench import gpu_lock, jobs
 from workbench.errors import DataError
+
+BEHAVIOUR = "SMALL_JOB_BEHAVIOUR"
 
 
 def work(job: jobs.Job, behaviour: str) -> None:
@@ -55,7 +57,7 @@ def run(job: jobs.Job) -> None:
 
 
 def main() -> None:
-    folder, behaviour = Path(sys.argv[1]), sys.argv[2]
+    folder, behaviour = Path(sys.argv[1]), os.environ.get(BEHAVIOUR, "run")
     if behaviour == "silent":  # dies before it says anything
         time.sleep(600)
     with jobs.Job(folder) as job:

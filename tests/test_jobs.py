@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.small_job import BEHAVIOUR
 from workbench import gpu_lock, jobs, processes
 from workbench.errors import DeviceBusy, ExitCode
 from workbench.jobs import State
@@ -34,7 +35,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def start(folder: Path, behaviour: str = "run") -> jobs.Status:
-    return jobs.start(folder, MODULE, (behaviour,))
+    return jobs.start(folder, MODULE, env={BEHAVIOUR: behaviour})
 
 
 def until(condition: Callable[[], Any], seconds: float = 20) -> None:
@@ -184,9 +185,7 @@ def test_starting_twice_at_once_gives_one_process(folder: Path) -> None:
 
 
 def test_a_job_outlives_its_starter_and_leaves_its_session(folder: Path) -> None:
-    code = (
-        f"from pathlib import Path; from workbench import jobs; jobs.start(Path({str(folder)!r}), {MODULE!r}, ('run',))"
-    )
+    code = f"from pathlib import Path; from workbench import jobs; jobs.start(Path({str(folder)!r}), {MODULE!r})"
     subprocess.run([sys.executable, "-c", code], check=True)
     until(lambda: stepping(folder))
     pid = jobs.status(folder).pid
@@ -274,7 +273,7 @@ def test_a_pid_that_now_belongs_to_someone_else_is_never_touched(folder: Path) -
 
 
 def test_a_job_run_by_hand_is_found_and_can_be_ended(folder: Path) -> None:
-    child = subprocess.Popen([sys.executable, "-m", MODULE, str(folder), "deaf"])
+    child = subprocess.Popen([sys.executable, "-m", MODULE, str(folder)], env={**os.environ, BEHAVIOUR: "deaf"})
     until(lambda: (folder / "deaf").exists())
     assert jobs.status(folder).pid == child.pid
     jobs.kill(folder)

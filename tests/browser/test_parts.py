@@ -134,6 +134,9 @@ def test_captions_are_typed_by_keyboard_alone(page: Page, many: Dataset, events:
     assert events.next(page, "undo") == {"dataset": "squares"}
     page.keyboard.press("ArrowRight")
     page.keyboard.press("x")
+    page.locator(".card video.playing").wait_for()  # a card that has the focus plays
+    page.keyboard.press(" ")
+    page.locator(".card video.playing").wait_for(state="detached")
     page.keyboard.press(" ")
     page.locator(".card video.playing").wait_for()
     page.keyboard.press("Enter")

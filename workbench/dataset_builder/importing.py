@@ -22,11 +22,15 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     began = time.monotonic()
 
     def on_progress(done: int, total: int, verdict: Verdict | None) -> None:
+        nonlocal began
         if verdict is not None:
             counts[verdict.outcome] += 1
             sys.stdout.write(f"{verdict.sentence}\n")
         job.outcome = {"counts": dict(counts)}
-        seconds = (time.monotonic() - began) / done if done else None
+        read = done - counts["known"]
+        if not read:  # known files cost nothing, so they say nothing of the speed
+            began = time.monotonic()
+        seconds = (time.monotonic() - began) / read if read else None
         job.beat("import", done, total, step_seconds=seconds, message=verdict.sentence if verdict else "")
         if job.take("stop") is not None:
             raise jobs.Stop(f"stopped after {done} of {total} files: start it again to go on")
