@@ -241,8 +241,9 @@ def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in secret)}
     root = str(Path(__file__).resolve().parent.parent)
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    # Threads that wait for work by spinning make a job ten times slower when the machine has other things to do, too.
-    kept.setdefault("OMP_WAIT_POLICY", "passive")
+    # Threads that wait for their next piece of work by spinning for long make a job ten times slower on a machine that
+    # has other things to do, too. This long (libgomp's unit is a turn of the loop) costs nothing where it has not.
+    kept.setdefault("GOMP_SPINCOUNT", "20000")
     return {**kept, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
