@@ -6,6 +6,7 @@ Writes docs/images/train.png and docs/images/demo.webp. Needs what the browser t
 from __future__ import annotations
 
 import io
+import os
 import sys
 import tempfile
 import time
@@ -34,6 +35,7 @@ def main() -> None:
     if path is None:
         sys.exit(REMEDY)
     IMAGES.mkdir(exist_ok=True)
+    os.environ["OMP_NUM_THREADS"] = "1"  # the browser, which draws without a GPU here, takes the other core
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         server = Server(Path(folder))
         server.start()
