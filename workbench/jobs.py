@@ -141,10 +141,26 @@ def status(folder: Path) -> Status:
     )
 
 
+def result(folder: Path) -> dict[str, Any]:
+    """How the job ended (result.json with what it made), {} while it is not over. Raises ConfigError when broken."""
+    path = folder / RESULT
+    return read_json(path) if path.exists() else {}
+
+
 def jobs_in(parent: Path) -> list[Status]:
     """The status of every job folder below parent, newest first."""
     folders = [path.parent for path in parent.glob(f"*/{CONFIG}")]
     return [status(folder) for folder in sorted(folders, key=lambda f: (f / CONFIG).stat().st_mtime, reverse=True)]
+
+
+def duration(seconds: float) -> str:
+    """45 s, 3 min 20 s, 2 h 05 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def log_tail(folder: Path, lines: int = 50, limit: int = 65536) -> str:

@@ -38,6 +38,8 @@ from workbench.errors import ConfigError, DataError
 from workbench.frame_plan import FramePlan, Shape
 from workbench.workspace import Workspace, fresh_folder, slugify
 
+PLANS = "plans"  # folder below the workspace's cache
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -316,6 +318,12 @@ class Dataset:
         frames = media.read_frames(self.path_of(clip), plan.indices, plan.resize, plan.crop)
         media.encode(frames, target, plan.fps)
         return plan
+
+    def planned_video(self, workspace: Workspace, clip: Clip, shape: Shape) -> tuple[Path, FramePlan]:
+        """The same as a video in the workspace's cache, for a face to play. Raises as `plan_preview`."""
+        size = f"{shape.frames}-{shape.width}x{shape.height}-{shape.fps:g}"
+        target = workspace.cache / PLANS / f"{self.name}-{clip.id}-{size}.mp4"
+        return target, self.plan_preview(clip, shape, target)
 
 
 def _is_dataset(folder: Path) -> bool:

@@ -13,8 +13,9 @@ import shutil
 import tarfile
 import time
 import zipfile
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -219,13 +220,12 @@ class _Counting(Writer):
         Image.fromarray(media.read_frames(source, [0])[0]).save(data, "PNG")
         self.add(name, data.getvalue())
 
+    @abstractmethod
     def add(self, name: str, content: Path | bytes) -> None:
-        raise NotImplementedError
+        """Put a file, or these bytes, under that name. Raises CannotWrite."""
 
-    @contextlib.contextmanager
-    def shard(self, name: str) -> Iterator[Writer]:
+    def shard(self, name: str) -> AbstractContextManager[Writer]:
         raise ConfigError("layout is webdataset, which is tar files already: choose a folder or a .tar as target")
-        yield self
 
     def close(self) -> None:
         """Finish the archive. Raises CannotWrite."""

@@ -81,5 +81,4 @@ class Task:
     @property
     def result(self) -> dict[str, Any]:
         """How it ended (result.json with what it made), {} while it is not over."""
-        path = self.folder / jobs.RESULT
-        return read_json(path) if path.exists() else {}
+        return jobs.result(self.folder)

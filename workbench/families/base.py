@@ -95,11 +95,6 @@ class Model:
                 f"size is {width}x{height}, {self.title} is made for {self.largest[1]}x{self.largest[0]}: {rule}"
             )
 
-    def longest_frames(self, available: int) -> int | None:
-        """The largest legal frame count within what a clip has; None when it is too short."""
-        fitting = [frames for frames in self.frame_rule.legal() if frames <= available]
-        return fitting[-1] if fitting else None
-
 
 @dataclass(frozen=True)
 class CaptionTokens:

@@ -65,10 +65,6 @@ class ClipCards(Panel):
         if not known or dataset.clips[self._first : self._first + PAGE] != self._cards:
             self._show_page()
 
-    def redraw(self) -> None:
-        """Draw the page anew: what stands under all clips has changed."""
-        self._show_page()
-
     @property
     def _first(self) -> int:
         return self._page * PAGE

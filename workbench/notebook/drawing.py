@@ -137,18 +137,6 @@ def log_box(text: str) -> str:
     return f'<pre style="{style}">{escaped(text) or "nothing yet"}</pre>'
 
 
-def span(seconds: float | None) -> str:
-    """A time in words: 45 s, 3 min 20 s, 2 h 05 min."""
-    if seconds is None:
-        return "unknown"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
 # ---- the loss chart -------------------------------------------------------------------------------------------------
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 240, 56, 12, 26, 34

@@ -210,9 +210,9 @@ def _width(run: Run) -> int | None:
 def _progress(status: jobs.Status) -> str:
     words = f"{status.step} of {status.total}" if status.total else ""
     if status.state is State.RUNNING and status.seconds_left is not None:
-        words += f", about {drawing.span(status.seconds_left)} left"
+        words += f", about {jobs.duration(status.seconds_left)} left"
     if status.hanging:
-        words += f", silent for {drawing.span(status.silent_seconds)}"
+        words += f", silent for {jobs.duration(status.silent_seconds)}"
     return words
 
 

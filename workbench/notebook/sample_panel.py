@@ -13,6 +13,7 @@ from typing import Any
 import ipywidgets as widgets
 from IPython.display import HTML
 
+from workbench import jobs
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.families import find_model
 from workbench.notebook import drawing
@@ -172,7 +173,7 @@ def _line(now: queue.Progress) -> str:
     """What one request is doing, in words."""
     name = _title(now.settings)
     if now.state is queue.RequestState.DRAWING:
-        left = f", about {drawing.span(now.seconds_left)} left" if now.seconds_left is not None else ""
+        left = f", about {jobs.duration(now.seconds_left)} left" if now.seconds_left is not None else ""
         return drawing.note(f"{name}: step {now.step} of {now.total}{left}")
     kind = "error" if now.state is queue.RequestState.FAILED else "plain"
     return drawing.note(f"{name}: {now.state}. {now.message}", kind)

@@ -22,7 +22,6 @@ from workbench.sampler import reconstruction
 from workbench.sampler.reconstruction import Reconstruction
 from workbench.workspace import Workspace
 
-PLANS = "plans"  # folder below the workspace's cache
 MOST_ROWS = 200
 SHOWN = 320  # pixels of a pair of videos
 SIMILAR = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learnt."
@@ -93,9 +92,7 @@ class SeesPanel(Panel):
         Raises ConfigError, DataError when it is left out, CannotWrite.
         """
         shape, clip = self.shape, self.dataset.clip(self._choose(name))
-        size = f"{shape.frames}-{shape.width}x{shape.height}-{shape.fps:g}"
-        target = self.workspace.cache / PLANS / f"{self.dataset.name}-{clip.id}-{size}.mp4"
-        plan = self.dataset.plan_preview(clip, shape, target)
+        target, plan = self.dataset.planned_video(self.workspace, clip, shape)
         warnings = "".join(f" {warning}." for warning in plan.warnings)
         words = f"Exactly what the model sees: {plan.sentence}. It is {plan.use}.{warnings}"
         self.seen.value = drawing.figure(target, words, SHOWN // 2, shape.width)

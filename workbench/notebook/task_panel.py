@@ -81,7 +81,7 @@ def sentence(status: jobs.Status, noun: str, done: str) -> tuple[str, str]:
     if status.state is State.NEW:
         return "", "plain"
     if status.state.alive:
-        left = f"about {drawing.span(status.seconds_left)} left" if status.seconds_left is not None else ""
+        left = f"about {jobs.duration(status.seconds_left)} left" if status.seconds_left is not None else ""
         count = f"{status.step:,} of {status.total:,}" if status.total else ""
         return " · ".join(filter(None, (status.phase or "starting", count, left, status.message))), "plain"
     if status.state is State.FINISHED:

@@ -83,8 +83,7 @@ class Run:
     @property
     def result(self) -> dict[str, Any]:
         """result.json, {} while the run is not over."""
-        path = self.folder / jobs.RESULT
-        return read_json(path) if path.exists() else {}
+        return jobs.result(self.folder)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

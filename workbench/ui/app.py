@@ -11,12 +11,12 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.dataset_builder.dataset import PLANS
 from workbench.sampler import reconstruction
 from workbench.trainer.runs import Run
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, UPWARDS, handler
 from workbench.ui.datasets.cut import STRIPS
-from workbench.ui.datasets.sees import PLANS
 from workbench.ui.datasets.tab import DatasetTab
 from workbench.ui.live import Live
 from workbench.ui.sample_tab import SampleTab

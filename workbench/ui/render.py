@@ -37,16 +37,6 @@ def download(path: Path, name: str) -> str:
     return f'<a class="download" href="{escaped(url(path))}" download="{escaped(name)}">Download {escaped(name)}</a>'
 
 
-def duration(seconds: float) -> str:
-    """45 s, 3 min 20 s, 2 h 05 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
 def bar(share: float | None, kind: str = "going") -> str:
     """A progress bar; without a share it only says that something is going on. kind: going, good, bad or idle."""
     if share is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from workbench.errors import ExitCode
-from workbench.jobs import State, Status
+from workbench.jobs import State, Status, duration
 from workbench.trainer.runs import Preview
 from workbench.ui import render
 from workbench.ui.live import Live, Snapshot, thinned
@@ -68,10 +68,10 @@ def head(snapshot: Snapshot, live: Live) -> str:
 
 def _time(status: Status) -> str:
     if status.state is State.RUNNING and status.seconds_left is not None:
-        return f"about {render.duration(status.seconds_left)} left"
+        return f"about {duration(status.seconds_left)} left"
     if status.state.alive or not (status.started_at and status.ended_at):
         return ""
-    return f"took {render.duration(status.ended_at - status.started_at)}"
+    return f"took {duration(status.ended_at - status.started_at)}"
 
 
 def _doing(status: Status) -> str:
@@ -91,7 +91,7 @@ def _doing(status: Status) -> str:
     if status.state.alive and status.message:
         words.append(status.message)
     if status.hanging:
-        words.append(f"no sign of life for {render.duration(status.silent_seconds)}")
+        words.append(f"no sign of life for {duration(status.silent_seconds)}")
     return " · ".join(words)
 
 

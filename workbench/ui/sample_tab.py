@@ -13,6 +13,7 @@ import gradio as gr
 from workbench import gpu_lock
 from workbench.errors import ConfigError, DeviceBusy
 from workbench.families import find_model
+from workbench.jobs import duration
 from workbench.sampler import queue
 from workbench.sampler.queue import RequestState
 from workbench.sampler.samples import Sample, Samples
@@ -169,7 +170,7 @@ def _progress(request: queue.Progress) -> str:
     words = f"step {request.step} of {request.total}" if drawing else {
         RequestState.WAITING: "waiting", RequestState.LOADING: "loading the model"
     }.get(request.state, "drawing")  # fmt: skip
-    left = f" · about {render.duration(request.seconds_left)} left" if request.seconds_left is not None else ""
+    left = f" · about {duration(request.seconds_left)} left" if request.seconds_left is not None else ""
     said = f" · {request.message}" if request.message else ""
     share = request.step / request.total if drawing else None
     return f'{prompt}{render.bar(share)}<p class="doing">{render.escaped(words + left + said)}</p>'

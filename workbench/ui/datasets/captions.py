@@ -12,8 +12,8 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
 from workbench.ui import render
 from workbench.ui.datasets import head
-from workbench.ui.datasets.panel import Host, Look, Panel
-from workbench.ui.form import Form, sentences
+from workbench.ui.datasets.panel import Host, Look, Panel, start_task
+from workbench.ui.form import Form
 from workbench.workspace import Workspace
 
 
@@ -57,14 +57,7 @@ class CaptionPanel(Panel):
     def _start_marked(self, dataset: Dataset, names: list[str], *values: Any) -> str:
         if not names:
             raise ConfigError("no clip is marked: tick the boxes of some cards under Clips")
-        return self._started(dataset, values, {"which": "chosen", "chosen": tuple(names)})
+        return start_task(dataset, "caption", self.form, values, which="chosen", chosen=tuple(names))
 
     def _start(self, dataset: Dataset, *values: Any) -> str:
-        return self._started(dataset, values, {})
-
-    def _started(self, dataset: Dataset, values: Any, more: dict[str, Any]) -> str:
-        try:
-            dataset.task("caption").start(self.form.parse(values).changed(**more))
-        except ConfigError as error:
-            return sentences(error, CaptionSettings)
-        return render.problems([])
+        return start_task(dataset, "caption", self.form, values)

@@ -15,8 +15,8 @@ from workbench.errors import ConfigError
 from workbench.ui import render
 from workbench.ui.datasets import head
 from workbench.ui.datasets.clips import checked_at
-from workbench.ui.datasets.panel import Host, Look, Panel
-from workbench.ui.form import Form, sentences
+from workbench.ui.datasets.panel import Host, Look, Panel, start_task
+from workbench.ui.form import Form
 from workbench.workspace import Workspace
 
 KINDS = {Severity.STOPS: "bad", Severity.HURTS: "going", Severity.LOOK: "idle"}
@@ -72,11 +72,7 @@ class CheckPanel(Panel):
         host.act(self.mend.click, self._mend, [self.which, self.how])
 
     def _start(self, dataset: Dataset, *values: Any) -> str:
-        try:
-            dataset.task("check").start(self.form.parse(values))
-        except ConfigError as error:
-            return sentences(error, CheckSettings)
-        return render.problems([])
+        return start_task(dataset, "check", self.form, values)
 
     def _ways(self, dataset: Dataset, which: list[str]) -> Any:
         """The mends that fit everything that is chosen."""

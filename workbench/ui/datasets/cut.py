@@ -22,8 +22,8 @@ from workbench.errors import ConfigError
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, handler
 from workbench.ui.datasets import head
-from workbench.ui.datasets.panel import Host, Look, Panel
-from workbench.ui.form import Form, sentences
+from workbench.ui.datasets.panel import Host, Look, Panel, start_task
+from workbench.ui.form import Form
 from workbench.ui.timeline import Reel, Timeline
 from workbench.workspace import Workspace
 
@@ -167,13 +167,7 @@ class CutPanel(Panel):
         return self._done([dataset.crop(clip.file_name, (left, top, width, height) if box[1] else None)])
 
     def _start(self, dataset: Dataset, *values: Any) -> str:
-        try:
-            settings = self.form.parse(values)
-            check_settings(settings)
-            dataset.task("split").start(settings)
-        except ConfigError as error:
-            return sentences(error, SplitSettings)
-        return render.problems([])
+        return start_task(dataset, "split", self.form, values, check_settings)
 
     @staticmethod
     def _done(made: list[Clip]) -> str:

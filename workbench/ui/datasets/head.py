@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.dataset_builder.dataset import Dataset
 from workbench.frame_plan import FramePlan
-from workbench.jobs import State, Status, log_tail
+from workbench.jobs import State, Status, duration, log_tail
 from workbench.ui import render
 
 
@@ -27,7 +27,7 @@ def summary(dataset: Dataset, plans: list[FramePlan]) -> str:
     dropped = sum(plan.dropped is not None for plan in plans)
     pairs = [
         ("clips", f"{numbers.clips:,}"),
-        ("length", render.duration(numbers.seconds) if numbers.seconds >= 60 else f"{numbers.seconds:.1f} s"),
+        ("length", duration(numbers.seconds) if numbers.seconds >= 60 else f"{numbers.seconds:.1f} s"),
         ("size", ", ".join(list(numbers.sizes)[:2]) + (" ..." if len(numbers.sizes) > 2 else "")),
         ("frame rate", ", ".join(f"{fps:g}" for fps in list(numbers.fps)[:3]) + " fps"),
         ("without caption", f"{numbers.missing_captions:,}"),
@@ -52,7 +52,7 @@ def task(status: Status, noun: str, done: str) -> str:
         return ""
     if status.state.alive:
         share = status.step / status.total if status.total else None
-        left = f" · about {render.duration(status.seconds_left)} left" if status.seconds_left is not None else ""
+        left = f" · about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
         count = f"{status.phase} · {status.step:,} of {status.total:,}" if status.total else status.phase or "starting"
         message = f" · {status.message}" if status.message else ""
         return f'{render.bar(share)}<p class="doing">{render.escaped(count + left + message)}</p>'

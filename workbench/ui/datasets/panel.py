@@ -9,18 +9,24 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 
 from workbench.clips import INFO, METADATA, Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.history import HISTORY
+from workbench.dataset_builder.tasks import Name
 from workbench.dataset_builder.verdicts import SOURCES
 from workbench.errors import ConfigError
 from workbench.frame_plan import Shape
+from workbench.settings import Settings
+from workbench.ui import render
 from workbench.ui.boundary import QUIET, handler
+from workbench.ui.form import Form, sentences
 from workbench.workspace import Workspace
+
+S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,20 @@ class Panel(ABC):
 
     def wire(self, host: Host) -> None:  # noqa: B027 - a panel that only shows has none
         """Connect the listeners."""
+
+
+def start_task(
+    dataset: Dataset, name: Name, form: Form[S], values: Sequence[Any], check: Callable[[S], None] = lambda _: None,
+    **more: Any,
+) -> str:  # fmt: skip
+    """Start a task with the form's settings and `more`; what is wrong comes back as HTML for the form's problems."""
+    try:
+        settings = form.parse(values).changed(**more)
+        check(settings)
+        dataset.task(name).start(settings)
+    except ConfigError as error:
+        return sentences(error, form.settings)
+    return render.problems([])
 
 
 class Host:

@@ -26,7 +26,6 @@ from workbench.ui.datasets.clips import figure
 from workbench.ui.datasets.panel import Host, Look, Panel
 from workbench.workspace import Workspace
 
-PLANS = "plans"  # folder below the workspace's cache
 MOST_ROWS = 500
 MOST_BUCKETS = 3  # to begin with
 SIMILAR = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learnt."
@@ -75,10 +74,7 @@ class SeesPanel(Panel):
                          [host.chosen, host.model, self.most], self.buckets, **QUIET)  # fmt: skip
 
     def _play(self, dataset: Dataset, clip: Clip, shape: Shape) -> str:
-        size = f"{shape.frames}-{shape.width}x{shape.height}-{shape.fps:g}"
-        target = self.workspace.cache / PLANS / f"{dataset.name}-{clip.id}-{size}.mp4"
-        target.parent.mkdir(exist_ok=True)
-        plan = dataset.plan_preview(clip, shape, target)
+        target, plan = dataset.planned_video(self.workspace, clip, shape)
         return figure(target, shape.width, f"Exactly what the model sees: {plan.sentence}")
 
     def _request(self, dataset: Dataset, clip: Clip, shape: Shape, model: str) -> list[Any]:
