@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 Task = Literal["text-to-video", "image-to-video"]
+ImageScale = Literal["pipeline", "raw"]  # how a first frame's latents are scaled: as the stock pipeline does, or not
 Tensors = Mapping[str, "torch.Tensor"]
 Report = Callable[[str], None]
 
@@ -97,6 +98,21 @@ class Model:
 
 
 @dataclass(frozen=True)
+class LoraWeights:
+    """A LoRA file of any known trainer, by the names of ours.
+
+    tensors: by peft's names behind the family's `lora_prefix`, as `load_lora_weights` of the stock pipeline takes them
+    rank:    of its matrices;  alpha: None when the file does not say (then the stock loader takes alpha = rank)
+    origin:  who wrote it, in words: "diffusers", "SAT" ...
+    """
+
+    tensors: Tensors
+    rank: int
+    alpha: float | None
+    origin: str
+
+
+@dataclass(frozen=True)
 class CaptionTokens:
     """How much of one caption the text encoder reads.
 
@@ -120,6 +136,8 @@ class Family(ABC):
     schedulers: ClassVar[tuple[str, ...]]
     timesteps: ClassVar[int]  # training timesteps are 0 .. timesteps - 1
     toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write
+    everyday_prompts: ClassVar[tuple[str, ...]]  # what a LoRA should leave alone; a model may bring its own
+    image_noise: ClassVar[tuple[float, float]]  # mean and deviation of log sigma, the noise put on a first frame
 
     # ---- facts that need files, not torch
 
@@ -183,7 +201,20 @@ class Family(ABC):
 
     @abstractmethod
     def decode(self, vae: Any, latents: torch.Tensor) -> torch.Tensor:
-        """Latents to clips [B, 3, F, H, W] in [-1, 1]."""
+        """Latents (with or without what `draw_latents` put in front) to clips [B, 3, F, H, W] in [-1, 1]."""
+
+    # ---- image-to-video: a condition beside the latents
+
+    @abstractmethod
+    def encode_image(self, vae: Any, images: torch.Tensor, scale: ImageScale) -> Tensors:
+        """Moments of pictures [B, 3, H, W] in [-1, 1], scaled as the denoiser takes a first frame."""
+
+    @abstractmethod
+    def image_condition(
+        self, image: Tensors, noise: torch.Tensor, latents_shape: tuple[int, ...], every_frame: bool = False
+    ) -> torch.Tensor:
+        """The condition [B, *latents_shape] of moments and noise [B, 1, ...]: the picture beside the first latent frame
+        and zeros elsewhere, or the picture beside every frame."""
 
     # ---- training
 
@@ -200,6 +231,7 @@ class Family(ABC):
         text: Tensors,
         noise: torch.Tensor,
         timesteps: torch.Tensor,
+        condition: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """What the transformer makes of the latents noised to those timesteps [B]."""
 
@@ -212,8 +244,16 @@ class Family(ABC):
         text: Tensors,
         noise: torch.Tensor,
         timesteps: torch.Tensor,
+        condition: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The training loss per sample [B], float32. A pure function of its arguments."""
+        """The training loss per sample [B], float32. A pure function of its arguments.
+
+        condition: for image-to-video models, shaped as the latents; all zero where the image is dropped
+        """
+
+    @abstractmethod
+    def min_snr_weights(self, schedule: Any, timesteps: torch.Tensor, gamma: float) -> torch.Tensor:
+        """What the loss of each timestep [B] counts under min-SNR weighting (arXiv 2303.09556), float32."""
 
     # ---- sampling
 
@@ -233,12 +273,29 @@ class Family(ABC):
         scheduler: str,
         noise: torch.Generator,
         on_step: Callable[[int, int], None],
+        image: torch.Tensor | None = None,
+        image_scale: ImageScale = "pipeline",
+        condition: torch.Tensor | None = None,
+        prefix: torch.Tensor | None = None,
+        latents_only: bool = False,
     ) -> torch.Tensor:
-        """Draw clips through the stock pipeline: [B, F, H, W, 3], float in [0, 1]. `on_step(done, total)` may raise."""
+        """Draw clips through the stock pipeline: [B, F, H, W, 3], float in [0, 1]. `on_step(done, total)` may raise.
+
+        image:        first frame [B, 3, H, W] in [-1, 1], for image-to-video models
+        condition:    latents-shaped, instead of what the pipeline makes of the image (see `image_condition`)
+        prefix:       latents of a clip that the drawn one continues: its latent frames are kept at every step
+        latents_only: return the latents as `draw_latents` shapes them, undecoded
+        """
 
     @abstractmethod
     def usage(self, model: Model, folder: Path, lora: str, prompt: str, shape: tuple[int, int, int]) -> str:
         """Python code that draws (frames, height, width) with a LoRA file in plain diffusers, for model cards."""
+
+    # ---- other trainers' files
+
+    @abstractmethod
+    def lora_weights(self, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
+        """A LoRA file of ours, of diffusers or of another trainer of this family. Raises ConfigError."""
 
     @abstractmethod
     def toy(self, folder: Path, variant: str) -> Model:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, ModelUnavailable
-from workbench.families.base import CaptionTokens, Family, Frames, Model, Report, Tensors
+from workbench.families.base import CaptionTokens, Family, Frames, ImageScale, LoraWeights, Model, Report, Tensors
 from workbench.workspace import read_json
 
 if TYPE_CHECKING:
@@ -92,6 +92,12 @@ class CogVideoX(Family):
     schedulers = ("DDIM", "DPM")
     timesteps = 1000
     toys = ("sincos", "rotary", "rotary-1.5")
+    everyday_prompts = (
+        "a red circle moves left on a blue background",
+        "a green square moves right on a white background",
+        "a yellow triangle moves up on a black background",
+    )
+    image_noise = (-3.0, 0.5)
 
     # ---- files
 
@@ -262,6 +268,32 @@ class CogVideoX(Family):
             unscaled = latents.permute(0, 2, 1, 3, 4) / vae.config.scaling_factor
             return vae.decode(unscaled.to(vae.device, vae.dtype)).sample.float().clamp(-1, 1)
 
+    # ---- image-to-video
+
+    def encode_image(self, vae: Any, images: torch.Tensor, scale: ImageScale) -> Tensors:
+        """{"mean", "std"}: [B, 1, C, h, w] float32. The scale is that of the stock pipeline, or none at all."""
+        import torch
+
+        with torch.no_grad():
+            posterior = vae.encode(images.unsqueeze(2).to(vae.device, vae.dtype)).latent_dist
+            factor = 1.0
+            if scale == "pipeline":
+                factor = vae.config.scaling_factor ** (-1 if vae.config.invert_scale_latents else 1)
+            return {
+                "mean": posterior.mean.float().permute(0, 2, 1, 3, 4).contiguous() * factor,
+                "std": posterior.std.float().permute(0, 2, 1, 3, 4).contiguous() * factor,
+            }
+
+    def image_condition(
+        self, image: Tensors, noise: torch.Tensor, latents_shape: tuple[int, ...], every_frame: bool = False
+    ) -> torch.Tensor:
+        latents = image["mean"] + image["std"] * noise
+        if every_frame:
+            return latents.expand(-1, latents_shape[0], -1, -1, -1)
+        condition = latents.new_zeros(len(latents), *latents_shape)
+        condition[:, :1] = latents
+        return condition
+
     # ---- training
 
     def noise_schedule(self, folder: Path, device: torch.device) -> torch.Tensor:
@@ -276,12 +308,18 @@ class CogVideoX(Family):
         text: Tensors,
         noise: torch.Tensor,
         timesteps: torch.Tensor,
+        condition: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The predicted velocity, shaped as the latents."""
+        import torch
+
         signal, sigma = _signal_and_sigma(schedule, timesteps)
         dtype = transformer.dtype
+        noisy = signal * latents.float() + sigma * noise.float()
+        if condition is not None:
+            noisy = torch.cat([noisy, condition.float()], dim=2)
         return transformer(
-            hidden_states=(signal * latents.float() + sigma * noise.float()).to(dtype),
+            hidden_states=noisy.to(dtype),
             encoder_hidden_states=text["prompt_embeds"].to(dtype),
             timestep=timesteps,
             ofs=None if transformer.config.ofs_embed_dim is None else latents.new_full((1,), 2.0),
@@ -299,12 +337,19 @@ class CogVideoX(Family):
         text: Tensors,
         noise: torch.Tensor,
         timesteps: torch.Tensor,
+        condition: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Velocity MSE. Equals the published 1/(1-a) * (x0_hat - x0)^2 exactly, since the two differ by that factor."""
-        predicted = self.predict(transformer, schedule, latents, text, noise, timesteps)
+        predicted = self.predict(transformer, schedule, latents, text, noise, timesteps, condition)
         signal, sigma = _signal_and_sigma(schedule, timesteps)
         velocity = signal * noise.float() - sigma * latents.float()
         return (predicted.float() - velocity).square().flatten(1).mean(1)
+
+    def min_snr_weights(self, schedule: torch.Tensor, timesteps: torch.Tensor, gamma: float) -> torch.Tensor:
+        """min(snr, gamma) / (snr + 1): the form for predicted velocity; snr = a / (1 - a)."""
+        alpha = schedule[timesteps]
+        # Multiplied out by (1 - a), so that nothing divides by zero where there is no noise or no signal.
+        return alpha.minimum(gamma * (1 - alpha))
 
     # ---- sampling
 
@@ -323,6 +368,11 @@ class CogVideoX(Family):
         scheduler: str,
         noise: torch.Generator,
         on_step: Callable[[int, int], None],
+        image: torch.Tensor | None = None,
+        image_scale: ImageScale = "pipeline",
+        condition: torch.Tensor | None = None,
+        prefix: torch.Tensor | None = None,
+        latents_only: bool = False,
     ) -> torch.Tensor:
         import torch
 
@@ -356,6 +406,12 @@ class CogVideoX(Family):
             steps=model.steps, guidance_scale=model.guidance_scale,
             tokens=_config(folder, "transformer")["max_text_seq_length"],
         )  # fmt: skip
+
+    def lora_weights(self, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
+        prefix = f"{self.lora_prefix}."
+        names = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+        rank = next(tensor.shape[0] for name, tensor in names.items() if "lora_A" in name)
+        return LoraWeights(names, int(rank), None, "diffusers")
 
     def toy(self, folder: Path, variant: str) -> Model:
         write_toy(folder, variant)

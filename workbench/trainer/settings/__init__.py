@@ -1,0 +1,21 @@
+"""The settings of a training run, one declaration each, a file a part of the form.
+
+Not covered: rules that need a model's facts, a dataset or a package (trainer.checks).
+"""
+
+from __future__ import annotations
+
+from workbench.trainer.settings.data import DataSettings
+from workbench.trainer.settings.lora import LoraSettings
+from workbench.trainer.settings.machine import MachineSettings
+from workbench.trainer.settings.model import ModelSettings
+from workbench.trainer.settings.training import TrainingSettings
+from workbench.trainer.settings.watching import WatchSettings
+
+
+# Python reads bases from the last to the first: this is the order of the form, from below.
+class TrainSettings(MachineSettings, WatchSettings, LoraSettings, TrainingSettings, DataSettings, ModelSettings):
+    """What `runs/<slug>/config.json` holds: a run can be repeated from it alone."""
+
+
+__all__ = ["TrainSettings"]

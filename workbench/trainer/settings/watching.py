@@ -1,0 +1,88 @@
+"""What is shown, measured and kept while a run goes on. None of it changes what is computed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from workbench.settings import Settings, field
+
+WATCH = "Watching"
+
+
+class WatchSettings(Settings):
+    """The part of TrainSettings about previews, measurements and checkpoints."""
+
+    preview_prompts: tuple[str, ...] = field(
+        (), title="Preview prompts", section=WATCH, lines=3,
+        help="One prompt a line: drawn before the first step and then regularly. Empty: the first two captions.",
+    )  # fmt: skip
+    preview_images: tuple[str, ...] = field(
+        (), title="Preview images", section=WATCH, lines=2, advanced=True,
+        help="For image-to-video: a picture file a line, one for each prompt. Empty: first frames of clips.",
+    )  # fmt: skip
+    preview_every: int = field(
+        100, title="Preview every", section=WATCH, low=0, high=1_000_000, unit="steps",
+        help="Steps between previews. 0 draws none.",
+    )  # fmt: skip
+    preview_count: int = field(
+        1, title="Previews a prompt", section=WATCH, low=1, high=16, advanced=True,
+        help="Videos drawn of each prompt, each with a seed of its own.",
+    )  # fmt: skip
+    preview_steps: int | None = field(
+        None, title="Preview denoising steps", section=WATCH, low=1, high=1000, unit="steps", advanced=True,
+        help="Denoising steps of a preview. Empty: the model's own number.",
+    )  # fmt: skip
+    preview_guidance: float | None = field(
+        None, title="Preview guidance scale", section=WATCH, low=0.0, high=50.0, advanced=True,
+        help="How closely previews follow their prompt. Empty: the model's own value.",
+    )  # fmt: skip
+    preview_dynamic_guidance: bool = field(
+        False, title="Preview dynamic guidance", section=WATCH, advanced=True,
+        help="Vary the guidance scale over the denoising steps of a preview.",
+    )  # fmt: skip
+    preview_seed: int = field(
+        7, title="Preview seed", section=WATCH, low=0, high=2**31 - 1, advanced=True,
+        help="Every preview of a prompt starts from this seed, so that they can be compared.",
+    )  # fmt: skip
+    preview_inputs: bool = field(
+        True, title="Show what goes in", section=WATCH, advanced=True,
+        help="Once, before the first step: two clips as the model is shown them, and what its video encoder keeps.",
+    )  # fmt: skip
+    preview_latents_only: bool = field(
+        False, title="Keep previews as latents", section=WATCH, advanced=True,
+        help="Do not decode previews: saves time and memory; they can be decoded later.",
+    )  # fmt: skip
+    evaluate_every: int = field(
+        50, title="Measure every", section=WATCH, low=0, high=1_000_000, unit="steps", advanced=True,
+        help="Steps between measurements of the held-out loss and of the leak. 0 measures none.",
+    )  # fmt: skip
+    leak_prompts: tuple[str, ...] = field(
+        (), title="Prompts to leave alone", section=WATCH, lines=3, advanced=True,
+        help="One a line: how much the model's answer to these changes is measured beside how much it changes for "
+        "its own captions. Empty: some everyday prompts.",
+    )  # fmt: skip
+    save_every: int = field(
+        100, title="Checkpoint every", section=WATCH, low=1, high=1_000_000, unit="steps",
+        help="Steps between checkpoints: the most that a crash can cost.",
+    )  # fmt: skip
+    keep_checkpoints: int = field(
+        3, title="Checkpoints kept", section=WATCH, low=1, high=10_000, advanced=True,
+        help="Older checkpoints are removed once a newer one is safely on disk; the best and the starred ones stay.",
+    )  # fmt: skip
+    keep_every: int = field(
+        0, title="Checkpoints kept for good", section=WATCH, low=0, high=1_000_000, unit="steps", advanced=True,
+        help="A checkpoint at every multiple of this many steps is never removed. 0: none beside those above.",
+    )  # fmt: skip
+    tracker: Literal["none", "tensorboard", "trackio", "wandb"] = field(
+        "none", title="Tracker", section=WATCH, advanced=True,
+        help="Also send the measurements to another program. The page needs none.",
+    )  # fmt: skip
+    tracker_project: str = field(
+        "video-lora-workbench", title="Tracker's project", section=WATCH, advanced=True,
+        help="The name under which the tracker files the run.",
+    )  # fmt: skip
+    hang_minutes: float = field(
+        15.0, title="Watchdog", section=WATCH, low=0.0, high=10_000.0, unit="minutes", advanced=True,
+        help="End the run, with what every thread was doing in its log, when nothing has happened for so long. 0 is "
+        "off. Downloads are not counted.",
+    )  # fmt: skip
