@@ -10,6 +10,7 @@ Pure arithmetic on records and a model's facts. Not covered: which frames are ta
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from workbench.clips import Clip
+from workbench.errors import ConfigError
 from workbench.families.base import Frames, Model
 from workbench.frame_plan import (
     UNKNOWN,
@@ -113,8 +115,26 @@ class BucketTable:
 # ---- which buckets there are ----------------------------------------------------------------------------------------
 
 
-def buckets_for(model: Model, resolutions: Sequence[Size] | None = None) -> tuple[Bucket, ...]:
+def parse_bucket(text: str, model: Model) -> Bucket:
+    """A bucket as people write it: 49x480x720 is FRAMESxHEIGHTxWIDTH. Raises ConfigError."""
+    match = re.fullmatch(r"(\d+)\s*x\s*(\d+)\s*x\s*(\d+)", text.strip())
+    if match is None:
+        sentence = f"buckets has {text[:60]!r}: write FRAMESxHEIGHTxWIDTH, as in 49x480x720"
+        raise ConfigError(sentence, {"buckets": sentence})
+    frames, height, width = map(int, match.groups())
+    try:
+        model.check_shape(model.frames if frames == 1 else frames, height, width)
+    except ConfigError as error:
+        raise ConfigError(f"buckets has {text.strip()}: {error}", {"buckets": str(error)}) from None
+    return Bucket(frames, height, width, model.frame_rule)
+
+
+def buckets_for(
+    model: Model, resolutions: Sequence[Size] | None = None, longest: int | None = None
+) -> tuple[Bucket, ...]:
     """Every bucket a model can be trained in: one frame for images, then its legal frame counts, times the sizes.
+
+    longest: the most frames a bucket may have; None: as many as the model can.
 
     The sizes are each resolution (height, width; the model's own by default) and its siblings in other aspect ratios,
     of about the same area, smaller where the model's limit asks for it. Raises ConfigError for an illegal resolution.
@@ -124,7 +144,8 @@ def buckets_for(model: Model, resolutions: Sequence[Size] | None = None) -> tupl
         model.check_shape(model.frames, height, width)
         sizes |= {(height, width), *_siblings(model, height * width)}
     rule = model.frame_rule
-    return tuple(Bucket(frames, *size, rule) for frames in (1, *rule.legal()) for size in sorted(sizes))
+    counts = [frames for frames in (1, *rule.legal()) if not longest or frames <= longest]
+    return tuple(Bucket(frames, *size, rule) for frames in counts for size in sorted(sizes))
 
 
 def _siblings(model: Model, area: int) -> set[Size]:
@@ -165,6 +186,7 @@ def choose(
     most: int,
     fps: float | None = None,
     resolutions: Sequence[Size] | None = None,
+    longest: int | None = None,
 ) -> tuple[Bucket, ...]:
     """At most `most` buckets of `buckets_for` in which the clips lose least (the module's measure, summed).
 
@@ -174,7 +196,7 @@ def choose(
     """
     import numpy as np
 
-    offered = buckets_for(model, resolutions)
+    offered = buckets_for(model, resolutions, longest)
     if not clips or most < 1:
         return ()
     kinds = {_kind(clip): clip for clip in clips}

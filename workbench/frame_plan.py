@@ -1,14 +1,16 @@
 """The frame plan: which frames of a clip, and which part of the picture, a model will see. Pure arithmetic.
 
-Frames are taken at the model's frame rate by timestamp: one window from the middle of the clip (`plan`), or as many as
-lie in it side by side (`windows`). The picture is scaled to cover the wanted size and cropped from the centre, so
-nothing is stretched. Not covered: which shape suits which clip (buckets).
+Frames are taken at the model's frame rate by timestamp: one window from the middle of the clip (`plan`), or by another
+rule (`take`). The picture is scaled to cover the wanted size and cropped from the centre, so nothing is stretched,
+unless that is asked for. Not covered: which shape suits which clip (buckets).
 """
 
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from workbench.clips import Clip
 from workbench.families.base import Frames, Model
@@ -114,6 +116,85 @@ def shape_for(
     )
     model.check_shape(shape.frames, shape.height, shape.width)
     return shape
+
+
+@dataclass(frozen=True)
+class Taking:
+    """The rule by which frames and picture are taken from clips.
+
+    sampling: middle, start: one window at the shape's rate; windows: as many as lie side by side; spread: evenly over
+              the whole clip, whatever its rate; sat: as SAT's SFTDataset does, see `_sat_indices`
+    skip_start, skip_end: frames at the clip's ends that are never taken
+    crop:     center, random (a place drawn for each clip from `seed` and its content) or stretch
+    """
+
+    sampling: Literal["middle", "start", "windows", "spread", "sat"] = "middle"
+    skip_start: int = 0
+    skip_end: int = 0
+    crop: Literal["center", "random", "stretch"] = "center"
+    seed: int = 0
+
+    def usable(self, clip: Clip) -> Clip:
+        """The clip as long as it is without the frames that are skipped; images are never shortened."""
+        skipped = 0 if clip.is_image else self.skip_start + self.skip_end
+        return clip.changed(frames=max(0, clip.frames - skipped)) if skipped else clip
+
+
+def take(clip: Clip, shape: Shape, taking: Taking) -> list[FramePlan]:
+    """What a rule takes from a clip: a plan a window, in order; one plan that says why when the clip is left out."""
+    usable = taking.usable(clip)
+    if clip.frames and not usable.frames:
+        reason = f"too short: all of its {clip.frames} frames are skipped: skip fewer at start and end"
+        found = [replace(plan(clip, shape), indices=(), dropped=reason)]
+    elif clip.is_image or taking.sampling == "middle":
+        found = [plan(usable, shape)]
+    elif taking.sampling == "windows":
+        found = windows(usable, shape)
+    else:
+        rule = {"start": _start_indices, "spread": _spread_indices, "sat": _sat_indices}[taking.sampling]
+        middle, indices = plan(usable, shape), rule(usable, shape)
+        # A rule of its own may take what a window at the shape's rate cannot be taken from.
+        found = [replace(middle, indices=indices, dropped=None)] if indices else [middle]
+    skip = 0 if clip.is_image else taking.skip_start
+    return [
+        _cropped(replace(one, clip=clip, indices=tuple(index + skip for index in one.indices)), shape, taking)
+        for one in found
+    ]
+
+
+def _start_indices(clip: Clip, shape: Shape) -> tuple[int, ...]:
+    return () if why_dropped(clip, shape) else _indices(clip, shape, 0)
+
+
+def _spread_indices(clip: Clip, shape: Shape) -> tuple[int, ...]:
+    """First and last frame and evenly between them; none where frames would come twice."""
+    if clip.frames < shape.frames:
+        return ()
+    return tuple(round(place * (clip.frames - 1) / max(1, shape.frames - 1)) for place in range(shape.frames))
+
+
+def _sat_indices(clip: Clip, shape: Shape) -> tuple[int, ...]:
+    """A long clip at the shape's rate from its start; one with enough frames evenly from all of it; a short one frame
+    for frame, cut to 4k+1, its last frame repeated (SAT data_video.py, SFTDataset)."""
+    if not clip.frames or not clip.fps:
+        return ()
+    if clip.frames / clip.fps * shape.fps > shape.frames:
+        return _indices(clip, shape, 0)
+    if clip.frames > shape.frames:
+        return _spread_indices(clip, shape)
+    last = (clip.frames - 1) // 4 * 4
+    return tuple(min(place, last) for place in range(shape.frames))
+
+
+def _cropped(planned: FramePlan, shape: Shape, taking: Taking) -> FramePlan:
+    if taking.crop == "stretch":
+        size = (shape.height, shape.width)
+        return replace(planned, resize=size, crop=(0, 0, *size))
+    if taking.crop == "random":
+        chance = random.Random(f"crop:{taking.seed}:{planned.clip.sha256}")
+        top, left = (chance.randint(0, planned.resize[axis] - planned.crop[2 + axis]) for axis in (0, 1))
+        return replace(planned, crop=(top, left, *planned.crop[2:]))
+    return planned
 
 
 def plan(clip: Clip, shape: Shape) -> FramePlan:

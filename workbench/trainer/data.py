@@ -1,36 +1,52 @@
-"""What a run trains on: which clips in which role, their order, and the batch of every step. All pure functions of the
-dataset, the settings and the step, so a resumed run sees what an uninterrupted one would have seen.
+"""What a run trains on: which clips in which role, in which shape, which frames of them. Pure functions of the datasets
+and the settings, so a resumed run sees what an uninterrupted one would have seen.
 
-Not covered: decoding and encoding (encode), buckets of several shapes.
+Not covered: which clips are in which batch (batches), decoding and encoding (encode).
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-import random
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from workbench.buckets import Bucket, assign, choose, parse_bucket
 from workbench.clips import Clip, file_sha256, read_clips, read_info
-from workbench.errors import DataError
-from workbench.frame_plan import FramePlan, Shape, plan
+from workbench.errors import ConfigError, DataError
+from workbench.families import find_model
+from workbench.families.base import Model
+from workbench.frame_plan import FramePlan, Shape, Taking, shape_for, take
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
 Role = Literal["train", "known", "held_out"]
+SHARE = re.compile(r"(?P<name>[^=@]+?)(=(?P<repeats>\d+))?(@(?P<weight>[\d.]+))?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One dataset of a run: how often its clips come, and what their loss counts."""
+
+    name: str
+    repeats: int = 1
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
 class Item:
-    """One clip in a run: where it is, what it is called, which frames of it are taken."""
+    """One clip in a run: where it is, what it is called, which frames of it are taken, in which shape."""
 
     path: Path
     sha256: str
     caption: str
     plan: FramePlan
     role: Role
+    bucket: Bucket
+    repeats: int = 1
+    weight: float = 1.0
 
     def record(self) -> dict[str, Any]:
         """What dataset.lock.json keeps of it."""
@@ -40,17 +56,24 @@ class Item:
             "caption": self.caption,
             "role": self.role,
             "indices": list(self.plan.indices),
+            "resize": list(self.plan.resize),
             "crop": list(self.plan.crop),
+            "repeats": self.repeats,
+            "weight": self.weight,
         }
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The clips of a run by role. `dropped` holds a sentence per clip that could not be used."""
+    """The clips of a run by role, and the shapes they are brought to, the one of previews first.
+
+    dropped: a sentence per clip that could not be used
+    """
 
     train: tuple[Item, ...]
     known: tuple[Item, ...]
     held_out: tuple[Item, ...]
+    buckets: tuple[Bucket, ...]
     dropped: tuple[str, ...]
 
     @property
@@ -61,40 +84,108 @@ class TrainingData:
         return [item.record() for item in self.items]
 
 
-def load_data(workspace: Workspace, settings: TrainSettings, shape: Shape) -> TrainingData:
-    """Read the datasets, plan every clip, and set some aside for measuring. Raises DataError when none can be used."""
-    items, dropped = _usable(workspace.dataset(settings.dataset), shape, "train")
-    known: list[Item] = []
-    if settings.regularization_dataset:
-        known, also_dropped = _usable(workspace.dataset(settings.regularization_dataset), shape, "known")
-        dropped += also_dropped
-    if settings.held_out >= len(items):
+def sources_of(settings: TrainSettings) -> list[Source]:
+    """The datasets of the new concept, the first one first. Raises ConfigError."""
+    return [Source(settings.dataset), *(parse_source(text) for text in settings.more_datasets)]
+
+
+def parse_source(text: str) -> Source:
+    """NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT. Raises ConfigError."""
+    match = SHARE.fullmatch(text.strip())
+    try:
+        assert match is not None
+        source = Source(match["name"].strip(), int(match["repeats"] or 1), float(match["weight"] or 1.0))
+    except (AssertionError, ValueError):
+        source = Source("", 0)
+    if source.repeats < 1:
+        sentence = f"more_datasets has {text[:80]!r}: write NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT, as in cats=3@0.5"
+        raise ConfigError(sentence, {"more_datasets": sentence})
+    return source
+
+
+def load_data(workspace: Workspace, settings: TrainSettings) -> TrainingData:
+    """Read the datasets, plan every clip, and set some aside for measuring.
+
+    Raises ConfigError for an illegal shape, DataError when no clip can be used.
+    """
+    _, model = find_model(settings.model)
+    shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+    taking = Taking(settings.frame_sampling, settings.skip_start, settings.skip_end, settings.crop, settings.seed)
+    sources = [*sources_of(settings)]
+    known = Source(settings.regularization_dataset or "", weight=settings.regularization_weight)
+    clips = {source: read_clips(workspace.dataset(source.name)) for source in [*sources, known] if source.name}
+    everything = [taking.usable(clip) for of_one in clips.values() for clip in of_one]
+    buckets = _buckets(settings, model, shape, everything)
+
+    roles: dict[Role, list[Item]] = {"train": [], "known": [], "held_out": []}
+    dropped: list[str] = []
+    for source, found in clips.items():
+        role: Role = "known" if source is known else "train"
+        items, left_out = _usable(workspace.dataset(source.name), source, found, buckets, shape, taking, role)
+        roles[role] += items
+        dropped += left_out
+    shapes = {item.bucket for item in roles["train"]}
+    beside = [item for item in roles["known"] if item.bucket not in shapes]
+    dropped += [f"{item.plan.clip.file_name}: no new clip has its shape, {item.bucket}" for item in beside]
+    names = {item.sha256 for item in roles["train"]}
+    if settings.held_out >= len(names):
         raise DataError(
-            f"held_out is {settings.held_out}, dataset {settings.dataset} has {len(items)} usable clips: "
-            f"use at most {len(items) - 1}, or add clips"
+            f"held_out is {settings.held_out}, dataset {settings.dataset} has {len(names)} usable clips: "
+            f"use at most {len(names) - 1}, or add clips"
         )
     # By content, not by place in the file: adding a clip moves none of the others between the roles.
-    by_chance = sorted(items, key=lambda item: hashlib.sha256(f"{settings.seed}:{item.sha256}".encode()).digest())
-    aside = {item.path for item in by_chance[: settings.held_out]}
+    by_chance = sorted(names, key=lambda sha256: hashlib.sha256(f"{settings.seed}:{sha256}".encode()).digest())
+    aside = set(by_chance[: settings.held_out])
     return TrainingData(
-        train=tuple(item for item in items if item.path not in aside),
-        known=tuple(known),
-        held_out=tuple(Item(i.path, i.sha256, i.caption, i.plan, "held_out") for i in items if i.path in aside),
+        train=tuple(item for item in roles["train"] if item.sha256 not in aside),
+        known=tuple(item for item in roles["known"] if item.bucket in shapes),
+        held_out=tuple(replace(item, role="held_out") for item in roles["train"] if item.sha256 in aside),
+        buckets=buckets,
         dropped=tuple(dropped),
     )
 
 
-def _usable(dataset: Path, shape: Shape, role: Role) -> tuple[list[Item], list[str]]:
-    info, items, dropped = read_info(dataset), [], []
-    clips: list[Clip] = read_clips(dataset)
-    for clip in clips:
-        path, planned = dataset / clip.file_name, plan(clip, shape)
+def _buckets(settings: TrainSettings, model: Model, shape: Shape, clips: Sequence[Clip]) -> tuple[Bucket, ...]:
+    """The shapes of the run, the largest first (that of previews). Raises ConfigError."""
+    if settings.frame_sampling == "sat" and (settings.buckets or settings.bucket_limit > 1):
+        sentence = "frame_sampling is sat, which brings every clip to one length: set bucket_limit to 1, no buckets"
+        raise ConfigError(sentence, {"frame_sampling": sentence})
+    if settings.buckets:
+        chosen = tuple(dict.fromkeys(parse_bucket(text, model) for text in settings.buckets))
+    elif settings.bucket_limit > 1:
+        resolutions = [(shape.height, shape.width)]
+        chosen = choose(clips, model, settings.bucket_limit, shape.fps, resolutions, shape.frames)
+    else:
+        chosen = ()
+    chosen = chosen or (Bucket(shape.frames, shape.height, shape.width, shape.rule),)
+    return tuple(sorted(chosen, key=lambda bucket: (-bucket.frames, -bucket.height * bucket.width, bucket)))
+
+
+def _usable(
+    dataset: Path,
+    source: Source,
+    clips: Sequence[Clip],
+    buckets: tuple[Bucket, ...],
+    shape: Shape,
+    taking: Taking,
+    role: Role,
+) -> tuple[list[Item], list[str]]:
+    """The items of one dataset, and a sentence for each clip that is left out. Raises DataError when none is left."""
+    info, items, dropped = read_info(dataset), list[Item](), list[str]()
+    placed = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).placed
+    for clip, place in zip(clips, placed, strict=True):
+        path = dataset / clip.file_name
+        # A clip that no bucket takes is planned for the first one all the same: the plan says why not, and a rule of
+        # sampling may take what a bucket by itself would not.
+        bucket = place.bucket or buckets[0]
+        plans = take(clip, bucket.shape(shape.fps), taking)
         if not path.is_file():
             dropped.append(f"{clip.file_name}: the file is missing")
-        elif planned.dropped:
-            dropped.append(f"{clip.file_name}: {planned.dropped}")
+        elif plans[0].dropped:
+            dropped.append(f"{clip.file_name}: {place.dropped or plans[0].dropped}")
         else:
-            items.append(Item(path, file_sha256(path), info.caption(clip), planned, role))
+            sha256, caption = file_sha256(path), info.caption(clip)
+            items += [Item(path, sha256, caption, one, role, bucket, source.repeats, source.weight) for one in plans]
     if not items:
         reasons = "; ".join(dropped[:3]) or "it has no clips"
         raise DataError(f"dataset {dataset.name} has no clip that can be used ({reasons})")
@@ -105,29 +196,3 @@ def seed_for(run_seed: int, purpose: str, *place: int) -> int:
     """A generator's seed for one purpose at one place of a run (step, micro-batch): no state to carry or lose."""
     text = ":".join(map(str, (run_seed, purpose, *place)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
-
-
-class Batches:
-    """Which clips are in which batch. Every clip comes once before any comes again, in a new order each time."""
-
-    def __init__(self, data: TrainingData, settings: TrainSettings) -> None:
-        self._data = data
-        self._size = settings.batch_size
-        self._seed = settings.seed
-        self._share = settings.regularization_share if data.known else 0.0
-
-    def batch(self, number: int) -> list[Item]:
-        """The clips of the batch with this number, counted from 0 over the whole run."""
-        return [self._item(place) for place in range(number * self._size, (number + 1) * self._size)]
-
-    def _item(self, place: int) -> Item:
-        known_before = math.floor(place * self._share + 1e-9)
-        if math.floor((place + 1) * self._share + 1e-9) > known_before:
-            return self._shuffled(self._data.known, "known", known_before)
-        return self._shuffled(self._data.train, "train", place - known_before)
-
-    def _shuffled(self, items: tuple[Item, ...], purpose: str, count: int) -> Item:
-        epoch, index = divmod(count, len(items))
-        order = list(range(len(items)))
-        random.Random(seed_for(self._seed, f"order of {purpose}", epoch)).shuffle(order)
-        return items[order[index]]

@@ -1,6 +1,8 @@
 """Encode once: captions and clips become tensors in the cache, with one encoder in memory at a time.
 
-Not covered: which clips and frames (data, frame_plan), drawing latents from what is stored (the family).
+A clip gives one entry a view: as it is, mirrored, and for models that are shown more than the caption its first frame
+(as pixels: its noise is drawn anew at each step) or its low-resolution self. Not covered: which clips and frames (data,
+frame_plan), drawing latents from what is stored (the family).
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from workbench.families.base import Family, Model
 from workbench.trainer.cache import Cache, key_of, part_identity
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
+View = Literal["clip", "first frame", "low resolution"]
 CAPTIONS_AT_ONCE = 8
+FIRST_FRAME = "first_frame"  # the one tensor of a first-frame entry: uint8 [1, 3, H, W]
 
 
 class Encoder:
@@ -39,18 +43,19 @@ class Encoder:
     def caption_key(self, caption: str) -> str:
         return key_of({"text": caption, "encoder": self._text, "dtype": str(self._dtype)})
 
-    def clip_key(self, item: Item) -> str:
+    def clip_key(self, item: Item, view: View = "clip", mirrored: bool = False, reduction: float = 1.0) -> str:
+        """Where a view of a clip is kept; reduction: how many times smaller its low-resolution self is."""
         plan = item.plan
-        return key_of(
-            {
-                "clip": item.sha256,
-                "indices": plan.indices,
-                "resize": plan.resize,
-                "crop": plan.crop,
-                "vae": self._vae,
-                "dtype": str(self._dtype),
-            }
-        )
+        what = {
+            "clip": item.sha256,
+            "indices": plan.indices[:1] if view == "first frame" else plan.indices,
+            "resize": plan.resize,
+            "crop": plan.crop,
+        }
+        what |= {"view": view} if view == "first frame" else {"vae": self._vae, "dtype": str(self._dtype)}
+        what |= {"mirrored": True} if mirrored else {}
+        what |= {"reduction": reduction} if view == "low resolution" else {}
+        return key_of(what)
 
     def encode_captions(self, captions: Iterable[str], progress: Progress) -> None:
         """Embed every caption that is not in the cache yet; the text encoder is freed afterwards."""
@@ -71,29 +76,56 @@ class Encoder:
         del encoder
         free_memory()
 
-    def encode_clips(self, items: Iterable[Item], progress: Progress) -> None:
-        """Encode every clip that is not in the cache yet; the VAE is freed afterwards."""
-        missing = list({self.clip_key(item): item for item in items if self.clip_key(item) not in self._cache}.items())
+    def encode_clips(
+        self, items: Iterable[Item], views: Iterable[View], mirrored: bool, reduction: float, progress: Progress
+    ) -> None:
+        """Encode every view that is not in the cache yet, also mirrored if asked; the VAE is freed afterwards."""
+        missing: dict[str, tuple[Item, View, bool]] = {}
+        for item in items:
+            for view in views:
+                for flipped in (False, True) if mirrored else (False,):
+                    key = self.clip_key(item, view, flipped, reduction)
+                    if key not in self._cache:
+                        missing[key] = (item, view, flipped)
         if not missing:
             return
         progress("loading the video encoder", 0, len(missing), 0.0)
         vae = self._family.load_vae(self._folder, self._device, self._dtype)
         began = time.monotonic()
-        for done, (key, item) in enumerate(missing, 1):
-            self._cache.put(key, self._family.encode_video(vae, read_video(item)))
+        for done, (key, (item, view, flipped)) in enumerate(missing.items(), 1):
+            video = read_video(item, first_only=view == "first frame")
+            video = video.flip(-1) if flipped else video
+            if view == "first frame":
+                self._cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
+            else:
+                video = reduced(video, reduction) if view == "low resolution" else video
+                self._cache.put(key, self._family.encode_video(vae, video))
             progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
         del vae
         free_memory()
 
 
-def read_video(item: Item) -> torch.Tensor:
-    """The planned frames of a clip: [1, 3, F, H, W], float32 in [-1, 1]."""
+def read_video(item: Item, first_only: bool = False) -> torch.Tensor:
+    """The planned frames of a clip, or the first of them: [1, 3, F, H, W], float32 in [-1, 1]."""
     import torch
 
     from workbench.media import read_frames
 
-    frames = torch.from_numpy(read_frames(item.path, item.plan.indices, item.plan.resize, item.plan.crop))
+    indices = item.plan.indices[:1] if first_only else item.plan.indices
+    frames = torch.from_numpy(read_frames(item.path, indices, item.plan.resize, item.plan.crop))
     return (frames.permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
+
+
+def reduced(video: torch.Tensor, factor: float) -> torch.Tensor:
+    """A clip [1, 3, F, H, W] scaled down and up again, frame by frame (SAT diffusion_video.py, lr_scale)."""
+    from torch.nn.functional import interpolate
+
+    frames = video[0].transpose(0, 1)
+    height, width = frames.shape[-2:]
+    size = (max(1, round(height / factor)), max(1, round(width / factor)))
+    small = interpolate(frames, size=size, mode="bilinear", align_corners=False, antialias=True)
+    large = interpolate(small, size=(height, width), mode="bilinear", align_corners=False)
+    return large.transpose(0, 1).unsqueeze(0)
 
 
 def free_memory() -> None:

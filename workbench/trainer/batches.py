@@ -1,0 +1,106 @@
+"""Which clips are in which batch: a pure function of the clips, the settings and the batch's number, so that nothing has
+to be remembered and a resumed run sees the batches of an uninterrupted one.
+
+A batch has clips of one shape (bucket). Within a bucket every clip comes once before any comes again, in a new order
+each time, and what is left over at the end of a pass begins the next batch: no clip is lost, none is filled in. Over a
+pass every bucket gets as many batches as its clips ask for, in an order drawn anew. Not covered: tensors (inputs).
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+from workbench.buckets import Bucket
+from workbench.trainer.data import Item, TrainingData, seed_for
+from workbench.trainer.settings import TrainSettings
+
+
+class Stream:
+    """The endless order of one bucket's clips: known ones mixed in at an even share, every pass shuffled anew."""
+
+    def __init__(self, train: Sequence[Item], known: Sequence[Item], share: float, seed: int, name: str) -> None:
+        self._train = [item for item in train for _ in range(item.repeats)]
+        self._known = list(known)
+        # A bucket that has clips of one role only is filled with those.
+        self._share = Fraction(share).limit_denominator(1000) if known else Fraction(0)
+        self._seed = seed
+        self._name = name
+
+    def per_pass(self, batch_size: int) -> Fraction:
+        """Batches in which each of the new clips comes once."""
+        return Fraction(len(self._train)) / (batch_size * (1 - self._share))
+
+    def item(self, place: int) -> Item:
+        known_before = math.floor(place * self._share)
+        if math.floor((place + 1) * self._share) > known_before:
+            return self._shuffled(self._known, f"known{self._name}", known_before)
+        return self._shuffled(self._train, f"train{self._name}", place - known_before)
+
+    def _shuffled(self, items: list[Item], purpose: str, count: int) -> Item:
+        epoch, index = divmod(count, len(items))
+        return items[_order(len(items), seed_for(self._seed, f"order of {purpose}", epoch))[index]]
+
+
+@lru_cache(maxsize=64)
+def _order(count: int, seed: int) -> list[int]:
+    order = list(range(count))
+    random.Random(seed).shuffle(order)
+    return order
+
+
+class Batches:
+    """The batches of a run, by number."""
+
+    def __init__(self, data: TrainingData, settings: TrainSettings) -> None:
+        self._size, self._seed = settings.batch_size, settings.seed
+        used = [bucket for bucket in data.buckets if any(item.bucket == bucket for item in data.train)]
+        self._streams = [self._stream(data, bucket, settings, len(used) == 1) for bucket in used]
+        self._per_pass = [stream.per_pass(self._size) for stream in self._streams]
+
+    @staticmethod
+    def _stream(data: TrainingData, bucket: Bucket, settings: TrainSettings, alone: bool) -> Stream:
+        train, known = ([i for i in items if i.bucket == bucket] for items in (data.train, data.known))
+        return Stream(train, known, settings.regularization_share, settings.seed, "" if alone else f" in {bucket}")
+
+    @property
+    def per_pass(self) -> float:
+        """Batches in which each of the new clips comes once, over all buckets."""
+        return float(sum(self._per_pass))
+
+    def batch(self, number: int) -> list[Item]:
+        """The clips of the batch with this number, counted from 0 over the whole run; all of one bucket."""
+        if len(self._streams) == 1:
+            return [self._streams[0].item(number * self._size + index) for index in range(self._size)]
+        epoch = self._epoch(number)
+        slots, before = _slots(self._seed, epoch, tuple(self._per_pass)), self._before(epoch)
+        place = number - sum(before)
+        bucket = slots[place]
+        turn = before[bucket] + slots[:place].count(bucket)
+        return [self._streams[bucket].item(turn * self._size + index) for index in range(self._size)]
+
+    def _before(self, epoch: int) -> list[int]:
+        return _before(epoch, self._per_pass)
+
+    def _epoch(self, number: int) -> int:
+        """The pass a batch is in: the last one that begins at or before it."""
+        most = math.ceil((number + len(self._streams) + 1) / self.per_pass) + 1
+        return bisect.bisect_right(range(most + 1), number, key=lambda epoch: sum(self._before(epoch))) - 1
+
+
+def _before(epoch: int, per_pass: Sequence[Fraction]) -> list[int]:
+    """Batches of each bucket before a pass: whole ones, so that over the passes every bucket gets its due."""
+    return [math.floor(epoch * count) for count in per_pass]
+
+
+@lru_cache(maxsize=4)
+def _slots(seed: int, epoch: int, per_pass: tuple[Fraction, ...]) -> list[int]:
+    """The bucket of each batch of a pass, shuffled: no bucket comes only at the end."""
+    counts = zip(_before(epoch, per_pass), _before(epoch + 1, per_pass), strict=True)
+    slots = [bucket for bucket, (before, after) in enumerate(counts) for _ in range(after - before)]
+    random.Random(seed_for(seed, "order of buckets", epoch)).shuffle(slots)
+    return slots
