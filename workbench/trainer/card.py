@@ -1,27 +1,27 @@
-"""The model card beside an exported LoRA: what it is, how to use it, how it was made. Not covered: publishing it."""
+"""The model card beside what a run exports: what it is, how to use it, what was measured, how it was made.
+
+Not covered: publishing it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, NotRequired, TypedDict
 
 from workbench import __version__
 from workbench.families.base import Model
 from workbench.trainer.settings import TrainSettings
 
+ALSO = "also.safetensors"
 TEMPLATE = """---
-base_model: {base_model}
-library_name: diffusers
-pipeline_tag: text-to-video
-tags: [text-to-video, diffusers, lora, video-lora-workbench, template:sd-lora]
-{widget}---
+{metadata}
+---
 
 # {name}
 
-A LoRA for {title}, trained on {clips} clips of the dataset "{dataset}"{trigger}.
+{what}
 
-| | base model | with this LoRA |
-|---|---|---|
-| held-out loss | {loss_before} | {loss_after} |
+{measured}
 
 ## Use
 
@@ -29,41 +29,154 @@ A LoRA for {title}, trained on {clips} clips of the dataset "{dataset}"{trigger}
 {usage}
 ```
 
-Rank and alpha are in the file's metadata; nothing has to be set by hand.
+{remark}
 
 ## How it was made
+
+{origin}
 
 | setting | value |
 |---|---|
 {settings}
 
-Made with Video LoRA Workbench {version}, {packages}.
+All other settings were left at their defaults. Made with Video LoRA Workbench {version}, {packages}.
 """
+REMARKS = {
+    "lora": "Rank and alpha are in the file's metadata; nothing has to be set by hand.",
+    "full": "All weights of the transformer are trained; the other parts are the base model's own.",
+}
 
 
-def model_card(
-    name: str,
-    model: Model,
-    settings: TrainSettings,
-    facts: dict[str, Any],
-) -> str:
-    """The README.md of a LoRA. `facts`: clips, trigger_word, prompt, usage, losses (first, last), packages."""
-    first, last = facts["losses"]
-    prompt = facts["prompt"]
-    widget = f"widget:\n- text: {prompt!r}\n" if prompt else ""
-    made = settings.model_dump(exclude_none=True, exclude={"preview_prompts"})
+class CardFacts(TypedDict):
+    """What the settings do not say of a run.
+
+    losses:  held-out loss at first and at last, None when not measured;  steps: done when it was exported
+    usage:   the family's code that draws with a LoRA file;  packages: name -> version
+    changes: how much the model's output changes on its own captions and on prompts to leave alone
+    parent:  of a fork, its parent.json;  also: whether ALSO lies beside the LoRA
+    """
+
+    clips: int
+    trigger_word: str
+    prompt: str
+    usage: str
+    losses: tuple[float | None, float | None]
+    packages: dict[str, str]
+    steps: NotRequired[int]
+    changes: NotRequired[tuple[float, float] | None]
+    parent: NotRequired[dict[str, Any] | None]
+    also: NotRequired[bool]
+
+
+def model_card(name: str, model: Model, settings: TrainSettings, facts: CardFacts) -> str:
+    """The README.md of a LoRA or of a fine-tuned transformer."""
+    made = settings.model_dump(mode="json", exclude_defaults=True, exclude={"preview_prompts"})
     return TEMPLATE.format(
-        base_model=model.id if model.local else model.source,
-        widget=widget,
+        metadata=_metadata(model, settings, facts),
         name=name,
-        title=model.title,
-        clips=facts["clips"],
-        dataset=settings.dataset,
-        trigger=f"; its trigger word is **{facts['trigger_word']}**" if facts["trigger_word"] else "",
-        loss_before="not measured" if first is None else f"{first:.4f}",
-        loss_after="not measured" if last is None else f"{last:.4f}",
-        usage=facts["usage"],
-        settings="\n".join(f"| {key} | {value} |" for key, value in made.items()),
+        what=_what(model, settings, facts),
+        measured=_measured(settings, facts),
+        usage=usage(settings, facts),
+        remark=_remark(settings, facts),
+        origin=_origin(settings, facts),
+        settings="\n".join(f"| {key} | {_cell(value)} |" for key, value in {"model": settings.model, **made}.items()),
         version=__version__,
         packages=", ".join(f"{package} {version}" for package, version in facts["packages"].items()),
     )
+
+
+def _metadata(model: Model, settings: TrainSettings, facts: CardFacts) -> str:
+    """What the Hub reads of the card: YAML, every text quoted as JSON does, which YAML understands."""
+    full = settings.method == "full"
+    kind = ["full-finetune"] if full else ["lora", "template:sd-lora"]
+    values: dict[str, Any] = {}
+    if not model.local:  # the Hub refuses a card whose base model it does not know
+        values |= {"base_model": model.source, "base_model_relation": "finetune" if full else "adapter"}
+    values |= {"library_name": "diffusers", "pipeline_tag": model.task}
+    values["tags"] = [model.task, "diffusers", *kind, "video-lora-workbench"]
+    if facts["trigger_word"]:
+        values["instance_prompt"] = facts["trigger_word"]
+    if facts["prompt"]:
+        values["widget"] = [{"text": facts["prompt"]}]
+    return "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+
+
+def _what(model: Model, settings: TrainSettings, facts: CardFacts) -> str:
+    kind = (
+        "The transformer, trained in full,"
+        if settings.method == "full"
+        else f"{_kind(settings)} of rank {settings.rank}"
+    )
+    names = [settings.dataset, *(text.split("=")[0] for text in settings.more_datasets)]
+    clips = f"{facts['clips']} clips of the dataset{'s' if len(names) > 1 else ''} " + ", ".join(
+        f'"{one}"' for one in names
+    )
+    known = settings.regularization_dataset
+    beside = f', beside clips of "{known}" that it was to keep' if known else ""
+    trigger = f" Its trigger word is **{facts['trigger_word']}**." if facts["trigger_word"] else ""
+    steps = facts.get("steps", settings.steps)
+    return f"{kind} for {model.title} ({model.task}), trained for {steps} steps on {clips}{beside}.{trigger}"
+
+
+def _kind(settings: TrainSettings) -> str:
+    return ("A rank-stabilised " if settings.rslora else "A ") + ("DoRA" if settings.dora else "LoRA")
+
+
+def _measured(settings: TrainSettings, facts: CardFacts) -> str:
+    """The evaluation as a table; a sentence when there was none."""
+    first, last = facts["losses"]
+    if first is None or last is None:
+        return "Nothing was held out of training, so nothing was measured."
+    this = "this model" if settings.method == "full" else "with this LoRA"
+    rows = ["| | base model | " + this + " |", "|---|---|---|"]
+    rows.append(f"| loss on {settings.held_out} clips that were not trained on | {first:.4f} | {last:.4f} |")
+    changes = facts.get("changes")
+    if not changes:
+        return "\n".join(rows)
+    own, others = changes
+    rows.append(f"| change of the model's output on its own captions | | {own:.1%} |")
+    rows.append(f"| the same on prompts that it should leave alone | | {others:.1%} |")
+    if own:
+        rows.append(f"| leak: the second by the first, 0 is best | | {others / own:.2f} |")
+    return "\n".join(rows)
+
+
+def usage(settings: TrainSettings, facts: CardFacts) -> str:
+    """The family's code, made to load what this run exports. It is run in the folder of this card."""
+    lines = facts["usage"].splitlines()
+    place = next((number for number, line in enumerate(lines) if "load_lora_weights" in line), len(lines))
+    if settings.method == "full":
+        load = 'pipe.transformer = AutoModel.from_pretrained(".", subfolder="transformer")'
+        rest = [line for line in lines[place:] if "load_lora_weights" not in line and "set_adapters" not in line]
+        return "\n".join(["from diffusers import AutoModel", *lines[:place], load, *rest])
+    if facts.get("also"):
+        load = f'pipe.transformer.load_state_dict(load_file("{ALSO}"), strict=False)'
+        lines = ["from safetensors.torch import load_file", *lines[:place], load, *lines[place:]]
+    return "\n".join(lines)
+
+
+def _remark(settings: TrainSettings, facts: CardFacts) -> str:
+    remark = REMARKS[settings.method]
+    if facts.get("also"):
+        remark += f" `{ALSO}` holds weights trained in full beside it ({', '.join(settings.train_also)}): load both."
+    return remark
+
+
+def _origin(settings: TrainSettings, facts: CardFacts) -> str:
+    """Where it went on from, in sentences; "" when it began with the base model."""
+    said = []
+    if parent := facts.get("parent"):
+        changed = "; ".join(f"{name}: {_cell(old)} → {_cell(new)}" for name, (old, new) in parent["changed"].items())
+        said.append(
+            f"A fork of the run {parent['run']} at step {parent['step']}"
+            + (f", changed: {changed}." if changed else ".")
+        )
+    if settings.start_from:
+        said.append(f"It went on from the LoRA {settings.start_from}.")
+    return " ".join(said) or "It began with the base model."
+
+
+def _cell(value: Any) -> str:
+    """A value in a table of Markdown."""
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
