@@ -1,0 +1,320 @@
+"""The rule by which gradients adjust weights: check its settings, make it, take its state out and put it back.
+
+    adamw                                  torch, fused
+    adamw-8bit                             bitsandbytes: both moments in 8 bits, by blocks of 256; on a processor, too
+    prodigy, came, schedule-free, muon     pytorch-optimizer
+
+`check` and `options` load none of these packages. Not covered: the learning rate of a step, which the loop writes into
+every group before it (no optimizer here keeps a schedule of its own), and the averaging of weights by EMA (ema).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConfigError, ResumeRefused
+from workbench.trainer.settings import TrainSettings
+
+if TYPE_CHECKING:
+    import torch
+
+INSTALL = "pip install 'video-lora-workbench[optimizers]'"
+PRODIGY_LOWEST = 0.1
+
+
+@dataclass(frozen=True)
+class Option:
+    """A constant that optimizer_options may set: its type and the bounds of a number, both included."""
+
+    kind: type[bool] | type[int] | type[float]
+    low: float = 0.0
+    high: float = math.inf
+
+    @property
+    def rule(self) -> str:
+        if self.kind is bool:
+            return "true or false"
+        noun = "a whole number" if self.kind is int else "a number"
+        return f"{noun} of {self.low:g} or more" if self.high == math.inf else f"{noun}, {self.low:g} to {self.high:g}"
+
+    def parse(self, text: str) -> bool | int | float:
+        """Raises ValueError when the text breaks the rule."""
+        if self.kind is bool:
+            return ("false", "true").index(text.lower()) == 1
+        value = self.kind(text)
+        if not self.low <= value <= self.high or math.isinf(value):
+            raise ValueError(text)
+        return value
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where an optimizer comes from and which of its constants optimizer_options may set."""
+
+    package: str = ""  # as it is imported; "" comes with torch
+    distribution: str = ""  # as it is installed
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+
+COLLECTION = ("pytorch_optimizer", "pytorch-optimizer")
+RULES: dict[str, Rule] = {
+    "adamw": Rule(options={"amsgrad": Option(bool)}),
+    "adamw-8bit": Rule("bitsandbytes", "bitsandbytes", {"min_8bit_size": Option(int)}),
+    "prodigy": Rule(
+        *COLLECTION,
+        {
+            "beta3": Option(float, 0.0, 1.0),
+            "d0": Option(float, 1e-12),
+            "d_coef": Option(float, 1e-3),
+            "growth_rate": Option(float, 1.0),
+            "weight_decouple": Option(bool),
+            "fixed_decay": Option(bool),
+            "bias_correction": Option(bool),
+            "safeguard_warmup": Option(bool),
+        },
+    ),
+    "came": Rule(
+        *COLLECTION,
+        {
+            "beta3": Option(float, 0.0, 1.0),
+            "clip_threshold": Option(float, 1e-6),
+            "eps1": Option(float),
+            "eps2": Option(float),
+            "weight_decouple": Option(bool),
+            "fixed_decay": Option(bool),
+            "ams_bound": Option(bool),
+        },
+    ),
+    "schedule-free": Rule(
+        *COLLECTION,
+        {
+            "r": Option(float),
+            "weight_lr_power": Option(float),
+            "decoupling_c": Option(int),
+            "ams_bound": Option(bool),
+        },
+    ),
+    "muon": Rule(
+        *COLLECTION,
+        {
+            "momentum": Option(float, 0.0, 0.9999),
+            "nesterov": Option(bool),
+            "ns_steps": Option(int, 1, 99),
+            "use_adjusted_lr": Option(bool),
+            "weight_decouple": Option(bool),
+        },
+    ),
+}
+# Constants of the optimizers that are settings with a field of their own.
+FIELDS = {
+    "lr": "learning_rate",
+    "betas": "adam_beta1 and adam_beta2",
+    "eps": "adam_epsilon",
+    "weight_decay": "weight_decay",
+    "warmup_steps": "warmup_steps",
+    "adamw_lr": "learning_rate",
+    "adamw_betas": "adam_beta1 and adam_beta2",
+    "adamw_eps": "adam_epsilon",
+    "adamw_wd": "weight_decay",
+}
+
+
+# ---- checking
+
+
+def check(settings: TrainSettings) -> None:
+    """Refuse what the optimizer cannot do, before anything heavy is loaded. Raises ConfigError."""
+    name, rule = settings.optimizer, RULES[settings.optimizer]
+    if rule.package and importlib.util.find_spec(rule.package) is None:
+        raise _error("optimizer", f"optimizer is {name}, which needs the package {rule.distribution}: {INSTALL}")
+    options(settings)
+    if name == "prodigy" and settings.learning_rate < PRODIGY_LOWEST:
+        raise _error(
+            "learning_rate",
+            f"learning_rate is {settings.learning_rate:g}, which prodigy multiplies by the rate it finds itself, "
+            f"must be {PRODIGY_LOWEST:g} or more: set it to 1",
+        )
+    if name == "schedule-free" and not settings.adam_beta1:
+        raise _error("adam_beta1", "adam_beta1 is 0, must be above 0 with schedule-free: the default is 0.9")
+    if name == "schedule-free" and settings.ema_decay:
+        raise _error(
+            "ema_decay",
+            f"ema_decay is {settings.ema_decay:g}, must be 0 with schedule-free, which averages the weights itself: "
+            "set it to 0",
+        )
+
+
+def options(settings: TrainSettings) -> dict[str, bool | int | float]:
+    """The values of optimizer_options by name. Raises ConfigError."""
+    known, found = RULES[settings.optimizer].options, dict[str, bool | int | float]()
+    for line in settings.optimizer_options:
+        name, sign, text = (part.strip() for part in line.partition("="))
+        if not sign:
+            raise _options_error(f"{line!r}, must be NAME=VALUE: {next(iter(known))}=VALUE")
+        if name in FIELDS:
+            raise _options_error(f"{name}, which is a setting of its own: set {FIELDS[name]}")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+            raise _options_error(f"{name}, which {settings.optimizer} does not have: {remedy}")
+        if name in found:
+            raise _options_error(f"{name} twice: keep one")
+        try:
+            found[name] = known[name].parse(text)
+        except ValueError:
+            raise _options_error(f"{name}={text}, must be {known[name].rule}") from None
+    return found
+
+
+def _options_error(text: str) -> ConfigError:
+    return _error("optimizer_options", f"optimizer_options has {text}")
+
+
+def _error(setting: str, sentence: str) -> ConfigError:
+    return ConfigError(sentence, {setting: sentence})
+
+
+# ---- making
+
+
+def build(settings: TrainSettings, named: Sequence[tuple[str, torch.nn.Parameter]]) -> torch.optim.Optimizer:
+    """The optimizer of these settings for these parameters. Raises ConfigError."""
+    import torch
+
+    check(settings)
+    given: dict[str, Any] = options(settings)
+    parameters = [parameter for _, parameter in named]
+    plain: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
+    adam = {**plain, "betas": (settings.adam_beta1, settings.adam_beta2), "eps": settings.adam_epsilon}
+    match settings.optimizer:
+        case "adamw":
+            return torch.optim.AdamW(parameters, **adam, **given, fused=True)
+        case "adamw-8bit":
+            from bitsandbytes.optim import AdamW8bit
+
+            return AdamW8bit(parameters, **adam, **given)
+        case "prodigy":
+            from pytorch_optimizer import Prodigy
+
+            # Its authors' advice for diffusion models and for a warm-up, and what the published trainers set.
+            return Prodigy(parameters, **adam, **{"bias_correction": True, "safeguard_warmup": True, **given})
+        case "came":
+            from pytorch_optimizer import CAME
+
+            return CAME(parameters, **plain, betas=(*adam["betas"], given.pop("beta3", 0.9999)), **given)
+        case "schedule-free":
+            from pytorch_optimizer import ScheduleFreeAdamW
+
+            return ScheduleFreeAdamW(parameters, **adam, **given)
+        case "muon":
+            from pytorch_optimizer import Muon
+
+            # Muon is made for matrices. Biases, DoRA's magnitudes and convolutions go to the AdamW it has beside it.
+            matrices = {"use_muon": True, "params": [one for one in parameters if one.ndim == 2], **plain}
+            others = {"use_muon": False, "params": [one for one in parameters if one.ndim != 2], **adam}
+            groups = [group for group in (matrices, others) if group["params"]]
+            # Scaled so that one learning rate serves both: that of AdamW.
+            return Muon(groups, **{"use_adjusted_lr": True, **given})
+
+
+# ---- state
+
+
+def state_of(
+    optimizer: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]]
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """What the optimizer remembers: (tensors, on the CPU; plain values, fit for JSON).
+
+    Both by "<parameter name>/<key>" and "group.<number>/<key>". Constants that come from the settings and the learning
+    rate of the step are not in it, so that a fork with other settings may take it over.
+    Must be called outside of `averaged`.
+    """
+    import torch
+
+    tensors: dict[str, torch.Tensor] = {}
+    values: dict[str, Any] = {}
+    for place, entries in _places(optimizer, named):
+        for key, value in entries.items():
+            if isinstance(value, torch.Tensor):
+                # Some optimizers share one tensor among parameters; a file of tensors takes each but once.
+                tensors[f"{place}/{key}"] = value.detach().to("cpu", copy=True).contiguous()
+            elif isinstance(value, bool | int | float | str | None):
+                values[f"{place}/{key}"] = value
+            else:
+                raise TypeError(f"{place}/{key} is {type(value).__name__}: this state cannot be written down")
+    assert values.get("group.0/train_mode", True), "the state was asked for while averaged weights are in place"
+    return tensors, values
+
+
+def load_state(
+    optimizer: torch.optim.Optimizer,
+    named: Sequence[tuple[str, torch.nn.Parameter]],
+    tensors: Mapping[str, torch.Tensor],
+    values: Mapping[str, Any],
+) -> None:
+    """Put back what `state_of` gave, to the bit. The parameters must hold the weights of the same moment.
+
+    Raises ResumeRefused when the state is of a parameter that is not trained here.
+    """
+    parameters = dict(named)
+    groups = {f"group.{number}": group for number, group in enumerate(optimizer.param_groups)}
+    optimizer.state.clear()
+    for path, value in [*tensors.items(), *values.items()]:
+        place, _, key = path.rpartition("/")
+        if place in groups:
+            entries, device = groups[place], groups[place]["params"][0].device
+        elif place in parameters:
+            entries, device = optimizer.state[parameters[place]], parameters[place].device
+        else:
+            raise ResumeRefused(
+                f"the checkpoint remembers {place}, which this run does not train: choose the same optimizer and "
+                f"targets, or start a new run from the LoRA file"
+            )
+        # A copy, because sums depend in their last bit on how memory is aligned, and in a file it is aligned otherwise.
+        entries[key] = value.to(device, copy=True) if path in tensors else value
+
+
+def _places(
+    optimizer: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(name, what is remembered there) of every parameter and group."""
+    for name, parameter in named:
+        yield name, optimizer.state.get(parameter, {})
+    inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
+    constants = {*inspect.signature(type(inner)).parameters, "params", "lr", "initial_lr", "betas", "eps"}
+    for number, group in enumerate(optimizer.param_groups):
+        yield f"group.{number}", {key: value for key, value in group.items() if key not in constants}
+
+
+@contextmanager
+def averaged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Put the weights in place that the optimizer means for use: schedule-free's average. Others have none.
+
+    Measure, preview and export inside. Afterwards the weights that are trained are back, to the bit (the optimizer's
+    own way back rounds). A checkpoint is resumed from the trained weights, so its LoRA must be written outside: with
+    schedule-free that file holds the point where the next gradient is taken, a mixture of the average (share
+    adam_beta1) and the fast iterate; the file to use is the one exported inside.
+    """
+    import torch
+
+    if not optimizer.param_groups[0].get("train_mode"):  # another optimizer, or the average is in place already
+        yield
+        return
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    trained = [parameter.detach().clone() for parameter in parameters]
+    inner: Any = getattr(optimizer, "optimizer", optimizer)
+    inner.eval()
+    try:
+        yield
+    finally:
+        inner.train()
+        with torch.no_grad():
+            for parameter, value in zip(parameters, trained, strict=True):
+                parameter.copy_(value)
