@@ -63,6 +63,8 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
 
     preview = shell("dataset", "split", "cats", shots, "--preview", "--min-seconds", "0.5")
     assert "0.00 to 1.00 s\n  1.00 to 2.00 s" in preview.out
+    assert "finished 48/48" in preview.out, "it is a task, whose progress is seen"
+    assert preview.out.endswith("1 clips would be cut into 2\n")
     assert len(clip_names(shell, "cats")) == 2
     said = shell("dataset", "split", "cats", shots, "--min-seconds", "0.5")
     assert said.code == 0, said.err
@@ -155,6 +157,19 @@ def test_bars_are_cropped_and_come_back(shell: Shell, workspace: Workspace, tmp_
     assert "128x64, 9 frames" in said.out, said.err
     said = shell("dataset", "crop", "bars", *clip_names(shell, "bars"), "--all")
     assert "128x96, 9 frames" in said.out
+
+
+def test_a_mend_that_cuts_is_a_task(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
+    video = np.random.default_rng(0).integers(60, 200, (9, 96, 128, 3), np.uint8)
+    video[:, :16] = video[:, -16:] = 0
+    media.encode(video, tmp_path / "wide.mp4", 8)
+    assert shell("dataset", "import", "bars", tmp_path / "wide.mp4").code == 0
+    assert shell("dataset", "check", "bars", "--no-captions").code == 0
+    said = shell("dataset", "mend", "bars", "borders", "crop-bars", "--detach")
+    assert said.out == "started the task mend: workbench dataset follow bars mend\n"
+    assert shell("dataset", "follow", "bars", "mend").out.endswith("Cropped the bars of 1 clip.\n")
+    assert "128x64" in shell("dataset", "show", "bars").out
+    assert shell("dataset", "undo", "bars").out == "undone: cropped the bars of 1 clip\n"
 
 
 def test_a_hub_dataset(

@@ -194,6 +194,9 @@ def test_clips_are_cut_by_hand_and_all_at_once(studio: Studio, footage: Dataset)
     cutter.start_button.click()
     assert "threshold is 200" in cutter.said.value
     cutter.form.set({"threshold": None})
+    cutter.look_button.click()
+    until(lambda: "1 clip would be cut into 2." in cutter.line.said.value and "2 pieces" in cutter.would.value)
+    assert len([clip for clip in footage.clips if clip.source == "recording.mp4"]) == 1
     assert cutter.look() == ["recording.mp4: 2 pieces"]
     cutter.start_button.click()
     assert cutter.wait(PATIENCE).state is State.FINISHED
@@ -213,7 +216,8 @@ def test_findings_have_pictures_and_buttons_that_mend(studio: Studio, footage: D
     assert "<img" in text.value
     assert crop.description == "Crop the bars"
     crop.click()
-    assert "Cropped the bars of 1 clip" in doctor.said.value
+    assert doctor.wait_mend(PATIENCE).state is State.FINISHED
+    assert "Cropped the bars of 1 clip" in doctor.mending.said.value
     assert [clip.height for clip in footage.clips if clip.source == "bars.mp4"] == [160]
     assert not [row for row in doctor.found.children[1:] if bars in row.children[0].value]
     doctor.close()

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.dataset_builder import footage
+from workbench import jobs
 from workbench.dataset_builder import Dataset, mends
-from workbench.dataset_builder.findings import Finding, Mend, read_findings
+from workbench.dataset_builder.findings import (
+    Finding,
+    Mend,
+    Severity,
+    picture_finding,
+    read_findings,
+    write_report,
+)
 from workbench.errors import ConfigError
 from workbench.families import find_model
 
@@ -111,6 +124,79 @@ def test_what_does_not_fit_changes_nothing(dataset: Dataset) -> None:
         mends.apply(dataset.folder, stale, "tag")
     dataset.undo()
     assert dataset.clips == before
+
+
+# ---- what cuts clips is a task
+
+
+def test_what_changes_records_alone_is_done_at_once_and_what_cuts_is_a_task(dataset: Dataset) -> None:
+    assert dataset.start_mend(of_kind(dataset, "still"), "tag") == "Tagged 1 clip."
+    changes = len(dataset.history)
+    assert dataset.start_mend(of_kind(dataset, "borders"), "crop_bars") == ""
+    status = dataset.task("mend").wait(60)
+    assert (status.state, status.total, status.phase) == (jobs.State.FINISHED, footage.FRAMES, "cutting")
+    assert dataset.task("mend").result["done"] == "Cropped the bars of 1 clip."
+    assert len(dataset.history) == changes + 1
+    assert dataset.undo().what == "cropped the bars of 1 clip"
+    with pytest.raises(ConfigError, match="'Crop the bars' does not mend 'Blurred'"):
+        dataset.start_mend(of_kind(dataset, "blur"), "crop_bars")
+    with pytest.raises(ConfigError, match="none of these findings holds any more"):
+        dataset.task("mend").start(mends.MendSettings(mend="crop_bars", findings=("gone",)))
+
+
+@pytest.fixture
+def barred(tmp_path: Path) -> Dataset:
+    """Eight clips with bars, large enough to take their time, and what a check finds of them."""
+    wide = np.repeat(np.repeat(footage.barred(1), 4, axis=1), 4, axis=2)
+    folder = footage.write_footage(tmp_path / "barred", {f"clip{number}": wide[number:] for number in range(8)}, {})
+    dataset = Dataset(folder)
+    crop = (0, 64, 640, 320)
+    found = [
+        picture_finding("borders", "Bars", "bars", Severity.HURTS, [clip], ["crop_bars"], crop=crop)
+        for clip in dataset.clips
+    ]
+    write_report(folder, 0.0, "any", dataset.clips, found)
+    return dataset
+
+
+def test_a_killed_mend_goes_on_and_is_one_change(barred: Dataset) -> None:
+    before, task = barred.clips, barred.task("mend")
+    barred.start_mend(read_findings(barred.folder), "crop_bars")
+    end = time.monotonic() + 60
+    while len(list((barred.folder / "clips").glob("*.mp4"))) < 10 and time.monotonic() < end:
+        time.sleep(0.005)
+    process = task.status.pid
+    assert process
+    os.kill(process, signal.SIGKILL)
+    assert task.wait(30).state == jobs.State.DIED
+    made = {path: path.stat().st_mtime_ns for path in (barred.folder / "clips").glob("*.mp4")}
+    assert len(made) >= 10
+    assert barred.clips == before
+    task.go_on()
+    assert task.wait(60).state == jobs.State.FINISHED
+    assert task.result["done"] == "Cropped the bars of 8 clips."
+    assert {clip.crop for clip in barred.clips} == {(0, 64, 640, 320)}
+    assert {path: path.stat().st_mtime_ns for path in made if path.exists()}.items() <= made.items()
+    assert len(barred.history) == 1
+    task.go_on()  # killed behind its last change, say: what is done is not done twice
+    assert task.wait(60).state == jobs.State.FINISHED
+    assert task.result["done"] == "Nothing was left to do."
+    barred.undo()
+    assert barred.clips == before
+
+
+def test_a_stopped_mend_changes_nothing_and_a_lost_recording_costs_only_itself(barred: Dataset) -> None:
+    before, task = barred.clips, barred.task("mend")
+    barred.start_mend(read_findings(barred.folder), "crop_bars")
+    task.stop()
+    status = task.wait(60)
+    assert status.state == jobs.State.STOPPED
+    assert status.message.startswith("stopped while cutting, ")
+    assert barred.clips == before
+    barred.path_of(before[3]).unlink()
+    done = barred.mend(read_findings(barred.folder), "crop_bars")
+    assert done.startswith("Cropped the bars of 7 clips. clip3.mov stays: the recording of clip3.mov is missing")
+    assert [clip.crop is None for clip in barred.clips] == [number == 3 for number in range(8)]
 
 
 @pytest.mark.parametrize(

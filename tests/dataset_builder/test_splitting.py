@@ -14,7 +14,7 @@ from tests.dataset_builder.scenery import joined, scenery
 from workbench import clips, jobs, media
 from workbench.clips import Clip
 from workbench.dataset_builder import history, splitting
-from workbench.dataset_builder.splitting import SplitSettings, plan_split
+from workbench.dataset_builder.splitting import SplitSettings, SplitTask, plan_split
 from workbench.errors import ConfigError
 from workbench.settings import specs
 from workbench.workspace import read_json
@@ -89,6 +89,19 @@ def test_the_job_splits_all_in_one_change(folder: Path) -> None:
     history.undo(folder, history.undoable(folder)[0].number)
     assert clips.read_clips(folder) == before
     assert plan_split(folder, SplitSettings(clips=("one",)))[0].spans == ((0, 24), (24, 54), (59, 86))
+
+
+def test_a_look_is_a_job_with_its_progress_and_changes_nothing(folder: Path) -> None:
+    before, files = clips.read_clips(folder), sorted((folder / "clips").iterdir())
+    status = run(folder, SplitTask(min_seconds=1, preview=True))
+    frames = sum(clip.frames for clip in before)
+    assert (status.state, status.phase) == (jobs.State.FINISHED, "finding cuts")
+    assert (status.step, status.total) == (frames - 1, frames)  # the picture needs no look
+    result = read_json(folder / ".split" / jobs.RESULT)
+    assert (result["clips"], result["parts"], result["preview"]) == (2, 5, True)
+    assert result["splits"][0] == "one.mov: 3 pieces, too short: 6.75 to 7.38 s"
+    assert result["spans"][0] == [[0, 3], [3, 6.75], [7.375, 10.75]]
+    assert (clips.read_clips(folder), sorted((folder / "clips").iterdir())) == (before, files)
 
 
 def test_parts_are_split_again_with_their_crop_and_rate(folder: Path) -> None:

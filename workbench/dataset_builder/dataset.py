@@ -26,13 +26,14 @@ from typing import Any, Self
 from workbench import clips, frame_plan, jobs
 from workbench.clips import Clip, DatasetInfo
 from workbench.dataset_builder import cutting, history
-from workbench.dataset_builder.findings import Finding, Mend, Report, read_report
+from workbench.dataset_builder.findings import FILE, FOLDER, Finding, Mend, Report, read_report
 from workbench.dataset_builder.history import REMOVED, Change
 from workbench.dataset_builder.ingest import Progress, ingest
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources import clean_caption, find_sources
 from workbench.dataset_builder.statistics import Statistics, statistics
 from workbench.dataset_builder.tasks import Name, Task
+from workbench.dataset_builder.verdicts import SOURCES as VERDICTS
 from workbench.dataset_builder.verdicts import Verdict, read_verdicts
 from workbench.errors import ConfigError, DataError
 from workbench.frame_plan import FramePlan, Shape
@@ -134,6 +135,13 @@ class Dataset:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
+    def version(self) -> tuple[int, ...]:
+        """Changes whenever records, verdicts, history or findings do; costs a few looks at the disk."""
+        files = (clips.METADATA, clips.INFO, VERDICTS, history.HISTORY, f"{FOLDER}/{FILE}")
+        paths = [self.folder / name for name in files]
+        return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+
+    @property
     def verdicts(self) -> list[Verdict]:
         """What became of every source file ever given."""
         return read_verdicts(self.folder)
@@ -230,7 +238,7 @@ class Dataset:
         return number if number is not None else standing[0].number
 
     def task(self, name: Name) -> Task:
-        """A background task on this dataset: import, split, check, caption or export."""
+        """A background task on this dataset: import, split, check, mend, caption or export."""
         return Task(self.folder, name)
 
     # ---- importing
@@ -292,10 +300,23 @@ class Dataset:
         return read_report(self.folder)
 
     def mend(self, findings: Sequence[Finding], mend: Mend) -> str:
-        """Mend findings of the report alike, in one change; says what was done. Raises ConfigError, CannotWrite."""
+        """Mend findings of the report alike, in one change, now; says what was done.
+
+        Raises ConfigError, DataError, CannotWrite.
+        """
         from workbench.dataset_builder import mends
 
         return mends.apply(self.folder, findings, mend)
+
+    def start_mend(self, findings: Sequence[Finding], mend: Mend) -> str:
+        """The same without a wait: what encodes clips becomes the task "mend", and "" is returned. Raises as `mend`."""
+        from workbench.dataset_builder import mends
+
+        if not mends.is_task(mend):
+            return self.mend(findings, mend)
+        mends.check_findings(self.folder, findings, mend)
+        self.task("mend").start(mends.MendSettings(mend=mend, findings=tuple(found.id for found in findings)))
+        return ""
 
     @property
     def statistics(self) -> Statistics:

@@ -95,11 +95,16 @@ class ExportSettings(Settings):
     )
 
 
+def check(dataset: Path, settings: ExportSettings) -> None:
+    """Raises ConfigError unless it says to one place where to."""
+    if bool(settings.target.strip()) == bool(settings.repo_id.strip()):
+        raise ConfigError("name a folder or archive, or a Hub dataset: one of them, not both")
+
+
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """The export as a job. Raises ConfigError, DataError, CannotWrite, ModelUnavailable (the Hub), jobs.Stop."""
     settings = ExportSettings.load(config)
-    if bool(settings.target) == bool(settings.repo_id):
-        raise ConfigError("target and repo_id are both set or both empty: name a folder or archive, or a Hub dataset")
+    check(dataset, settings)
     began = time.monotonic()
 
     def on_clip(done: int, total: int) -> None:

@@ -1,6 +1,7 @@
 """Mend what the doctor found: one finding or many, in one change of the dataset's history, so one undo brings all back.
 
-Not covered: finding (doctor); how a clip is cut out of its recording (cutting), which encodes and so takes its time.
+What changes records alone is done at once. What cuts clips encodes them and so takes its time: that is a task (`run`).
+Not covered: finding (doctor), how parts are made (recutting).
 """
 
 from __future__ import annotations
@@ -10,17 +11,51 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from workbench import jobs
 from workbench.clips import Clip, DatasetInfo, read_clips, read_info
-from workbench.dataset_builder import cutting, history
+from workbench.dataset_builder import cutting, history, parallel, recutting
 from workbench.dataset_builder.cutting import Cut
-from workbench.dataset_builder.findings import MENDS, Finding, Mend
-from workbench.errors import ConfigError
+from workbench.dataset_builder.findings import MENDS, Finding, Mend, read_findings
+from workbench.dataset_builder.parallel import Tell, silent
+from workbench.dataset_builder.recutting import Wanted
+from workbench.errors import ConfigError, DataError
+from workbench.settings import Settings, field
 
+NOTHING = "Nothing was left to do."
 SENTENCE_SHARE = 2 / 3  # of what is read: a caption ends with a sentence if that leaves this much, else with a word
 
 
-def apply(dataset: Path, findings: Sequence[Finding], mend: Mend) -> str:
-    """Mend all findings alike; returns what was done. Raises ConfigError, DataError, CannotWrite."""
+class MendSettings(Settings):
+    """What `datasets/<slug>/.mend/config.json` holds. A person chooses findings and a mend instead of filling it in."""
+
+    mend: Mend = field("crop_bars", title="Mend", section="Mending", help="What to do about the findings.")
+    findings: tuple[str, ...] = field(
+        (), title="Findings", section="Mending", lines=3, help="Ids of the findings of the last check to mend."
+    )
+
+
+def is_task(mend: Mend) -> bool:
+    """Whether it encodes clips and so is to be started as a task."""
+    return mend in CUTTING
+
+
+def apply(dataset: Path, findings: Sequence[Finding], mend: Mend, tell: Tell = silent) -> str:
+    """Mend all findings alike; says what was done. Raises ConfigError, DataError, CannotWrite, what `tell` raises."""
+    check_findings(dataset, findings, mend)
+    clips = {clip.file_name: clip for clip in read_clips(dataset)}
+    if mend in CUTTING:
+        return _recut(dataset, findings, clips, mend, tell)
+    records, done = RECORDS[mend](findings, clips, read_info(dataset))
+    changed = {name: new for name, new in records.items() if list(new) != [clips[name]]}
+    if not changed:
+        return NOTHING
+    sentence = done.format(_clips(len(changed)))
+    history.change(dataset, sentence[0].lower() + sentence[1:].rstrip("."), changed)
+    return sentence
+
+
+def check_findings(dataset: Path, findings: Sequence[Finding], mend: Mend) -> None:
+    """Raises ConfigError unless the mend fits all of the findings, and their clips are there."""
     if not findings:
         raise ConfigError("no finding is chosen: choose one or more")
     if unfit := [finding for finding in findings if mend not in finding.mends]:
@@ -28,18 +63,37 @@ def apply(dataset: Path, findings: Sequence[Finding], mend: Mend) -> str:
             f"{MENDS.get(mend, mend)!r} does not mend {unfit[0].title!r}: use "
             f"{' or '.join(map(repr, unfit[0].buttons.values())) or 'nothing'}"
         )
-    clips = {clip.file_name: clip for clip in read_clips(dataset)}
-    if gone := [name for finding in findings for name in finding.clips if name not in clips]:
+    names = {clip.file_name for clip in read_clips(dataset)}
+    if gone := [name for finding in findings for name in finding.clips if name not in names]:
         raise ConfigError(f"there is no clip {gone[0]!r} in this dataset any more: check again")
-    if mend in CUTTING:
-        return _recut(dataset, findings, clips, mend)
-    records, done = RECORDS[mend](findings, clips, read_info(dataset))
-    changed = {name: new for name, new in records.items() if list(new) != [clips[name]]}
-    if not changed:
-        return "Nothing was left to do."
-    sentence = done.format(_clips(len(changed)))
-    history.change(dataset, sentence[0].lower() + sentence[1:].rstrip("."), changed)
-    return sentence
+
+
+# ---- the job --------------------------------------------------------------------------------------------------------
+
+
+def check(dataset: Path, settings: MendSettings) -> None:
+    """Raises ConfigError unless the findings hold and the mend fits them."""
+    found = _found(dataset, settings)
+    if settings.findings and not found:
+        raise ConfigError("none of these findings holds any more: check again")
+    check_findings(dataset, found, settings.mend)
+
+
+def run(dataset: Path, config: Path, job: jobs.Job) -> None:
+    """Mend as config.json says. The outcome: {done: in words}.
+
+    A finding that no longer holds is left alone: its clip was changed since, perhaps by this very task before it was
+    killed.
+    """
+    settings = MendSettings.load(config)
+    found = _found(dataset, settings)
+    done = apply(dataset, found, settings.mend, parallel.telling(job)) if found else NOTHING
+    print(done, flush=True)  # noqa: T201 - the job's log
+    job.outcome = {"done": done}
+
+
+def _found(dataset: Path, settings: MendSettings) -> list[Finding]:
+    return [finding for finding in read_findings(dataset) if finding.id in settings.findings]
 
 
 # ---- records only ---------------------------------------------------------------------------------------------------
@@ -114,20 +168,31 @@ RECORDS: dict[str, Callable[[Sequence[Finding], Mapping[str, Clip], DatasetInfo]
 # ---- other files ----------------------------------------------------------------------------------------------------
 
 
-def _recut(dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], mend: Mend) -> str:
-    cuts = []
+def _recut(dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], mend: Mend, tell: Tell) -> str:
+    wanted, failed = [], dict[str, str]()
     for finding in findings:
         clip = clips[finding.clips[0]]
-        master = cutting.master_of(dataset, clip)
-        cuts.append((clip, CUTTING[mend](finding, cutting.cut_of(clip, master), master.fps / (clip.fps or 1))))
-    made = len([cut for _, wanted in cuts for cut in wanted])
-    done = {
-        "split_at_cuts": f"Split {_clips(len(cuts))} into {made}",
-        "keep_longest_shot": f"Kept the longest shot of {_clips(len(cuts))}",
-        "crop_bars": f"Cropped the bars of {_clips(len(cuts))}",
-    }[mend]
-    cutting.recut(dataset, done[0].lower() + done[1:], cuts)
-    return f"{done}."
+        try:
+            master = cutting.master_of(dataset, clip)
+        except DataError as error:
+            failed[clip.file_name] = str(error)
+        else:
+            cuts = CUTTING[mend](finding, cutting.cut_of(clip, master), master.fps / (clip.fps or 1))
+            wanted.append(Wanted(clip, tuple(cuts)))
+
+    def what(count: int, parts: int) -> str:
+        return {
+            "split_at_cuts": f"split {_clips(count)} into {parts}",
+            "keep_longest_shot": f"kept the longest shot of {_clips(count)}",
+            "crop_bars": f"cropped the bars of {_clips(count)}",
+        }[mend]
+
+    done = recutting.recut(dataset, wanted, what, tell)
+    failed |= done.failed
+    if failed and not done.clips:
+        raise DataError("; ".join(f"{clips[name].source or name}: {reason}" for name, reason in failed.items()))
+    sentence = f"{what(done.clips, done.parts).capitalize()}." if done.clips else NOTHING
+    return " ".join([sentence, *(f"{clips[name].source or name} stays: {why}." for name, why in failed.items())])
 
 
 def _shots(finding: Finding, cut: Cut, step: float) -> list[Cut]:

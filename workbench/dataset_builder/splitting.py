@@ -1,41 +1,37 @@
-"""Cut many clips into shots or pieces of one length, as a job; and say beforehand what that would do.
+"""Cut many clips into shots or pieces of one length, as a job; or only say what that would do.
 
 Short pieces are left out and named. A clip of which no piece is long enough stays as it is. All clips change at once,
-at the end: a split that was stopped or killed leaves its parts behind, and the next one uses them. Not covered: how
-shots are found (scenes), how a part is made (cutting), dissolves.
+at the end: a split that was stopped or killed leaves its parts behind, and the next one uses them; so it does the
+scores of one that only looked. Not covered: how shots are found (scenes), how parts are made (recutting), dissolves.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from workbench import jobs
 from workbench.clips import Clip, read_clips
-from workbench.dataset_builder import cutting, scenes
+from workbench.dataset_builder import cutting, parallel, recutting, scenes
 from workbench.dataset_builder.cutting import Cut, Master
-from workbench.dataset_builder.scenes import DETECTORS, DetectorName, Tick
+from workbench.dataset_builder.parallel import Tell, Tick, silent
+from workbench.dataset_builder.recutting import Wanted
+from workbench.dataset_builder.scenes import DETECTORS, DetectorName
 from workbench.errors import ConfigError, DataError
 from workbench.settings import Settings, field
 
 PIECES = "Pieces"
 SCORES = ".split/scores"  # below the dataset folder; may be deleted at any time
-TICK_SECONDS = 0.5
 LEFTOVER_SECONDS = 3600.0
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class SplitSettings(Settings):
-    """What `datasets/<slug>/.split/config.json` holds."""
+    """How to cut: what a form asks for."""
 
     clips: tuple[str, ...] = field(
         (), title="Clips", section=PIECES, lines=3, help="Ids of the clips to split; none means all of them."
@@ -85,6 +81,14 @@ class SplitSettings(Settings):
     )
 
 
+class SplitTask(SplitSettings):
+    """What `datasets/<slug>/.split/config.json` holds: how to cut, and whether really to."""
+
+    preview: bool = field(
+        False, title="Only look", section=PIECES, help="Say what would be cut, clip by clip, and change nothing."
+    )
+
+
 @dataclass(frozen=True)
 class Split:
     """What would become of one clip. Spans are (start, end) in frames of its master, the end not included.
@@ -114,13 +118,23 @@ class Split:
 # ---- planning -------------------------------------------------------------------------------------------------------
 
 
-def plan_split(dataset: Path, settings: SplitSettings, tick: Tick = lambda: None) -> list[Split]:
+def plan_split(dataset: Path, settings: SplitSettings, tell: Tell = silent) -> list[Split]:
     """What `run` would do, a plan a clip; nothing is changed (scores are kept in the folder .split/scores).
 
-    Raises ConfigError for settings that cannot be met, CannotWrite, and whatever `tick` raises, which each frame calls.
+    Raises ConfigError for settings that cannot be met, CannotWrite, and whatever `tell` raises.
     """
+    check(dataset, settings)
+    clips = chosen(dataset, settings)
+    frames = sum(clip.frames for clip in clips) if settings.mode == "scenes" else 0
+    return parallel.each(
+        "finding cuts", frames, clips, lambda clip, tick: plan_clip(dataset, clip, settings, tick), tell
+    )
+
+
+def check(dataset: Path, settings: SplitSettings) -> None:
+    """Raises ConfigError for settings that contradict one another, or name a clip that is not there."""
     check_settings(settings)
-    return [plan_clip(dataset, clip, settings, tick) for clip in chosen(dataset, settings)]
+    chosen(dataset, settings)
 
 
 def check_settings(settings: SplitSettings) -> None:
@@ -209,47 +223,34 @@ def _windows(start: int, end: int, length: float) -> list[tuple[int, int]]:
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
-    """Split as config.json says. The outcome: {clips, parts, splits: [a sentence a clip], failed: [...]}."""
-    settings = SplitSettings.load(config)
-    check_settings(settings)
+    """Split as config.json says, or only look. The outcome: {clips, parts, preview, splits, spans, failed}.
+
+    splits, failed: in words; splits has a sentence a clip, spans its pieces, [start, end] in seconds of the recording
+    """
+    settings = SplitTask.load(config)
     _clear(dataset)
-    clips = chosen(dataset, settings)
-    work = _Work(job)
-    frames = sum(clip.frames for clip in clips) if settings.mode == "scenes" else 0
-    plans = work.each("finding cuts", frames, clips, lambda clip, tick: plan_clip(dataset, clip, settings, tick))
-    taken = {clip.file_name for clip in read_clips(dataset)} - {plan.clip.file_name for plan in plans if plan.spans}
-    wanted = []
+    tell = parallel.telling(job)
+    plans = plan_split(dataset, settings, tell)
     for plan in plans:
         print(plan.sentence, flush=True)  # noqa: T201 - the job's log
-        if plan.spans:
-            master = cutting.master_of(dataset, plan.clip)
-            base = cutting.cut_of(plan.clip, master)
-            wanted += [
-                (plan, cut) for cut in _cuts(plan, base, master) if _first(taken, cutting.part_name(master, cut))
-            ]
-    parts = work.each(
-        "cutting",
-        sum(cut.end - cut.start for _, cut in wanted),
-        wanted,
-        lambda one, tick: _made(dataset, *one, tick),
+    cut = [plan for plan in plans if plan.spans]
+    job.outcome = {"clips": len(cut), "parts": sum(len(plan.spans) for plan in cut), "preview": settings.preview,
+                   "splits": [plan.sentence for plan in plans], "spans": [_spans(plan) for plan in plans],
+                   "failed": []}  # fmt: skip
+    if settings.preview:
+        return
+    done = recutting.recut(
+        dataset,
+        [Wanted(plan.clip, tuple(_cuts(dataset, plan))) for plan in cut],
+        lambda clips, parts: f"{clips} clip{'' if clips == 1 else 's'} split into {parts}",
+        tell,
     )
-    records: dict[str, list[Clip]] = {plan.clip.file_name: [] for plan in plans if plan.spans}
-    failed = {}
-    for (plan, _), part in zip(wanted, parts, strict=True):
-        if isinstance(part, str):
-            failed[plan.clip.file_name] = part
-        else:
-            records[plan.clip.file_name].append(part)
-    now = {clip.file_name for clip in read_clips(dataset)}  # a person may have taken one out meanwhile
-    records = {name: new for name, new in records.items() if name not in failed and name in now}
-    count = sum(map(len, records.values()))
-    cutting.replace(dataset, f"{len(records)} clip{'' if len(records) == 1 else 's'} split into {count}", records)
-    job.outcome = {
-        "clips": len(records),
-        "parts": count,
-        "splits": [plan.sentence for plan in plans],
-        "failed": [f"{name}: {reason}" for name, reason in failed.items()],
-    }
+    failed = [f"{name}: {reason}" for name, reason in done.failed.items()]
+    job.outcome |= {"clips": done.clips, "parts": done.parts, "failed": failed}
+
+
+def _spans(plan: Split) -> list[list[float]]:
+    return [[round(frame / plan.fps, 3) for frame in span] for span in plan.spans]
 
 
 def _clear(dataset: Path) -> None:
@@ -260,59 +261,10 @@ def _clear(dataset: Path) -> None:
                 leftover.unlink()
 
 
-def _cuts(plan: Split, base: Cut, master: Master) -> Iterator[Cut]:
+def _cuts(dataset: Path, plan: Split) -> Iterator[Cut]:
     """The plan's cuts, with the clip's own crop and rate; a piece too short for the rate is left out."""
+    master = cutting.master_of(dataset, plan.clip)
+    base = cutting.cut_of(plan.clip, master)
     for start, end in plan.spans:
         with contextlib.suppress(ConfigError):
             yield cutting.checked(Cut(start, end, base.crop, base.fps), master)
-
-
-def _first(taken: set[str], name: str) -> bool:
-    """Whether nothing has that name yet; from now on something has."""
-    new = name not in taken
-    taken.add(name)
-    return new
-
-
-def _made(dataset: Path, plan: Split, cut: Cut, tick: Tick) -> Clip | str:
-    """The part, or why there is none."""
-    try:
-        return cutting.part(dataset, plan.clip, cut.start, cut.end, cut.crop, cut.fps, tick)
-    except DataError as error:
-        return str(error)
-
-
-class _Work:
-    """Does things for many items, one a core, and tells the job how far it is."""
-
-    def __init__(self, job: jobs.Job) -> None:
-        self._job = job
-        self._frames = 0
-        self._stopped = threading.Event()
-
-    def each(self, phase: str, frames: int, items: Sequence[T], work: Callable[[T, Tick], R]) -> list[R]:
-        """The results in the items' order. Raises jobs.Stop, and the first error of `work`."""
-        self._frames, began = 0, time.monotonic()
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            futures = [pool.submit(work, item, self._tick) for item in items]
-            waiting = set(futures)
-            try:
-                while waiting:
-                    done, waiting = wait(waiting, TICK_SECONDS, FIRST_COMPLETED)
-                    for future in done:
-                        future.result()
-                    seconds = (time.monotonic() - began) / self._frames if self._frames else None
-                    message = f"{len(items) - len(waiting)} of {len(items)}"
-                    self._job.beat(phase, min(self._frames, frames), frames, step_seconds=seconds, message=message)
-                    if self._job.take("stop") is not None:
-                        raise jobs.Stop(f"stopped while {phase}, {message} done: start it again to go on")
-            except BaseException:
-                self._stopped.set()
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
-        return [future.result() for future in futures]
-
-    def _tick(self) -> None:
-        self._frames += 1  # close enough for a progress bar, whatever the threads do
-        if self._stopped.is_set():
-            raise jobs.Stop("stopped")

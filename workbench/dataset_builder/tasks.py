@@ -3,6 +3,7 @@
     .import    video files become clips               (importing)
     .split     clips are cut into parts               (splitting)
     .check     the doctor looks at every clip         (doctor)
+    .mend      clips are cut as the findings ask      (mends)
     .caption   a model says what the clips show       (captioning)
     .export    the dataset in another tool's layout   (export)
 
@@ -22,18 +23,23 @@ from workbench.settings import Settings
 from workbench.workspace import read_json
 
 MODULE = "workbench.dataset_builder"
-Name = Literal["import", "split", "check", "caption", "export"]
+Name = Literal["import", "split", "check", "mend", "caption", "export"]
 MODULES: dict[Name, str] = {
     "import": "importing",
     "split": "splitting",
     "check": "doctor",
+    "mend": "mends",
     "caption": "captioning",
     "export": "export",
 }
 
 
 class Engine(Protocol):
-    """What each of those modules offers."""
+    """What each of those modules offers; one may also have `check(dataset, settings)`.
+
+    It raises ConfigError for what is wrong with the settings beyond each by itself, before anything is started: it
+    reads little and loads no model.
+    """
 
     def run(self, dataset: Path, config: Path, job: jobs.Job) -> None:
         """Do the work that the settings in `config` ask for; jobs.Stop ends it as asked."""
@@ -54,10 +60,13 @@ class Task:
         self.folder = dataset / f".{name}"
 
     def start(self, settings: Settings) -> jobs.Status:
-        """Start it in the background. Raises ConfigError when it runs already, CannotWrite."""
+        """Start it in the background. Raises ConfigError for settings that cannot work or when it runs already,
+        CannotWrite."""
         if self.status.state.alive:
             dataset, task = self.folder.parent.name, self.folder.name.removeprefix(".")
             raise ConfigError(f"{dataset} has a task at work ({task}): wait for its end, or stop it")
+        if (check := getattr(engine(self.folder), "check", None)) is not None:
+            check(self.folder.parent, settings)
         settings.save(self.folder / jobs.CONFIG)
         return self.go_on()
 
@@ -77,6 +86,12 @@ class Task:
     @property
     def status(self) -> jobs.Status:
         return jobs.status(self.folder)
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Changes with every start, heartbeat and end; costs three looks at the disk."""
+        paths = (self.folder / name for name in (jobs.PROCESS, jobs.HEARTBEAT, jobs.RESULT))
+        return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
     @property
     def result(self) -> dict[str, Any]:

@@ -12,12 +12,13 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from workbench import jobs
 from workbench.clips import Clip
 from workbench.dataset_builder.check_settings import CheckSettings
 from workbench.dataset_builder.findings import MENDS, Finding, Mend, Report, Severity
 from workbench.notebook import drawing
 from workbench.notebook.live import button
-from workbench.notebook.task_panel import TaskPanel
+from workbench.notebook.task_panel import TaskLine, TaskPanel
 from workbench.workspace import Workspace
 
 COLOURS = {Severity.STOPS: "#c62828", Severity.HURTS: "#b26a00", Severity.LOOK: "#666"}
@@ -36,17 +37,31 @@ class CheckPanel(TaskPanel):
     def _more(self) -> list[widgets.Widget]:
         self.found = widgets.VBox([])
         self._shown: Report | None = None
-        return [self.found]
+        self.mending = TaskLine("mending", lambda: self.dataset.task("mend"), self.watch)
+        return [self.mending.box, self.found]
 
     def mend(self, findings: Sequence[Finding], mend: Mend) -> str:
         """Mend findings alike, in one change that `undo` takes back; says what was done.
 
-        Raises ConfigError, DataError, CannotWrite.
+        What cuts clips is a task: it is started and "" returned (`wait_mend` waits for it). Raises ConfigError,
+        DataError, CannotWrite.
         """
-        done = self.dataset.mend(findings, mend)
-        self.refresh()
-        self.say(f"{done} Undo takes it back.", "good")
+        done = self.dataset.start_mend(findings, mend)
+        self.watch()
+        self.say(f"{done} Undo takes it back." if done else "", "good")
         return done
+
+    def wait_mend(self, seconds: float | None = None) -> jobs.Status:
+        """Wait until a mend that is a task is over or the time is up; the panel stays live."""
+        status = self.dataset.task("mend").wait(seconds)
+        self.refresh()
+        return status
+
+    def refresh(self) -> bool:
+        """Show what the folders of check and mend say. True while one of them works."""
+        with self._lock:
+            alive = super().refresh()
+            return self.mending.refresh(self.dataset.task("mend").result.get("done", "")) or alive
 
     def _ended(self) -> None:
         report = self.dataset.report

@@ -18,10 +18,9 @@ from workbench.dataset_builder.captioners import captioners
 from workbench.dataset_builder.captioning import CaptionSettings
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import ExportSettings
-from workbench.dataset_builder.splitting import SplitSettings, check_settings, plan_split
-from workbench.dataset_builder.splitting import chosen as chosen_clips
+from workbench.dataset_builder.splitting import SplitSettings, SplitTask
 from workbench.dataset_builder.tasks import Name, Task
-from workbench.errors import ConfigError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.notebook import drawing
 from workbench.notebook.form import Form
 from workbench.notebook.live import Panel, Ticker, button, folded
@@ -29,7 +28,7 @@ from workbench.settings import Settings
 from workbench.workspace import Workspace
 
 State = jobs.State
-LONGEST_LOOK = 300.0  # seconds of recordings that are scored while a person waits
+LONGEST_LOOK = 300.0  # seconds of a recording that is scored while a person waits
 LOG_LINES = 8
 FAILURES = 20
 
@@ -159,7 +158,7 @@ class TaskPanel(Panel):
         return []
 
     def _checked(self, settings: Any) -> Settings:
-        """The settings as they are started; raises ConfigError for what they do not know of one another."""
+        """The settings as they are started."""
         checked: Settings = settings
         return checked
 
@@ -180,30 +179,40 @@ class SplitPanel(TaskPanel):
     words = ("Cut", "Put the parts in the clips' place; Undo brings the clips back")
 
     def _more(self) -> list[widgets.Widget]:
-        look = button("Look first", "Say what would become of each clip; nothing is changed", "search")
-        look.on_click(self.doing(self.look))
-        self.buttons.children = (look, self.start_button)
+        self.look_button = button("Look first", "Say what would become of each clip; nothing is changed", "search")
+        self.look_button.on_click(self.doing(self.start_look))
+        self.buttons.children = (self.look_button, self.start_button)
         self.would = widgets.HTML()
         return [self.would]
 
-    def look(self) -> list[str]:
-        """What would become of each clip, shown and returned. Raises ConfigError."""
-        settings = self._checked(self.form.settings)
-        if sum(clip.seconds for clip in chosen_clips(self.dataset.folder, settings)) > LONGEST_LOOK:
-            raise ConfigError("these clips are longer than five minutes: press Cut; Undo brings them back")
-        said = [plan.sentence for plan in plan_split(self.dataset.folder, settings)]
-        self.would.value = "".join(map(drawing.note, said))
-        return said
+    def start_look(self) -> jobs.Status:
+        """Start finding out what would become of each clip; nothing is changed. Raises ConfigError, CannotWrite."""
+        status = self.task.start(SplitTask(**self.form.settings.model_dump(), preview=True))
+        self.watch()
+        return status
 
-    def _checked(self, settings: Any) -> SplitSettings:
-        checked: SplitSettings = settings
-        check_settings(checked)
-        return checked
+    def look(self, seconds: float | None = None) -> list[str]:
+        """What would become of each clip, in words, once it is found out. Raises as `start_look`."""
+        self.start_look()
+        self.wait(seconds)
+        return list(self.task.result.get("splits", ()))
+
+    def refresh(self) -> bool:
+        alive = super().refresh()
+        self.look_button.disabled = alive
+        return alive
+
+    def _ended(self) -> None:
+        result = self.task.result
+        said = result.get("splits", ()) if result.get("preview") else ()
+        self.would.value = "".join(map(drawing.note, said[:FAILURES]))
+        if len(said) > FAILURES:
+            self.would.value += drawing.note(f"... and {len(said) - FAILURES:,} more clips")
 
     def _done(self, result: dict[str, Any]) -> str:
         failed = "".join(f" {one}." for one in (result.get("failed") or [])[:FAILURES])
-        clips = result.get("clips", 0)
-        was = "1 clip was" if clips == 1 else f"{clips:,} clips were"
+        clips, would = result.get("clips", 0), result.get("preview", False)
+        was = f"{clips:,} clip{'' if clips == 1 else 's'} {'would be' if would else 'was' if clips == 1 else 'were'}"
         return f"{was} cut into {result.get('parts', 0):,}.{failed}"
 
 
@@ -242,8 +251,6 @@ class ExportPanel(TaskPanel):
     def _checked(self, settings: Any) -> ExportSettings:
         wanted: ExportSettings = settings
         target = wanted.target.strip()
-        if bool(target) == bool(wanted.repo_id.strip()):
-            raise ConfigError("name a folder or archive, or a Hub dataset: one of them, not both")
         # The job does not run where the notebook does.
         return wanted.changed(target=str(Path(target).expanduser().absolute())) if target else wanted
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import click
 
 from workbench.cli.datasets import outcomes
-from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
+from workbench.cli.datasets.tasks import run_task, started, task_flags, watch_task, with_dataset
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from
 from workbench.dataset_builder.check_settings import CheckSettings
 from workbench.dataset_builder.dataset import Dataset
@@ -50,10 +50,12 @@ def findings(dataset: Dataset, kind: str) -> None:
 @click.argument("kind")
 @click.argument("how", type=click.Choice(MEND_NAMES))
 @click.argument("clips", nargs=-1)
-def mend(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...]) -> None:
+@click.option("--detach", is_flag=True, help="Start it and return at once, where clips are cut.")
+def mend(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...], detach: bool) -> int:
     """Mend every finding of a KIND, or those on CLIPS.
 
-    It is one change, which `undo` takes back. `findings` shows the kinds there are and the ways to mend each.
+    It is one change, which `undo` takes back. Where clips are cut it is a task, which can be stopped and goes on.
+    `findings` shows the kinds there are and the ways to mend each.
     """
     report = _report(dataset)
     _known_kind(report, kind)
@@ -61,7 +63,10 @@ def mend(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...]) -> None:
     chosen = [f for f in report.findings if f.kind == kind and (not names or names & set(f.clips))]
     if not chosen:
         raise ConfigError(f"the check found no {kind} on these clips: see workbench dataset findings {dataset.name}")
-    click.echo(dataset.mend(chosen, cast(Mend, how.replace("-", "_"))))
+    if done := dataset.start_mend(chosen, cast(Mend, how.replace("-", "_"))):
+        click.echo(done)
+        return 0
+    return started(dataset, "mend") if detach else watch_task(dataset, "mend")
 
 
 def _report(dataset: Dataset) -> Report:

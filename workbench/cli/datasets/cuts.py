@@ -18,40 +18,33 @@ from workbench.cli.options import SettingsCommand, settings_flags, settings_from
 from workbench.clips import Clip
 from workbench.dataset_builder import cutting
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.splitting import SplitSettings, check_settings, plan_split
+from workbench.dataset_builder.splitting import SplitTask
 from workbench.errors import ConfigError
 
 
 @click.command(cls=SettingsCommand)
 @with_dataset
 @click.argument("clips", nargs=-1)
-@settings_flags(SplitSettings, leave_out=("clips",))
+@settings_flags(SplitTask, leave_out=("clips",))
 @click.option("--at", multiple=True, type=float, metavar="SECONDS", help="Cut the one CLIP here; may be given again.")
-@click.option("--preview", is_flag=True, help="Say what would be cut, and change nothing.")
 @task_flags
 def split(
     dataset: Dataset,
     clips: tuple[str, ...],
     at: tuple[float, ...],
-    preview: bool,
     config: Path | None,
     detach: bool,
     **flags: Any,
 ) -> int:
-    """Cut CLIPS, or all of them, between shots or after so many seconds."""
+    """Cut CLIPS, or all of them, between shots or after so many seconds.
+
+    With --preview: say what would be cut, and change nothing.
+    """
     if at:
         _split_at(dataset, clips, at)
         return 0
     names = {"clips": tuple(dataset.clip(name).file_name for name in clips)} if clips else {}
-    settings = settings_from(SplitSettings, config, flags, **names)
-    check_settings(settings)
-    if not preview:
-        return run_task(dataset, "split", settings, detach)
-    for plan in plan_split(dataset.folder, settings):
-        click.echo(plan.sentence)
-        for start, end in plan.spans:
-            click.echo(f"  {start / plan.fps:.2f} to {end / plan.fps:.2f} s")
-    return 0
+    return run_task(dataset, "split", settings_from(SplitTask, config, flags, **names), detach)
 
 
 def _split_at(dataset: Dataset, clips: tuple[str, ...], at: Sequence[float]) -> None:

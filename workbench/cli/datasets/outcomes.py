@@ -26,14 +26,23 @@ def imported(dataset: Dataset, result: Result) -> Iterator[str]:
 
 
 def split(dataset: Dataset, result: Result) -> Iterator[str]:
-    yield from result.get("splits", ())
+    preview = result.get("preview", False)
+    for sentence, spans in zip(result.get("splits", ()), result.get("spans", ()), strict=True):
+        yield sentence
+        if preview:
+            yield from (f"  {start:.2f} to {end:.2f} s" for start, end in spans)
     yield from result.get("failed", ())
-    yield f"{result.get('clips', 0)} clips were cut into {result.get('parts', 0)}"
+    would = "would be" if preview else "were"
+    yield f"{result.get('clips', 0)} clips {would} cut into {result.get('parts', 0)}"
 
 
 def checked(dataset: Dataset, result: Result) -> Iterator[str]:
     if (report := dataset.report) is not None:
         yield from report_lines(dataset, report)
+
+
+def mended(dataset: Dataset, result: Result) -> Iterator[str]:
+    yield result.get("done", "")
 
 
 def captioned(dataset: Dataset, result: Result) -> Iterator[str]:
@@ -51,6 +60,7 @@ SENTENCES: dict[Name, Callable[[Dataset, Result], Iterator[str]]] = {
     "import": imported,
     "split": split,
     "check": checked,
+    "mend": mended,
     "caption": captioned,
     "export": exported,
 }

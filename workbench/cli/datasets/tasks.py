@@ -47,10 +47,11 @@ def task_flags(command: Command) -> Command:
 def run_task(dataset: Dataset, task: Name, settings: Settings, detach: bool) -> int:
     """Start a task and watch it to its end; returns the exit code for the shell. Raises ConfigError, CannotWrite."""
     dataset.task(task).start(settings)
-    return _started(dataset, task) if detach else watch_task(dataset, task)
+    return started(dataset, task) if detach else watch_task(dataset, task)
 
 
-def _started(dataset: Dataset, task: Name) -> int:
+def started(dataset: Dataset, task: Name) -> int:
+    """Say how to see a task again; the exit code of a task that goes on by itself."""
     click.echo(f"started the task {task}: workbench dataset follow {dataset.name} {task}")
     return 0
 
@@ -93,7 +94,7 @@ def tasks(dataset: Dataset) -> None:
             said = f": {status.message}" if status.message else ""
             click.echo(f"{name:<8} {doing(status)}{count}{ended}{said}")
     if all(status.state is State.NEW for _, status in found):
-        click.echo("no tasks yet: import, split, check, auto-caption and export start one")
+        click.echo("no tasks yet: import, split, check, mend, auto-caption and export start one")
 
 
 @click.command()
@@ -113,7 +114,7 @@ def start(dataset: Dataset, task: Name, detach: bool) -> int:
     if dataset.task(task).status.state is State.NEW:
         raise ConfigError(f"{dataset.name} never had the task {task}: start it with its own command")
     dataset.task(task).go_on()
-    return _started(dataset, task) if detach else watch_task(dataset, task)
+    return started(dataset, task) if detach else watch_task(dataset, task)
 
 
 @click.command()

@@ -38,15 +38,22 @@ class CheckPanel(Panel):
                                      info="One finding or several of a kind. Every mend can be undone.")  # fmt: skip
             self.how = gr.Dropdown([], label="How", elem_id="mend-how")
             self.mend = gr.Button("Mend", variant="primary", elem_id="mend")
+        with gr.Row(elem_classes="buttons"):
+            self.stop_mending = gr.Button("Stop mending", variant="stop", visible=False)
+            self.go_on_mending = gr.Button("Go on mending", visible=False)
+        self.mended = gr.HTML(elem_id="mend-progress")
 
     @property
     def view(self) -> dict[str, Any]:  # type: ignore[override]
-        return {name: getattr(self, name) for name in ("progress", "stop", "found", "mending", "which")}
+        names = ("progress", "stop", "found", "mending", "which", "mended", "stop_mending", "go_on_mending")
+        return {name: getattr(self, name) for name in names}
 
     def values(self, look: Look) -> dict[str, Any]:
         task = look.dataset.task("check")
         status = task.status
         alive = status.state.alive
+        mend = look.dataset.task("mend")
+        mending_now, broken = mend.status.state.alive, mend.status.state in ("stopped", "failed", "died")
         mark = (look.mark, checked_at(look.dataset.folder))
 
         def which() -> Any:
@@ -63,6 +70,9 @@ class CheckPanel(Panel):
             "found": (mark, lambda: _report(look.dataset.report, look.dataset)),
             "mending": (mark, mending),
             "which": (mark, which),
+            "mended": head.task(mend.status, "mending", mend.result.get("done", "")),
+            "stop_mending": (mending_now, lambda: gr.update(visible=mending_now)),
+            "go_on_mending": (broken, lambda: gr.update(visible=broken)),
         }
 
     def wire(self, host: Host) -> None:
@@ -70,6 +80,8 @@ class CheckPanel(Panel):
         host.act(self.stop.click, lambda dataset: dataset.task("check").stop())
         host.act(self.which.input, self._ways, [self.which], [self.how])
         host.act(self.mend.click, self._mend, [self.which, self.how])
+        host.act(self.stop_mending.click, lambda dataset: dataset.task("mend").stop())
+        host.act(self.go_on_mending.click, lambda dataset: None if dataset.task("mend").go_on() else None)
 
     def _start(self, dataset: Dataset, *values: Any) -> str:
         return start_task(dataset, "check", self.form, values)
@@ -80,10 +92,10 @@ class CheckPanel(Panel):
         common = [mend for mend in (chosen[0].mends if chosen else ()) if all(mend in f.mends for f in chosen)]
         return gr.update(choices=[(MENDS[mend], mend) for mend in common], value=common[0] if common else None)
 
-    def _mend(self, dataset: Dataset, which: list[str], how: Mend | None) -> str:
+    def _mend(self, dataset: Dataset, which: list[str], how: Mend | None) -> str | None:
         if not which or not how:
             raise ConfigError("choose what to mend, and how")
-        return dataset.mend(_chosen(dataset, which), how)
+        return dataset.start_mend(_chosen(dataset, which), how) or None
 
 
 def _choices(report: Report) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from workbench.dataset_builder.borders import find_borders
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.filmstrip import filmstrip
 from workbench.dataset_builder.scenes import DETECTORS, cuts, scores
-from workbench.dataset_builder.splitting import SCORES, SplitSettings, check_settings
+from workbench.dataset_builder.splitting import SCORES, SplitSettings, SplitTask
 from workbench.errors import ConfigError
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, handler
@@ -29,6 +29,7 @@ from workbench.workspace import Workspace
 
 STRIPS = "strips"  # below the workspace's cache
 TILES, TILE_HEIGHT = 24, 74
+MOST_LINES = 40  # of what a look found
 LONGEST_LOOK = 300.0  # seconds of recording that are scored while a person waits
 
 
@@ -53,6 +54,7 @@ class CutPanel(Panel):
         gr.HTML('<h3 class="part">Cut all clips</h3>')
         self.form = Form(SplitSettings, workspace, SplitSettings())
         with gr.Row(elem_classes="buttons"):
+            self.look = gr.Button("Look first", elem_id="look-split")
             self.start = gr.Button("Cut", variant="primary", elem_id="start-split")
             self.stop = gr.Button("Stop", variant="stop", visible=False)
         self.progress = gr.HTML(elem_id="split-progress")
@@ -63,7 +65,7 @@ class CutPanel(Panel):
         return {name: getattr(self, name) for name in names} | {"timeline": self.timeline.component}
 
     def values(self, look: Look) -> dict[str, Any]:
-        clip, status = look.clip, look.dataset.task("split").status
+        clip, status, result = look.clip, look.dataset.task("split").status, look.dataset.task("split").result
         alive = status.state.alive
         film = clip is not None and not clip.is_image
         hint = "" if film else render.note("Open a clip under Clips to cut it by hand.", "empty")
@@ -71,7 +73,7 @@ class CutPanel(Panel):
             "hint": hint,
             "timeline": ((look.dataset.name, clip), lambda: self._reel(look.dataset, clip if film else None)),
             "buttons": (film, lambda: gr.update(visible=film)),
-            "progress": head.task(status, "cutting", _said(look.dataset.task("split").result)),
+            "progress": head.task(status, "cutting", _said(result)) + _would(result),
             "stop": (alive, lambda: gr.update(visible=alive)),
         }
 
@@ -93,6 +95,7 @@ class CutPanel(Panel):
         self.bars.click(handler(lambda chosen, name: self._bars(host.open(chosen), name)), [host.chosen, host.clip],
                         [part, self.box], api_visibility="private")  # fmt: skip
         host.act(self.start.click, self._start, self.form.inputs, [self.form.problems])
+        host.act(self.look.click, self._look, self.form.inputs, [self.form.problems])
         host.act(self.stop.click, lambda dataset: dataset.task("split").stop())
 
     # ---- showing
@@ -167,7 +170,11 @@ class CutPanel(Panel):
         return self._done([dataset.crop(clip.file_name, (left, top, width, height) if box[1] else None)])
 
     def _start(self, dataset: Dataset, *values: Any) -> str:
-        return start_task(dataset, "split", self.form, values, check_settings)
+        return start_task(dataset, "split", self.form, values)
+
+    def _look(self, dataset: Dataset, *values: Any) -> str:
+        """Say what would be cut: a task, too, because finding the cuts of a long recording takes its time."""
+        return start_task(dataset, "split", self.form, values, SplitTask, preview=True)
 
     @staticmethod
     def _done(made: list[Clip]) -> str:
@@ -200,6 +207,20 @@ def _box(event: gr.EventData) -> list[Any]:
 def _said(result: dict[str, Any]) -> str:
     """How the task ended."""
     failed = result.get("failed") or []
-    return f"{result.get('clips', 0):,} clips were cut into {result.get('parts', 0):,}." + "".join(
+    would = "would be" if result.get("preview") else "were"
+    return f"{result.get('clips', 0):,} clips {would} cut into {result.get('parts', 0):,}." + "".join(
         f" {sentence}." for sentence in failed[:5]
     )
+
+
+def _would(result: dict[str, Any]) -> str:
+    """What a look found, clip by clip; nothing after a real cut."""
+    if not result.get("preview"):
+        return ""
+    lines = [
+        f"{sentence}{': ' if spans else ''}" + ", ".join(f"{start:.2f} to {end:.2f} s" for start, end in spans)
+        for sentence, spans in zip(result["splits"], result["spans"], strict=True)
+    ]
+    more = [f"... and {len(lines) - MOST_LINES:,} more clips"] if len(lines) > MOST_LINES else []
+    shown = "".join(f"<li>{render.escaped(line)}</li>" for line in [*lines[:MOST_LINES], *more])
+    return f'<ul class="note" id="would-split">{shown}</ul>'

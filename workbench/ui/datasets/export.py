@@ -8,7 +8,6 @@ import gradio as gr
 
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import ExportSettings
-from workbench.errors import ConfigError
 from workbench.ui.datasets import head
 from workbench.ui.datasets.panel import Host, Look, Panel, start_task
 from workbench.ui.form import Form
@@ -44,10 +43,4 @@ class ExportPanel(Panel):
         host.act(self.stop.click, lambda dataset: dataset.task("export").stop())
 
     def _start(self, dataset: Dataset, *values: Any) -> str:
-        return start_task(dataset, "export", self.form, values, _one_target)
-
-
-def _one_target(settings: ExportSettings) -> None:
-    """Raises ConfigError unless it says to one place where to."""
-    if bool(settings.target.strip()) == bool(settings.repo_id.strip()):
-        raise ConfigError("name a folder or archive, or a Hub dataset: one of them, not both")
+        return start_task(dataset, "export", self.form, values)

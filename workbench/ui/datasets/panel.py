@@ -13,14 +13,12 @@ from typing import Any, TypeVar
 
 import gradio as gr
 
-from workbench.clips import INFO, METADATA, Clip
+from workbench.clips import Clip
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.history import HISTORY
 from workbench.dataset_builder.tasks import Name
-from workbench.dataset_builder.verdicts import SOURCES
 from workbench.errors import ConfigError
 from workbench.frame_plan import Shape
-from workbench.settings import Settings
+from workbench.settings import Settings, parse
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, handler
 from workbench.ui.form import Form, sentences
@@ -48,12 +46,6 @@ class Look:
     mark: tuple[Any, ...]
 
 
-def records_mark(dataset: Dataset) -> tuple[Any, ...]:
-    """Changes whenever the dataset's records, verdicts or history do."""
-    files = (dataset.folder / name for name in (METADATA, INFO, SOURCES, HISTORY))
-    return (dataset.name, *(path.stat().st_mtime_ns if path.exists() else 0 for path in files))
-
-
 class Panel(ABC):
     """One part of the tab. Build the components in __init__ and name those that follow the dataset in `view`."""
 
@@ -67,15 +59,15 @@ class Panel(ABC):
         """Connect the listeners."""
 
 
-def start_task(
-    dataset: Dataset, name: Name, form: Form[S], values: Sequence[Any], check: Callable[[S], None] = lambda _: None,
-    **more: Any,
-) -> str:  # fmt: skip
-    """Start a task with the form's settings and `more`; what is wrong comes back as HTML for the form's problems."""
+def start_task(dataset: Dataset, name: Name, form: Form[S], values: Sequence[Any],
+               settings: type[Settings] | None = None, **more: Any) -> str:  # fmt: skip
+    """Start a task with the form's settings and `more`; what is wrong comes back as HTML for the form's problems.
+
+    settings: the task's own class, where it knows more than the form asks for
+    """
     try:
-        settings = form.parse(values).changed(**more)
-        check(settings)
-        dataset.task(name).start(settings)
+        asked = form.parse(values).model_dump(mode="json") | more
+        dataset.task(name).start(parse(settings or form.settings, asked))
     except ConfigError as error:
         return sentences(error, form.settings)
     return render.problems([])

@@ -26,7 +26,7 @@ from workbench.ui.datasets.cut import CutPanel
 from workbench.ui.datasets.export import ExportPanel
 from workbench.ui.datasets.files import FilesPanel
 from workbench.ui.datasets.numbers import NumbersPanel
-from workbench.ui.datasets.panel import Host, Look, Panel, records_mark
+from workbench.ui.datasets.panel import Host, Look, Panel
 from workbench.ui.datasets.sees import SeesPanel
 from workbench.ui.form import OWN, Form, choices
 from workbench.workspace import Workspace
@@ -148,7 +148,7 @@ class DatasetTab:
             return {"summary": head.empty(), "body": (False, lambda: gr.update(visible=False))}
         dataset = self.host.open(chosen)
         shape, problem = self._shape(model, frames)
-        mark = records_mark(dataset)
+        mark = (dataset.name, *dataset.version)
         found = next((one for one in dataset.clips if one.file_name == clip), None) if clip else None
         look = Look(dataset, found, tuple(selected or ()), model, shape, problem, mark)
         values: dict[str, Any] = {
