@@ -2,21 +2,32 @@
 
 Keys: step, time (seconds since the epoch), then either
     loss, lr, grad_norm, timestep (mean), seconds, memory_gb            a training step
-    held_out_loss                                                       a measurement on fixed noise (step 0: the base)
-A torn last line is ignored on reading and removed on resume. Not covered: trackers (TensorBoard and the like).
+    samples: [[timestep, loss], ...]                                      its clips, one pair each, unweighted
+or, with step 0 for the base model,
+    held_out_loss                                                       a measurement on fixed noise
+    held_out_bands: [loss, ...]                                           the same by timestep, low to high noise
+    change_own, change_others                                             what the LoRA does to the model's output on
+                                                                          its own captions, and on those to leave alone
+A torn last line is ignored on reading and removed on resume. A number that is none (a gradient that overflowed) is
+written as null, which JSON has, and left out on reading. Not covered: what the numbers come to (curves, verdict),
+trackers (TensorBoard and the like).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench.workspace import write_text, writing
 
 METRICS = "metrics.jsonl"
+BLOCK = 1 << 20  # bytes read at once: a long run's lines never stand in memory together
+TAIL = 256  # bytes by which a file is known again
 
 
 def read_metrics(run: Path, after_byte: int = 0) -> tuple[list[dict[str, Any]], int]:
@@ -26,21 +37,66 @@ def read_metrics(run: Path, after_byte: int = 0) -> tuple[list[dict[str, Any]], 
         return [], 0
     if path.stat().st_size < after_byte:  # cut back by a resume
         after_byte = 0
+    lines = []
+    for whole in _blocks(path, after_byte):
+        lines += _parse(whole)
+        after_byte += len(whole)
+    return lines, after_byte
+
+
+@dataclass
+class MetricsReader:
+    """Reads each line once, block after block. A run that went back to a checkpoint is read from the start again."""
+
+    run: Path
+    offset: int = 0
+    _tail: bytes = b""
+
+    def restarted(self) -> bool:
+        """Whether what was read is no longer in the file; then reading begins anew."""
+        path = self.run / METRICS
+        if not self.offset:
+            return False
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(self.offset - len(self._tail))
+                if file.read(len(self._tail)) == self._tail:
+                    return False
+        self.offset, self._tail = 0, b""
+        return True
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """The lines since the last call."""
+        path = self.run / METRICS
+        if not path.exists():
+            return
+        for whole in _blocks(path, self.offset):
+            yield from _parse(whole)
+            self.offset += len(whole)
+            self._tail = (self._tail + whole)[-TAIL:]
+
+
+def _blocks(path: Path, offset: int) -> Iterator[bytes]:
+    """Whole lines from an offset on, about BLOCK bytes at a time."""
     with path.open("rb") as file:
-        file.seek(after_byte)
-        data = file.read()
-    whole = data[: data.rfind(b"\n") + 1]
-    return list(_parse(whole)), after_byte + len(whole)
+        file.seek(offset)
+        torn = b""
+        while data := file.read(BLOCK):
+            data = torn + data
+            end = data.rfind(b"\n") + 1
+            torn = data[end:]
+            if end:
+                yield data[:end]
 
 
 def _parse(data: bytes) -> Iterator[dict[str, Any]]:
     for line in data.splitlines():
         try:
-            value = json.loads(line)
+            value = json.loads(line, parse_constant=lambda _: None)
         except ValueError:
             continue
-        if isinstance(value, dict) and "step" in value:
-            yield value
+        if isinstance(value, dict) and isinstance(value.get("step"), int):
+            yield {key: number for key, number in value.items() if number is not None}
 
 
 class MetricsWriter:
@@ -53,12 +109,22 @@ class MetricsWriter:
         with writing(self._path):
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
 
-    def write(self, **line: float) -> None:
+    def write(self, **line: Any) -> None:
+        """Append a line of numbers, or of lists of them. Raises CannotWrite."""
         with writing(self._path):
-            os.write(self._file, (json.dumps(line) + "\n").encode())
+            os.write(self._file, (json.dumps(_finite(line), allow_nan=False) + "\n").encode())
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for what is no number: JSON has no word for it."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def smooth(values: list[float], weight: float = 0.9) -> list[float]:
