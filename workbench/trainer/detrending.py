@@ -100,8 +100,8 @@ class Detrending:
         return [Mean(sums.last, float(value), sums.count) for sums, value in zip(found, values, strict=True)]
 
     def _typical(
-        self, counts: NDArray[np.float64], totals: NDArray[np.float64], at_knots: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+        self, counts: NDArray[np.floating], totals: NDArray[np.floating], at_knots: NDArray[np.floating]
+    ) -> NDArray[np.floating]:
         """The typical loss at each knot, up to a constant."""
         import numpy as np
 

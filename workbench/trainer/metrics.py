@@ -37,7 +37,7 @@ def read_metrics(run: Path, after_byte: int = 0) -> tuple[list[dict[str, Any]], 
         return [], 0
     if path.stat().st_size < after_byte:  # cut back by a resume
         after_byte = 0
-    lines = []
+    lines: list[dict[str, Any]] = []
     for whole in _blocks(path, after_byte):
         lines += _parse(whole)
         after_byte += len(whole)

@@ -1,25 +1,69 @@
 """Preview videos of a run: the same prompts and seeds at every milestone; step 0 is the base model.
 
-Not covered: choosing prompts (the loop), samples outside a run (sampler).
+previews/step-00000250/
+  I.mp4 I.json                            a video a prompt and seed; I stays theirs for the whole run
+  I-scale-0.5.mp4 .json                   the same at another strength of the LoRA, when asked for
+  I.safetensors I.json                    latents only, decoded later by `decode_latents`
+  input-I.mp4 reconstruction-I.mp4 .json  step 0: clips as the model is shown them, and what its VAE keeps of them
+  prompts.txt                             a line a prompt
+previews/picture-I.png                    the first frame that an image-to-video model is given
+
+A record's "kind" is sample, latents, input or reconstruction; its "settings" are those with which the Sample tab draws
+the same video from the checkpoint of that step. They are left out where nothing but the run holds the weights (full
+fine-tuning, weights trained beside the LoRA, averaged weights before the export) or the condition. Not covered:
+choosing prompts and pictures (session), samples outside a run (sampler).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench.devices import Device
+from workbench.errors import ConfigError
+from workbench.families import find_model
 from workbench.families.base import Family, Model, Tensors
 from workbench.frame_plan import Shape
 from workbench.sampler.samples import write_sample
+from workbench.trainer.checkpoint import LORA, folder_of
 from workbench.trainer.encode import free_memory
 from workbench.trainer.settings import TrainSettings
+from workbench.workspace import read_json, write_bytes, write_json, write_text
 
 if TYPE_CHECKING:
     import torch
 
 TILED_FROM = 256  # pixels of height from which the VAE decodes in tiles
+PROMPTS = "prompts.txt"
+LATENTS = "latents"
+OnStep = Callable[[int, int], None]
+
+
+class PreviewPrompt(NamedTuple):
+    """What to draw.
+
+    text:      the prompt's embedding, batch of 1, on the device
+    image:     first frame [1, 3, H, W] in [-1, 1], for image-to-video models
+    condition: latents-shaped, instead of what the pipeline makes of the image
+    """
+
+    prompt: str
+    text: Tensors
+    image: torch.Tensor | None = None
+    condition: torch.Tensor | None = None
+
+
+class PreviewClip(NamedTuple):
+    """A clip as it goes into training: frames [1, 3, F, H, W] in [-1, 1], moments with a batch of 1 on the device."""
+
+    name: str
+    caption: str
+    video: torch.Tensor
+    moments: Tensors
+    latents_shape: tuple[int, ...]
 
 
 @dataclass
@@ -34,64 +78,269 @@ class Previewer:
     device: torch.device
     dtype: torch.dtype
     vae: Any = None
+    _places: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def draw(
         self,
         run: Path,
         step: int,
         transformer: Any,
-        prompts: Sequence[tuple[str, Tensors]],
+        prompts: Sequence[PreviewPrompt],
         negative: Tensors,
-        on_step: Callable[[int, int], None],
+        on_step: OnStep,
+        scale: float = 1.0,
     ) -> None:
-        """Write previews/step-N/I.mp4 and .json for each (prompt, embedding); `on_step(done, total)` may raise."""
+        """Draw every prompt with every seed; those that are there already are left alone.
+
+        scale: of the LoRA; 0 is the base model. `on_step(done, total)` counts denoising steps and may raise.
+        Raises ConfigError when there is no LoRA to scale.
+        """
+        folder = _step_folder(run, step)
+        asked = [PreviewPrompt(*each) for each in prompts]
+        seeds = range(self.settings.preview_seed, self.settings.preview_seed + self.settings.preview_count)
+        every = [(one, seed, self._place(run, one.prompt, seed)) for one in asked for seed in seeds]
+        missing = [each for each in every if not _record(folder, each[2], scale).exists()]
+        if not missing:
+            return
+        _note_prompts(folder, [one.prompt for one in asked])
+        transformer.eval()
+        with self._vae_there(), at_scale(transformer, scale):
+            pipeline = self.family.load_pipeline(self.folder, transformer=transformer, vae=self.vae, dtype=self.dtype)
+            for done, (one, seed, place) in enumerate(missing):
+
+                def report(at: int, total: int, done: int = done) -> None:
+                    on_step(done * total + at, len(missing) * total)
+
+                drawn = self._sample(pipeline, one, seed, negative, report)
+                record = self._described(run, step, one, seed, place, scale)
+                self._write(_record(folder, place, scale), drawn, record)
+
+    def draw_inputs(self, run: Path, clips: Sequence[PreviewClip]) -> None:
+        """Step 0: each clip as the model is shown it, and decoded again from what the VAE says of it."""
+        import torch
+
+        folder = _step_folder(run, 0)
+        missing = [
+            (place, clip) for place, clip in enumerate(clips) if not (folder / f"reconstruction-{place}.json").exists()
+        ]
+        if not missing:
+            return
+        with self._vae_there():
+            for place, clip in missing:
+                middle = torch.zeros(1, *clip.latents_shape, device=self.device)
+                latents = self.family.draw_latents(clip.moments, middle)
+                back = _frames(self.family.decode(self.vae, latents), clip.video.shape[2])
+                for kind, frames in (("input", _frames(clip.video, clip.video.shape[2])), ("reconstruction", back)):
+                    count, height, width, _ = frames.shape
+                    record = {
+                        "kind": kind, "prompt": clip.caption, "clip": clip.name, "run": run.name, "step": 0,
+                        "model": self.model.id, "frames": count, "height": height, "width": width,
+                        "fps": self.shape.fps,
+                    }  # fmt: skip
+                    write_sample(folder / f"{kind}-{place}.mp4", frames.numpy(), self.shape.fps, record)
+
+    # ---- parts
+
+    @contextlib.contextmanager
+    def _vae_there(self) -> Iterator[None]:
+        """The VAE on the device; afterwards its memory is given back."""
         import torch
 
         if self.vae is None:
-            self.vae = self.family.load_vae(self.folder, torch.device("cpu"), self.dtype)
-            if self.shape.height >= TILED_FROM:
-                self.vae.enable_tiling()
-                self.vae.enable_slicing()
-        self.vae.to(self.device)
-        transformer.eval()
-        pipeline = self.family.load_pipeline(self.folder, transformer=transformer, vae=self.vae, dtype=self.dtype)
-        steps = self.settings.preview_steps or self.model.steps
-        guidance = self.settings.preview_guidance
-        guidance = self.model.guidance_scale if guidance is None else guidance
-        folder = run / "previews" / f"step-{step:08d}"
-        taken = [int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()]
-        first = max(taken, default=-1) + 1 if len(prompts) == 1 and taken else 0
+            self.vae = load_vae(self.family, self.folder, self.dtype, self.shape.height)
         try:
-            for index, (prompt, text) in enumerate(prompts):
-                video = self.family.sample(
-                    pipeline,
-                    text=text,
-                    negative_text=negative,
-                    frames=self.shape.frames,
-                    height=self.shape.height,
-                    width=self.shape.width,
-                    steps=steps,
-                    guidance_scale=guidance,
-                    dynamic_guidance=False,
-                    scheduler="model",
-                    noise=torch.Generator().manual_seed(self.settings.preview_seed),
-                    on_step=lambda done, total, index=index: on_step(index * total + done, len(prompts) * total),  # type: ignore[misc]
-                )
-                record = {
-                    "prompt": prompt,
-                    "run": run.name,
-                    "step": step,
-                    "model": self.model.id,
-                    "seed": self.settings.preview_seed,
-                    "steps": steps,
-                    "guidance_scale": guidance,
-                    "frames": self.shape.frames,
-                    "height": self.shape.height,
-                    "width": self.shape.width,
-                    "fps": self.shape.fps,
-                }
-                write_sample(folder / f"{first + index}.mp4", video[0].numpy(), self.shape.fps, record)
+            self.vae.to(self.device)
+            yield
         finally:
             if self.device.type == "cuda":
-                self.vae.to("cpu")
+                self.vae.to(torch.device("cpu"))
                 free_memory()
+
+    def _sample(self, pipeline: Any, one: PreviewPrompt, seed: int, negative: Tensors, report: OnStep) -> torch.Tensor:
+        import torch
+
+        settings, shape = self.settings, self.shape
+        more: dict[str, Any] = {}
+        if self.model.task == "image-to-video":
+            more = {"image": one.image, "image_scale": settings.image_latent_scale, "condition": one.condition}
+        return self.family.sample(
+            pipeline,
+            text=one.text,
+            negative_text=negative,
+            frames=shape.frames,
+            height=shape.height,
+            width=shape.width,
+            steps=self._steps,
+            guidance_scale=self._guidance,
+            dynamic_guidance=settings.preview_dynamic_guidance,
+            scheduler="model",
+            noise=torch.Generator().manual_seed(seed),
+            on_step=report,
+            latents_only=settings.preview_latents_only,
+            **more,
+        )
+
+    @property
+    def _steps(self) -> int:
+        return self.settings.preview_steps or self.model.steps
+
+    @property
+    def _guidance(self) -> float:
+        chosen = self.settings.preview_guidance
+        return self.model.guidance_scale if chosen is None else chosen
+
+    def _write(self, record: Path, drawn: torch.Tensor, described: dict[str, Any]) -> None:
+        if not self.settings.preview_latents_only:
+            write_sample(record.with_suffix(".mp4"), drawn[0].numpy(), self.shape.fps, described)
+            return
+        from safetensors.torch import save
+
+        write_bytes(record.with_suffix(".safetensors"), save({LATENTS: drawn.detach().cpu().contiguous()}))
+        write_json(record, described)
+
+    def _described(
+        self, run: Path, step: int, one: PreviewPrompt, seed: int, place: int, scale: float
+    ) -> dict[str, Any]:
+        """The record of a preview."""
+        shape, settings = self.shape, self.settings
+        drawn_with = {
+            "prompt": one.prompt, "seed": seed, "steps": self._steps, "guidance_scale": self._guidance,
+            "dynamic_guidance": settings.preview_dynamic_guidance, "frames": shape.frames, "height": shape.height,
+            "width": shape.width,
+        }  # fmt: skip
+        record = {
+            **drawn_with, "kind": "latents" if settings.preview_latents_only else "sample", "run": run.name,
+            "step": step, "scale": scale, "model": self.model.id, "fps": shape.fps,
+        }  # fmt: skip
+        loras = self._loras(run, step, scale)
+        if loras is not None and one.condition is None:
+            again = {**drawn_with, "model": settings.model, "loras": loras}
+            if one.image is not None:
+                picture = run / "previews" / f"picture-{place}.png"
+                _write_picture(picture, one.image)
+                again |= {"image": str(picture), "image_scale": settings.image_latent_scale}
+            record["settings"] = again
+        return record
+
+    def _loras(self, run: Path, step: int, scale: float) -> list[str] | None:
+        """What the Sample tab loads to have the weights of that step; None when no file holds them."""
+        settings = self.settings
+        if step == 0 and not settings.start_from:
+            return []
+        if settings.method != "lora" or settings.train_also:
+            return None
+        if scale == 0:
+            return []
+        if step == 0:
+            return [f"{settings.start_from}={scale:g}"]
+        if step == settings.steps:
+            return [f"{run.name}={scale:g}"]
+        averaged = settings.ema_decay > 0 or settings.optimizer == "schedule-free"
+        return None if averaged else [f"{folder_of(run, step) / LORA}={scale:g}"]
+
+    def _place(self, run: Path, prompt: str, seed: int) -> int:
+        """The number of a prompt and seed, the same for the whole run, also after it was resumed."""
+        if not self._places:
+            for path in sorted(run.glob("previews/step-*/*.json")):
+                if path.stem.isdigit():
+                    known = read_json(path)
+                    self._places.setdefault((known["prompt"], known["seed"]), int(path.stem))
+        return self._places.setdefault((prompt, seed), max(self._places.values(), default=-1) + 1)
+
+
+@contextlib.contextmanager
+def at_scale(transformer: Any, scale: float) -> Iterator[None]:
+    """The transformer with its LoRA at another strength; afterwards exactly as it was. Raises ConfigError."""
+    if scale == 1.0:
+        yield
+        return
+    if not getattr(transformer, "peft_config", None):
+        raise ConfigError(f"the LoRA scale of a preview is {scale:g}, but this run trains no LoRA: use 1")
+    if scale == 0.0:
+        # Not a scale of 0: under that, DoRA would still stretch the weights.
+        transformer.disable_adapters()
+        try:
+            yield
+        finally:
+            transformer.enable_adapters()
+        return
+    from peft.helpers import rescale_adapter_scale
+
+    with rescale_adapter_scale(transformer, scale):
+        yield
+
+
+def decode_latents(run: Path, device: Device, report: Callable[[int, int], None] = lambda done, total: None) -> int:
+    """Decode the previews that a run kept as latents, and return how many; the latents stay.
+
+    Raises ConfigError, ModelUnavailable.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    waiting = [
+        (path, record)
+        for path in sorted(run.glob("previews/step-*/*.json"))
+        if (record := read_json(path)).get("kind") == "latents"
+    ]
+    if not waiting:
+        return 0
+    family, model = find_model(waiting[0][1]["model"])
+    folder = family.fetch(model)
+    dtype = torch.float32 if device.kind == "cpu" else getattr(torch, family.stored_dtype(folder))
+    vae = load_vae(family, folder, dtype, waiting[0][1]["height"]).to(torch.device(device.torch_name))
+    for done, (path, record) in enumerate(waiting):
+        report(done, len(waiting))
+        latents = load_file(path.with_suffix(".safetensors"))[LATENTS].to(vae.device)
+        frames = _frames(family.decode(vae, latents), record["frames"])
+        write_sample(path.with_suffix(".mp4"), frames.numpy(), record["fps"], {**record, "kind": "sample"})
+    report(len(waiting), len(waiting))
+    return len(waiting)
+
+
+def load_vae(family: Family, folder: Path, dtype: torch.dtype, height: int) -> Any:
+    """The VAE on the processor, ready to decode pictures of that height without needing more than it must."""
+    import torch
+
+    vae = family.load_vae(folder, torch.device("cpu"), dtype)
+    if height >= TILED_FROM:
+        vae.enable_tiling()
+        vae.enable_slicing()
+    return vae
+
+
+def _step_folder(run: Path, step: int) -> Path:
+    return run / "previews" / f"step-{step:08d}"
+
+
+def _record(folder: Path, place: int, scale: float) -> Path:
+    return folder / (f"{place}.json" if scale == 1.0 else f"{place}-scale-{scale:g}.json")
+
+
+def _frames(video: torch.Tensor, count: int) -> torch.Tensor:
+    """The last frames of a decoded clip [1, 3, F, H, W] as [count, H, W, 3] in [0, 1].
+
+    What a family puts in front of the latents to fill them up comes back in front of the frames.
+    """
+    return (video[0, :, -count:].float().cpu().permute(1, 2, 3, 0) + 1) / 2
+
+
+def _note_prompts(folder: Path, prompts: Sequence[str]) -> None:
+    path = folder / PROMPTS
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines += [line for prompt in prompts if (line := " ".join(prompt.split())) not in lines]
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def _write_picture(path: Path, image: torch.Tensor) -> None:
+    """A picture [1, 3, H, W] in [-1, 1] as PNG; one that is there stays."""
+    import io
+
+    from PIL import Image
+
+    if path.exists():
+        return
+    pixels = ((image[0].float().cpu().permute(1, 2, 0) + 1) * 127.5).round().byte().numpy()
+    data = io.BytesIO()
+    Image.fromarray(pixels).save(data, "PNG")
+    write_bytes(path, data.getvalue())

@@ -6,9 +6,9 @@ Biometrika 1986; the median makes it robust):
 
 - rising: since its lowest point (the last one as low as that, but for noise) the loss was measured RISING times or
   more, the Mann-Kendall test says "rises" (one-sided, p < 0.005), and it now stands higher by 3 noises, by 3 % and by
-  twice the largest rise before that point. The last condition is what keeps a loss that merely wanders from being called
-  rising: it has wandered before. While the training loss still falls that is over-fitting since the lowest point;
-  otherwise the run is getting worse.
+  twice the largest rise before that point. The last condition is what keeps a loss that merely wanders from being
+  called rising: it has wandered before. While the training loss still falls that is over-fitting since the lowest
+  point; otherwise the run is getting worse.
 - better: the last three lie under the first by 3 noises and by 1 % of its value.
 - not better: no effect yet, or a levelled-off run where the output has changed by more than SMALL_CHANGE already.
 - levelled off: better, but the last third brought less than a twentieth of it all.
