@@ -1,5 +1,5 @@
-"""Which clips are in which batch: a pure function of the clips, the settings and the batch's number, so that nothing has
-to be remembered and a resumed run sees the batches of an uninterrupted one.
+"""Which clips are in which batch: a pure function of the clips, the settings and the batch's number, so that nothing
+has to be remembered and a resumed run sees the batches of an uninterrupted one.
 
 A batch has clips of one shape (bucket). Within a bucket every clip comes once before any comes again, in a new order
 each time, and what is left over at the end of a pass begins the next batch: no clip is lost, none is filled in. Over a

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +43,7 @@ class Cache:
         self._folder = folder
         self._memory: OrderedDict[str, dict[str, torch.Tensor]] = OrderedDict()
         self._bytes = 0
+        self._lock = threading.Lock()  # of what is in memory
 
     def __contains__(self, key: str) -> bool:
         """Whether the tensors are there, whole; what a full disk or a bad copy cut off is removed."""
@@ -67,16 +69,19 @@ class Cache:
 
     def get(self, key: str) -> dict[str, torch.Tensor]:
         """The tensors of a key that is in the cache."""
-        if key in self._memory:
-            self._memory.move_to_end(key)
-            return self._memory[key]
+        with self._lock:
+            if key in self._memory:
+                self._memory.move_to_end(key)
+                return self._memory[key]
         from safetensors.torch import load_file
 
         tensors = load_file(self._path(key))
-        self._memory[key] = tensors
-        self._bytes += _bytes(tensors)
-        while self._bytes > MEMORY_BYTES and len(self._memory) > 1:
-            self._bytes -= _bytes(self._memory.popitem(last=False)[1])
+        with self._lock:
+            if key not in self._memory:
+                self._memory[key] = tensors
+                self._bytes += _bytes(tensors)
+            while self._bytes > MEMORY_BYTES and len(self._memory) > 1:
+                self._bytes -= _bytes(self._memory.popitem(last=False)[1])
         return tensors
 
     def _path(self, key: str) -> Path:

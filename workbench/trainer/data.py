@@ -103,9 +103,10 @@ def parse_source(text: str) -> Source:
     return source
 
 
-def load_data(workspace: Workspace, settings: TrainSettings) -> TrainingData:
+def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True) -> TrainingData:
     """Read the datasets, plan every clip, and set some aside for measuring.
 
+    hashed: read every file for its content hash; without, the records' own are believed, which is enough to count.
     Raises ConfigError for an illegal shape, DataError when no clip can be used.
     """
     _, model = find_model(settings.model)
@@ -121,8 +122,9 @@ def load_data(workspace: Workspace, settings: TrainSettings) -> TrainingData:
     dropped: list[str] = []
     for source, found in clips.items():
         role: Role = "known" if source is known else "train"
-        items, left_out = _usable(workspace.dataset(source.name), source, found, buckets, shape, taking, role)
-        roles[role] += items
+        items, left_out = _usable(workspace.dataset(source.name), source, found, buckets, shape, taking)
+        contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
+        roles[role] += [replace(item, sha256=contents[item.path], role=role) for item in items]
         dropped += left_out
     shapes = {item.bucket for item in roles["train"]}
     beside = [item for item in roles["known"] if item.bucket not in shapes]
@@ -168,7 +170,6 @@ def _usable(
     buckets: tuple[Bucket, ...],
     shape: Shape,
     taking: Taking,
-    role: Role,
 ) -> tuple[list[Item], list[str]]:
     """The items of one dataset, and a sentence for each clip that is left out. Raises DataError when none is left."""
     info, items, dropped = read_info(dataset), list[Item](), list[str]()
@@ -184,8 +185,8 @@ def _usable(
         elif plans[0].dropped:
             dropped.append(f"{clip.file_name}: {place.dropped or plans[0].dropped}")
         else:
-            sha256, caption = file_sha256(path), info.caption(clip)
-            items += [Item(path, sha256, caption, one, role, bucket, source.repeats, source.weight) for one in plans]
+            caption = info.caption(clip)
+            items += [Item(path, "", caption, one, "train", bucket, source.repeats, source.weight) for one in plans]
     if not items:
         reasons = "; ".join(dropped[:3]) or "it has no clips"
         raise DataError(f"dataset {dataset.name} has no clip that can be used ({reasons})")

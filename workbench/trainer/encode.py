@@ -32,16 +32,16 @@ class Encoder:
     def __init__(
         self, family: Family, model: Model, folder: Path, cache: Cache, device: torch.device, dtype: torch.dtype
     ) -> None:
-        self._family = family
-        self._folder = folder
-        self._cache = cache
-        self._device = device
-        self._dtype = dtype
+        self.family = family
+        self.folder = folder
+        self.cache = cache
+        self.device = device
+        self.dtype = dtype
         self._text = part_identity(model, folder, "text_encoder") + part_identity(model, folder, "tokenizer")
         self._vae = part_identity(model, folder, "vae")
 
     def caption_key(self, caption: str) -> str:
-        return key_of({"text": caption, "encoder": self._text, "dtype": str(self._dtype)})
+        return key_of({"text": caption, "encoder": self._text, "dtype": str(self.dtype)})
 
     def clip_key(self, item: Item, view: View = "clip", mirrored: bool = False, reduction: float = 1.0) -> str:
         """Where a view of a clip is kept; reduction: how many times smaller its low-resolution self is."""
@@ -52,25 +52,25 @@ class Encoder:
             "resize": plan.resize,
             "crop": plan.crop,
         }
-        what |= {"view": view} if view == "first frame" else {"vae": self._vae, "dtype": str(self._dtype)}
+        what |= {"view": view} if view == "first frame" else {"vae": self._vae, "dtype": str(self.dtype)}
         what |= {"mirrored": True} if mirrored else {}
         what |= {"reduction": reduction} if view == "low resolution" else {}
         return key_of(what)
 
     def encode_captions(self, captions: Iterable[str], progress: Progress) -> None:
         """Embed every caption that is not in the cache yet; the text encoder is freed afterwards."""
-        missing = sorted({caption for caption in captions if self.caption_key(caption) not in self._cache})
+        missing = sorted({caption for caption in captions if self.caption_key(caption) not in self.cache})
         if not missing:
             return
         progress("loading the text encoder", 0, len(missing), 0.0)
-        encoder = self._family.load_text_encoder(self._folder, self._device, self._dtype)
+        encoder = self.family.load_text_encoder(self.folder, self.device, self.dtype)
         began = time.monotonic()
         for start in range(0, len(missing), CAPTIONS_AT_ONCE):
             part = missing[start : start + CAPTIONS_AT_ONCE]
-            encoded = self._family.encode_text(encoder, part)
+            encoded = self.family.encode_text(encoder, part)
             for index, caption in enumerate(part):
                 one = {name: tensor[index : index + 1] for name, tensor in encoded.items()}
-                self._cache.put(self.caption_key(caption), one)
+                self.cache.put(self.caption_key(caption), one)
             done = start + len(part)
             progress("encoding captions", done, len(missing), (time.monotonic() - began) / done)
         del encoder
@@ -85,21 +85,21 @@ class Encoder:
             for view in views:
                 for flipped in (False, True) if mirrored else (False,):
                     key = self.clip_key(item, view, flipped, reduction)
-                    if key not in self._cache:
+                    if key not in self.cache:
                         missing[key] = (item, view, flipped)
         if not missing:
             return
         progress("loading the video encoder", 0, len(missing), 0.0)
-        vae = self._family.load_vae(self._folder, self._device, self._dtype)
+        vae = self.family.load_vae(self.folder, self.device, self.dtype)
         began = time.monotonic()
         for done, (key, (item, view, flipped)) in enumerate(missing.items(), 1):
             video = read_video(item, first_only=view == "first frame")
             video = video.flip(-1) if flipped else video
             if view == "first frame":
-                self._cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
+                self.cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
             else:
                 video = reduced(video, reduction) if view == "low resolution" else video
-                self._cache.put(key, self._family.encode_video(vae, video))
+                self.cache.put(key, self.family.encode_video(vae, video))
             progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
         del vae
         free_memory()

@@ -1,98 +1,106 @@
 """The training loop, top to bottom: step 0, then step after step, then the export.
 
-What it is told comes from the run's folder, what it has to say goes there. Randomness is drawn here, from generators
-seeded by (run seed, purpose, step), and handed to the family; so the loss is a pure function, and a resumed run equals
-an uninterrupted one bit for bit. Not covered: what is prepared before and happens between steps (session).
+What it is told comes from the run's folder, what it has to say goes there. Every draw by chance comes from a generator
+seeded by (run seed, purpose, step), see inputs; so the loss is a pure function, and a resumed run equals an
+uninterrupted one bit for bit. Not covered: whose turn it is (run_queue), what is prepared before and happens between
+steps (session).
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
+import os
 import time
 from pathlib import Path
 
+import psutil
 import torch
 
-from workbench import gpu_lock, jobs, processes
-from workbench.devices import pick_device
+from workbench import jobs, processes
+from workbench.devices import GIGABYTE, Device, pick_device
 from workbench.errors import NonFiniteLoss
 from workbench.trainer.data import Item, seed_for
-from workbench.trainer.session import Session, memory_gb
+from workbench.trainer.deadline import Deadline
+from workbench.trainer.session import Session
 from workbench.trainer.settings import TrainSettings
-from workbench.workspace import Workspace
-
-GPU_PATIENCE = 30.0  # seconds a warm sampler gets to unload its model
 
 
 def train(run: Path, job: jobs.Job) -> None:
     """Train, or go on with, the run in this folder. Raises WorkbenchError, or jobs.Stop when asked to stop."""
     settings = TrainSettings.load(run / jobs.CONFIG)
+    deadline = Deadline(settings.time_limit)
     device = pick_device(settings.device)
-    locks = Workspace(run.parent.parent).locks
-    with contextlib.ExitStack() as held:
-        if device.kind == "cuda":
-            job.beat("waiting for the GPU")
-            held.enter_context(gpu_lock.hold(locks, device.uuid, f"run {run.name}", GPU_PATIENCE))
-        with processes.loading():
-            session = Session(run, job, settings, device)
-        steps(session)
+    set_arithmetic(settings, device)
+    with processes.loading():
+        session = Session(run, job, settings, device)
+    steps(session, deadline)
 
 
-def steps(session: Session) -> None:
+def set_arithmetic(settings: TrainSettings, device: Device) -> None:
+    """How this process computes: exactly the same each time if asked (a processor always does), and how fast."""
+    if device.kind != "cuda":
+        return
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.tf32
+    if settings.exact:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it before its first use
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+
+
+def steps(session: Session, deadline: Deadline) -> None:
     """From the session's step to the last one, and the export."""
     settings = session.settings
     if session.step == 0:  # what the base model does
         if settings.evaluate_every:
             session.evaluate()
         if settings.preview_every:
-            session.preview(session.prompts)
+            session.preview_start()
     while session.step < settings.steps:
         train_step(session)
         last = session.step == settings.steps
         if settings.evaluate_every and (last or session.step % settings.evaluate_every == 0):
             session.evaluate()
         if last or session.step % settings.save_every == 0:
-            session.save()
+            session.save(must=last)
         if settings.preview_every and (last or session.step % settings.preview_every == 0):
-            session.preview(session.prompts)
+            session.preview()
         session.obey()
+        if deadline.over() and not last:
+            session.end_early("The time limit is reached: saved and stopped")
     session.export()
 
 
 def train_step(session: Session) -> None:
-    """One adjustment of the LoRA, told to metrics and heartbeat. Raises NonFiniteLoss before anything is adjusted."""
+    """One adjustment of the weights, told to metrics and heartbeat. Raises NonFiniteLoss before adjusting anything."""
     settings, family, transformer = session.settings, session.family, session.transformer
-    accelerator, optimizer, device = session.accelerator, session.optimizer, session.device
+    accelerator, optimizer = session.accelerator, session.optimizer
     began, step = time.perf_counter(), session.step + 1
     transformer.train()
-    lr = settings.learning_rate * session.lr_factor(step - 1)
+    lr = session.learning_rate(step - 1)
     for group in optimizer.param_groups:
         group["lr"] = lr
 
     # -- gradients, summed over the batches of this step
-    losses, levels, seen = [], [], list[Item]()
+    losses, samples, seen = [], [], list[Item]()
     for micro in range(settings.gradient_accumulation):
-        items = session.batches.batch((step - 1) * settings.gradient_accumulation + micro)
-        seen += items
-        draw = torch.Generator().manual_seed(seed_for(settings.seed, "timesteps and captions", step, micro))
-        timesteps = torch.randint(family.timesteps, (len(items),), generator=draw).to(device)
-        kept = (torch.rand(len(items), generator=draw) >= settings.caption_dropout).tolist()
-        captions = [item.caption if keep else "" for item, keep in zip(items, kept, strict=True)]
-        noise = session.noise(len(items), "noise", step, micro)
-        posterior = session.noise(len(items), "posterior", step, micro)
-        latents = family.draw_latents(session.moments(items), posterior)
+        batch = session.inputs.batch(step, micro)
+        seen += batch.items
+        weights = batch.weights
+        if settings.loss_weighting == "min-snr":
+            weights = weights * family.min_snr_weights(session.schedule, batch.timesteps, settings.snr_gamma)
         if settings.lora_dropout:
             torch.manual_seed(seed_for(settings.seed, "dropout", step, micro))
         with accelerator.autocast():
-            text = session.embeddings(captions)
-            loss = family.loss(transformer, session.schedule, latents, text, noise, timesteps).mean()
+            each = family.loss(
+                transformer, session.schedule, batch.latents, batch.text, batch.noise, batch.timesteps, batch.condition
+            )
+            loss = (each * weights).mean()
         accelerator.backward(loss / settings.gradient_accumulation)
         losses.append(loss.detach())
-        levels.append(timesteps.float().mean())
+        samples.append(torch.stack([batch.timesteps.float(), each.detach()], dim=1))
 
     # -- one adjustment, unless something is not a number
-    norm = float(accelerator.clip_grad_norm_(session.parameters, settings.max_grad_norm or math.inf))
+    norm = float(accelerator.clip_grad_norm_(session.trainable.parameters, settings.max_grad_norm or math.inf))
     mean_loss = torch.stack(losses).mean().item()
     # fp16 scales gradients up until they overflow, and skips that step: only there is an infinite norm ordinary.
     if not math.isfinite(mean_loss) or (session.precision != "fp16" and not math.isfinite(norm)):
@@ -104,19 +112,28 @@ def train_step(session: Session) -> None:
         )
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
+    if session.ema is not None:
+        session.ema.update(step)
     session.step = step
 
     # -- tell
     seconds = time.perf_counter() - began
     session.step_seconds = 0.9 * session.step_seconds + 0.1 * seconds if session.step_seconds else seconds
-    session.metrics.write(
-        step=step,
-        time=time.time(),
+    pairs = torch.cat(samples).tolist()
+    session.write(
         loss=mean_loss,
         lr=lr,
         grad_norm=norm,
-        timestep=torch.stack(levels).mean().item(),
+        timestep=sum(timestep for timestep, _ in pairs) / len(pairs),
+        samples=[[int(timestep), loss] for timestep, loss in pairs],
         seconds=seconds,
         memory_gb=memory_gb(session.place),
     )
     session.beat("training")
+
+
+def memory_gb(device: Device) -> float:
+    """Memory this process holds, GiB: the GPU's peak, or the process's own on a processor."""
+    if device.kind == "cuda":
+        return torch.cuda.max_memory_reserved() / GIGABYTE
+    return psutil.Process().memory_info().rss / GIGABYTE

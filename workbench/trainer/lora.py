@@ -24,16 +24,20 @@ ADAPTER = "default"
 def attach(
     family: Family, transformer: Any, settings: TrainSettings, seed: int
 ) -> list[tuple[str, torch.nn.Parameter]]:
-    """Add the LoRA and return its (name, parameter) pairs, in float32 whatever the base is in. Raises ConfigError."""
+    """Add the LoRA and return its (name, parameter) pairs. Raises ConfigError."""
     import torch
     from peft import LoraConfig
 
     chosen: Any = family.lora_targets.get(settings.targets, settings.targets)
+    start: Any = True if settings.lora_init == "default" else settings.lora_init
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.lora_dropout,
         target_modules=list(chosen) if isinstance(chosen, tuple) else chosen,
+        use_dora=settings.dora,
+        use_rslora=settings.rslora,
+        init_lora_weights=start,
     )
     torch.manual_seed(seed)
     try:
@@ -44,10 +48,7 @@ def attach(
             f"targets is {settings.targets!r}, which names no layer of this model: use {presets}, "
             f"or a regular expression such as '.*attn1.to_[qv]'"
         ) from error
-    trainable = [(name, parameter) for name, parameter in transformer.named_parameters() if parameter.requires_grad]
-    for _, parameter in trainable:
-        parameter.data = parameter.data.float()
-    return trainable
+    return [(name, parameter) for name, parameter in transformer.named_parameters() if parameter.requires_grad]
 
 
 def state(transformer: Any) -> dict[str, torch.Tensor]:
@@ -60,12 +61,17 @@ def state(transformer: Any) -> dict[str, torch.Tensor]:
 
 def load_state(family: Family, transformer: Any, path: Path) -> None:
     """Put the tensors of a file that `write` made back into an attached LoRA."""
-    from peft.utils import set_peft_model_state_dict
     from safetensors.torch import load_file
 
     prefix = f"{family.lora_prefix}."
-    tensors = {name.removeprefix(prefix): tensor for name, tensor in load_file(path).items()}
-    outcome = set_peft_model_state_dict(transformer, tensors, adapter_name=ADAPTER)
+    set_state(transformer, {name.removeprefix(prefix): tensor for name, tensor in load_file(path).items()})
+
+
+def set_state(transformer: Any, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Put tensors by the names of `state` into an attached LoRA."""
+    from peft.utils import set_peft_model_state_dict
+
+    outcome = set_peft_model_state_dict(transformer, dict(tensors), adapter_name=ADAPTER)
     assert not outcome.unexpected_keys, f"the checkpoint has tensors this LoRA lacks: {outcome.unexpected_keys[:3]}"
 
 
@@ -101,33 +107,39 @@ def with_metadata(data: bytes, metadata: Mapping[str, str]) -> bytes:
     return len(encoded).to_bytes(8, "little") + encoded + data[8 + length :]
 
 
-def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: dict[str, Any]) -> float:
-    """Load the exported file through the stock pipeline; return how much it changes the model's output.
-
-    The change is relative: |with - without| / |without|. `inputs` are the arguments of `family.loss` for a fixed batch.
-    Raises WorkbenchError when the file gives another model than the one trained, or changes nothing.
-    """
+def output(family: Family, transformer: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
+    """What the model answers to fixed inputs, float32."""
     import torch
 
-    def outputs() -> torch.Tensor:
-        with torch.no_grad():
-            return family.predict(transformer, **inputs).float()
-
     transformer.eval()
-    trained = outputs()
+    with torch.no_grad():
+        return family.predict(transformer, **inputs).float()
+
+
+def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: Mapping[str, Any]) -> float:
+    """Load the exported file through the stock pipeline; return how much it changes the model's output.
+
+    inputs: arguments of `family.predict` for a fixed batch. The transformer then carries the file's LoRA.
+    Raises WorkbenchError when the file gives another model than the one trained, or changes nothing.
+    """
+    trained = output(family, transformer, inputs)
     transformer.delete_adapters(ADAPTER)
-    base = outputs()
+    base = output(family, transformer, inputs)
     pipeline = family.load_pipeline(folder, transformer=transformer, dtype=transformer.dtype)
     pipeline.load_lora_weights(path.parent, weight_name=path.name, adapter_name="exported")
     if "exported" not in pipeline.get_list_adapters().get(family.lora_prefix, []):
         raise WorkbenchError(f"{path.name} was written, but the stock pipeline does not load it: please report this")
-    loaded = outputs()
+    return judged(trained, output(family, transformer, inputs), base, path.name)
+
+
+def judged(trained: torch.Tensor, loaded: torch.Tensor, base: torch.Tensor, name: str) -> float:
+    """How much an export changes the output: |with - without| / |without|. Raises WorkbenchError, see `prove`."""
     size = base.norm().clamp(min=1e-12)
     change, error = float((loaded - base).norm() / size), float((loaded - trained).norm() / size)
     if not change > 0.0:
-        raise WorkbenchError(f"{path.name} changes nothing: train longer, or raise the learning rate")
+        raise WorkbenchError(f"{name} changes nothing: train longer, or raise the learning rate")
     if error > max(0.1 * change, 1e-5):
         raise WorkbenchError(
-            f"{path.name} gives another result than the trained model (off by {error:.2e}): please report this"
+            f"{name} gives another result than the trained model (off by {error:.2e}): please report this"
         )
     return change

@@ -151,6 +151,11 @@ def check(settings: TrainSettings) -> None:
         )
 
 
+def package(settings: TrainSettings) -> tuple[str, ...]:
+    """The package that the optimizer comes from, as it is installed; none for those that come with torch."""
+    return tuple(filter(None, (RULES[settings.optimizer].distribution,)))
+
+
 def options(settings: TrainSettings) -> dict[str, bool | int | float]:
     """The values of optimizer_options by name. Raises ConfigError."""
     known, found = RULES[settings.optimizer].options, dict[str, bool | int | float]()

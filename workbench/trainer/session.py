@@ -1,43 +1,52 @@
-"""Everything a run holds while it trains, made in order: data, encoded tensors, model, LoRA, optimizer; and what
-happens between two steps: measure, preview, save, obey, export.
+"""Everything a run holds while it trains, made in order: data, encoded tensors, model, what is trained, optimizer; and
+what happens between two steps: measure, preview, save, obey, export.
 
-Not covered: the steps themselves (loop), several GPUs, other optimizers than AdamW.
+Not covered: the steps themselves (loop), several GPUs.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from accelerate import Accelerator
-from diffusers.optimization import get_scheduler
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
 
 from workbench import jobs
 from workbench.clips import read_info
-from workbench.devices import GIGABYTE, Device
+from workbench.devices import Device
+from workbench.errors import CannotWrite
 from workbench.families import find_model
-from workbench.trainer import checkpoint, lora
+from workbench.trainer import checkpoint, optimizers, retention, trackers
 from workbench.trainer.cache import Cache
-from workbench.trainer.card import model_card
-from workbench.trainer.data import Batches, Item, load_data, seed_for
-from workbench.trainer.encode import Encoder, free_memory
-from workbench.trainer.evaluation import held_out_loss
+from workbench.trainer.card import CardFacts, model_card
+from workbench.trainer.checks import check, initial_lora
+from workbench.trainer.data import load_data, seed_for
+from workbench.trainer.ema import Ema
+from workbench.trainer.encode import Encoder, View, free_memory
+from workbench.trainer.evaluation import Leak, held_out_by_band
+from workbench.trainer.inputs import Inputs, view_of
+from workbench.trainer.learning_rate import learning_rate
 from workbench.trainer.metrics import MetricsWriter, read_metrics
 from workbench.trainer.previews import Previewer
-from workbench.trainer.runs import CARD, EXPORT, check
+from workbench.trainer.runs import CARD, Run
 from workbench.trainer.settings import TrainSettings
-from workbench.workspace import Workspace, read_json, write_json, write_text
+from workbench.trainer.shown import Shown
+from workbench.trainer.trainable import Trainable, continue_from
+from workbench.workspace import Workspace, read_json, write_bytes, write_json, write_text
 
-LOCK = "dataset.lock.json"
+LOCK, EMA = "dataset.lock.json", "ema.safetensors"
 PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+LEAK_PROBES = 3  # captions, or clips, on each side of the leak's measure
 
 
 class Session:
@@ -51,27 +60,34 @@ class Session:
         self.device = torch.device(place.torch_name)
         self.workspace = Workspace(run.parent.parent)
         self.step_seconds = 0.0
+        self.packages = (*PACKAGES, *optimizers.package(settings))
 
         job.beat("reading the dataset")
         self.shape = check(self.workspace, settings)
         self.family, self.model = find_model(settings.model)
-        self.data = load_data(self.workspace, settings, self.shape)
-        self.batches = Batches(self.data, settings)
+        self.data = load_data(self.workspace, settings)
         for sentence in self.data.dropped:
             say(f"left out: {sentence}")
         data = self.data
         say(f"{len(data.train)} clips to train on, {len(data.known)} known, {len(data.held_out)} held out")
+        if len(data.buckets) > 1:
+            say(f"shapes: {'; '.join(map(str, data.buckets))}")
         self.info = read_info(self.workspace.dataset(settings.dataset))
-        self.prompts = list(settings.preview_prompts)
-        self.prompts = self.prompts or [item.caption for item in (*self.data.held_out, *self.data.train)[:2]]
+        self.shape = data.buckets[0].shape(self.shape.fps)
+        self.shown = Shown(data, settings)
+        known = settings.leak_prompts or self.model.everyday_prompts or self.family.everyday_prompts
+        self.everyday = [prompt for prompt in known if prompt.strip()][:LEAK_PROBES]
 
         resumed = self._find_checkpoint()
         self.folder = self.family.fetch(self.model, say)
         self.precision = self._choose_precision()
         self._encode()
         self._load_model()
-        self.step = self._restore(*resumed) if resumed else 0
+        self._make_optimizer()
+        self.step = self._restore(*resumed) if resumed else self._begin()
         self.metrics = MetricsWriter(run, self.step)
+        self.tracker = trackers.Tracker(self.accelerator, run, settings, self.step, say)
+        self._prepare_measuring()
 
     # ---- making it, in order
 
@@ -82,12 +98,7 @@ class Session:
             write_json(self.run / LOCK, lock)
             return None
         state = read_json(found[1] / checkpoint.STATE)
-        checkpoint.refuse_changes(state["settings"], self.settings, lock, read_json(self.run / LOCK))
-        changed = [
-            f"{name} {old} -> {version(name)}" for name, old in state["versions"].items() if version(name) != old
-        ]
-        if changed:
-            say(f"packages changed since the checkpoint, the result may differ in the last bits: {', '.join(changed)}")
+        checkpoint.refuse_changes(state["settings"], self.settings, lock, read_json(self.run / LOCK), state["versions"])
         return found[1], state
 
     def _choose_precision(self) -> str:
@@ -97,11 +108,17 @@ class Session:
 
     def _encode(self) -> None:
         """Captions, then clips; each encoder leaves before the next one comes."""
-        self.cache = Cache(self.workspace.cache)
-        self.encoder = Encoder(self.family, self.model, self.folder, self.cache, self.device, DTYPES[self.precision])
+        settings, dtype = self.settings, DTYPES[self.precision]
+        cache = Cache(self.workspace.cache)
+        self.encoder = Encoder(self.family, self.model, self.folder, cache, self.device, dtype)
         captions = [item.caption for item in self.data.items]
-        self.encoder.encode_captions([*captions, *self.prompts, ""], self._encoding)
-        self.encoder.encode_clips(self.data.items, self._encoding)
+        self.encoder.encode_captions([*captions, *self.shown.prompts, *self.everyday, ""], self._encoding)
+        views: list[View] = ["clip"]
+        views += [view] if (view := view_of(self.model, settings)) != "clip" else []
+        reduction = settings.low_resolution_scale
+        for items, mirrored in (((*self.data.train, *self.data.known), settings.flip > 0), (self.data.held_out, False)):
+            self.encoder.encode_clips(items, views, mirrored, reduction, self._encoding)
+        self.inputs = Inputs(self.encoder, self.model, self.data, settings)
 
     def _encoding(self, phase: str, done: int, total: int, seconds: float) -> None:
         self.job.beat(phase, done, total, step_seconds=seconds)
@@ -112,128 +129,179 @@ class Session:
         self.job.beat("loading the model")
         settings, family = self.settings, self.family
         mixed = "no" if self.precision == "fp32" else self.precision
-        self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.place.kind == "cpu")
-        self.transformer = family.load_transformer(self.folder, self.device, DTYPES[self.precision])
-        trainable = lora.attach(family, self.transformer, settings, seed_for(settings.seed, "lora"))
-        self.names, self.parameters = [name for name, _ in trainable], [parameter for _, parameter in trainable]
+        more = trackers.accelerator_options(self.run, settings)
+        self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.place.kind == "cpu", **more)
+        transformer = family.load_transformer(self.folder, self.device, DTYPES[self.precision])
+        self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"))
         if settings.gradient_checkpointing:
-            self.transformer.enable_gradient_checkpointing()
-        self.optimizer = torch.optim.AdamW(
-            self.parameters,
-            lr=settings.learning_rate,
-            betas=(settings.adam_beta1, settings.adam_beta2),
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
-        # Only the schedule's pure function of the step is used: there is no scheduler state that could drift.
-        schedule = get_scheduler(
-            settings.lr_schedule,
-            self.optimizer,
-            num_warmup_steps=settings.warmup_steps,
-            num_training_steps=settings.steps,
-        )
-        self.lr_factor = schedule.lr_lambdas[0]
-        self.transformer, self.optimizer = self.accelerator.prepare(self.transformer, self.optimizer)
+            transformer.enable_gradient_checkpointing()
+        self.transformer = self.accelerator.prepare(transformer)
         self.schedule = family.noise_schedule(self.folder, self.device)
-        shape = self.shape
-        self.latents_shape = family.latents_shape(self.folder, shape.frames, shape.height, shape.width)
         self.previewer = Previewer(
-            family, self.model, self.folder, shape, settings, self.device, DTYPES[self.precision]
+            family, self.model, self.folder, self.shape, settings, self.device, DTYPES[self.precision]
         )
-        count = sum(parameter.numel() for parameter in self.parameters)
-        say(f"{self.model.title} on {self.place.name} in {self.precision}; LoRA of {count:,} values")
+        say(f"{self.model.title} on {self.place.name} in {self.precision}; training {self.trainable.said}")
 
-    def _restore(self, folder: Path, state: dict[str, Any]) -> int:
-        lora.load_state(self.family, self.bare_transformer, folder / checkpoint.LORA)
-        checkpoint.read_optimizer(folder / checkpoint.OPTIMIZER, self.optimizer, self.names)
+    def _make_optimizer(self) -> None:
+        settings = self.settings
+        optimizer = optimizers.build(settings, self.trainable.named)
+        self.learning_rate = learning_rate(settings, optimizer)
+        self.optimizer = self.accelerator.prepare(optimizer)
+        self.ema = Ema(self.trainable.named, settings.ema_decay) if settings.ema_decay else None
+
+    def _begin(self) -> int:
+        """The first start: from nothing, or from the LoRA that the settings name. Raises ConfigError."""
+        if (path := initial_lora(self.workspace, self.settings)) is not None:
+            say(continue_from(self.family, self.bare_transformer, self.settings, path))
+            if self.settings.ema_decay:
+                self.ema = Ema(self.trainable.named, self.settings.ema_decay)
+        return 0
+
+    def _restore(self, folder: Path, state: Mapping[str, Any]) -> int:
+        self.trainable.load(folder)
+        if (file := folder / checkpoint.OPTIMIZER).exists():
+            optimizers.load_state(self.optimizer, self.trainable.named, load_file(file), state["optimizer"])
+        if self.ema is not None:
+            averages = folder / EMA
+            # A fork may begin to average where its parent did not.
+            if averages.exists():
+                self.ema.load(load_file(averages))
+            else:
+                self.ema = Ema(self.trainable.named, self.settings.ema_decay)
         if self.accelerator.scaler is not None and state["scaler"]:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         say(f"going on from the checkpoint of step {state['step']}")
         return int(state["step"])
 
-    # ---- tensors
+    def _prepare_measuring(self) -> None:
+        """The leak is measured on clips where there are known ones, else on captions alone."""
+        data, inputs = self.data, self.inputs
+        own, others = list(inputs.clips(data.train[:LEAK_PROBES])), list(inputs.clips(data.known[:LEAK_PROBES]))
+        if not others:
+            captions = list(dict.fromkeys(item.caption for item in data.train))[:LEAK_PROBES]
+            own = list(inputs.captions(captions, data.train[0]))
+            others = list(inputs.captions(self.everyday, data.train[0]))
+        # Without its base model at hand there is nothing to compare with.
+        at_hand = self.settings.method == "lora" and not self.settings.train_also and others
+        self.leak = Leak(self.family, self.schedule, own, others, self.settings.seed, self.device) if at_hand else None
+
+    # ---- what is held
 
     @property
     def bare_transformer(self) -> Any:
         """The transformer without what accelerate put around it."""
         return self.accelerator.unwrap_model(self.transformer)
 
-    def moments(self, items: Sequence[Item]) -> dict[str, torch.Tensor]:
-        return self._batch([self.encoder.clip_key(item) for item in items])
+    @contextmanager
+    def weights_in_use(self) -> Iterator[None]:
+        """The weights that are meant to be used in place of those that are trained: an average, where there is one."""
+        with optimizers.averaged(self.optimizer):
+            if self.ema is None:
+                yield
+            else:
+                with self.ema.applied():
+                    yield
 
-    def embeddings(self, captions: Sequence[str]) -> dict[str, torch.Tensor]:
-        return self._batch([self.encoder.caption_key(caption) for caption in captions])
-
-    def _batch(self, keys: Sequence[str]) -> dict[str, torch.Tensor]:
-        tensors = [self.cache.get(key) for key in keys]
-        return {name: torch.cat([one[name] for one in tensors]).to(self.device) for name in tensors[0]}
-
-    def noise(self, count: int, purpose: str, *place: int) -> torch.Tensor:
-        """Standard normal noise shaped as `count` latents; drawn on the processor, so every device gets the same."""
-        generator = torch.Generator().manual_seed(seed_for(self.settings.seed, purpose, *place))
-        return torch.randn(count, *self.latents_shape, generator=generator).to(self.device)
+    @contextmanager
+    def _base_model(self) -> Iterator[None]:
+        self.bare_transformer.disable_adapters()
+        try:
+            yield
+        finally:
+            self.bare_transformer.enable_adapters()
 
     # ---- between two steps
 
     def beat(self, phase: str, **more: Any) -> None:
         self.job.beat(phase, self.step, self.settings.steps, step_seconds=self.step_seconds, **more)
 
-    def evaluate(self) -> None:
-        """Write the held-out loss to the metrics; nothing when no clips are held out."""
-        if not self.data.held_out:
-            return
-        self.beat("measuring the held-out loss")
-        with self.accelerator.autocast():
-            value = held_out_loss(
-                self.family,
-                self.transformer,
-                self.schedule,
-                self.data.held_out,
-                lambda item: (self.moments([item]), self.embeddings([item.caption])),
-                self.latents_shape,
-                self.settings.seed,
-                self.device,
-            )
-        self.metrics.write(step=self.step, time=time.time(), held_out_loss=value)
-        say(f"step {self.step}: held-out loss {value:.4f}")
+    def write(self, **line: Any) -> None:
+        """A line of the metrics, for whoever reads them."""
+        self.metrics.write(step=self.step, time=time.time(), **line)
+        self.tracker.log({"step": self.step, **line})
 
-    def preview(self, prompts: Sequence[str]) -> None:
-        """Draw preview videos. Running out of memory here costs the previews, never the run."""
+    def evaluate(self) -> None:
+        """Measure the held-out loss and the leak; what cannot be measured is left out."""
+        self.beat("measuring")
+        line: dict[str, Any] = {}
+        with self.weights_in_use(), self.accelerator.autocast():
+            if self.data.held_out:
+                clips = self.inputs.clips(self.data.held_out)
+                found = held_out_by_band(
+                    self.family, self.transformer, self.schedule, clips, self.settings.seed, self.device
+                )
+                line = {"held_out_loss": found.total, "held_out_bands": list(found.bands)}
+            if self.leak is not None:
+                own, others = self.leak.measure(self.bare_transformer, self._base_model)
+                line |= {"change_own": own, "change_others": others}
+        if line:
+            self.write(**line)
+        if "held_out_loss" in line:
+            say(f"step {self.step}: held-out loss {line['held_out_loss']:.4f}")
+
+    def preview_start(self) -> None:
+        """Before the first step: what goes in, and what the base model draws."""
+        if self.settings.preview_inputs:
+            self.beat("drawing previews", message="what goes in")
+            self.previewer.draw_inputs(self.run, self.shown.clips(self.inputs))
+        self.preview()
+
+    def preview(self, prompts: Sequence[str] = (), scale: float = 1.0) -> None:
+        """Draw preview videos, of the run's own prompts if none are given; scale: of the LoRA.
+
+        Running out of memory here costs the previews, never the run.
+        """
 
         def report(done: int, total: int) -> None:
             self.beat("drawing previews", message=f"denoising step {done} of {total}")
 
-        embedded = [(prompt, self.embeddings([prompt])) for prompt in prompts]
+        asked = self.shown.asked(prompts or self.shown.prompts, self.encoder, self.inputs)
+        negative = self.inputs.embeddings([""])
         try:
-            with self.accelerator.autocast():
-                self.previewer.draw(self.run, self.step, self.bare_transformer, embedded, self.embeddings([""]), report)
+            with self.weights_in_use(), self.accelerator.autocast():
+                self.previewer.draw(self.run, self.step, self.bare_transformer, asked, negative, report, scale)
         except torch.OutOfMemoryError as error:
             say(
                 f"the preview of step {self.step} is left out, it did not fit into memory: {str(error).splitlines()[0]}"
             )
             free_memory()
+        drawn = [(one.prompt, one.video) for one in Run(self.run).previews if one.step == self.step]
+        self.tracker.show(self.step, drawn)
 
-    def save(self) -> None:
-        """Publish a checkpoint of the present step, then retire the oldest."""
+    def save(self, must: bool = True) -> None:
+        """Publish a checkpoint of the present step, then retire the oldest.
+
+        must: a disk that refuses ends the run; else it is said, and the next save tries again. Raises CannotWrite.
+        """
         self.beat("saving a checkpoint")
         scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None
+        tensors, values = optimizers.state_of(self.optimizer, self.trainable.named)
         state = {
             "step": self.step,
             "settings": self.settings.model_dump(mode="json"),
-            "versions": {name: version(name) for name in PACKAGES},
+            "versions": {name: version(name) for name in self.packages},
             "scaler": scaler,
+            "optimizer": values,
         }
 
         def fill(target: Path) -> None:
-            lora.write(self.family, self.bare_transformer, target / checkpoint.LORA, self.notes())
-            checkpoint.write_optimizer(target / checkpoint.OPTIMIZER, self.optimizer, self.names)
+            self.trainable.write(target, self.notes())
+            write_bytes(target / checkpoint.OPTIMIZER, to_bytes(tensors))
+            if self.ema is not None:
+                write_bytes(target / EMA, to_bytes(self.ema.tensors()))
             write_json(target / checkpoint.STATE, state)
 
-        checkpoint.publish(self.run, self.step, fill)
-        checkpoint.retire(self.run, self.settings.keep_checkpoints)
+        try:
+            checkpoint.publish(self.run, self.step, fill)
+        except CannotWrite as error:
+            if must:
+                raise
+            say(f"step {self.step} is not saved, the next save tries again: {error}")
+            return
+        retention.retire(self.run, self.settings.keep_checkpoints, self.settings.keep_every, self.step)
 
     def notes(self) -> dict[str, str]:
-        """What a LoRA file says of itself, beside rank and alpha. No time in it: equal runs make equal files."""
+        """What a file of weights says of itself, beside rank and alpha. No time in it: equal runs make equal files."""
         return {
             "base_model": self.model.id if self.model.local else self.model.source,
             "base_revision": self.model.revision or "",
@@ -248,9 +316,10 @@ class Session:
         if self.job.take("save") is not None:
             self.save()
         if (asked := self.job.take("preview")) is not None:
-            prompts = [asked["prompt"]] if asked.get("prompt") else self.prompts
+            prompts = [asked["prompt"]] if asked.get("prompt") else self.shown.prompts
             self.encoder.encode_captions(prompts, self._encoding)
-            self.preview(prompts)
+            for scale in asked.get("scales") or [1.0]:
+                self.preview(prompts, float(scale))
         paused = self.job.take("pause") is not None
         while paused and self.job.take("resume") is None:
             self.beat("paused", paused=True)
@@ -260,41 +329,31 @@ class Session:
 
     def _stop_if_asked(self) -> None:
         if self.job.take("stop") is not None:
-            self.save()
-            raise jobs.Stop(f"Stopped at step {self.step} of {self.settings.steps}; start it again to go on.")
+            self.end_early("Stopped")
+
+    def end_early(self, why: str) -> None:
+        """Save and end; the run can go on from here. Raises jobs.Stop."""
+        self.save()
+        raise jobs.Stop(f"{why} at step {self.step} of {self.settings.steps}; start it again to go on.")
 
     # ---- the end
 
     def export(self) -> None:
-        """Write the LoRA and its card, and prove that the stock pipeline loads it and draws otherwise with it."""
+        """Write what was trained and its card; prove that the stock pipeline loads it and draws otherwise with it."""
         self.beat("exporting")
         self.metrics.close()
-        path = self.run / EXPORT
-        lora.write(self.family, self.bare_transformer, path, self.notes())
-        probe = self.data.train[0]
-        inputs = {
-            "schedule": self.schedule,
-            "latents": self.family.draw_latents(self.moments([probe]), self.noise(1, "probe")),
-            "text": self.embeddings([probe.caption]),
-            "noise": self.noise(1, "probe noise"),
-            "timesteps": torch.tensor([self.family.timesteps // 2], device=self.device),
-        }
-        with self.accelerator.autocast():
-            change = lora.prove(self.family, self.folder, self.bare_transformer, path, inputs)
-        measured = [line["held_out_loss"] for line in read_metrics(self.run)[0] if "held_out_loss" in line]
+        with self.weights_in_use():
+            path = self.trainable.export(self.run, self.notes())
+            with self.accelerator.autocast():
+                change = self.trainable.prove(self.folder, path, self._probe())
+        lines = read_metrics(self.run)[0]
+        measured = [line["held_out_loss"] for line in lines if "held_out_loss" in line]
         losses = (measured[0], measured[-1]) if measured else (None, None)
-        shape, prompt = (self.shape.frames, self.shape.height, self.shape.width), self.prompts[0]
-        facts = {
-            "clips": len(self.data.train),
-            "trigger_word": self.info.trigger_word,
-            "prompt": prompt,
-            "usage": self.family.usage(self.model, self.folder, EXPORT, prompt, shape),
-            "losses": losses,
-            "packages": {name: version(name) for name in PACKAGES},
-        }
-        write_text(self.run / CARD, model_card(self.run.name, self.model, self.settings, facts))
+        changes = [(line["change_own"], line["change_others"]) for line in lines if "change_own" in line]
+        write_text(self.run / CARD, self._card(path, losses, changes[-1] if changes else None))
+        self.tracker.finish()
         self.job.outcome = {
-            "lora": EXPORT,
+            "lora": path.name,
             "steps": self.step,
             "change": change,
             "held_out_loss_before": losses[0],
@@ -302,12 +361,35 @@ class Session:
         }
         say(f"done: {path} changes the model's output by {change:.1%}")
 
+    def _card(self, path: Path, losses: tuple[float | None, float | None], changes: tuple[float, float] | None) -> str:
+        shape, prompt = (self.shape.frames, self.shape.height, self.shape.width), self.shown.prompts[0]
+        facts: CardFacts = {
+            "clips": len(self.data.train),
+            "trigger_word": self.info.trigger_word,
+            "prompt": prompt,
+            "usage": self.family.usage(self.model, self.folder, path.name, prompt, shape),
+            "losses": losses,
+            "packages": {name: version(name) for name in self.packages},
+            "steps": self.step,
+            "changes": changes,
+            "parent": Run(self.run).parent or None,
+            "also": bool(self.settings.train_also),
+        }
+        return model_card(self.run.name, self.model, self.settings, facts)
 
-def memory_gb(device: Device) -> float:
-    """Memory this process holds, GiB: the GPU's peak, or the process's own on a processor."""
-    if device.kind == "cuda":
-        return torch.cuda.max_memory_reserved() / GIGABYTE
-    return psutil.Process().memory_info().rss / GIGABYTE
+    def _probe(self) -> dict[str, Any]:
+        """A fixed input of the model, without the model."""
+        item = self.data.train[0]
+        clip = next(self.inputs.clips([item]))
+        assert clip.moments is not None
+        return {
+            "schedule": self.schedule,
+            "latents": self.family.draw_latents(clip.moments, self.inputs.noise(item, "probe")),
+            "text": clip.text,
+            "noise": self.inputs.noise(item, "probe noise"),
+            "timesteps": torch.tensor([self.family.timesteps // 2], device=self.device),
+            "condition": clip.condition,
+        }
 
 
 def say(text: str) -> None:

@@ -34,6 +34,7 @@ class MachineSettings(Settings):
         help="On a GPU: multiply fp32 matrices with shortened numbers, much faster.",
     )  # fmt: skip
     loader_threads: int = field(
-        1, title="Loader threads", section=MACHINE, low=0, high=16, advanced=True,
-        help="Threads that read the next batches while a step is computed. 0 reads in between. No effect on results.",
+        0, title="Loader threads", section=MACHINE, low=0, high=16, advanced=True,
+        help="Threads that read the next batches while a step is computed, for a workspace on a slow disk. 0 reads in "
+        "between. No effect on results.",
     )  # fmt: skip

@@ -1,0 +1,95 @@
+"""What must hold before a run starts, as far as it can be known without weights: files, packages, settings that exclude
+one another. One sentence each. No torch.
+
+Not covered: bounds of single settings (settings), what a model's layers are called (trainable).
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from workbench.clips import METADATA
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.frame_plan import Shape, shape_for
+from workbench.trainer import optimizers, trackers
+from workbench.trainer.batches import Batches
+from workbench.trainer.data import load_data, sources_of
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import SLUG, Workspace
+
+# Why some ways to begin a LoRA are refused: with them the base model itself is changed at the start.
+NOT_PORTABLE = {
+    "pissa": "moves a part of the base model's weights into the LoRA",
+    "olora": "moves a part of the base model's weights into the LoRA",
+    "corda": "moves a part of the base model's weights into the LoRA",
+    "loftq": "quantises the base model and puts the error into the LoRA",
+    "eva": "needs a pass over the data before the start, which is not built",
+}
+
+
+def check(workspace: Workspace, settings: TrainSettings) -> Shape:
+    """The shape of the run's first bucket, if nothing stands against starting. Raises ConfigError."""
+    if not settings.dataset:
+        raise _refusal("dataset", "dataset is empty: choose one of yours, or make one from clips")
+    for name in [*(source.name for source in sources_of(settings)), settings.regularization_dataset]:
+        if name and not (workspace.dataset(name) / METADATA).exists():
+            raise _refusal(
+                "dataset",
+                f"dataset is {name!r}, which this workspace does not have: choose another, or make it from clips",
+            )
+    _, model = find_model(settings.model)
+    _check_lora(settings)
+    initial_lora(workspace, settings)
+    for path in settings.preview_images:
+        if not Path(path).expanduser().is_file():
+            raise _refusal("preview_images", f"preview_images has {path!r}, which is no file: give a picture's path")
+    optimizers.check(settings)
+    trackers.check(settings)
+    return shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+
+
+def _check_lora(settings: TrainSettings) -> None:
+    if settings.lora_init in NOT_PORTABLE:
+        raise _refusal(
+            "lora_init",
+            f"lora_init is {settings.lora_init}, which {NOT_PORTABLE[settings.lora_init]}: its file would not fit the "
+            f"base model elsewhere. Use default, gaussian or orthogonal",
+        )
+    if settings.lora_init == "orthogonal" and settings.rank % 2:
+        raise _refusal(
+            "lora_init", f"lora_init is orthogonal, which needs an even rank, rank is {settings.rank}: add one to it"
+        )
+    if settings.method == "full":
+        for name in ("start_from", "train_also"):
+            if getattr(settings, name):
+                raise _refusal(name, f"{name} is set, but method is full, which has no LoRA: leave {name} empty")
+
+
+def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
+    """The LoRA file that `start_from` names, None when it names none. Raises ConfigError."""
+    name = settings.start_from
+    if not name:
+        return None
+    if name.endswith(".safetensors"):
+        path = Path(name).expanduser().resolve()
+        if not path.is_file():
+            raise _refusal("start_from", f"start_from is {name!r}, which is no file: check the path")
+        return path
+    path = workspace.runs / name / "lora.safetensors"
+    if not SLUG.fullmatch(name) or not path.is_file():
+        raise _refusal("start_from", f"start_from is {name!r}, no run that has exported a LoRA: choose another")
+    return path
+
+
+def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
+    """The same settings with `steps` counted from `epochs`, where those are given. Raises ConfigError, DataError."""
+    if settings.epochs is None:
+        return settings
+    per_pass = Batches(load_data(workspace, settings, hashed=False), settings).per_pass
+    return settings.changed(steps=max(1, math.ceil(settings.epochs * per_pass / settings.gradient_accumulation)))
+
+
+def _refusal(setting: str, sentence: str) -> ConfigError:
+    return ConfigError(sentence, {setting: sentence})

@@ -1,0 +1,76 @@
+"""What previews are made of: prompts with what the model is shown beside them, and clips as they go into training.
+
+Not covered: drawing them (previews).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import ConfigError
+from workbench.trainer.data import Item, TrainingData
+from workbench.trainer.encode import Encoder, read_video
+from workbench.trainer.inputs import Inputs
+from workbench.trainer.previews import PreviewClip, PreviewPrompt
+from workbench.trainer.settings import TrainSettings
+
+if TYPE_CHECKING:
+    import torch
+
+CLIPS = 2  # whose captions are the prompts where none are given, and that are shown as they go in
+
+
+class Shown:
+    """The prompts and clips of one run."""
+
+    def __init__(self, data: TrainingData, settings: TrainSettings) -> None:
+        self._settings = settings
+        # Previews have the run's first shape, so a picture must have it, too.
+        fitting = [item for item in (*data.held_out, *data.train) if item.bucket == data.buckets[0]]
+        self._items = fitting or [*data.held_out, *data.train]
+        self.prompts = list(settings.preview_prompts) or [item.caption for item in self._items[:CLIPS]]
+
+    def asked(self, prompts: Sequence[str], encoder: Encoder, inputs: Inputs) -> list[PreviewPrompt]:
+        """The prompts with their embeddings, and for an image-to-video model each with its picture."""
+        return [self._asked(prompt, inputs, encoder) for prompt in prompts]
+
+    def _asked(self, prompt: str, inputs: Inputs, encoder: Encoder) -> PreviewPrompt:
+        text = inputs.embeddings([prompt])
+        if inputs.view == "clip":
+            return PreviewPrompt(prompt, text)
+        place = self.prompts.index(prompt) if prompt in self.prompts else 0
+        item = self._items[place % len(self._items)]
+        if inputs.view == "low resolution" or self._settings.condition_frames == "every":
+            return PreviewPrompt(prompt, text, inputs.picture(item), next(inputs.clips([item])).condition)
+        given = self._settings.preview_images
+        picture = read_picture(Path(given[place % len(given)]), item) if given else inputs.picture(item)
+        return PreviewPrompt(prompt, text, picture)
+
+    def clips(self, inputs: Inputs) -> list[PreviewClip]:
+        """Some clips as the model is shown them."""
+        found = []
+        for item in self._items[:CLIPS]:
+            probe = next(inputs.clips([item]))
+            assert probe.moments is not None
+            found.append(PreviewClip(item.path.name, item.caption, read_video(item), probe.moments, probe.shape))
+        return found
+
+
+def read_picture(path: Path, like: Item) -> torch.Tensor:
+    """A picture file scaled and cropped to a clip's shape: float32 [1, 3, H, W] in [-1, 1]. Raises ConfigError."""
+    import numpy as np
+    import torch
+    from PIL import Image, ImageOps
+
+    size = (like.bucket.width, like.bucket.height)
+    try:
+        with Image.open(path.expanduser()) as image:
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+            fitted = ImageOps.fit(upright, size, Image.Resampling.BICUBIC)
+    except (OSError, ValueError) as error:
+        sentence = f"preview_images has {str(path)!r}, which cannot be read as a picture ({error}): give another"
+        raise ConfigError(sentence, {"preview_images": sentence}) from error
+    pixels = torch.from_numpy(np.array(fitted)).permute(2, 0, 1)
+    return (pixels.float() / 127.5 - 1.0).unsqueeze(0)
