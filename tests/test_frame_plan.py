@@ -8,7 +8,7 @@ import pytest
 
 from workbench.clips import Clip
 from workbench.families import default_model, find_model
-from workbench.frame_plan import Shape, available_frames, plan, shape_for, windows
+from workbench.frame_plan import Shape, Taking, available_frames, plan, shape_for, take, windows
 
 
 def clip(frames: int = 100, fps: float = 24, width: int = 720, height: int = 480) -> Clip:
@@ -132,3 +132,48 @@ def test_the_remedies_of_too_short_work_and_are_legal_for_the_model() -> None:
 
 def test_unknown_length_is_not_guessed() -> None:
     assert "import it again" in plan(Clip(file_name="a.mp4"), Shape(9, 64, 64, 8)).sentence
+
+
+def test_rules_of_taking_frames() -> None:
+    shape, long = Shape(9, 64, 64, 8), clip(100, 24)
+    assert take(long, shape, Taking()) == [plan(long, shape)]
+    assert take(long, shape, Taking("start"))[0].indices == tuple(range(0, 27, 3))
+    assert take(long, shape, Taking("start", skip_start=10))[0].indices == tuple(range(10, 37, 3))
+    spread = take(long, shape, Taking("spread", skip_start=2, skip_end=5))[0].indices
+    assert (spread[0], spread[-1]) == (2, 94)
+    assert max(b - a for a, b in zip(spread, spread[1:], strict=False)) <= 12
+    assert take(long, shape, Taking("windows")) == windows(long, shape)
+    skipped = take(clip(9, 8), shape, Taking(skip_start=6, skip_end=6))[0]
+    assert "all of its 9 frames are skipped" in skipped.sentence
+    assert take(clip(9, 8), shape, Taking(skip_end=1))[0].dropped
+
+
+def test_b4_frames_spread_over_the_whole_clip_are_even_and_reach_its_end() -> None:
+    indices = take(clip(97, 24), Shape(49, 64, 64, 8), Taking("spread"))[0].indices
+    assert indices == tuple(range(0, 97, 2))
+
+
+def test_sats_rule() -> None:
+    shape = Shape(49, 64, 64, 8)
+    assert take(clip(300, 24), shape, Taking("sat", 3, 3))[0].indices[:3] == (3, 6, 9)  # long: the rate from the start
+    enough = take(clip(100, 24), shape, Taking("sat"))[0].indices  # at 8 fps 33 frames: all of it, evenly
+    assert (enough[0], enough[-1], len(enough)) == (0, 99, 49)
+    short = take(clip(20, 24), shape, Taking("sat"))[0]
+    assert short.indices == (*range(17), *[16] * 32)
+    assert short.dropped is None
+
+
+def test_crops() -> None:
+    wide, shape = clip(width=128, height=64).changed(sha256="a"), Shape(9, 64, 64, 8)
+    assert take(wide, shape, Taking(crop="stretch"))[0].resize == (64, 64)
+    places = {take(wide.changed(sha256=str(n)), shape, Taking(crop="random"))[0].crop[1] for n in range(50)}
+    assert len(places) > 20
+    assert min(places) >= 0
+    assert max(places) <= 64
+    assert take(wide, shape, Taking(crop="random")) == take(wide, shape, Taking(crop="random"))
+    assert take(wide, shape, Taking(crop="random")) != take(wide, shape, Taking(crop="random", seed=1))
+
+
+def test_an_image_is_not_shortened() -> None:
+    image = clip(1, 0)
+    assert take(image, Shape(1, 64, 64, 8), Taking("spread", skip_start=3))[0].indices == (0,)

@@ -150,6 +150,8 @@ def buckets_for(
 
 def _siblings(model: Model, area: int) -> set[Size]:
     """Sizes of about that area (pixels) in the known aspect ratios, each legal for the model."""
+    if model.fixed_size:
+        return set()
     step = model.size_multiple
     highest, widest = model.largest or (math.inf, math.inf)
     found = set()
