@@ -1,4 +1,4 @@
-"""CogVideoX against its references: the published objective, the stock pipeline's positions, its tokenizer files."""
+"""The CogVideoX models and their files: what is legal, what is pinned, the tokenizer as it is published."""
 
 from __future__ import annotations
 
@@ -6,88 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
-from diffusers import CogVideoXDDIMScheduler
 
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families import find_model
-from workbench.families.cogvideox import FAMILY, MODELS, TINY, load_tokenizer, rotary_embeddings
-
-CPU = torch.device("cpu")
-SCHEDULE = {
-    "beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012, "prediction_type": "v_prediction",
-    "rescale_betas_zero_snr": True, "timestep_spacing": "trailing",
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module", params=FAMILY.toys)
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("toy") / request.param
-    FAMILY.toy(folder, request.param)
-    return folder
-
-
-@pytest.mark.parametrize("shift", [1.0, 3.0])
-def test_the_loss_equals_the_official_weighted_form(folder: Path, shift: float) -> None:
-    """1/(1-a) * (x0_hat - x0)^2 with the scheduler's own add_noise and get_velocity, in float64 against float32."""
-    scheduler = CogVideoXDDIMScheduler(**SCHEDULE, snr_shift_scale=shift)
-    scheduler.alphas_cumprod = scheduler.alphas_cumprod.double()
-    transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
-    model = FAMILY.describe_folder(folder)
-    assert model is not None
-    shape = FAMILY.latents_shape(folder, model.frames, model.height, model.width)
-    generator = torch.Generator().manual_seed(0)
-    latents, noise = (torch.randn(4, *shape, generator=generator) for _ in range(2))
-    text = {"prompt_embeds": torch.randn(4, 16, 32, generator=generator)}
-    timesteps = torch.tensor([1, 100, 600, 999])
-    with torch.no_grad():
-        ours = FAMILY.loss(transformer, scheduler.alphas_cumprod.float(), latents, text, noise, timesteps)
-        noisy = scheduler.add_noise(latents.double(), noise.double(), timesteps)
-        rotary = rotary_embeddings(transformer.config, shape[0], shape[2], shape[3], CPU)
-        output = transformer(
-            hidden_states=noisy.float(), encoder_hidden_states=text["prompt_embeds"], timestep=timesteps,
-            image_rotary_emb=rotary, return_dict=False,
-        )[0].double()  # fmt: skip
-        x0 = scheduler.get_velocity(output, noisy, timesteps)
-        weights = 1 / (1 - scheduler.alphas_cumprod[timesteps]).view(-1, 1, 1, 1, 1)
-        official = (weights * (x0 - latents.double()) ** 2).flatten(1).mean(1)
-    torch.testing.assert_close(ours.double(), official, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(("height", "width"), [(16, 16), (16, 32), (32, 16), (48, 32)])
-def test_rotary_positions_equal_the_pipelines_in_every_size(folder: Path, height: int, width: int) -> None:
-    transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
-    config = transformer.config
-    if config.patch_size_t is not None:  # positions end at the configured size
-        height, width = min(height, 16), min(width, 16)
-    vae = FAMILY.load_vae(folder, CPU, torch.float32)
-    pipeline = FAMILY.load_pipeline(folder, transformer=transformer, vae=vae, dtype=torch.float32)
-    for frames in (9, 17, 33):
-        shape = FAMILY.latents_shape(folder, frames, height, width)
-        ours = rotary_embeddings(config, shape[0], shape[2], shape[3], CPU)
-        if not config.use_rotary_positional_embeddings:
-            assert ours is None
-            continue
-        theirs = pipeline._prepare_rotary_positional_embeddings(height, width, shape[0], CPU)
-        assert ours is not None
-        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
-def test_latent_frames_of_1_5_are_paired_by_copies_at_the_front() -> None:
-    moments = {"mean": torch.arange(5.0).view(1, 5, 1, 1, 1), "std": torch.zeros(1, 5, 1, 1, 1)}
-    latents = FAMILY.draw_latents(moments, torch.zeros(1, 6, 1, 1, 1))
-    assert latents.flatten().tolist() == [0, 0, 1, 2, 3, 4]
-    assert FAMILY.draw_latents(moments, torch.zeros(1, 5, 1, 1, 1)).flatten().tolist() == [0, 1, 2, 3, 4]
-
-
-def test_a_clip_survives_the_moments_and_the_scaling_factor() -> None:
-    """Decoding the moments' mean equals the VAE's own reconstruction."""
-    folder = Path(TINY.source)
-    vae = FAMILY.load_vae(folder, CPU, torch.float32)
-    video = torch.rand(1, 3, 9, 40, 40, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    with torch.no_grad():
-        expected = vae.decode(vae.encode(video).latent_dist.mode()).sample.clamp(-1, 1)
-    torch.testing.assert_close(FAMILY.decode(vae, FAMILY.encode_video(vae, video)["mean"]), expected, rtol=0, atol=1e-4)
+from workbench.families.cogvideox import FAMILY
+from workbench.families.cogvideox.files import load_tokenizer
+from workbench.families.cogvideox.models import PUBLISHED
 
 
 def test_training_refuses_frames_that_do_not_decode_back() -> None:
@@ -96,16 +20,38 @@ def test_training_refuses_frames_that_do_not_decode_back() -> None:
         model.check_shape(50, 480, 720)
     with pytest.raises(ConfigError, match="height is 490, CogVideoX 5B needs a multiple of 16: use 496"):
         model.check_shape(49, 490, 720)
-    _, newer = find_model("cogvideox1.5-5b")
-    with pytest.raises(ConfigError, match="size is 768x1360"):
-        newer.check_shape(81, 1360, 768)
-    newer.check_shape(81, 768, 1360)
+
+
+def test_b29_upright_clips_are_refused_where_positions_end() -> None:
+    """The stock pipeline fails inside its rotary positions: "expected size 85 but got size 48"."""
+    for name in ("cogvideox1.5-5b", "cogvideox1.5-5b-i2v"):
+        _, newer = find_model(name)
+        with pytest.raises(ConfigError, match="size is 768x1360"):
+            newer.check_shape(81, 1360, 768)
+        newer.check_shape(81, 768, 1360)
+
+
+def test_b30_sizes_that_fail_late_are_refused_at_once() -> None:
+    _, model = find_model("cogvideox-5b")
+    with pytest.raises(ConfigError, match="height is 488, CogVideoX 5B needs a multiple of 16"):
+        model.check_shape(49, 488, 720)
+
+
+def test_b24_learned_positions_fit_one_size_and_no_more_frames() -> None:
+    _, model = find_model("cogvideox-5b-i2v")
+    model.check_shape(25, 480, 720)
+    with pytest.raises(ConfigError, match="knows positions of 720x480 alone: use 720x480"):
+        model.check_shape(49, 480, 704)
+    with pytest.raises(ConfigError, match="frames is 57"):
+        model.check_shape(57, 480, 720)
 
 
 def test_every_published_model_is_pinned_to_a_commit() -> None:
-    hub = [model for model in MODELS if not model.local]
-    assert {model.id for model in hub} == {"cogvideox-2b", "cogvideox-5b", "cogvideox1.5-5b"}
-    assert all(model.revision and len(model.revision) == 40 for model in hub)
+    assert {model.id for model in PUBLISHED} == {
+        "cogvideox-2b", "cogvideox-5b", "cogvideox-5b-i2v", "cogvideox1.5-5b", "cogvideox1.5-5b-i2v"
+    }  # fmt: skip
+    assert all(model.revision and len(model.revision) == 40 for model in PUBLISHED)
+    assert len({model.revision for model in PUBLISHED}) == len(PUBLISHED)
 
 
 def test_a_missing_model_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

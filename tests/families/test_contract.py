@@ -37,11 +37,21 @@ class Toy:
         self.latents = family.draw_latents(self.moments, torch.randn(2, *shape, generator=generator))
         self.timesteps = torch.tensor([family.timesteps // 10, family.timesteps - 1])
         self.schedule = family.noise_schedule(folder, CPU)
+        self.image = self.condition = None
+        if model.task == "image-to-video":
+            self.image = self.video[:, :, 0]
+            image, around = family.encode_image(vae, self.image, "pipeline"), self.noise[:, :1]
+            self.condition = family.image_condition(image, around, shape)
+
+    @property
+    def batch(self) -> tuple[Any, ...]:
+        """The arguments of `loss` after the transformer."""
+        return (self.schedule, self.latents, self.text, self.noise, self.timesteps, self.condition)
 
     def loss(self) -> torch.Tensor:
-        return self.family.loss(self.transformer, self.schedule, self.latents, self.text, self.noise, self.timesteps)
+        return self.family.loss(self.transformer, *self.batch)
 
-    def video_of(self, pipeline: Any) -> torch.Tensor:
+    def video_of(self, pipeline: Any, **more: Any) -> torch.Tensor:
         return self.family.sample(
             pipeline,
             text=self.family.encode_text(self.text_encoder, ["a red circle"]),
@@ -49,6 +59,7 @@ class Toy:
             frames=self.model.frames, height=self.model.height, width=self.model.width,
             steps=2, guidance_scale=3.0, dynamic_guidance=False, scheduler="model",
             noise=torch.Generator().manual_seed(1), on_step=lambda done, total: None,
+            image=None if self.image is None else self.image[:1], **more,
         )  # fmt: skip
 
 
@@ -93,7 +104,7 @@ def test_encoding_and_loss_are_deterministic(toy: Toy) -> None:
 def test_the_loss_is_per_sample(toy: Toy) -> None:
     one = toy.family.loss(
         toy.transformer, toy.schedule, toy.latents[:1], {k: v[:1] for k, v in toy.text.items()},
-        toy.noise[:1], toy.timesteps[:1],
+        toy.noise[:1], toy.timesteps[:1], None if toy.condition is None else toy.condition[:1],
     )  # fmt: skip
     torch.testing.assert_close(toy.loss()[:1], one, rtol=1e-4, atol=1e-5)
 
@@ -105,12 +116,11 @@ def test_gradients_reach_the_lora_alone_and_its_file_works_in_the_stock_pipeline
     family, transformer = toy.family, toy.family.load_transformer(toy.folder, CPU, torch.float32)
     settings = TrainSettings(dataset="x", rank=2, alpha=8.0, targets=targets)
     trainable = lora.attach(family, transformer, settings, seed=0)
-    arguments = (toy.schedule, toy.latents, toy.text, toy.noise, toy.timesteps)
-    before = family.loss(transformer, *arguments)
+    before = family.loss(transformer, *toy.batch)
     torch.testing.assert_close(before, toy.loss(), rtol=1e-5, atol=1e-6)  # a fresh LoRA changes nothing
     optimizer = torch.optim.AdamW([parameter for _, parameter in trainable], lr=0.05)
     for _ in range(3):
-        family.loss(transformer, *arguments).mean().backward()
+        family.loss(transformer, *toy.batch).mean().backward()
         optimizer.step()
     touched = {name for name, parameter in transformer.named_parameters() if parameter.grad is not None}
     assert touched == {name for name, _ in trainable}
@@ -139,3 +149,56 @@ def test_sampling_reports_every_step_and_can_be_stopped(toy: Toy) -> None:
     assert video.shape == (1, toy.model.frames, toy.model.height, toy.model.width, 3)
     assert video.min() >= 0
     assert video.max() <= 1
+
+
+def test_latents_alone_decode_to_the_same_video(toy: Toy) -> None:
+    pipeline = toy.family.load_pipeline(toy.folder, transformer=toy.transformer, vae=toy.vae, dtype=torch.float32)
+    latents = toy.video_of(pipeline, latents_only=True)
+    assert latents.shape == toy.latents[:1].shape
+    decoded = (toy.family.decode(toy.vae, latents) + 1) / 2
+    torch.testing.assert_close(decoded.permute(0, 2, 3, 4, 1), toy.video_of(pipeline), rtol=0, atol=1e-6)
+
+
+def test_a_clip_can_be_continued_and_the_pipeline_is_afterwards_as_it_was(toy: Toy) -> None:
+    """From one picture, and from several frames."""
+    frames, height, width = toy.model.frames, toy.model.height, toy.model.width
+    pipeline = toy.family.load_pipeline(toy.folder, transformer=toy.transformer, vae=toy.vae, dtype=torch.float32)
+    before = toy.video_of(pipeline)
+    for count in {1, frames - toy.model.frame_rule.step}:
+        shape = toy.family.latents_shape(toy.folder, count, height, width)
+        moments = toy.family.encode_video(toy.vae, toy.video[:1, :, :count])
+        prefix = toy.family.draw_latents(moments, torch.zeros(1, *shape))
+        continued = toy.video_of(pipeline, prefix=prefix)
+        assert continued.shape == before.shape
+        assert not torch.equal(continued, before)
+    assert torch.equal(toy.video_of(pipeline), before)
+    with pytest.raises(ConfigError, match="draw more frames, or continue fewer"):
+        toy.video_of(pipeline, prefix=toy.latents)
+
+
+def test_one_frame_is_a_clip_too(toy: Toy) -> None:
+    """For images among the clips of a run."""
+    family, model = toy.family, toy.model
+    shape = family.latents_shape(toy.folder, 1, model.height, model.width)
+    latents = family.draw_latents(family.encode_video(toy.vae, toy.video[:, :, :1]), torch.zeros(2, *shape))
+    condition = None
+    if toy.image is not None:
+        image = family.encode_image(toy.vae, toy.image, "pipeline")
+        condition = family.image_condition(image, torch.zeros(2, 1, *shape[1:]), shape)
+    noise = toy.noise[:, : shape[0]]
+    loss = family.loss(toy.transformer, toy.schedule, latents, toy.text, noise, toy.timesteps, condition)
+    assert latents.shape[1:] == noise.shape[1:]
+    assert loss.isfinite().all()
+    assert family.decode(toy.vae, latents).shape == (2, 3, 1, model.height, model.width)
+
+
+def test_an_image_is_asked_for_where_it_is_needed_alone(toy: Toy) -> None:
+    pipeline = toy.family.load_pipeline(toy.folder, transformer=toy.transformer, vae=toy.vae, dtype=torch.float32)
+    if toy.image is None:
+        with pytest.raises(ConfigError, match="draws from text alone"):
+            toy.video_of(pipeline, condition=toy.latents[:1])
+    else:
+        toy.image, kept = None, toy.image
+        with pytest.raises(ConfigError, match="draws from a first frame"):
+            toy.video_of(pipeline)
+        toy.image = kept

@@ -49,7 +49,9 @@ class Model:
     revision: pinned commit of the Hub repository
     frames, fps, height, width: what it was made for and what a form starts with
     frame_rule, size_multiple, largest: what is legal; largest is (height, width), None when there is no limit
+    fixed_size: whether no height and width but its own are legal
     steps, guidance_scale, scheduler: what samples start with
+    everyday_prompts: what a LoRA on it should leave alone; empty: the family's
     """
 
     id: str
@@ -72,6 +74,8 @@ class Model:
     download_gb: float = 0.0
     local: bool = False
     embedded: bool = False
+    fixed_size: bool = False
+    everyday_prompts: tuple[str, ...] = ()
 
     def check_shape(self, frames: int, height: int, width: int) -> None:
         """Refuse what the model cannot draw. Raises ConfigError naming the nearest legal values."""
@@ -89,7 +93,12 @@ class Model:
                 raise ConfigError(
                     f"{name} is {pixels}, {self.title} needs a multiple of {self.size_multiple}: {rule}", {name: rule}
                 )
-
+        if self.fixed_size and (height, width) != (self.height, self.width):
+            rule = f"use {self.width}x{self.height}"
+            raise ConfigError(
+                f"size is {width}x{height}, {self.title} knows positions of {self.width}x{self.height} alone: {rule}",
+                {"height": rule, "width": rule},
+            )
         if self.largest and (height > self.largest[0] or width > self.largest[1]):
             rule = f"use at most {self.largest[1]}x{self.largest[0]}"
             raise ConfigError(
@@ -101,8 +110,10 @@ class Model:
 class LoraWeights:
     """A LoRA file of any known trainer, by the names of ours.
 
-    tensors: by peft's names behind the family's `lora_prefix`, as `load_lora_weights` of the stock pipeline takes them
-    rank:    of its matrices;  alpha: None when the file does not say (then the stock loader takes alpha = rank)
+    tensors: by peft's names, without the family's `lora_prefix`, as `set_peft_model_state_dict` takes them
+    rank:    of its matrices
+    alpha:   what makes alpha / rank the scale it was trained with (a rank-stabilised scale is worked in); None when the
+             file does not say, then stock loaders take alpha = rank
     origin:  who wrote it, in words: "diffusers", "SAT" ...
     """
 
@@ -110,6 +121,11 @@ class LoraWeights:
     rank: int
     alpha: float | None
     origin: str
+
+    @property
+    def dora(self) -> bool:
+        """Whether it also holds the lengths of weight rows (DoRA)."""
+        return any("lora_magnitude_vector" in name for name in self.tensors)
 
 
 @dataclass(frozen=True)
@@ -136,7 +152,7 @@ class Family(ABC):
     schedulers: ClassVar[tuple[str, ...]]
     timesteps: ClassVar[int]  # training timesteps are 0 .. timesteps - 1
     toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write
-    everyday_prompts: ClassVar[tuple[str, ...]]  # what a LoRA should leave alone; a model may bring its own
+    everyday_prompts: ClassVar[tuple[str, ...]]  # what a LoRA should leave alone, where a model has none of its own
     image_noise: ClassVar[tuple[float, float]]  # mean and deviation of log sigma, the noise put on a first frame
 
     # ---- facts that need files, not torch
@@ -201,7 +217,10 @@ class Family(ABC):
 
     @abstractmethod
     def decode(self, vae: Any, latents: torch.Tensor) -> torch.Tensor:
-        """Latents (with or without what `draw_latents` put in front) to clips [B, 3, F, H, W] in [-1, 1]."""
+        """Latents (with or without what `draw_latents` put in front) to clips [B, 3, F, H, W] in [-1, 1].
+
+        F is what was encoded: what stands in front of the latents is not decoded, as in the stock pipeline.
+        """
 
     # ---- image-to-video: a condition beside the latents
 
@@ -248,7 +267,8 @@ class Family(ABC):
     ) -> torch.Tensor:
         """The training loss per sample [B], float32. A pure function of its arguments.
 
-        condition: for image-to-video models, shaped as the latents; all zero where the image is dropped
+        condition: for image-to-video models, shaped as the latents: what `image_condition` makes, or `draw_latents` of
+                   a degraded clip; all zero where it is dropped
         """
 
     @abstractmethod
@@ -282,20 +302,44 @@ class Family(ABC):
         """Draw clips through the stock pipeline: [B, F, H, W, 3], float in [0, 1]. `on_step(done, total)` may raise.
 
         image:        first frame [B, 3, H, W] in [-1, 1], for image-to-video models
-        condition:    latents-shaped, instead of what the pipeline makes of the image (see `image_condition`)
-        prefix:       latents of a clip that the drawn one continues: its latent frames are kept at every step
-        latents_only: return the latents as `draw_latents` shapes them, undecoded
+        condition:    latents-shaped, instead of what the pipeline makes of the image (see `loss`); no image is needed
+        prefix:       latents of the clip that the drawn one continues, as `draw_latents` makes them of one frame or a
+                      legal number: they are put back at every step, noised to that step, and clean at the end
+        latents_only: return the latents as `draw_latents` shapes them, undecoded, for `decode`
+        The pipeline is afterwards as it was. Raises ConfigError.
         """
 
     @abstractmethod
-    def usage(self, model: Model, folder: Path, lora: str, prompt: str, shape: tuple[int, int, int]) -> str:
-        """Python code that draws (frames, height, width) with a LoRA file in plain diffusers, for model cards."""
+    def usage(
+        self,
+        model: Model,
+        folder: Path,
+        lora: str,
+        prompt: str,
+        shape: tuple[int, int, int],
+        image_scale: ImageScale = "pipeline",
+    ) -> str:
+        """Python code that draws (frames, height, width) with a LoRA file in plain diffusers, for model cards.
+
+        Where plain diffusers would not do what training did, the code says so and does it.
+        """
 
     # ---- other trainers' files
 
     @abstractmethod
     def lora_weights(self, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
         """A LoRA file of ours, of diffusers or of another trainer of this family. Raises ConfigError."""
+
+    def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
+        """Write weights or a LoRA in the other layout: from the authors' own code to diffusers', or back.
+
+        source: which way to go is read from it;  target: a new file or folder, never an old one
+        folder: a model of the same architecture in diffusers' layout, which gives configs and the parts that source
+                lacks
+
+        Returns a sentence that says what was written. Raises ConfigError, CannotWrite.
+        """
+        raise ConfigError(f"{source.name} cannot be converted: {self.title} has no layout but diffusers'")
 
     @abstractmethod
     def toy(self, folder: Path, variant: str) -> Model:

@@ -1,0 +1,227 @@
+"""Files and folders of SAT from those of diffusers and back: models whole, or a LoRA.
+
+    SAT                                             diffusers
+    transformer/latest, transformer/1/mp_rank_00_   transformer/, beside the parts that SAT has not: text_encoder/,
+      model_states.pt and vae/3d-vae.pt               tokenizer/, scheduler/, taken from a model in diffusers' layout
+    a checkpoint with a LoRA (.pt)                  a .safetensors file
+
+A single .pt file of SAT's transformer or VAE is taken, too. Not covered: the tensors' names (sat, loras), checkpoints
+in several pieces of a model-parallel run.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConfigError
+from workbench.families.base import Report, Tensors
+from workbench.families.cogvideox import loras, sat
+from workbench.families.cogvideox.files import config
+from workbench.workspace import writing
+
+if TYPE_CHECKING:
+    import torch
+
+STATES = "mp_rank_00_model_states.pt"
+SHARD = "5GB"
+
+
+def convert(source: Path, target: Path, folder: Path, report: Report) -> str:
+    """Write `target` from `source`; see Family.convert. Raises ConfigError, CannotWrite."""
+    if target.exists():
+        raise ConfigError(f"{target} is there already: give a new name")
+    if (source / "model_index.json").is_file():
+        return _new_folder(target, lambda new: _model_to_sat(source, new, report))
+    if source.suffix == ".safetensors":
+        return _new_folder(target, lambda new: _lora_to_sat(source, new))
+    checkpoints = [read_checkpoint(path) for path in _sat_files(source)]
+    if any(loras.is_sat(tensors) for tensors in checkpoints):
+        if target.suffix != ".safetensors":
+            raise ConfigError(
+                f"{source.name} holds a LoRA and {target.name} is no file for one: end it in .safetensors"
+            )
+        return _new_folder(target, lambda new: _lora_to_diffusers(checkpoints, new))
+    return _new_folder(target, lambda new: _model_to_diffusers(checkpoints, folder, new, report))
+
+
+def _new_folder(target: Path, fill: Callable[[Path], str]) -> str:
+    """Fill a new path beside the target, which then takes its name: there whole or not at all."""
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
+            said = fill(Path(scratch) / "new")
+            os.rename(Path(scratch) / "new", target)
+    return f"{said}: {target}"
+
+
+# ---- SAT's files
+
+
+def _sat_files(source: Path) -> list[Path]:
+    """The .pt files of a SAT model: the one named, or those of a folder. Raises ConfigError."""
+    if source.is_file():
+        return [source]
+    found = []
+    for folder in (source, source / "transformer"):
+        if (folder / "latest").is_file():
+            states = folder / (folder / "latest").read_text(encoding="utf-8").strip()
+            if len(list(states.glob("mp_rank_*_model_states.pt"))) > 1:
+                raise ConfigError(f"{states} holds a model in several pieces: join them with SAT first")
+            found.append(states / STATES)
+    found += [path for path in (source / "3d-vae.pt", source / "vae" / "3d-vae.pt") if path.is_file()]
+    if not found or not all(path.is_file() for path in found):
+        raise ConfigError(
+            f"{source} is neither a model of diffusers (model_index.json) nor of SAT (latest, 3d-vae.pt), nor a file: "
+            f"check the name"
+        )
+    return found
+
+
+def read_checkpoint(path: Path) -> Tensors:
+    """The tensors of one of SAT's .pt files, from the disk as they are used. Raises ConfigError.
+
+    Nothing but tensors and plain values is read: a pickle that wants more could run code.
+    """
+    import numpy as np
+    import torch
+
+    plain = [np.ndarray, np.dtype, type(np.dtype(np.uint32)), np.array(0).__reduce__()[0]]  # states of generators
+    try:
+        with torch.serialization.safe_globals(plain):
+            found: Any = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ConfigError(
+            f"{path.name} holds more than weights, which could run code: save its weights alone with torch.save"
+        ) from error
+    except (RuntimeError, OSError, EOFError) as error:
+        raise ConfigError(
+            f"{path.name} is no checkpoint that torch can read ({str(error).splitlines()[0][:120]}): copy it again"
+        ) from error
+    for key in ("model", "module", "state_dict"):
+        if isinstance(found, dict) and isinstance(found.get(key), dict):
+            found = found[key]
+    tensors = (
+        {name: value for name, value in found.items() if torch.is_tensor(value)} if isinstance(found, dict) else {}
+    )
+    if not tensors:
+        raise ConfigError(f"{path.name} holds no weights: give another file")
+    return tensors
+
+
+# ---- models
+
+
+def _model_to_diffusers(checkpoints: list[Tensors], folder: Path, new: Path, report: Report) -> str:
+    made = set()
+    for tensors in checkpoints:
+        part = "transformer" if any(name.startswith(sat.TRANSFORMER) for name in tensors) else "vae"
+        report(f"Converting the {part} ...")
+        model = _empty(folder, part)
+        shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        rename = sat.transformer_to_diffusers if part == "transformer" else sat.vae_to_diffusers
+        model.load_state_dict(rename(tensors, shapes), assign=True)
+        model.save_pretrained(new / part, max_shard_size=SHARD)
+        made.add(part)
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and path.name not in made and not path.name.startswith("."):
+            shutil.copytree(path, new / path.name, copy_function=_link_weights)
+    shutil.copy2(folder / "model_index.json", new / "model_index.json")
+    return f"{' and '.join(sorted(made))} from SAT, the rest from {folder.name}"
+
+
+def _empty(folder: Path, part: str) -> Any:
+    """The model of a folder's config, without memory for its weights."""
+    import torch
+    from diffusers import AutoencoderKLCogVideoX, CogVideoXTransformer3DModel
+
+    kind = CogVideoXTransformer3DModel if part == "transformer" else AutoencoderKLCogVideoX
+    with torch.device("meta"):
+        return kind.from_config(config(folder, part))
+
+
+def _link_weights(source: str, target: str) -> None:
+    """Gigabytes that nobody edits get a second name where the disk allows it; everything else is copied."""
+    real = os.path.realpath(source)
+    if source.endswith(".safetensors"):
+        try:
+            os.link(real, target)
+            return
+        except OSError:
+            pass
+    shutil.copy2(real, target)
+
+
+def _model_to_sat(folder: Path, new: Path, report: Report) -> str:
+    import torch
+
+    report("Converting the transformer ...")
+    states = new / "transformer" / "1" / STATES
+    states.parent.mkdir(parents=True)
+    tensors = sat.transformer_to_sat(_stored(folder, "transformer"), _computed_positions(folder))
+    torch.save({"module": tensors}, states)
+    (new / "transformer" / "latest").write_text("1", encoding="utf-8")
+    report("Converting the vae ...")
+    (new / "vae").mkdir()
+    torch.save({"state_dict": sat.vae_to_sat(_stored(folder, "vae"))}, new / "vae" / "3d-vae.pt")
+    return "transformer and vae for SAT"
+
+
+def _stored(folder: Path, part: str) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    files = sorted((folder / part).glob("*.safetensors"))
+    return {name: tensor for path in files for name, tensor in load_file(path).items()}
+
+
+def _computed_positions(folder: Path) -> torch.Tensor | None:
+    """What SAT keeps as a weight and diffusers computes: the positions of a 2B model; None for others."""
+    import torch
+
+    found = config(folder, "transformer")
+    if found["use_rotary_positional_embeddings"]:
+        return None
+    embed = _empty(folder, "transformer").patch_embed
+    size = (found["sample_height"], found["sample_width"], found["sample_frames"])
+    positions: torch.Tensor = embed._get_positional_embeddings(*size, device=torch.device("cpu"))
+    return positions
+
+
+# ---- LoRAs
+
+
+def _lora_to_diffusers(checkpoints: list[Tensors], new: Path) -> str:
+    from diffusers import CogVideoXPipeline
+    from peft import LoraConfig
+
+    lora = loras.read(next(tensors for tensors in checkpoints if loras.is_sat(tensors)), {})
+    modules = sorted({name.split(".attn1.")[1].split(".lora_")[0] for name in lora.tensors})
+    settings = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=modules)
+    CogVideoXPipeline.save_lora_weights(
+        new.parent,
+        {name: tensor.contiguous() for name, tensor in lora.tensors.items()},
+        weight_name="lora.safetensors",
+        transformer_lora_adapter_metadata=settings.to_dict(),
+    )
+    os.rename(new.parent / "lora.safetensors", new)
+    return f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {lora.alpha:g}"
+
+
+def _lora_to_sat(source: Path, new: Path) -> str:
+    import torch
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(source, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(f"{source.name} cannot be read ({error}): download or export it again") from error
+    lora = loras.read(tensors, metadata)
+    torch.save({"module": loras.to_sat(lora)}, new)
+    return f"a LoRA for SAT: r {lora.rank}, lora_alpha 1 in its lora_config"

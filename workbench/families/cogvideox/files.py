@@ -1,0 +1,117 @@
+"""The files of a CogVideoX model: fetch them, read their configs, load tokenizer and scheduler.
+
+Not covered: the weights (family), files of other layouts (sat, convert).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ModelUnavailable
+from workbench.families.base import Model, Report
+from workbench.workspace import read_json
+
+
+def fetch(model: Model, report: Report) -> Path:
+    """The folder with the model's files, downloaded at the pinned revision if need be. Raises ModelUnavailable."""
+    if model.local:
+        folder = Path(model.source)
+        if not (folder / "model_index.json").is_file():
+            raise ModelUnavailable(f"model is {model.id}, but {folder} has no model_index.json: restore the folder")
+        return folder
+    if (folder_here := on_disk(model)) is not None:
+        return folder_here
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
+
+    report(f"Downloading {model.title}, about {model.download_gb:g} GB, once ...")
+    try:
+        return Path(snapshot_download(**_wanted(model)))
+    except GatedRepoError as error:
+        raise ModelUnavailable(f"{model.source} asks for consent: accept its terms on the Hub, then log in") from error
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).split("\n")[0][:200]
+        raise ModelUnavailable(
+            f"{model.source} cannot be downloaded ({reason}): check the network and try again"
+        ) from error
+
+
+def on_disk(model: Model) -> Path | None:
+    """The folder with the model's files where nothing needs to be downloaded, else None."""
+    if model.local:
+        return Path(model.source)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(**_wanted(model), local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+
+
+def _wanted(model: Model) -> dict[str, Any]:
+    """Which files of the model's Hub repository are needed, as `snapshot_download` takes it."""
+    patterns = ["*.json", "*/*.json", "*/*.safetensors", "*/*.model", "*/*.txt"]
+    return {"repo_id": model.source, "revision": model.revision, "allow_patterns": patterns}
+
+
+def index(folder: Path) -> dict[str, Any]:
+    """Which classes the parts of a pipeline folder are of."""
+    found: dict[str, Any] = read_json(folder / "model_index.json")
+    return found
+
+
+@lru_cache(maxsize=32)
+def config(folder: Path, part: str) -> dict[str, Any]:
+    """The config of one part: "transformer", "vae" ..."""
+    found: dict[str, Any] = read_json(folder / part / "config.json")
+    return found
+
+
+def stored_dtype(folder: Path) -> str:
+    """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
+    files = sorted((folder / "transformer").glob("*.safetensors"))
+    if not files:
+        raise ModelUnavailable(f"{folder / 'transformer'} holds no .safetensors file: download the model again")
+    with files[0].open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    dtype = next(entry["dtype"] for name, entry in header.items() if name != "__metadata__")
+    return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[dtype]
+
+
+def scheduler_class(name: str) -> Any:
+    import diffusers
+
+    return {"DDIM": diffusers.CogVideoXDDIMScheduler, "DPM": diffusers.CogVideoXDPMScheduler}[name]
+
+
+def load_scheduler(folder: Path) -> Any:
+    """The scheduler that the model was published with."""
+    found = read_json(folder / "scheduler" / "scheduler_config.json")
+    return scheduler_class("DPM" if "DPM" in found["_class_name"] else "DDIM").from_config(found)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The T5 tokenizer; the published repositories hold it as `spiece.model` alone. Raises ModelUnavailable.
+
+    transformers answers a missing or unreadable file with an all-<unk> tokenizer or a misleading error, so the result
+    is checked here rather than found out in a run that learned nothing.
+    """
+    from transformers import T5Tokenizer
+
+    source = folder / "tokenizer"
+    if not any((source / name).is_file() for name in ("tokenizer.json", "spiece.model")):
+        raise ModelUnavailable(f"{source} holds neither tokenizer.json nor spiece.model: download the model again")
+    try:
+        tokenizer = T5Tokenizer.from_pretrained(source)
+    except (ImportError, ValueError) as error:
+        raise ModelUnavailable(
+            f"{source} cannot be read: pip install 'sentencepiece>=0.2.0,<0.2.2' 'protobuf>=5' ({str(error)[:120]})"
+        ) from error
+    ids = tokenizer("a video", add_special_tokens=False).input_ids
+    if not ids or all(token == tokenizer.unk_token_id for token in ids):
+        raise ModelUnavailable(f"{source} knows no plain words, so it did not load rightly: download the model again")
+    return tokenizer

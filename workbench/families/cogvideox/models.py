@@ -1,0 +1,105 @@
+"""The CogVideoX models: published, built in, or found in a folder. Facts only, no torch.
+
+Sources: the models' pages on the Hub and the README of THUDM/CogVideo. Not covered: what is computed with them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workbench.families.base import Frames, Model
+from workbench.families.cogvideox.files import config, index
+
+ASSETS = Path(__file__).resolve().parents[3] / "assets"
+LICENCE = "CogVideoX licence (research; commercial use needs registration)"
+PIPELINES = {"CogVideoXPipeline": "text-to-video", "CogVideoXImageToVideoPipeline": "image-to-video"}
+LARGEST = (768, 1360)  # of 1.5, whatever room its positions have
+
+EVERYDAY_PROMPTS = (
+    "A golden retriever runs along a beach at sunset, waves rolling in behind it.",
+    "A woman in a red coat walks down a rainy city street at night, neon signs mirrored in the puddles.",
+    "Steam rises from a cup of coffee on a wooden table beside a window.",
+    "A drone flies over a green mountain valley with a winding river, morning fog between the hills.",
+)
+TINY_PROMPTS = (
+    "a red circle moves left on a blue background",
+    "a green square moves right on a white background",
+    "a yellow triangle moves up on a black background",
+)
+
+TINY = Model(
+    id="tiny-cogvideox", title="Tiny CogVideoX (built in)", family="cogvideox", source=str(ASSETS / "tiny-cogvideox"),
+    revision=None, task="text-to-video", frames=9, fps=8, height=40, width=40, frame_rule=Frames(8, 17),
+    size_multiple=8, steps=25, guidance_scale=3.0, scheduler="DDIM", licence="Apache-2.0", local=True, embedded=True,
+    everyday_prompts=TINY_PROMPTS,
+)  # fmt: skip
+TINY_I2V = Model(
+    id="tiny-cogvideox-i2v", title="Tiny CogVideoX, image to video (built in)", family="cogvideox",
+    source=str(ASSETS / "tiny-cogvideox-i2v"), revision=None, task="image-to-video", frames=9, fps=8, height=40,
+    width=40, frame_rule=Frames(8, 17), size_multiple=8, steps=25, guidance_scale=3.0, scheduler="DDIM",
+    licence="Apache-2.0", local=True, embedded=True, everyday_prompts=TINY_PROMPTS,
+)  # fmt: skip
+PUBLISHED = (
+    Model(
+        id="cogvideox-2b", title="CogVideoX 2B", family="cogvideox", source="THUDM/CogVideoX-2b",
+        revision="1137dacfc2c9c012bed6a0793f4ecf2ca8e7ba01", task="text-to-video", frames=49, fps=8, height=480,
+        width=720, frame_rule=Frames(8, 49), size_multiple=16, steps=50, guidance_scale=6.0, scheduler="DDIM",
+        licence="Apache-2.0", download_gb=13.5,
+    ),
+    Model(
+        id="cogvideox-5b", title="CogVideoX 5B", family="cogvideox", source="THUDM/CogVideoX-5b",
+        revision="8d6ea3f817438460b25595a120f109b88d5fdfad", task="text-to-video", frames=49, fps=8, height=480,
+        width=720, frame_rule=Frames(8, 49), size_multiple=16, steps=50, guidance_scale=6.0, scheduler="DPM",
+        licence=LICENCE, download_gb=21.0,
+    ),
+    Model(
+        id="cogvideox-5b-i2v", title="CogVideoX 5B, image to video", family="cogvideox",
+        source="THUDM/CogVideoX-5b-I2V", revision="a6f0f4858a8395e7429d82493864ce92bf73af11", task="image-to-video",
+        frames=49, fps=8, height=480, width=720, frame_rule=Frames(8, 49), size_multiple=16, fixed_size=True, steps=50,
+        guidance_scale=6.0, scheduler="DPM", licence=LICENCE, download_gb=21.0,
+    ),
+    Model(
+        id="cogvideox1.5-5b", title="CogVideoX 1.5 5B", family="cogvideox", source="THUDM/CogVideoX1.5-5B",
+        revision="fdc5267c90b5c06492985b966e43aae984e189e0", task="text-to-video", frames=81, fps=16, height=768,
+        width=1360, frame_rule=Frames(16, 161), size_multiple=16, largest=LARGEST, steps=50, guidance_scale=6.0,
+        scheduler="DPM", licence=LICENCE, download_gb=21.0,
+    ),
+    Model(
+        id="cogvideox1.5-5b-i2v", title="CogVideoX 1.5 5B, image to video", family="cogvideox",
+        source="THUDM/CogVideoX1.5-5B-I2V", revision="46c90528707aebbe69066390b4fe7e7d24c9c2a4", task="image-to-video",
+        frames=81, fps=16, height=768, width=1360, frame_rule=Frames(16, 161), size_multiple=16, largest=LARGEST,
+        steps=50, guidance_scale=6.0, scheduler="DPM", licence=LICENCE, download_gb=21.0,
+    ),
+)  # fmt: skip
+BUILT_IN = tuple(model for model in (TINY, TINY_I2V) if (Path(model.source) / "model_index.json").is_file())
+MODELS = (*BUILT_IN, *PUBLISHED)
+
+
+def describe(folder: Path) -> Model | None:
+    """The model in a folder of diffusers' layout, by its own configs; None if its pipeline is another family's."""
+    pipeline = index(folder)
+    if pipeline.get("_class_name") not in PIPELINES:
+        return None
+    transformer, vae = config(folder, "transformer"), config(folder, "vae")
+    spatial = 2 ** (len(vae["block_out_channels"]) - 1)
+    newer = transformer.get("patch_size_t") is not None
+    room = (transformer["sample_height"] * spatial, transformer["sample_width"] * spatial)
+    # 1.5 may have room for positions of 2400 x 2400, which is not what it was made for.
+    height, width = (min(room[0], LARGEST[0]), min(room[1], LARGEST[1])) if newer else room
+    return Model(
+        id=str(folder), title=folder.name, family="cogvideox", source=str(folder), revision=None,
+        task="image-to-video" if PIPELINES[pipeline["_class_name"]] == "image-to-video" else "text-to-video",
+        frames=transformer["sample_frames"], fps=16 if newer else 8, height=height, width=width,
+        frame_rule=_frame_rule(transformer), size_multiple=spatial * transformer["patch_size"],
+        largest=room if newer else None,
+        fixed_size=bool(transformer.get("use_learned_positional_embeddings")), steps=50, guidance_scale=6.0,
+        scheduler="DPM" if "DPM" in pipeline["scheduler"][1] else "DDIM", licence="unknown", local=True,
+    )  # fmt: skip
+
+
+def _frame_rule(transformer: dict[str, object]) -> Frames:
+    if transformer.get("patch_size_t") is not None:
+        return Frames(16, 161)
+    own = int(str(transformer["sample_frames"]))
+    # Learned positions end with the model's own frames; computed ones can be had for 49 whatever the config says.
+    return Frames(8, own if transformer.get("use_learned_positional_embeddings") else max(49, own))
