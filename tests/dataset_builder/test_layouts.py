@@ -119,17 +119,37 @@ def test_lists_pair_by_line_whatever_the_editor_wrote(tmp_path: Path) -> None:
             "videos/a.mp4": "v", "videos/b.mp4": "v", "videos/c.mp4": "v", "images/first.png": "p", "images/a.png": "p",
             "videos.txt": ".\\videos\\b.mp4\r\nvideos/a.mp4\r\nvideos/gone.mp4\r\n",
             "prompts.txt": "\ufeffé one\u2028line\r\n\r\nthree\r\n\r\n".encode("utf-16-le"),
-            "images.txt": "images/first.png\n",
+            "images.txt": "images/a.png\nimages/first.png\nimages/gone.png\n",
         },
     )  # fmt: skip
     (part,) = found.found
     assert [(source.name, source.caption) for source in part.sources] == [
         ("b.mp4", "é one line"), ("a.mp4", ""), ("c.mp4", ""),
     ]  # fmt: skip
+    assert [source.first_frame and source.first_frame.name for source in part.sources] == ["a.png", "first.png", None]
     assert part.problems == {
         Problem.NO_VIDEO: ("videos/gone.mp4",),
-        Problem.POSTER: ("images/first.png", "images/a.png"),
+        Problem.NO_PICTURE: ("images/gone.png",),
         Problem.NO_CAPTION: ("videos/a.mp4", "videos/c.mp4"),
+    }
+
+
+def test_first_frames_pair_by_line_or_not_at_all(tmp_path: Path) -> None:
+    files: dict[str, bytes | str] = {
+        "a.mp4": "v", "b.mp4": "v", "one.png": "p", "two.png": "p", "videos.txt": "a.mp4\nb.mp4\n",
+        "prompts.txt": "a\nb\n",
+    }  # fmt: skip
+    (paired,) = given(tmp_path / "paired", {**files, "images.txt": "two.png\none.png\n\n"}).found
+    pictures = [source.first_frame.name for source in paired.sources if source.first_frame]
+    assert ([source.name for source in paired.sources], pictures) == (["a.mp4", "b.mp4"], ["two.png", "one.png"])
+    assert "2 videos, 2 captions, 2 first frames" in paired.sentence
+    assert paired.problems == {}
+    (short,) = given(tmp_path / "short", {**files, "images.txt": "one.png\n"}).found
+    assert [source.first_frame for source in short.sources] == [None] * 3  # two.png, which no list names, is a clip
+    assert short.problems == {
+        Problem.UNPAIRED_PICTURES: ("videos.txt (2 lines), images.txt (1 lines)",),
+        Problem.POSTER: ("one.png",),
+        Problem.NO_CAPTION: ("two.png",),
     }
 
 

@@ -27,6 +27,7 @@ from typing import Any
 from workbench import media
 from workbench.clips import Clip, file_sha256, read_clips
 from workbench.dataset_builder import history
+from workbench.dataset_builder.pictures import first_frame_of
 from workbench.dataset_builder.seeking import frames_from
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import writing
@@ -179,7 +180,10 @@ def part(
     thumbnail = path.parent.parent / "thumbs" / f"{path.stem}.jpg"
     if not thumbnail.exists():
         media.thumbnail(path, thumbnail)
+    # A picture of the recording's beginning is none of a part that begins elsewhere.
+    lost = {"first_frame": ""} if first_frame_of(clip) and (cut.start or cut.crop) else {}
     return clip.changed(
+        **lost,
         file_name=name,
         fps=cut.fps or master.fps,
         frames=len(_numbers(cut, cut.fps or master.fps, master)),
@@ -204,11 +208,13 @@ def _whole(dataset: Path, clip: Clip, master: Master) -> Clip:
         return clip
     stem = Path(master.name).stem
     # A plain VideoFolder may have had it under another name than ours.
-    names = [c.file_name for c in read_clips(dataset / history.REMOVED) if not c.master and c.sha256 == master.sha256]
-    name = next((name for name in names if Path(name).stem == stem), f"clips/{stem}.mp4")
+    was = [c for c in read_clips(dataset / history.REMOVED) if not c.master and c.sha256 == master.sha256]
+    name = next((c.file_name for c in was if Path(c.file_name).stem == stem), f"clips/{stem}.mp4")
+    first = next((found for c in was if (found := first_frame_of(c))), "")
     if not (dataset / name).exists() and not (dataset / history.REMOVED / name).exists():
         _link(master.path, dataset / name)
     return clip.changed(
+        **({"first_frame": first} if first else {}),
         file_name=name, fps=master.fps, frames=master.frames, width=master.width, height=master.height,
         sha256=master.sha256, span=None, crop=None, master="",
     )  # fmt: skip
@@ -314,8 +320,8 @@ def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> li
 
 def _taking_over(clip: Clip, new: Clip) -> Clip:
     """The clip with the part's file and facts."""
-    facts = ("file_name", "fps", "frames", "width", "height", "sha256", "span", "crop", "master")
-    return clip.changed(**{fact: getattr(new, fact) for fact in facts})
+    facts = ("file_name", "fps", "frames", "width", "height", "sha256", "span", "crop", "master", "first_frame")
+    return clip.changed(**{fact: getattr(new, fact) for fact in facts if hasattr(new, fact)})
 
 
 def recut(dataset: Path, what: str, cuts: Sequence[tuple[Clip, Sequence[Cut]]]) -> list[Clip]:

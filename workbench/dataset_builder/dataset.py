@@ -7,6 +7,7 @@ Every property is read afresh from the folder, every change is on disk when its 
     sources.jsonl                        what became of each source file (verdicts)
     .import/                             the import job: config.json, job.log, result.json ... (workbench.jobs)
     history.jsonl .history/ .removed/    what was done to it, and the way back; nothing is ever deleted (history)
+    first_frames/                        pictures that came with clips as their first frames (first_frames)
     .masters/                            whole recordings whose parts are clips (workbench.clips.Clip.master)
 
 Long work runs as tasks (tasks). Not covered: what a task does.
@@ -29,6 +30,7 @@ from workbench.dataset_builder import cutting, history
 from workbench.dataset_builder.findings import FILE, FOLDER, Finding, Mend, Report, read_report
 from workbench.dataset_builder.history import REMOVED, Change
 from workbench.dataset_builder.ingest import Progress, ingest
+from workbench.dataset_builder.pictures import first_frame_of
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources import clean_caption, find_sources
 from workbench.dataset_builder.statistics import Statistics, statistics
@@ -129,9 +131,9 @@ class Dataset:
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of what a model could learn from it: every clip's bytes and its caption, whatever their order."""
+        """SHA-256 of what a model could learn from it: every clip's bytes, caption and first frame, in any order."""
         captions = self.captions
-        lines = sorted(f"{clip.sha256} {captions[clip.file_name]}" for clip in self.clips)
+        lines = sorted(f"{clip.sha256} {captions[clip.file_name]}{first_frame_of(clip)}" for clip in self.clips)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
@@ -255,6 +257,8 @@ class Dataset:
         layout: the name of one to read everything as, "" to find it out; longest_side: larger pictures are scaled down
         to it. Raises DataError when no file is found or none can be used, ConfigError, CannotWrite.
         """
+        from workbench.dataset_builder import first_frames
+
         given = [str(path) for path in paths]
         sources = find_sources(given, layout)
         if not sources:
@@ -263,6 +267,8 @@ class Dataset:
                 f"pictures, or a zip or tar of them"
             )
         verdicts = ingest(self.folder, sources, on_progress, longest_side)
+        count = len(sources)
+        verdicts = first_frames.take(self.folder, sources, verdicts, lambda: on_progress(count, count, None))
         new = sum(verdict.outcome in ("taken", "mended") for verdict in verdicts)
         history.note(self.folder, f"imported {new} of {len(verdicts)} files", new)
         if not any(verdict.usable for verdict in verdicts):

@@ -21,9 +21,10 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from workbench import jobs
-from workbench.clips import read_clips, read_info
+from workbench.clips import Clip, read_clips, read_info
 from workbench.dataset_builder.layouts import layout_named
 from workbench.dataset_builder.layouts.base import Item, Writer
+from workbench.dataset_builder.pictures import first_frame_of
 from workbench.errors import ConfigError, DataError
 from workbench.settings import Settings, field
 from workbench.workspace import confined, sync_folder, writing
@@ -63,7 +64,8 @@ class ExportSettings(Settings):
         title="First frames, too",
         section=CAPTIONS,
         advanced=True,
-        help="In the layout of lists, also write each clip's first frame and images.txt, for image-to-video training.",
+        help="In the layout of lists, also write each clip's first frame and images.txt, for image-to-video training. "
+        "Where clips came with first frames of their own, these are written in any case.",
     )
     hard_links: bool = field(
         False,
@@ -117,9 +119,13 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
 
         url = hub.push(dataset, settings, on_clip)
         job.outcome = {"repo_id": settings.repo_id, "url": url, "clips": len(read_clips(dataset))}
+        left = _left_behind(dataset, "videofolder")
     else:
         path = export(dataset, settings, on_clip)
         job.outcome = {"target": str(path), "layout": settings.layout, "clips": len(read_clips(dataset))}
+        left = _left_behind(dataset, settings.layout)
+    if left:
+        job.outcome["left_behind"] = left
 
 
 def export(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_: None) -> Path:
@@ -161,8 +167,26 @@ def items(dataset: Path, trigger_word: bool) -> list[Item]:
             stem += "_"
             name = stem + path.suffix
         taken.add(name.lower())
-        result.append(Item(clip, file, name, info.caption(clip) if trigger_word else clip.text))
+        caption = info.caption(clip) if trigger_word else clip.text
+        result.append(Item(clip, file, name, caption, _first_frame(dataset, clip)))
     return result
+
+
+def _first_frame(dataset: Path, clip: Clip) -> Path | None:
+    """The picture that came with a clip as its first frame. Raises DataError when it is missing."""
+    if not (name := first_frame_of(clip)):
+        return None
+    if not (picture := confined(dataset, name)).is_file():
+        raise DataError(f"{name}, the first frame of {clip.file_name}, is missing in {dataset.name}: bring it back")
+    return picture
+
+
+def _left_behind(dataset: Path, layout: str) -> str:
+    """What the layout has no place for, in words; "" when it has room for everything."""
+    count = sum(bool(first_frame_of(clip)) for clip in read_clips(dataset))
+    if not count or layout_named(layout).pictures:
+        return ""
+    return f"{count} first frames that came with clips have no place in this layout: lists keeps them"
 
 
 def _publish(part: Path, target: Path) -> None:
@@ -216,13 +240,16 @@ class _Counting(Writer):
     def text(self, name: str, text: str) -> None:
         self.add(name, text.encode())
 
-    def picture(self, name: str, source: Path) -> None:
+    def picture(self, name: str, item: Item) -> None:
         from PIL import Image
 
         from workbench import media
 
+        if item.first_frame is not None:
+            self.add(name, item.first_frame)
+            return
         data = BytesIO()
-        Image.fromarray(media.read_frames(source, [0])[0]).save(data, "PNG")
+        Image.fromarray(media.read_frames(item.file, [0])[0]).save(data, "PNG")
         self.add(name, data.getvalue())
 
     @abstractmethod

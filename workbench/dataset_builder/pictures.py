@@ -1,7 +1,7 @@
-"""Make a clip of one frame from a still picture: PNG, JPEG, WebP or BMP, known by its content.
+"""Still pictures: PNG, JPEG, WebP or BMP, known by their content; and clips of one frame made of them.
 
-It is turned upright as its EXIF says, its colours are brought to sRGB, transparent parts become white. Not covered:
-animations (they are refused), raw camera files.
+A picture is turned upright as its EXIF says, its colours are brought to sRGB, transparent parts become white. Not
+covered: animations (they are refused), raw camera files.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import media
+from workbench.clips import Clip
 from workbench.dataset_builder.mending import reduced
 from workbench.errors import DataError
 
@@ -27,17 +28,7 @@ def write_picture(
     import numpy as np
     from PIL import Image
 
-    Image.MAX_IMAGE_PIXELS = None  # our own limit comes first
-    try:
-        with Image.open(source, formats=FORMATS) as picture:
-            if picture.width * picture.height > most_pixels:
-                raise DataError(f"too large: {picture.width}x{picture.height}: scale it down first")
-            if getattr(picture, "n_frames", 1) > 1:
-                raise DataError("an animation, not a still picture: convert it to mp4 first")
-            name = str(picture.format)
-            upright, mends = _upright_rgb(picture)
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError("the picture is damaged: it cannot be read, copy it again") from error
+    upright, name, mends = read_picture(source, most_pixels)
     if (size := reduced(upright.size, longest_side)) != upright.size:
         mends.append(f"scaled down from {upright.width}x{upright.height} as asked")
         upright = upright.resize(size, Image.Resampling.LANCZOS)
@@ -50,6 +41,28 @@ def write_picture(
     with media.Writer(target, width, height, PICTURE_FPS, comment=PICTURE_MARK) as writer:
         writer.write(media.bt709_frame(pixels))
     return width, height, (f"a picture ({name}): made a clip of one frame", *mends)
+
+
+def read_picture(source: Path, most_pixels: int) -> tuple[Any, str, list[str]]:
+    """(the picture as people see it: a PIL image in sRGB, its format, what was changed in words). Raises DataError."""
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = None  # our own limit comes first
+    try:
+        with Image.open(source, formats=FORMATS) as picture:
+            if picture.width * picture.height > most_pixels:
+                raise DataError(f"too large: {picture.width}x{picture.height}: scale it down first")
+            if getattr(picture, "n_frames", 1) > 1:
+                raise DataError("an animation, not a still picture: convert it to mp4 first")
+            upright, mends = _upright_rgb(picture)
+            return upright, str(picture.format), mends
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError("the picture is damaged: it cannot be read, copy it again") from error
+
+
+def first_frame_of(clip: Clip) -> str:
+    """The picture that came with a clip as its first frame, below the dataset's folder; "" when it has none."""
+    return str(getattr(clip, "first_frame", ""))
 
 
 def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:

@@ -78,7 +78,9 @@ class Found:
         counts = [_count(len(self.sources) - images, "video"), _count(images, "picture")]
         counts += [_count(self.parts, "archive") if self.parts > 1 else ""]
         named = ", ".join(count for count in counts if count) or "nothing to import"
-        return f"{self.path.name}: {layout.title}: {named}, {self.captions} captions, {self.size / 1e6:,.1f} MB"
+        pictures = _count(sum(source.first_frame is not None for source in self.sources), "first frame")
+        more = f"{self.captions} captions" + (f", {pictures}" if pictures else "")
+        return f"{self.path.name}: {layout.title}: {named}, {more}, {self.size / 1e6:,.1f} MB"
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> Fou
     media = tree.media
     names = set(media)
     videos = {_stem(name) for name in media if not name.lower().endswith(IMAGE_SUFFIXES)}
-    posters = set(report.names[Problem.POSTER])
+    posters = {*report.names[Problem.POSTER], *report.first_frames.values()}
     sources, size = [], 0
     for name in dict.fromkeys([*captions, *media]):
         caption = captions.get(name, "")
@@ -162,6 +164,8 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> Fou
             report.add(Problem.POSTER, name)
             posters.add(name)
         source = tree.source(name, caption)
+        if picture := report.first_frames.get(name):
+            source = replace(source, first_frame=tree.source(picture, ""))
         if name in posters or source.key in seen:
             continue
         seen.add(source.key)

@@ -255,7 +255,7 @@ class ExportPanel(TaskPanel):
         return wanted.changed(target=str(Path(target).expanduser().absolute())) if target else wanted
 
     def _done(self, result: dict[str, Any]) -> str:
-        return f"Written: {result.get('url') or result.get('target') or ''}"
+        return f"Written: {result.get('url') or result.get('target') or ''} {result.get('left_behind', '')}"
 
 
 def split_panel(workspace: Workspace, dataset: str, **values: Any) -> SplitPanel:

@@ -54,6 +54,8 @@ def captioned(dataset: Dataset, result: Result) -> Iterator[str]:
 
 def exported(dataset: Dataset, result: Result) -> Iterator[str]:
     yield f"{result.get('clips', 0)} clips written: {result.get('url') or result.get('target')}"
+    if left := result.get("left_behind"):
+        yield left
 
 
 SENTENCES: dict[Name, Callable[[Dataset, Result], Iterator[str]]] = {

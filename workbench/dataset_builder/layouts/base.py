@@ -34,11 +34,13 @@ class Source:
     """A video or picture to import, and the caption that came with it ("" when there is none).
 
     path: the file, or the archive that holds it; member: its name inside the archive, "" for a file
+    first_frame: the picture that came with it as its first frame, None when there is none
     """
 
     path: Path
     caption: str = ""
     member: str = ""
+    first_frame: Source | None = None
 
     @property
     def key(self) -> str:
@@ -95,14 +97,20 @@ class Problem(StrEnum):
     TWICE = "named twice: the last caption counts"
     BROKEN = "lines that are no records: passed over"
     UNPAIRED = "lists of unequal length, so that nobody knows which caption belongs where: no caption is taken"
+    NO_PICTURE = "first frames whose picture is missing"
+    UNPAIRED_PICTURES = "lists of unequal length, so that nobody knows which first frame belongs where: none is taken"
     POSTER = "pictures that show a video which is here, too: left out"
 
 
 class Report:
-    """What a layout noticed while it was read: problem -> names, in the order they were met."""
+    """What a layout noticed while it was read: problem -> names, in the order they were met.
+
+    first_frames: video -> the picture that the layout names as its first frame, which is no clip of its own
+    """
 
     def __init__(self) -> None:
         self.names: dict[Problem, list[str]] = defaultdict(list)
+        self.first_frames: dict[str, str] = {}
 
     def add(self, problem: Problem, name: str) -> None:
         self.names[problem].append(name)
@@ -181,12 +189,16 @@ def without_suffix(name: str) -> str:
 
 @dataclass(frozen=True)
 class Item:
-    """A clip to write. name: its file name in the layout ("1a2b3c4d5e6f7a8b.mp4"), one dot, no spaces, unique."""
+    """A clip to write. name: its file name in the layout ("1a2b3c4d5e6f7a8b.mp4"), one dot, no spaces, unique.
+
+    first_frame: the picture that came with it as its first frame
+    """
 
     clip: Clip
     file: Path
     name: str
     caption: str
+    first_frame: Path | None = None
 
     @property
     def stem(self) -> str:
@@ -212,8 +224,8 @@ class Writer(ABC):
         """Put a text file there, UTF-8."""
 
     @abstractmethod
-    def picture(self, name: str, source: Path) -> None:
-        """Put the first frame of a clip there, as PNG."""
+    def picture(self, name: str, item: Item) -> None:
+        """Put the first frame of a clip there, as PNG: the picture that came with it, else its own."""
 
     @abstractmethod
     def shard(self, name: str) -> AbstractContextManager[Writer]:
@@ -224,11 +236,15 @@ class Writer(ABC):
 
 
 class Layout(ABC):
-    """A way to keep videos and captions. name: as in settings; title, description: for people."""
+    """A way to keep videos and captions. name: as in settings; title, description: for people.
+
+    pictures: whether it has a place for first frames that differ from the clips' own
+    """
 
     name: str
     title: str
     description: str
+    pictures = False
 
     @abstractmethod
     def recognise(self, tree: Tree) -> bool:
@@ -238,12 +254,13 @@ class Layout(ABC):
     def captions(self, tree: Tree, report: Report) -> dict[str, str]:
         """File name -> caption of the media that the layout names, in its order; the caller adds the rest after them.
 
-        Pictures that are no clips of their own are reported as posters. Raises DataError.
+        Pictures that are no clips of their own are reported as first frames or posters. Raises DataError.
         """
 
     @abstractmethod
     def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
         """Write the clips in this layout; `captions` of it then gives the same. Raises CannotWrite, ConfigError.
 
-        first_frames: also each clip's first frame, in layouts that have a place for it
+        first_frames: also each clip's first frame, in layouts that have a place for it; if any clip came with a picture
+        of its own, such a layout writes them in any case
         """

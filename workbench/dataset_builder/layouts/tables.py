@@ -108,6 +108,7 @@ def _rows(tree: Tree, folder: str, report: Report) -> dict[str, str]:
         named: set[str] = set()
         for row in read(tree.text(folder + table), folder + table, report):
             name, text = _column(row, NAME_COLUMNS), _column(row, TEXT_COLUMNS)
+            _first_frame(tree, folder, name, _column(row, ("first_frame",)), report)
             if table == CSV and text.startswith("'") and FORMULA.match(text):
                 text = text[1:]
             if text.strip() and name in named:
@@ -117,6 +118,15 @@ def _rows(tree: Tree, folder: str, report: Report) -> dict[str, str]:
             if text.strip():
                 named.add(name)
     return found
+
+
+def _first_frame(tree: Tree, folder: str, video: str, picture: str, report: Report) -> None:
+    """Note the picture that a row names as its video's first frame."""
+    found, of = tree.match(picture, folder) if picture else None, tree.match(video, folder)
+    if found is not None and of is not None:
+        report.first_frames[of] = found
+    elif picture and tree.whole:
+        report.add(Problem.NO_PICTURE, folder + picture)
 
 
 def _csv(text: str, table: str, report: Report) -> Iterator[Mapping[str, Any]]:

@@ -16,6 +16,7 @@ from workbench.dataset_builder import caption_text, history
 from workbench.dataset_builder.caption_text import Search
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.findings import FILE, FOLDER, read_findings
+from workbench.dataset_builder.pictures import first_frame_of
 from workbench.errors import ConfigError
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, handler
@@ -200,7 +201,12 @@ def _player(dataset: Dataset, clip: Clip | None) -> str:
         return ""
     facts = f"{clip.frames} frames, {clip.fps:g} fps, {clip.seconds:.1f} s, {clip.width}x{clip.height}"
     part = ", a part of a recording" if clip.master else ""
-    return figure(dataset.path_of(clip), clip.width, f"{clip.source or clip.id}: {facts}{part}")
+    shown = figure(dataset.path_of(clip), clip.width, f"{clip.source or clip.id}: {facts}{part}")
+    if not (picture := first_frame_of(clip)):
+        return shown
+    label = "the first frame that came with it"
+    image = f'<img src="{render.escaped(render.url(dataset.folder / picture))}" alt="{label}">'
+    return f'{shown}<figure class="player">{image}<figcaption>{label}</figcaption></figure>'
 
 
 def figure(path: Any, width: int, caption: str) -> str:

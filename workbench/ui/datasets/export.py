@@ -34,7 +34,7 @@ class ExportPanel(Panel):
         alive = status.state.alive
         made = result.get("url") or result.get("target") or ""
         return {
-            "progress": head.task(status, "export", f"Written: {made}"),
+            "progress": head.task(status, "export", f"Written: {made} {result.get('left_behind', '')}"),
             "stop": (alive, lambda: gr.update(visible=alive)),
         }
 
