@@ -256,10 +256,14 @@ def test_an_export_says_where_it_is_and_refuses_what_is_there(studio: Studio, tm
 
 
 def test_captions_come_from_a_job_whose_failure_is_a_sentence(studio: Studio) -> None:
-    panel = caption_panel(studio.workspace, "rings", captioner="endpoint", which="all")
+    panel = caption_panel(studio.workspace, "rings", captioner="endpoint", which="all", endpoint_model="eye", retries=0)
+    panel.start_button.click()
+    assert "base_url is not set" in panel.said.value
+    assert panel.task.status.state is State.NEW
+    panel.form.set({"base_url": "http://localhost:9/v1"})
     panel.start_button.click()
     assert panel.wait(PATIENCE).state is State.FAILED
-    assert "base_url" in panel.line.said.value
+    assert "cannot be reached" in panel.line.said.value
     assert not panel.line.go_on_button.layout.display
     panel.close()
 

@@ -208,6 +208,12 @@ def sample_frames(path: Path, clip: Clip, count: int, side: int) -> tuple[Pixels
 # ---- the job
 
 
+def check(dataset: Path, settings: CaptionSettings) -> None:
+    """Raises ConfigError for what would fail for certain: no such captioner, package, model, key or clip."""
+    find_captioner(settings.captioner)(settings, _workspace(dataset)).check()
+    wanted(read_clips(dataset), settings)
+
+
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """Caption the clips that the settings ask for; killed or stopped, it goes on where it was.
 
@@ -215,7 +221,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     Raises ConfigError, DataError when no clip could be captioned, CannotWrite, jobs.Stop, and what a captioner raises.
     """
     settings = CaptionSettings.load(config)
-    captioner = find_captioner(settings.captioner)(settings, Workspace(dataset.resolve().parent.parent))
+    captioner = find_captioner(settings.captioner)(settings, _workspace(dataset))
     answers = Answers(dataset, job.folder / LOG, settings.model_dump(mode="json"), captioner.model_name)
     waiting = [clip for clip in wanted(read_clips(dataset), settings) if clip.file_name not in answers.texts]
     if waiting:
@@ -225,6 +231,10 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     if answers.failed and not answers.texts:
         name, reason = next(iter(answers.failed.items()))
         raise DataError(f"none of the {len(answers.failed)} clips got a caption: {name}: {reason}")
+
+
+def _workspace(dataset: Path) -> Workspace:
+    return Workspace(dataset.resolve().parent.parent)
 
 
 def wanted(clips: Sequence[Clip], settings: CaptionSettings) -> list[Clip]:

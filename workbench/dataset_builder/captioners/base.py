@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
-from workbench.errors import ModelUnavailable
+from workbench.errors import ConfigError, ModelUnavailable
 
 if TYPE_CHECKING:
     from workbench.dataset_builder.captioning import CaptionSettings
@@ -64,6 +65,7 @@ class Captioner(ABC):
     title:   for people, in words
     needs:   memory, download and what else, in a sentence
     extra:   the extra of this package that brings what it imports; "" when it needs none
+    imports: the packages that the extra brings
     reads:   the settings it reads, by name, besides those that every captioner shares
     choices: models it offers by name
     """
@@ -72,12 +74,24 @@ class Captioner(ABC):
     title: ClassVar[str]
     needs: ClassVar[str]
     extra: ClassVar[str] = ""
+    imports: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[str, ...]]
     choices: ClassVar[tuple[Choice, ...]] = ()
 
     @abstractmethod
     def __init__(self, settings: CaptionSettings, workspace: Workspace) -> None:
-        """Take note of the settings; nothing is loaded or asked yet. Raises ConfigError."""
+        """Take note of the settings; nothing is loaded or asked yet. Raises ConfigError for one that is missing."""
+
+    def check(self) -> None:
+        """Say what would fail for certain, in the process that starts the task; loads and asks nothing.
+
+        Raises ConfigError.
+        """
+        if missing := [name for name in self.imports if find_spec(name) is None]:
+            raise ConfigError(
+                f"captioner is {self.id!r}, which needs {missing[0]}: install the extra: "
+                f"pip install 'video-lora-workbench[{self.extra}]'"
+            )
 
     @property
     @abstractmethod

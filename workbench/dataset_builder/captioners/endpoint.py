@@ -8,13 +8,16 @@ reaches no other host. Not covered: streaming, several requests at once, service
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
+import ipaddress
 import json
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
 
 from workbench.dataset_builder.captioners.base import Captioner, CaptionFailed, NoAnswer, whole_sentences
-from workbench.dataset_builder.captioners.keys import find_key
+from workbench.dataset_builder.captioners.keys import KEYRING_SERVICE, find_key
 from workbench.errors import ConfigError, ModelUnavailable
 
 if TYPE_CHECKING:
@@ -49,6 +52,15 @@ class Endpoint(Captioner):
         self._limit = "max_tokens"
         self._key = ""
         self._client: httpx.Client | None = None
+
+    def check(self) -> None:
+        super().check()
+        variable, host = self._settings.key_variable, urlsplit(self._settings.base_url).hostname or ""
+        if variable and not is_near(host) and not find_key(variable, self._settings.base_url):
+            raise ConfigError(
+                f"key_variable is {variable!r}, and no key for {host} is there: set it before you start the workbench, "
+                f"or run: keyring set {KEYRING_SERVICE} {host}; leave key_variable empty if the server wants none"
+            )
 
     @property
     def model_name(self) -> str:
@@ -135,6 +147,13 @@ class Endpoint(Captioner):
         text = " ".join(str(error).split())
         text = text.replace(self._key, "[key]") if self._key else text
         return f": {text[:200]}" if text else ""
+
+
+def is_near(host: str) -> bool:
+    """Whether a host is this machine or in its own network, where servers want no key as a rule."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_private
+    return "." not in host or host.endswith((".local", ".lan", ".internal", ".localhost"))
 
 
 def _data_url(frame: Pixels) -> str:

@@ -3,8 +3,8 @@
 A model is one of the choices below, at its pinned commit, or any folder with a model that AutoModelForImageTextToText
 knows; code that comes with a model is never run. We sample the frames and hand them over as arrays with their times, as
 the processors would sample again at rates of their own. The processors need a torchvision that matches torch (the extra
-`caption`). Sizes are estimates, memory for bfloat16 and eight
-frames. Not covered: several GPUs, quantised weights, batches.
+`caption`). Sizes are estimates, memory for bfloat16 and eight frames. Not covered: several GPUs, quantised
+weights, batches.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class VisionLanguage(Captioner):
         "2 to 20 GB of GPU memory and a download of 1 to 18 GB, as the model is large; torchvision that matches torch."
     )
     extra: ClassVar[str] = "caption"
+    imports: ClassVar[tuple[str, ...]] = ("torchvision", "num2words")
     reads: ClassVar[tuple[str, ...]] = ("model", "device")
     choices: ClassVar[tuple[Choice, ...]] = CHOICES
 
@@ -59,6 +60,11 @@ class VisionLanguage(Captioner):
         self._held = contextlib.ExitStack()
         self._model: Any = None
         self._processor: Any = None
+
+    def check(self) -> None:
+        super().check()
+        if all(choice.id != self._settings.model for choice in CHOICES):
+            _checked_folder(self._settings.model)
 
     @property
     def model_name(self) -> str:
