@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ import pytest
 
 from tests.dataset_builder.chat_server import ChatServer, Reply, chat_server, refuses, says
 from workbench import jobs
-from workbench.dataset_builder import Dataset
+from workbench.dataset_builder import Dataset, history
 from workbench.dataset_builder.captioners.base import CaptionFailed
+from workbench.dataset_builder.captioners.vision_language import VisionLanguage
 from workbench.dataset_builder.captioning import CaptionSettings, instruction, sample_frames, tidy
 from workbench.errors import ConfigError, DataError, ExitCode
 
@@ -60,8 +62,8 @@ def test_clips_without_a_caption_get_one_and_it_can_be_undone(dataset: Dataset, 
     changed = [clip for clip, old in zip(dataset.clips, before, strict=True) if clip != old]
     assert [(clip.text, clip.caption_by) for clip in changed] == [("caption 0", "endpoint"), ("caption 1", "endpoint")]
     assert dataset.history[-1].what == "captions by eye"
-    for _ in dataset.history[entries:]:
-        dataset.undo()
+    assert len(dataset.history) == entries + 1
+    dataset.undo()
     assert dataset.clips == before
     assert not (dataset.folder / ".caption" / "captions.jsonl").exists()
 
@@ -148,6 +150,12 @@ def test_killed_half_way_it_goes_on_without_asking_twice(dataset: Dataset, serve
     assert (status.state, result["counts"]["captioned"]) == (jobs.State.FINISHED, 6)
     assert texts(dataset) == ["caption 0", "caption 1", "caption 2", "caption 4", "caption 5", "caption 6"]
     assert server.questions == [f"now: {text}" for text in [*before[:4], *before[3:]]]
+    assert [entry.what for entry in dataset.undoable] == ["captions by eye"], "one entry, although it was killed"
+    assert dataset.undoable[0].clips == 6
+    dataset.undo()
+    assert texts(dataset) == before
+    dataset.redo()
+    assert texts(dataset)[0] == "caption 0"
 
 
 def test_stopped_while_it_waits_then_asked_anew(dataset: Dataset, server: ChatServer) -> None:
@@ -164,11 +172,94 @@ def test_stopped_while_it_waits_then_asked_anew(dataset: Dataset, server: ChatSe
     dataset.undo()  # what a person takes back is asked for again, what stands is not
     start(dataset, server, retries=3)
     finish(dataset)
-    assert texts(dataset) == ["caption 0", *(f"caption {number}" for number in (3, 4, 5, 6, 7))]
+    assert texts(dataset) == [f"caption {number}" for number in range(3, 9)]
     # A job that came to its end is not continued: the same settings ask for every clip again.
     start(dataset, server, retries=3)
     finish(dataset)
-    assert texts(dataset) == [f"caption {number}" for number in range(8, 14)]
+    assert texts(dataset) == [f"caption {number}" for number in range(9, 15)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"captioner": "nobody"}, "captioner is 'nobody', which is not known: choose endpoint or vision_language"),
+        ({"base_url": ""}, "base_url is not set: give the server's address"),
+        ({"endpoint_model": ""}, "endpoint_model is not set"),
+        ({"base_url": "https://api.example.com/v1"}, "no key for api.example.com is there: set it before"),
+        ({"which": "chosen", "chosen": ["gone"]}, "there is no clip 'gone' in this dataset"),
+        ({"captioner": "vision_language", "model": "/nowhere"}, "model is '/nowhere', neither known nor a folder"),
+    ],
+)
+def test_what_must_fail_is_said_before_anything_starts(
+    dataset: Dataset, settings: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(VisionLanguage, "imports", ())
+    values: dict[str, Any] = {"captioner": "endpoint", "base_url": "http://localhost:1/v1", "endpoint_model": "eye"}
+    task = dataset.task("caption")
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        task.start(CaptionSettings().changed(**{**values, **settings}))
+    assert task.status.state == jobs.State.NEW
+    assert not task.folder.exists()
+
+
+def test_a_missing_package_is_named_with_its_extra(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VisionLanguage, "imports", ("sys", "no_such_package"))
+    with pytest.raises(ConfigError, match=r"needs no_such_package: install the extra: pip install '.*\[caption\]'"):
+        dataset.task("caption").start(CaptionSettings())
+
+
+@pytest.mark.parametrize("at", ["details", "records"])
+def test_a_task_killed_while_it_writes_is_undone_all_the_same(
+    dataset: Dataset, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = dataset.clips
+
+    def caption(number: int) -> None:
+        new = before[number].changed(text=f"caption {number}")
+        history.edit(dataset.folder, "captions", lambda clips: [new], "task")
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: Any) -> None:
+        raise Killed
+
+    caption(0)
+    name = {"details": "write_clips", "records": "_append"}[at]
+    with monkeypatch.context() as dying:
+        dying.setattr(history, name, kill)
+        with pytest.raises(Killed):
+            caption(1)
+    if at == "details":
+        dataset.undo()
+        assert dataset.clips == before
+        dataset.redo()
+    for number in (1, 2):  # the task goes on
+        caption(number)
+    standing = 1 if at == "records" else 2  # what was undone and done again grows no more
+    assert len(dataset.undoable) == standing
+    for _ in range(standing):
+        dataset.undo()
+    assert dataset.clips == before
+
+
+def test_what_a_person_did_meanwhile_is_undone_by_itself(dataset: Dataset) -> None:
+    before = dataset.clips
+
+    def caption(number: int, text: str) -> None:
+        history.edit(dataset.folder, "captions", lambda clips: [clips[number].changed(text=text)], "task")
+
+    caption(0, "by the task")
+    dataset.set_caption(before[0].file_name, "by hand")
+    caption(1, "by the task")
+    caption(0, "by the task again")
+    assert [entry.what for entry in dataset.undoable] == ["captions", "caption of 0.mp4", "captions"]
+    dataset.undo()
+    assert [clip.text for clip in dataset.clips[:2]] == ["by hand", "by the task"]
+    dataset.undo()
+    dataset.undo()
+    assert dataset.clips == before
 
 
 def test_the_key_reaches_the_job_and_no_file(

@@ -1,18 +1,20 @@
 """What a caption job was told, on disk before anything else: a line an answer in `.caption/captions.jsonl`.
 
-    {"settings": {...}, "model": NAME}    the first line: what was asked of whom
+    {"settings": {...}, "model": NAME, "task": ID}    the first line: what was asked of whom
     {"file_name": NAME, "text": CAPTION}  an answer
     {"written": [NAME, ...]}              these are in the dataset's records
 
-The records follow in batches that double in size: the first captions are seen at once, at any moment at least half of
-all are in the records, and a job of a thousand clips is eleven entries in the history. Each batch looks at the records
-again, so that what a person wrote in the meantime stays. Not covered: who answers, and the loop that asks (captioning).
+The records follow in batches that double in size: the first captions are seen at once, and at any moment at least half
+of all are in the records. All batches of a job are one entry in the history, which grows, so that one undo takes all
+back. Each batch looks at the records again, so that what a person wrote in the meantime stays. Not covered: who
+answers, and the loop that asks (captioning).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ class Answers:
 
     def __init__(self, dataset: Path, path: Path, settings: dict[str, Any], model: str) -> None:
         self._dataset, self._path = dataset, path
-        self._asked: dict[str, Any] = {"settings": settings, "model": model}
+        self._asked: dict[str, Any] = {"settings": settings, "model": model, "task": secrets.token_hex(8)}
         self._pending: dict[str, str] = {}
         self.texts: dict[str, str] = {}
         self.kept: set[str] = set()
@@ -69,7 +71,8 @@ class Answers:
     def write_down(self) -> None:
         """Put the answers into the records that are not there yet. Raises CannotWrite."""
         if self._pending:
-            history.edit(self._dataset, f"captions by {self._asked['model']}", lambda clips: list(self._filled(clips)))
+            what, task = f"captions by {self._asked['model']}", str(self._asked.get("task", ""))
+            history.edit(self._dataset, what, lambda clips: list(self._filled(clips)), task)
             self._append({"written": list(self._pending)})
             self._pending.clear()
 
@@ -103,7 +106,8 @@ class Answers:
                 self.texts[line["file_name"]] = self._pending[line["file_name"]] = line["text"]
             for name in line.get("written", ()):
                 self._pending.pop(name, None)
-        if lines[0] == self._asked:
+        if all(lines[0].get(name) == self._asked[name] for name in ("settings", "model")):
+            self._asked = lines[0]
             # What was undone or edited since is asked for again.
             now = {clip.file_name: clip.text for clip in read_clips(self._dataset)}
             self.texts = {

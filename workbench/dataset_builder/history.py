@@ -1,6 +1,7 @@
 """Every change a person makes to a dataset's records, and its undoing. Nothing is ever deleted.
 
-    history.jsonl       a line a change: number, time, kind, what (in words), clips (how many), undoes
+    history.jsonl       a line a change: number, time, kind, what (in words), clips (how many), undoes, task; a change
+                        that grows, as captions come in, is written again: the last line of a number counts
     .history/N.json     {before, places, after, info_before, info_after}: the records it replaced, and what came instead
     .removed/           files and records of clips that are not in the dataset at present, in the dataset's own layout
 
@@ -36,6 +37,7 @@ class Change(BaseModel):
 
     kind:   change; undo (of a change), redo (of an undo), both named by `undoes`; note (an import: it has no way back)
     what:   the change in words;  clips: how many records it touched
+    task:   whose changes are all this one, which grows; "" for most
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -46,6 +48,7 @@ class Change(BaseModel):
     what: str
     clips: int = 0
     undoes: int | None = None
+    task: str = ""
 
 
 @contextlib.contextmanager
@@ -62,14 +65,15 @@ def editing(dataset: Path) -> Iterator[None]:
 def read_history(dataset: Path) -> list[Change]:
     """Every change, the oldest first; a torn last line is left out."""
     path = dataset / HISTORY
-    found = []
+    found: dict[int, Change] = {}
     if path.exists():
         for line in path.read_text(encoding="utf-8", errors="replace").split(
             "\n"
         ):  # not splitlines: names may hold U+2028
             with contextlib.suppress(ValueError):
-                found.append(Change.model_validate_json(line))
-    return found
+                entry = Change.model_validate_json(line)
+                found[entry.number] = entry
+    return list(found.values())
 
 
 def note(dataset: Path, what: str, clips: int = 0) -> None:
@@ -96,18 +100,31 @@ def change(
         return _apply(dataset, what, replaced, added, info)
 
 
-def edit(dataset: Path, what: str, make: Callable[[Sequence[Clip]], Iterable[Clip]]) -> int:
+def edit(dataset: Path, what: str, make: Callable[[Sequence[Clip]], Iterable[Clip]], task: str = "") -> int:
     """Replace records by what `make` makes of them while nobody else can change them; how many really changed.
 
     `make` gets every clip as it is at that moment and gives back those it has changed. No change is remembered when
-    there is none. Raises CannotWrite and what `make` raises.
+    there is none. task: a name of its own; edits of one task are one change, as long as it stands and none of them
+    touches a clip again. Raises CannotWrite and what `make` raises.
     """
     with editing(dataset):
         now = {clip.file_name: clip for clip in read_clips(dataset)}
         changed = {new.file_name: (new,) for new in make(list(now.values())) if new != now[new.file_name]}
         if changed:
-            _apply(dataset, what, changed, (), None)
+            grown = _standing_of(dataset, task, changed.keys(), now) if task else None
+            _apply(dataset, what, changed, (), None, part_of=(task, grown))
     return len(changed)
+
+
+def _standing_of(dataset: Path, task: str, names: Iterable[str], now: Mapping[str, Clip]) -> Change | None:
+    """The change of a task that another edit of these clips may become a part of."""
+    found = next((entry for entry in _standing(dataset, ("change",)) if entry.task == task), None)
+    if found is None:
+        return None
+    kept = read_json(dataset / DETAILS / f"{found.number}.json")
+    came_to = [old for old in map(Clip.model_validate, kept["before"]) if now.get(old.file_name) != old]
+    touched = {clip.file_name for clip in came_to}
+    return None if touched & set(names) else found
 
 
 def undo(dataset: Path, number: int) -> Change:
@@ -119,6 +136,9 @@ def undo(dataset: Path, number: int) -> Change:
         kept = read_json(dataset / DETAILS / f"{number}.json")
         before, after = ([Clip.model_validate(one) for one in kept[side]] for side in ("before", "after"))
         now = {clip.file_name: clip for clip in read_clips(dataset)}
+        if standing[number].task:  # killed while it grew: what it did not come to is as it was
+            pairs = [(old, new) for old, new in zip(before, after, strict=True) if now.get(old.file_name) != old]
+            before, after = [old for old, _ in pairs], [new for _, new in pairs]
         if clash := [clip.source or clip.file_name for clip in after if now.get(clip.file_name) != clip]:
             raise ConfigError(f"{clash[0]} was changed again since: undo the later change first")
         there = {clip.file_name for clip in after}
@@ -158,7 +178,10 @@ def _apply(
     info: DatasetInfo | None,
     places: Sequence[int] = (),
     undoes: Change | None = None,
+    part_of: tuple[str, Change | None] = ("", None),
 ) -> Change:
+    """part_of: a task, and its change so far, which this becomes a part of."""
+    task, grown = part_of
     now = read_clips(dataset)
     names = {clip.file_name for clip in now}
     if missing := sorted(replaced.keys() - names):
@@ -173,8 +196,9 @@ def _apply(
     old_info = read_info(dataset)
     kind: Kind = "change" if undoes is None else "redo" if undoes.kind == "undo" else "undo"
     entry = Change(
-        number=_next_number(dataset), time=time.time(), kind=kind, what=what, clips=max(len(before), len(after)),
-        undoes=undoes.number if undoes else None,
+        number=grown.number if grown else _next_number(dataset), time=time.time(), kind=kind, what=what,
+        clips=max(len(before), len(after)) + (grown.clips if grown else 0),
+        undoes=undoes.number if undoes else None, task=task,
     )  # fmt: skip
     for clip in after:
         _fetch(dataset, clip)
@@ -182,15 +206,21 @@ def _apply(
     details: dict[str, Any] = {"before": _dumped(before), "after": _dumped(after), "places": stood}
     if info is not None:
         details |= {"info_before": old_info.model_dump(mode="json"), "info_after": info.model_dump(mode="json")}
-    write_json(dataset / DETAILS / f"{entry.number}.json", details)
+    path = dataset / DETAILS / f"{entry.number}.json"
+    if grown:
+        kept, sides = read_json(path), ("before", "after", "places")
+        # What a killed edit of the task did not come to is in there, too; it is done now.
+        rows = [row for row in zip(*(kept[side] for side in sides), strict=True) if row[0]["file_name"] not in replaced]
+        details = {side: [*(row[n] for row in rows), *details[side]] for n, side in enumerate(sides)}
+    write_json(path, details)
     _remember_removed(dataset, before, records)
     write_clips(dataset, records)  # the change counts from here
     if info is not None:
         write_info(dataset, info)
     _append(dataset, entry)
-    kept = {clip.file_name for clip in records}
+    there = {clip.file_name for clip in records}
     for clip in before:
-        if clip.file_name not in kept:
+        if clip.file_name not in there:
             _put_away(dataset, clip)
     return entry
 
