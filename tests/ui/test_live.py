@@ -14,7 +14,7 @@ from workbench.trainer.metrics import MetricsWriter
 from workbench.trainer.runs import Run
 from workbench.ui import run_view
 from workbench.ui.boundary import Seen
-from workbench.ui.live import POINTS, Curves, Live, thinned
+from workbench.ui.live import Live, thinned
 from workbench.workspace import Workspace, write_json
 
 
@@ -50,39 +50,23 @@ def look(workspace: Workspace, run: Run) -> Any:
     return snapshot
 
 
-def test_each_line_of_metrics_is_read_once(run: Run) -> None:
-    curves, writer = Curves(run.folder), MetricsWriter(run.folder, 0)
+def test_a_look_shows_what_was_written_since_the_last_one(workspace: Workspace, run: Run) -> None:
+    live, writer = Live(workspace), MetricsWriter(run.folder, 0)
     write_steps(writer, 1, 5)
-    curves.refresh()
-    first = curves.version
-    curves.refresh()
-    assert curves.version == first
+    first = live.snapshot(run.name, now=True)
+    assert first is not None
+    version = first.curves.version
+    assert live.snapshot(run.name, now=True).curves.version == version  # type: ignore[union-attr]
     write_steps(writer, 6, 8)
     writer.write(step=8, time=0.0, held_out_loss=0.5)
-    curves.refresh()
-    assert list(curves.losses) == list(range(1, 9))
-    assert curves.held_out == {8: 0.5}
-
-
-def test_a_run_that_went_back_to_a_checkpoint_is_read_anew(run: Run) -> None:
-    curves, writer = Curves(run.folder), MetricsWriter(run.folder, 0)
-    write_steps(writer, 1, 20)
-    writer.close()
-    curves.refresh()
-    again = MetricsWriter(run.folder, 10)
-    write_steps(again, 11, 12)
-    curves.refresh()
-    assert max(curves.losses) == 12
-    assert len(curves.losses) == 12
-
-
-def test_long_runs_are_thinned(run: Run) -> None:
-    curves = Curves(run.folder)
-    curves.losses = {step: 1.0 for step in range(50_000)}
-    curves.held_out = {step: 1.0 for step in range(0, 50_000, 50)}
-    rows = curves.loss_rows()
-    assert len(rows) <= POINTS
-    assert {rows[0][0], max(step for step, _, _ in rows)} == {0, 49_999}
+    preview(run, 8, "a cat")
+    again = live.snapshot(run.name, now=True)
+    assert again is not None
+    assert again.curves.version > version
+    assert again.curves.last["step"] == 8
+    assert again.curves.held_out == {8: 0.5}
+    assert [one.step for one in again.previews] == [8]
+    assert again.verdict.kind == "too early"
 
 
 @pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 1000])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.families.base import Family, Tensors
 from workbench.trainer.curves import BANDS
-from workbench.trainer.data import Item, seed_for
+from workbench.trainer.data import seed_for
 
 if TYPE_CHECKING:
     import torch
@@ -86,9 +86,10 @@ def held_out_by_band(
 class Leak:
     """Measures how much the LoRA changes the model's output, on its own captions and on others.
 
-    The change is |with - without| / |without|, its mean over the inputs. Both sides should hold the same kinds of
-    probes: captions alone are asked at the last timestep, on the same noise; clips also at the middle of each band.
-    What the base model says never changes in a run: it is asked once, and kept off the device.
+    The change is |with - without| / |without|, its mean over the inputs. Each probe is asked once, so a measurement
+    costs as many forward passes as there are probes: captions alone at the last timestep, clips at timesteps spread
+    over the bands. Both sides get the same noise and timesteps in turn, and should hold the same kinds of probes. What
+    the base model says never changes in a run: it is asked once, and kept off the device.
     """
 
     def __init__(
@@ -117,66 +118,36 @@ class Leak:
             float((trained - base).norm() / base.norm().clamp(min=1e-12))
             for trained, base in zip(self._outputs(transformer), self._base, strict=True)
         ]
-        inputs = sum(len(self._timesteps(probe)) for probe in self._own)
-        own, others = changes[:inputs], changes[inputs:]
+        own, others = changes[: len(self._own)], changes[len(self._own) :]
         return sum(own) / len(own), sum(others) / len(others)
 
     def _outputs(self, transformer: Any) -> list[torch.Tensor]:
-        """The model's outputs for every probe and timestep, own ones first, in float32 on the processor."""
+        """The model's output for every probe, own ones first, in float32 on the processor."""
         return [
-            self._output(transformer, probe, place, timestep)
+            self._output(transformer, probe, place)
             for probes in (self._own, self._others)
             for place, probe in enumerate(probes)
-            for timestep in self._timesteps(probe)
         ]
 
-    def _timesteps(self, probe: Probe) -> tuple[int, ...]:
+    def _timestep(self, probe: Probe, place: int) -> int:
         last = self._family.timesteps - 1
-        return (last,) if probe.moments is None else (*band_middles(self._family.timesteps), last)
+        middles = band_middles(self._family.timesteps)
+        # A few probes should see the whole range: the middle first, then outwards.
+        spread = (last, *sorted(middles, key=lambda one: abs(one - last / 2)))
+        return last if probe.moments is None else spread[place % len(spread)]
 
-    def _output(self, transformer: Any, probe: Probe, place: int, timestep: int) -> torch.Tensor:
+    def _output(self, transformer: Any, probe: Probe, place: int) -> torch.Tensor:
         import torch
 
         # Seeded by place, not by caption: both sides get the same noise, and only the caption tells them apart.
-        generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", place, timestep))
+        generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", place))
         posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(self._device) for _ in range(2))
         with torch.no_grad():
             latents = torch.zeros_like(noise)
             if probe.moments is not None:
                 latents = self._family.draw_latents(probe.moments, posterior)
-            timesteps = torch.tensor([timestep], device=self._device)
+            timesteps = torch.tensor([self._timestep(probe, place)], device=self._device)
             output = self._family.predict(
                 transformer, self._schedule, latents, probe.text, noise, timesteps, probe.condition
             )
         return output.float().cpu()
-
-
-QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the timesteps
-
-
-def held_out_loss(
-    family: Family,
-    transformer: Any,
-    schedule: Any,
-    items: Sequence[Item],
-    load: Callable[[Item], tuple[Any, Any]],
-    shape: tuple[int, ...],
-    seed: int,
-    device: torch.device,
-) -> float:
-    """Mean loss over clips and timesteps. `load(item)` gives the clip's moments and caption embedding on the device."""
-    import torch
-
-    total = 0.0
-    transformer.eval()
-    for item in items:
-        moments, text = load(item)
-        # Seeded by the clip, so that the figure does not move when the clips' order does.
-        generator = torch.Generator().manual_seed(seed_for(seed, f"held-out {item.sha256}"))
-        for quantile in QUANTILES:
-            posterior, noise = (torch.randn(1, *shape, generator=generator).to(device) for _ in range(2))
-            timesteps = torch.tensor([int(quantile * family.timesteps)], device=device)
-            with torch.no_grad():
-                latents = family.draw_latents(moments, posterior)
-                total += family.loss(transformer, schedule, latents, text, noise, timesteps).item()
-    return total / (len(items) * len(QUANTILES))

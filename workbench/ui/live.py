@@ -1,7 +1,8 @@
 """What the page shows of runs, read from their folders: each line of metrics once, each folder at most twice a second.
 
 However many browser tabs look at a run, its files are read as often as for one. Nothing here is the truth: a server
-that starts anew reads the same folders and shows the same. Not covered: how it is drawn (run_view, train_tab).
+that starts anew reads the same folders and shows the same. Not covered: what becomes of the metrics (trainer.curves),
+how it is drawn (run_view, train_tab).
 """
 
 from __future__ import annotations
@@ -9,75 +10,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from workbench import jobs
 from workbench.devices import Load, load, pick_device
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.trainer.metrics import METRICS, read_metrics, smooth
+from workbench.trainer.curves import TIMESTEPS, Curves
 from workbench.trainer.runs import Preview, Run
 from workbench.trainer.settings import TrainSettings
+from workbench.trainer.verdict import Verdict, judge
 from workbench.workspace import Workspace
 
 FRESH_SECONDS = 0.5
-POINTS = 1000
 KEPT_RUNS = 24
 T = TypeVar("T")
-
-
-@dataclass
-class Curves:
-    """The numbers of a run so far. Lines are read once; a run that went back to a checkpoint is read anew."""
-
-    folder: Path
-    losses: dict[int, float] = field(default_factory=dict)
-    rates: dict[int, float] = field(default_factory=dict)
-    held_out: dict[int, float] = field(default_factory=dict)
-    last: dict[str, Any] = field(default_factory=dict)
-    version: int = 0
-    _file: int = 0
-    _offset: int = 0
-
-    def refresh(self) -> None:
-        path = self.folder / METRICS
-        file = path.stat().st_ino if path.exists() else 0
-        if file != self._file:  # resuming replaces the file
-            for numbers in (self.losses, self.rates, self.held_out, self.last):
-                numbers.clear()
-            self._file, self._offset = file, 0
-        lines, self._offset = read_metrics(self.folder, self._offset)
-        for line in lines:
-            step = int(line["step"])
-            if "held_out_loss" in line:
-                self.held_out[step] = line["held_out_loss"]
-            if "loss" in line:
-                self.losses[step], self.last = line["loss"], line
-                self.rates[step] = line.get("lr", 0.0)
-        self.version += bool(lines)
-
-    def loss_rows(self) -> list[tuple[int, float, str]]:
-        """(step, loss, series) to draw, at most POINTS of them."""
-        steps = list(self.losses)
-        soft = smooth(list(self.losses.values()))
-        kept = thinned(list(zip(steps, self.losses.values(), soft, strict=True)), POINTS * 2 // 5)
-        measured = thinned(list(self.held_out.items()), POINTS // 5)
-        return [
-            *((step, raw, "each step") for step, raw, _ in kept),
-            *((step, value, "smoothed") for step, _, value in kept),
-            *((step, value, "held-out clips") for step, value in measured),
-        ]
-
-    def rate_rows(self) -> list[tuple[int, float]]:
-        """(step, learning rate) to draw."""
-        return thinned(list(self.rates.items()), POINTS // 2)
-
-    @property
-    def smoothed(self) -> float | None:
-        """The newest smoothed loss."""
-        return smooth(list(self.losses.values())[-200:])[-1] if self.losses else None
 
 
 def thinned(points: list[T], most: int) -> list[T]:
@@ -96,6 +45,7 @@ class Snapshot:
     settings: TrainSettings | None
     width: int
     curves: Curves
+    verdict: Verdict
     previews: list[Preview]
     checkpoints: list[int]
     log: str
@@ -146,9 +96,8 @@ class Live:
             return None
         with self._lock:
             if name not in self._runs:
-                run = Run.open(self.workspace, name)
-                curves = Curves(run.folder)
-                self._runs[name] = Recent(lambda: _look(run, curves))
+                look = Look(Run.open(self.workspace, name))
+                self._runs[name] = Recent(look.now)
                 for oldest in list(self._runs)[:-KEPT_RUNS]:
                     del self._runs[oldest]
             recent = self._runs[name]
@@ -163,22 +112,48 @@ class Live:
         return device.name, load(device)
 
 
-def _look(run: Run, curves: Curves) -> Snapshot:
-    curves.refresh()
-    settings, width = None, 0
+class Look:
+    """Looks at one run again and again, and reads of it only what is new."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._curves = Curves(run.folder, _timesteps(run))
+        self._seen: list[tuple[str, int]] = []
+        self._previews: list[Preview] = []
+
+    def now(self) -> Snapshot:
+        run, curves = self._run, self._curves
+        curves.refresh()
+        settings, width = None, 0
+        try:
+            settings = run.settings
+            width = settings.width or find_model(settings.model)[1].width
+        except ConfigError:  # a run of a later version, or a model folder that is gone: show what can be shown
+            pass
+        saved = run.checkpoints
+        return Snapshot(
+            run,
+            run.status,
+            settings,
+            width,
+            curves,
+            judge(curves, saved),
+            self._newest_previews(),
+            saved,
+            jobs.log_tail(run.folder, 200),
+            run.lora,
+        )
+
+    def _newest_previews(self) -> list[Preview]:
+        """The previews, read again only after a folder of theirs has changed: a long run has thousands."""
+        folders = sorted((one.name, one.stat().st_mtime_ns) for one in self._run.folder.glob("previews/step-*"))
+        if folders != self._seen:
+            self._seen, self._previews = folders, self._run.previews
+        return self._previews
+
+
+def _timesteps(run: Run) -> int:
     try:
-        settings = run.settings
-        width = settings.width or find_model(settings.model)[1].width
-    except ConfigError:  # a run of a later version, or a model folder that is gone: show what can be shown
-        pass
-    return Snapshot(
-        run,
-        run.status,
-        settings,
-        width,
-        curves,
-        run.previews,
-        run.checkpoints,
-        jobs.log_tail(run.folder, 200),
-        run.lora,
-    )
+        return find_model(run.settings.model)[0].timesteps
+    except ConfigError:
+        return TIMESTEPS
