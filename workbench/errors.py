@@ -11,11 +11,14 @@
     ├── NonFiniteLoss         92  the loss or a gradient became NaN or infinite
     └── Hung                  93  no step within the watchdog's limit
 
-Messages follow one form: setting, value, rule, remedy. Not covered: how a message is shown (ui, cli, notebook).
+Messages follow one form: setting, value, rule, remedy. `explain` says the same of errors that are not ours. Not
+covered: how a message is shown (ui, cli, notebook), what to do next (trainer.failures).
 """
 
 from __future__ import annotations
 
+import errno
+import re
 from enum import IntEnum
 
 
@@ -98,3 +101,24 @@ class Hung(WorkbenchError):
     """No step was made within the watchdog's limit."""
 
     exit_code = ExitCode.HUNG
+
+
+# What the packages below say where the error's type does not tell it: of memory, and of the disk (safetensors' words).
+_NO_MEMORY = re.compile(r"out of memory|(can't|cannot) allocate memory|not enough memory|_ALLOC_FAILED", re.IGNORECASE)
+_NO_DISK = re.compile(r"\(os error (28|30|122)\)|\bcode: (28|30|122)\b|No space left on device")
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def explain(error: BaseException) -> tuple[ExitCode, str]:
+    """Exit code and one sentence for an error that ended a job."""
+    if isinstance(error, WorkbenchError):
+        return error.exit_code, str(error)
+    said = str(error).strip().split("\n")[0][:500]
+    out = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if out or (isinstance(error, RuntimeError | OSError) and _NO_MEMORY.search(said)):
+        return ExitCode.OUT_OF_MEMORY, " ".join(
+            filter(None, ["Out of memory:", said, "Lower frames, size, batch size or rank."])
+        )
+    if (isinstance(error, OSError) and error.errno in _DISK_ERRORS) or _NO_DISK.search(said):
+        return ExitCode.CANNOT_WRITE, f"The disk refused: {said}. Free some space, or choose another workspace."
+    return ExitCode.BUG, f"{type(error).__name__}: {said}".rstrip(": ")[:500]

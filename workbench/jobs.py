@@ -3,8 +3,9 @@
 The folder holds everything; any process may read it at any time and derives the truth from it:
 
     config.json      the job's settings
-    process.json     {module, pid, start_time, boot_id, started_at}: who runs it, written by `start`
-    heartbeat.json   {phase, step, total, time, step_seconds, message, paused}: where it is, written by the job
+    process.json     {module, pid, start_time, boot_id, started_at}: who runs it, by `start`; later {signal,
+                     memory_ran_out} of a process that was killed, where its starter still lived
+    heartbeat.json   {phase, step, total, time, still, step_seconds, message, paused}: where it is, written by the job
     control/NAME     a file a command (stop, pause, resume, save, preview); the job takes it by deleting it
     job.log          the job's output
     result.json      {status, exit_code, message, ended_at, ...}: how it ended, written last, by the job
@@ -16,6 +17,7 @@ alive, or it died. Not covered: what a job does (dataset_builder, trainer, sampl
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import fcntl
 import json
 import os
@@ -24,14 +26,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
 from workbench import processes
-from workbench.errors import CannotWrite, ConfigError, ExitCode, WorkbenchError
+from workbench.errors import CannotWrite, ConfigError, ExitCode, explain
 from workbench.workspace import read_json, write_json, writing
 
 CONFIG, PROCESS, HEARTBEAT, RESULT = "config.json", "process.json", "heartbeat.json", "result.json"
@@ -39,6 +41,7 @@ LOG, CONTROL = "job.log", "control"
 Command = Literal["stop", "pause", "resume", "save", "preview"]
 HEARTBEAT_SECONDS = 1.0
 STALE_SECONDS = 120.0  # a living process without a heartbeat for this long is shown as hanging
+STALE_STEPS = 10  # so is one whose steps have a known pace, when it stands still for so many of them and that long
 
 
 class State(StrEnum):
@@ -74,15 +77,12 @@ class Status:
     pid: int | None = None
     started_at: float | None = None
     ended_at: float | None = None
-    silent_seconds: float = 0.0
+    silent_seconds: float = 0.0  # since the job itself, not only its heartbeat, said anything
+    hanging: bool = False
 
     @property
     def name(self) -> str:
         return self.folder.name
-
-    @property
-    def hanging(self) -> bool:
-        return self.state in (State.RUNNING, State.STOPPING) and self.silent_seconds > STALE_SECONDS
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -113,8 +113,7 @@ def status(folder: Path) -> Status:
         "started_at": process.get("started_at"),
     }
     if result:
-        known = result.get("status") in list(State)
-        state = State(result["status"]) if known else State.FAILED
+        state = State(result["status"]) if result.get("status") in list(State) else State.FAILED
         return Status(
             **common,
             state=state,
@@ -125,8 +124,7 @@ def status(folder: Path) -> Status:
     if not process:
         return Status(**common, state=State.NEW)
     if not processes.alive(process):
-        message = "The process ended without a word: it was killed, ran out of memory, or the machine went down."
-        return Status(**common, state=State.DIED, message=message, ended_at=beat.get("time"))
+        return Status(**common, state=State.DIED, message=processes.death(process), ended_at=beat.get("time"))
     silent = max(0.0, time.time() - _number(beat, "time", _number(process, "started_at", time.time())))
     state = State.RUNNING if beat else State.STARTING
     if beat.get("paused"):
@@ -136,8 +134,15 @@ def status(folder: Path) -> Status:
     seconds_left = None
     if (step_seconds := _number(beat, "step_seconds")) and common["total"]:
         seconds_left = max(0.0, (common["total"] - common["step"]) * step_seconds)
+    still = silent + _number(beat, "still")
+    stuck = step_seconds > 0 and not beat.get("patient") and still > max(STALE_SECONDS, STALE_STEPS * step_seconds)
     return Status(
-        **common, state=state, seconds_left=seconds_left, message=str(beat.get("message", "")), silent_seconds=silent
+        **common,
+        state=state,
+        seconds_left=seconds_left,
+        message=str(beat.get("message", "")),
+        silent_seconds=still,
+        hanging=state in (State.RUNNING, State.STOPPING) and (silent > STALE_SECONDS or stuck),
     )
 
 
@@ -177,18 +182,26 @@ def log_tail(folder: Path, lines: int = 50, limit: int = 65536) -> str:
 # ---- starting and commanding ----------------------------------------------------------------------------------------
 
 
-def start(folder: Path, module: str, pass_fds: tuple[int, ...] = (), env: Mapping[str, str] | None = None) -> Status:
+def start(
+    folder: Path,
+    module: str,
+    pass_fds: tuple[int, ...] = (),
+    env: Mapping[str, str] | None = None,
+    before: Callable[[], None] = lambda: None,
+) -> Status:
     """Start `python -m module FOLDER` detached: own session, output to job.log, no inherited secrets.
 
     pass_fds, env: open files and variables that it gets in addition (how a secret reaches a job without a trace).
+    before: done once it is certain that this call starts the process.
     Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with _folder_lock(folder):
+    with locked(folder / ".start.lock"):
         now = status(folder)
         if now.state.alive:
             return now
+        before()
         for name in (RESULT, HEARTBEAT):
             (folder / name).unlink(missing_ok=True)
         for path in (folder / CONTROL).glob("*"):
@@ -200,14 +213,24 @@ def start(folder: Path, module: str, pass_fds: tuple[int, ...] = (), env: Mappin
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**_environment(), **(env or {})},
+                env={**processes.environment(), **(env or {})},
                 pass_fds=pass_fds,
             )
-        # Collect the exit code, else a dead job stays behind as a zombie for as long as this process lives.
-        threading.Thread(target=process.wait, daemon=True).start()
         record = {"module": module, **processes.identity(process.pid), "started_at": time.time()}
         write_json(folder / PROCESS, record)
+        # Collect the exit code, else a dead job stays behind as a zombie for as long as this process lives.
+        threading.Thread(target=_bury, args=(folder, process, processes.memory_kills()), daemon=True).start()
         return status(folder)
+
+
+def _bury(folder: Path, process: subprocess.Popen[bytes], memory_kills: int) -> None:
+    """Wait for the process and, when a signal ended it, note which."""
+    if (code := process.wait()) < 0:
+        ran_out = -code == signal.SIGKILL and processes.memory_kills() > memory_kills
+        with contextlib.suppress(CannotWrite), locked(folder / ".start.lock"):
+            record = _read(folder / PROCESS)
+            if record.get("pid") == process.pid:
+                write_json(folder / PROCESS, {**record, "signal": -code, "memory_ran_out": ran_out})
 
 
 def send(folder: Path, command: Command, payload: dict[str, Any] | None = None) -> None:
@@ -243,24 +266,22 @@ def wait(folder: Path, seconds: float | None = None, poll: float = 0.05) -> Stat
     return now
 
 
+def stacks(folder: Path) -> str:
+    """What every thread of a living job is doing now; it goes on. Raises ConfigError when it cannot be asked."""
+    process = _read(folder / PROCESS)
+    if not processes.handles(process, signal.SIGUSR1):
+        raise ConfigError(f"{folder.name} cannot be asked for its stacks: it does not run, or has only just begun")
+    return processes.said_on(process, signal.SIGUSR1, folder / LOG)
+
+
 @contextlib.contextmanager
-def _folder_lock(folder: Path) -> Iterator[None]:
-    """Two people pressing Start at once get one process."""
-    with writing(folder), (folder / ".start.lock").open("w") as file:
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file while something is read and written as one: two who press Start at once get one process."""
+    with writing(path):
+        file = path.open("w")
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _environment() -> dict[str, str]:
-    """The environment of a job: ours without tokens, so none can reach a log or a child."""
-    secret = ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "CREDENTIAL")
-    kept = {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in secret)}
-    root = str(Path(__file__).resolve().parent.parent)
-    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    # Threads that wait for their next piece of work by spinning for long make a job ten times slower on a machine that
-    # has other things to do, too. This long (libgomp's unit is a turn of the loop) costs nothing where it has not.
-    kept.setdefault("GOMP_SPINCOUNT", "20000")
-    return {**kept, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 # ---- inside the job -------------------------------------------------------------------------------------------------
@@ -274,7 +295,8 @@ class Job:
             if job.take("stop") is not None: raise Stop
 
     On leaving, result.json is written: "finished" for a normal end, "stopped" after `Stop`, "failed" with the error's
-    sentence otherwise. `exit_code` then holds the process's exit code. SIGTERM and SIGINT count as the stop command.
+    sentence otherwise. `exit_code` then holds the process's exit code. SIGTERM and SIGINT count as the stop command,
+    SIGUSR1 writes every thread's stack to the log.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -282,6 +304,7 @@ class Job:
         self.exit_code = ExitCode.FINISHED
         self.outcome: dict[str, Any] = {}  # merged into result.json
         self._beat: dict[str, Any] = {"phase": "starting", "step": 0, "total": 0}
+        self._said = time.monotonic()
         self._stop_signal = threading.Event()
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -298,31 +321,50 @@ class Job:
         write_json(self.folder / PROCESS, record)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop_signal.set())
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
         self._write_beat()
         threading.Thread(target=self._keep_beating, daemon=True).start()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         self._over.set()
-        status, message = State.FINISHED, ""
-        if isinstance(error, Stop):
-            self.exit_code, status, message = ExitCode.STOPPED, State.STOPPED, str(error)
-        elif error is not None:
-            self.exit_code, message = explain(error)
-            status = State.FAILED
+        if error is None:
+            self._end(State.FINISHED, "")
+        elif isinstance(error, Stop):
+            self.exit_code = ExitCode.STOPPED
+            self._end(State.STOPPED, str(error))
+        else:
             import traceback
 
+            self.fail(error)
             traceback.print_exception(error)
+        return isinstance(error, Exception)
+
+    def fail(self, error: BaseException) -> None:
+        """Write how the job ended; for a thread that ends the process itself (the watchdog), and for `__exit__`."""
+        self.exit_code, message = explain(error)
+        self._end(State.FAILED, message)
+
+    def _end(self, status: State, message: str) -> None:
         result = {"status": status, "exit_code": int(self.exit_code), "message": message, "ended_at": time.time()}
         with contextlib.suppress(CannotWrite):
             self._write_beat()  # where it ended; the last one may be a second old
             write_json(self.folder / RESULT, {**self.outcome, **result})
-        return isinstance(error, Exception)
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
-        """Say where the job is. More: step_seconds (for the time left), message, paused. Cheap: written by a thread."""
+        """Say where the job is. Cheap: written by a thread.
+
+        More: step_seconds (for the time left), message, paused; patient: a long silence is no hang (a download).
+        """
         with self._lock:
             self._beat = {"phase": phase, "step": step, "total": total, **more}
+            self._said = time.monotonic()
+
+    @property
+    def last_beat(self) -> tuple[dict[str, Any], float]:
+        """What `beat` said last, and when (time.monotonic)."""
+        with self._lock:
+            return dict(self._beat), self._said
 
     def take(self, command: Command) -> dict[str, Any] | None:
         """The command's payload if it was given since the last look, else None. A command is taken once."""
@@ -346,7 +388,7 @@ class Job:
 
     def _write_beat(self) -> None:
         with self._lock:
-            beat = {**self._beat, "time": time.time()}
+            beat = {**self._beat, "time": time.time(), "still": round(time.monotonic() - self._said, 1)}
         temporary = self.folder / f".{HEARTBEAT}.{threading.get_ident()}"
         # No fsync: a heartbeat is worth nothing after a power cut.
         with writing(temporary):
@@ -356,13 +398,3 @@ class Job:
 
 class Stop(Exception):
     """Raised inside a job to end it as asked; its text is shown to the person who asked."""
-
-
-def explain(error: BaseException) -> tuple[ExitCode, str]:
-    """Exit code and one sentence for an error that ended a job."""
-    if isinstance(error, WorkbenchError):
-        return error.exit_code, str(error)
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        text = str(error).split("\n")[0]
-        return ExitCode.OUT_OF_MEMORY, f"Out of memory: {text} Lower frames, size, batch size or rank."
-    return ExitCode.BUG, f"{type(error).__name__}: {error}".strip().split("\n")[0][:500]

@@ -1,6 +1,7 @@
 """Which process is it? A pid is reused; a pid with its start time and the machine's boot is not.
 
-And how a process starts quickly. Not covered: what it does (jobs), processes on other machines.
+And how a process starts quickly and without secrets, what it says when it is asked, what it died of. Not covered: what
+it does (jobs), processes on other machines.
 """
 
 from __future__ import annotations
@@ -10,11 +11,20 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+SECRETS = ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "CREDENTIAL")  # no variable with such a word reaches a job
+DEATHS = {
+    signal.SIGKILL: "The process was killed: by a person, or by the system when memory ran out.",
+    signal.SIGSEGV: "The process crashed inside a native library (segmentation fault).",
+    signal.SIGBUS: "The process crashed on reading a mapped file (bus error): often a full disk or a file cut short.",
+    signal.SIGABRT: "The process gave up inside a native library (abort).",
+}
 
 
 def boot_id() -> str:
@@ -65,6 +75,66 @@ def signal_group(process: dict[str, Any], number: signal.Signals) -> None:
             os.killpg(pid, number)
         else:
             os.kill(pid, number)
+
+
+def handles(process: dict[str, Any], number: signal.Signals) -> bool:
+    """Whether the process of an `identity` lives and takes this signal, rather than dying of it. Linux only."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        if alive(process):
+            caught = Path(f"/proc/{process['pid']}/status").read_text().split("SigCgt:")[1].split()[0]
+            return bool(int(caught, 16) >> (number - 1) & 1)
+    return False
+
+
+def memory_kills() -> int:
+    """How often this machine has ended a process because memory ran out, since it was started; 0 where unknown."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(Path("/proc/vmstat").read_text().split("oom_kill ")[1].split()[0])
+    return 0
+
+
+def death(process: dict[str, Any]) -> str:
+    """What is known of a process that ended without a word, from its record ("signal", "memory_ran_out")."""
+    if process.get("memory_ran_out"):
+        return "The system ended the process because memory ran out."
+    unknown = "The process ended without a word: it was killed, ran out of memory, or the machine went down."
+    return DEATHS.get(process.get("signal", 0), unknown)
+
+
+def said_on(process: dict[str, Any], number: signal.Signals, log: Path, patience: float = 2.0) -> str:
+    """Send a signal and return what the process then writes to its log, until it falls silent or the time is up."""
+    size = before = log.stat().st_size if log.exists() else 0
+    os.kill(process["pid"], number)
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        time.sleep(0.1)
+        now = log.stat().st_size if log.exists() else 0
+        if now == size > before:
+            break
+        size = now
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(before)
+        return file.read().decode("utf-8", "replace")
+
+
+def end_children() -> None:
+    """End every process that this one has started, and theirs, at once."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+
+
+def environment() -> dict[str, str]:
+    """The environment of a job: ours without tokens, so none can reach a log or a child."""
+    kept = {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in SECRETS)}
+    root = str(Path(__file__).resolve().parent.parent)
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    # Threads that wait for their next piece of work by spinning for long make a job ten times slower on a machine that
+    # has other things to do, too. This long (libgomp's unit is a turn of the loop) costs nothing where it has not.
+    kept.setdefault("GOMP_SPINCOUNT", "20000")
+    return {**kept, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 @contextlib.contextmanager

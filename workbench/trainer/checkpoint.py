@@ -1,42 +1,47 @@
 """Checkpoints: written whole or not at all, verified before they are used, enough in them to go on to the same bits.
 
     checkpoints/step-00000250/
-      lora.safetensors        the file the stock pipeline loads, float32
-      optimizer.safetensors   AdamW's moments by parameter name
-      state.json              step, settings, versions, gradient scaler
+      lora.safetensors        method lora: the file the stock pipeline loads, float32
+      weights.safetensors     method full: the transformer's weights
+      also.safetensors        the weights trained in full beside a LoRA (train_also)
+      ema.safetensors         their moving average (ema_decay)
+      optimizer.safetensors   the optimizer's tensors by parameter name
+      state.json              step, settings, versions, gradient scaler, the optimizer's plain values
       MANIFEST.json           bytes and sha256 of each file; written last
 
-Randomness needs no state: every draw is seeded by (run seed, purpose, step). Not covered: moving
-a run to other settings.
+Randomness needs no state: every draw is seeded by (run seed, purpose, step). Not covered: moving a run to other
+settings (forks), which checkpoints are kept (retention).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.clips import file_sha256
-from workbench.errors import ConfigError, ResumeRefused
+from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import read_json, sync_folder, write_bytes, write_json, writing
 
 if TYPE_CHECKING:
     import torch
 
-FOLDER, MANIFEST, STATE, LORA, OPTIMIZER = (
-    "checkpoints",
-    "MANIFEST.json",
-    "state.json",
-    "lora.safetensors",
-    "optimizer.safetensors",
-)
+FOLDER, MANIFEST, STATE = "checkpoints", "MANIFEST.json", "state.json"
+LORA, WEIGHTS, ALSO = "lora.safetensors", "weights.safetensors", "also.safetensors"
+EMA, OPTIMIZER = "ema.safetensors", "optimizer.safetensors"
 # What may differ when a run goes on: how it is watched, never what is computed.
 FREE = frozenset(
-    name for name in TrainSettings.model_fields if name.startswith(("preview_", "evaluate_", "save_", "keep_"))
+    name
+    for name in TrainSettings.model_fields
+    if name.startswith(("preview_", "evaluate_", "save_", "keep_", "tracker"))
+    or name in ("leak_prompts", "hang_minutes", "time_limit", "loader_threads")
 )
+LENGTH = frozenset({"steps", "epochs"})  # so may these, where the learning rate does not depend on them
+ROOM = 1.2  # a checkpoint needs so many times the last one's bytes
 
 
 def folder_of(run: Path, step: int) -> Path:
@@ -50,15 +55,13 @@ def publish(run: Path, step: int, fill: Any) -> Path:
     """
     final = folder_of(run, step)
     temporary = run / FOLDER / f".tmp-{step}-{os.getpid()}"
+    _check_room(run, final)
     with writing(final):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         try:
             fill(temporary)
-            files = {
-                path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
-                for path in sorted(temporary.iterdir())
-            }
+            files = {path.name: _entry(path) for path in sorted(temporary.iterdir())}
             write_json(temporary / MANIFEST, {"step": step, "files": files})
             shutil.rmtree(final, ignore_errors=True)  # only there when it is damaged or the same step is saved again
             os.rename(temporary, final)
@@ -67,6 +70,30 @@ def publish(run: Path, step: int, fill: Any) -> Path:
             raise
     sync_folder(final.parent)
     return final
+
+
+def _check_room(run: Path, final: Path) -> None:
+    """Refuse what would fill the disk half-way, with the number of bytes that are missing. Raises CannotWrite."""
+    sizes = [bytes_of(folder_of(run, step)) for step in steps(run)]
+    with writing(final):
+        free = shutil.disk_usage(run).free
+    if sizes and free < (needed := int(sizes[-1] * ROOM)):
+        raise CannotWrite(
+            f"cannot write {final}: a checkpoint needs {needed / 1e6:,.0f} MB and the disk has {free / 1e6:,.0f} MB "
+            f"left: free {(needed - free) / 1e6:,.0f} MB"
+        )
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    """A file's line in the manifest, once the file is on the disk for good. Raises OSError, also what fsync says."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+
+
+def bytes_of(folder: Path) -> int:
+    """What a checkpoint takes on the disk."""
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
 def verified(folder: Path) -> bool:
@@ -128,26 +155,66 @@ def read_optimizer(path: Path, optimizer: torch.optim.Optimizer, names: Sequence
     optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
+def setting_changes(saved: Mapping[str, Any], settings: TrainSettings) -> dict[str, tuple[Any, Any]]:
+    """Settings that are not as they were: name -> (old, new), as JSON has them.
+
+    A setting that an older version did not know yet had its default's effect.
+    """
+    now, defaults = settings.model_dump(mode="json"), TrainSettings().model_dump(mode="json")
+    changed = {
+        name: (saved.get(name, defaults[name]), value)
+        for name, value in now.items()
+        if saved.get(name, defaults[name]) != value
+    }
+    return changed | {name: (value, None) for name, value in saved.items() if name not in now}
+
+
+def versions_now(names: Iterable[str]) -> dict[str, str]:
+    """The installed version of each package, as a checkpoint's state holds it."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def version_changes(saved: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Packages that are not of the version they had: name -> (old, new)."""
+    now = versions_now(saved)
+    return {name: (old, now[name]) for name, old in saved.items() if now[name] != old}
+
+
 def refuse_changes(
-    saved: dict[str, Any], settings: TrainSettings, lock: list[dict[str, Any]], locked: list[Any]
+    saved: dict[str, Any],
+    settings: TrainSettings,
+    lock: list[dict[str, Any]],
+    locked: list[Any],
+    versions: Mapping[str, str] = {},
 ) -> None:
-    """A resumed run must be the same run. Raises ResumeRefused naming what differs."""
-    now = settings.model_dump(mode="json")
-    free = FREE | ({"steps"} if settings.lr_schedule.startswith("constant") else set())
-    differences = [
-        f"{name} was {saved.get(name)!r}, is {now.get(name)!r}"
-        for name in now
-        if name not in free and saved.get(name) != now.get(name)
-    ]
+    """A resumed run must be the same run. Raises ResumeRefused naming what differs.
+
+    saved, versions: settings and packages as the checkpoint's state has them; lock, locked: the clips now and then.
+    """
+    free = FREE | (LENGTH if settings.lr_schedule.startswith("constant") else frozenset())
+    changed = setting_changes(saved, settings)
+    differences = [f"{name} was {old!r}, is {new!r}" for name, (old, new) in changed.items() if name not in free]
     if lock != locked:
         before, after = {_line(entry) for entry in locked}, {_line(entry) for entry in lock}
         differences += [f"gone: {line}" for line in sorted(before - after)[:5]]
         differences += [f"new: {line}" for line in sorted(after - before)[:5]]
+        if before == after:
+            differences.append("other frames or another order of the same clips")
+    packages = version_changes(versions)
+    differences += [f"{name} was {old}, is {new}" for name, (old, new) in packages.items()]
     if differences:
+        exact = " ".join(f"{name}=={old}" for name, (old, _) in packages.items())
+        back = f"install {exact}" if exact and len(packages) == len(differences) else "put it back as it was"
         raise ResumeRefused(
             "this run cannot go on, because it would no longer be the same run: "
             + "; ".join(differences)
-            + ". Put it back as it was, or start a new run"
+            + f". To go on as it was, {back}; to go on as it is now, fork the run"
         )
 
 

@@ -3,24 +3,26 @@
 runs/<slug>/
   config.json dataset.lock.json        settings; the clips trained on, by content
   process.json heartbeat.json control/ job.log result.json      (workbench.jobs)
+  parent.json                          of a fork: where it began, and what differs (workbench.trainer.forks)
   metrics.jsonl                        (workbench.trainer.metrics)
-  checkpoints/step-00000250/           lora.safetensors optimizer.safetensors state.json MANIFEST.json (last)
+  checkpoints/step-00000250/           (workbench.trainer.checkpoint); stars.json (workbench.trainer.retention)
+  stacks.txt                           of a run that hung (workbench.trainer.watchdog)
   previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model
   lora.safetensors README.md           the export and its model card
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from workbench import jobs
-from workbench.clips import METADATA
 from workbench.errors import ConfigError
-from workbench.families import find_model
-from workbench.frame_plan import Shape, shape_for
+from workbench.trainer import forks, retention, run_queue
+from workbench.trainer.checks import check, resolved
+from workbench.trainer.forks import PARENT
 from workbench.trainer.metrics import read_metrics
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace, fresh_folder, read_json
@@ -48,11 +50,27 @@ class Run:
 
     @classmethod
     def create(cls, workspace: Workspace, settings: TrainSettings, name: str | None = None) -> Self:
-        """Check the settings against model and dataset and write the run's folder. Raises ConfigError, CannotWrite."""
+        """Check the settings against model and dataset and write the run's folder.
+
+        Raises ConfigError, DataError, CannotWrite.
+        """
         check(workspace, settings)
+        settings = resolved(workspace, settings)
         folder = fresh_folder(workspace.runs, name or settings.dataset)
         settings.save(folder / jobs.CONFIG)
         return cls(folder)
+
+    def clone(self, workspace: Workspace, name: str | None = None) -> Self:
+        """A fresh run with this one's settings. Raises ConfigError, CannotWrite."""
+        return self.create(workspace, self.settings, name or self.name)
+
+    def fork(self, workspace: Workspace, step: int, settings: TrainSettings, name: str | None = None) -> Self:
+        """A new run that goes on from the checkpoint of a step with other settings; its parent.json says what differs.
+
+        Raises ConfigError where the settings do not fit those weights (`forks.carried`), CannotWrite.
+        """
+        check(workspace, settings)
+        return type(self)(forks.fork(workspace, self, step, resolved(workspace, settings), name))
 
     @classmethod
     def open(cls, workspace: Workspace, slug: str) -> Self:
@@ -96,15 +114,18 @@ class Run:
         return path if path.exists() else None
 
     @property
+    def parent(self) -> dict[str, Any]:
+        """Of a fork: {"run", "step", "changed": {setting: [old, new]}, "dropped": [sentences]}; {} of others."""
+        path = self.folder / PARENT
+        return read_json(path) if path.exists() else {}
+
+    @property
     def previews(self) -> list[Preview]:
-        """All previews, by step, then prompt."""
+        """Previews with the LoRA as it is (not those at other scales, nor what goes in), by step, then prompt."""
         found = []
-        for video in self.folder.glob("previews/step-*/*.mp4"):
-            step, index = re.search(r"\d+", video.parent.name), re.search(r"\d+", video.stem)
-            record = video.with_suffix(".json")
-            if step and index and record.exists():
-                prompt = str(read_json(record).get("prompt", ""))
-                found.append(Preview(int(step[0]), int(index[0]), prompt, video))
+        for folder in self.folder.glob("previews/step-*"):
+            step = int(folder.name.removeprefix("step-"))
+            found += [Preview(step, int(video.stem), prompt, video) for prompt, video in previews_of(self.folder, step)]
         return sorted(found, key=lambda preview: (preview.step, preview.index))
 
     @property
@@ -113,9 +134,19 @@ class Run:
         manifests = self.folder.glob("checkpoints/step-*/MANIFEST.json")
         return sorted(int(path.parent.name.removeprefix("step-")) for path in manifests)
 
+    def doomed(self) -> list[retention.Doomed]:
+        """The checkpoints that go when the next one is written."""
+        settings, saved = self.settings, self.checkpoints
+        coming = (saved[-1] // settings.save_every + 1) * settings.save_every if saved else None
+        return retention.doomed(self.folder, settings.keep_checkpoints, settings.keep_every, coming)
+
     def start(self) -> jobs.Status:
-        """Start the run, or go on from its newest good checkpoint. A running run is left alone."""
-        return jobs.start(self.folder, MODULE)
+        """Start the run, or go on from its newest good checkpoint, once it is its turn (run_queue).
+
+        A living run is left alone.
+        """
+        workspace = Workspace(self.folder.parent.parent)
+        return jobs.start(self.folder, MODULE, before=lambda: run_queue.join(workspace, self.name))
 
     def stop(self, grace: float | None = None) -> None:
         """Save and end after the present step; with `grace` (seconds) end it by force after that time."""
@@ -132,22 +163,23 @@ class Run:
         """Write a checkpoint after the present step."""
         jobs.send(self.folder, "save")
 
-    def preview(self, prompt: str | None = None) -> None:
-        """Draw the previews after the present step; with a prompt, only that one."""
-        jobs.send(self.folder, "preview", {"prompt": prompt} if prompt else {})
+    def preview(self, prompt: str | None = None, scales: Sequence[float] = ()) -> None:
+        """Draw the previews after the present step; with a prompt, only that one; with scales, at each of the LoRA."""
+        asked = {"prompt": prompt, "scales": list(scales)}
+        jobs.send(self.folder, "preview", {name: value for name, value in asked.items() if value})
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
         return jobs.wait(self.folder, seconds)
 
 
-def check(workspace: Workspace, settings: TrainSettings) -> Shape:
-    """The checks that need no weights: dataset there, shape legal. Raises ConfigError."""
-    if not settings.dataset:
-        raise ConfigError("dataset is empty: choose one of yours, or make one from clips")
-    for name in filter(None, (settings.dataset, settings.regularization_dataset)):
-        if not (workspace.dataset(name) / METADATA).exists():
-            raise ConfigError(
-                f"dataset is {name!r}, which this workspace does not have: choose another, or make it from clips"
-            )
-    _, model = find_model(settings.model)
-    return shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+def previews_of(run: Path, step: int) -> list[tuple[str, Path]]:
+    """(prompt, video) of every preview drawn at a step with the LoRA as it is; what goes in is none of them."""
+    found = []
+    for video in sorted(run.glob(f"previews/step-{step:08d}/*.mp4")):
+        record = video.with_suffix(".json")
+        if video.stem.isdigit() and record.exists():
+            found.append((str(read_json(record).get("prompt", "")), video))
+    return found
+
+
+__all__ = ["CARD", "EXPORT", "PARENT", "Preview", "Run", "check", "previews_of"]

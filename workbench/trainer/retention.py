@@ -1,0 +1,127 @@
+"""Which checkpoints of a run are kept: the last ones, every so-manieth, the best one, the starred ones.
+
+    stars.json      {"checkpoints": [steps that a person wants to keep]}
+
+The newest checkpoint that verifies is never removed, whatever the rules say. What will go can be asked before it goes.
+Going is renaming, then deleting: one killed in between leaves no half checkpoint, and the next one sweeps up. Not
+covered: writing checkpoints (checkpoint).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench import jobs, processes
+from workbench.errors import ConfigError
+from workbench.trainer import checkpoint
+from workbench.trainer.metrics import METRICS
+from workbench.workspace import read_json, write_json, writing
+
+STARS = "stars.json"
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """A checkpoint that will go."""
+
+    step: int
+    bytes: int
+
+
+def starred(run: Path) -> list[int]:
+    """Steps whose checkpoints a person wants to keep, oldest first."""
+    if not (run / STARS).exists():
+        return []
+    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError):
+        return sorted({int(step) for step in read_json(run / STARS)["checkpoints"]})
+    return []
+
+
+def star(run: Path, step: int) -> None:
+    """Keep a step's checkpoint for good. Raises ConfigError when there is none, CannotWrite."""
+    if step not in checkpoint.steps(run):
+        raise ConfigError(f"{run.name} has no checkpoint of step {step}: choose one of {checkpoint.steps(run)}")
+    with jobs.locked(run / ".stars.lock"):
+        write_json(run / STARS, {"checkpoints": sorted({*starred(run), step})})
+
+
+def unstar(run: Path, step: int) -> None:
+    """Let a step's checkpoint go with the others. Raises CannotWrite."""
+    with jobs.locked(run / ".stars.lock"):
+        write_json(run / STARS, {"checkpoints": [other for other in starred(run) if other != step]})
+
+
+def best(run: Path) -> int | None:
+    """The step, among those with a checkpoint, whose held-out loss was the lowest; None while nothing was measured."""
+    saved, lowest, found = set(checkpoint.steps(run)), math.inf, None
+    path = run / METRICS
+    if not saved or not path.exists():
+        return None
+    with path.open("rb") as lines:
+        for line in lines:
+            if b'"held_out_loss"' not in line:  # few lines are measurements, and a long run has a million others
+                continue
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                measured = json.loads(line)
+                if measured["step"] in saved and measured["held_out_loss"] < lowest:
+                    lowest, found = measured["held_out_loss"], int(measured["step"])
+    return found
+
+
+def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None) -> list[Doomed]:
+    """What the rules would remove now, oldest first; with `coming`, once the checkpoint of that step is written.
+
+    keep: how many of the newest stay; keep_every: so do the multiples of this many steps, 0 is none.
+    """
+    steps = checkpoint.steps(run)
+    newest = sorted({*steps, *([] if coming is None else [coming])})
+    kept = {*newest[-max(1, keep) :], *starred(run), best(run)}
+    if keep_every:
+        kept |= {step for step in steps if step % keep_every == 0}
+    going = [step for step in steps if step not in kept]
+    if going and coming is None:
+        # Reading a checkpoint to see whether it is whole is dear: only as many as it takes to find one that stays.
+        whole = next((s for s in reversed(steps) if checkpoint.verified(checkpoint.folder_of(run, s))), None)
+        going = [step for step in going if step != whole]
+    return [Doomed(step, checkpoint.bytes_of(checkpoint.folder_of(run, step))) for step in going]
+
+
+def retire(run: Path, keep: int, keep_every: int, written: int) -> list[Doomed]:
+    """Remove what the rules let go, now that the checkpoint of step `written` is on the disk. Raises CannotWrite."""
+    return _remove(run, doomed(run, keep, keep_every, written))
+
+
+def retire_now(run: Path, keep: int, keep_every: int = 0) -> list[Doomed]:
+    """As a person asks for it, to free space; returns what went, which is what `doomed` said. Raises CannotWrite."""
+    return _remove(run, doomed(run, keep, keep_every))
+
+
+def _remove(run: Path, going: Iterable[Doomed]) -> list[Doomed]:
+    gone = []
+    for one in going:
+        target = run / checkpoint.FOLDER / f".del-{one.step}-{os.getpid()}"
+        with writing(target), contextlib.suppress(FileNotFoundError):  # another may have been faster
+            if target.exists():
+                shutil.rmtree(target)
+            os.rename(checkpoint.folder_of(run, one.step), target)
+            gone.append(one)
+    sweep(run)
+    return gone
+
+
+def sweep(run: Path) -> None:
+    """Delete what was on its way out, and what killed processes left half written."""
+    folder = run / checkpoint.FOLDER
+    for left_over in folder.glob(".del-*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    for left_over in folder.glob(".tmp-*"):
+        owner = left_over.name.rpartition("-")[2]
+        if owner == str(os.getpid()) or not owner.isdigit() or processes.start_time(int(owner)) is None:
+            shutil.rmtree(left_over, ignore_errors=True)

@@ -1,0 +1,155 @@
+"""The queue of runs: who waits for the device, and in which order.
+
+    runs/.queue.json      ["slug", ...] in the order in which waiting runs take the device; anyone may change it
+
+There is nobody who serves it. Every waiting run is a process of its own (without torch: a few dozen MB), that looks
+whether all before it are gone, and then takes the device's lock, which the kernel frees when its holder ends, however
+it ends. So a run that fails or is killed stops nobody, and the queue needs nothing to keep it going. Not covered: which
+device (devices), the lock itself (gpu_lock).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Iterator
+
+from workbench import gpu_lock, jobs
+from workbench.devices import Device, pick_device
+from workbench.errors import ConfigError
+from workbench.workspace import Workspace, read_json, write_json
+
+QUEUE, LOCK = ".queue.json", ".queue.lock"
+LOOK_SECONDS = 0.2
+WAITING = "waiting"  # how the phase of a waiting run begins
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+
+
+def order(workspace: Workspace) -> list[str]:
+    """The living runs that wait for the device, the next one first."""
+    return [slug for slug in _listed(workspace) if jobs.status(workspace.runs / slug).state.alive]
+
+
+def join(workspace: Workspace, slug: str) -> None:
+    """Put a run at the end of the queue; a living one that is in it keeps its place. Raises CannotWrite."""
+    with jobs.locked(workspace.runs / LOCK):
+        waiting = order(workspace)
+        if slug not in waiting:
+            write_json(workspace.runs / QUEUE, [*waiting, slug])
+
+
+def leave(workspace: Workspace, slug: str) -> None:
+    """Take a run out of the queue, if it is in it. Raises CannotWrite."""
+    with jobs.locked(workspace.runs / LOCK):
+        listed = _listed(workspace)
+        if slug in listed:
+            write_json(workspace.runs / QUEUE, [other for other in listed if other != slug])
+
+
+def move(workspace: Workspace, slug: str, place: int) -> list[str]:
+    """Give a waiting run another place, 1 being the next; returns the new order. Raises ConfigError, CannotWrite."""
+    with jobs.locked(workspace.runs / LOCK):
+        waiting = order(workspace)
+        if slug not in waiting:
+            raise ConfigError(f"the run {slug!r} does not wait: only waiting runs have a place, {_names(waiting)}")
+        waiting.remove(slug)
+        waiting.insert(max(0, place - 1), slug)
+        write_json(workspace.runs / QUEUE, waiting)
+        return waiting
+
+
+@contextlib.contextmanager
+def turn(workspace: Workspace, device: Device, job: jobs.Job) -> Iterator[None]:
+    """Wait until it is this run's turn, then hold the device. Raises jobs.Stop when asked to stop while waiting.
+
+    Runs of other devices are not waited for. A program that only keeps a model warm is asked to let go of it.
+    """
+    slug = job.folder.name
+    place = _Place(workspace, device, job)
+    with contextlib.ExitStack() as held:
+        try:
+            join(workspace, slug)
+            while True:
+                place.wait_for_those_ahead()
+                with contextlib.suppress(_Overtaken):
+                    held.enter_context(gpu_lock.hold(workspace.locks, device.uuid, f"run {slug}", math.inf, place.look))
+                    break
+        finally:
+            leave(workspace, slug)
+        yield
+
+
+class _Overtaken(Exception):
+    """Another run was moved ahead of the one that waits for the device."""
+
+
+class _Place:
+    """A run's place in the queue, as its own process sees it."""
+
+    def __init__(self, workspace: Workspace, device: Device, job: jobs.Job) -> None:
+        self._workspace, self._device, self._job = workspace, device, job
+        self._name = "GPU" if device.kind == "cuda" else "processor"
+
+    def wait_for_those_ahead(self) -> None:
+        while ahead := self._ahead():
+            self._stop_if_asked()
+            self._say(f"{_ordinal(len(ahead) + 1)} in the queue, after run {ahead[-1]}")
+            time.sleep(LOOK_SECONDS)
+        self._say(f"first in the queue for the {self._name}")
+
+    def look(self, holder: str) -> None:
+        """What is done every now and then while the device is held by someone."""
+        self._stop_if_asked()
+        if self._ahead():
+            raise _Overtaken
+        self._say(f"first in the queue, the {self._name} is held by {holder}")
+
+    def _ahead(self) -> list[str]:
+        listed = _listed(self._workspace)
+        slug = self._job.folder.name
+        before = listed[: listed.index(slug)] if slug in listed else listed
+        return [
+            other
+            for other in before
+            if jobs.status(self._workspace.runs / other).state.alive and self._wants_the_same(other)
+        ]
+
+    def _wants_the_same(self, slug: str) -> bool:
+        try:
+            return (
+                _device_of(read_json(self._workspace.runs / slug / jobs.CONFIG).get("device", "auto")) == self._device
+            )
+        except ConfigError:  # it will not get far
+            return False
+
+    def _say(self, words: str) -> None:
+        self._job.beat(f"{WAITING}: {words}", patient=True)
+
+    def _stop_if_asked(self) -> None:
+        if self._job.take("stop") is not None:
+            raise jobs.Stop("Stopped while it waited for its turn; start it again to put it into the queue.")
+
+
+@functools.cache
+def _device_of(choice: str) -> Device:
+    return pick_device(choice)
+
+
+def _listed(workspace: Workspace) -> list[str]:
+    """What the file says; a file that somebody broke counts as empty, the runs in it put themselves in again."""
+    path = workspace.runs / QUEUE
+    if path.exists():
+        with contextlib.suppress(ConfigError):
+            value = read_json(path)
+            return [slug for slug in value if isinstance(slug, str)] if isinstance(value, list) else []
+    return []
+
+
+def _ordinal(number: int) -> str:
+    return ORDINALS[number - 1] if number <= len(ORDINALS) else f"number {number}"
+
+
+def _names(slugs: list[str]) -> str:
+    return "now " + ", ".join(slugs) if slugs else "and now none does"
