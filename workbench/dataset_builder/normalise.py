@@ -1,8 +1,9 @@
 """Bring a foreign video or picture to the canonical form.
 
 That is: constant frame rate, upright, square pixels, even size, 8-bit SDR, H.264 yuv420p, silent. A file that already
-has this form is taken byte for byte once each of its frames has been decoded. Everything else is written anew so
-faithfully that nobody sees a difference (media.writing.FAITHFUL). Not covered: cutting long videos into scenes.
+has this form is taken byte for byte once each of its frames has been decoded; of one that has it but for its sound, the
+video is (remuxing). Everything else is written anew so faithfully that nobody sees a difference
+(media.writing.FAITHFUL). Not covered: cutting long videos into scenes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from workbench import media
 from workbench.dataset_builder.mending import mended, picture_mends
 from workbench.dataset_builder.pictures import PICTURE_FPS, PICTURE_MARK, write_picture
+from workbench.dataset_builder.remuxing import copy_video
 from workbench.dataset_builder.timing import Timed, Timing, evened, timing_mends, timing_of
 from workbench.errors import DataError
 from workbench.media import Probe
@@ -69,6 +71,11 @@ def normalise(
     mends = [*picture_mends(about, longest_side), *timing_mends(timing)]
     if not mends and _is_canonical(about, timing) and _take_as_it_is(source, target, about.frames, on_frame):
         return Normalised(about.fps, about.frames, about.width, about.height, (), warnings)
+    if not mends and _is_canonical(about, timing, silent=False) and about.audio:
+        middle = copy_video(source, target, about.frames, on_frame)
+        if middle is not None:
+            copied = ("sound removed: its video is copied as it is",)
+            return Normalised(about.fps, about.frames, about.width, about.height, copied, warnings, middle)
     damage = _Damage(timing, on_frame)
     pictures = evened(mended(damage.until(media.raw_frames(source)), about, longest_side), timing)
     frames, middle = _write(pictures, target, timing, round(times[-1] * timing.fps) // 2)
@@ -139,11 +146,11 @@ def _write(frames: Iterator[Any], target: Path, timing: Timing, half: int) -> tu
 # ---- taking a canonical file as it is -------------------------------------------------------------------------------
 
 
-def _is_canonical(about: Probe, timing: Timing) -> bool:
-    """Whether a file of which nothing else has to be mended has the canonical form."""
+def _is_canonical(about: Probe, timing: Timing, silent: bool = True) -> bool:
+    """Whether a file of which nothing else has to be mended has the canonical form, or has it but for its sound."""
     right_form = about.codec == "h264" and about.pixel_format == "yuv420p" and "mp4" in about.container
     right_time = abs(about.fps / float(timing.fps) - 1) < 1e-6
-    return right_form and right_time and not about.audio and about.tracks == 1
+    return right_form and right_time and not (silent and about.audio) and about.tracks == 1
 
 
 def _take_as_it_is(source: Path, target: Path, promised: int, on_frame: Callable[[], None]) -> bool:
