@@ -96,13 +96,12 @@ class Previewer:
         Raises ConfigError when there is no LoRA to scale.
         """
         folder = _step_folder(run, step)
-        asked = [PreviewPrompt(*each) for each in prompts]
         seeds = range(self.settings.preview_seed, self.settings.preview_seed + self.settings.preview_count)
-        every = [(one, seed, self._place(run, one.prompt, seed)) for one in asked for seed in seeds]
+        every = [(one, seed, self._place(run, one.prompt, seed)) for one in prompts for seed in seeds]
         missing = [each for each in every if not _record(folder, each[2], scale).exists()]
         if not missing:
             return
-        _note_prompts(folder, [one.prompt for one in asked])
+        _note_prompts(folder, [one.prompt for one in prompts])
         transformer.eval()
         with self._vae_there(), at_scale(transformer, scale):
             pipeline = self.family.load_pipeline(self.folder, transformer=transformer, vae=self.vae, dtype=self.dtype)
