@@ -186,6 +186,15 @@ def test_clips_are_cut_by_hand_and_all_at_once(studio: Studio, footage: Dataset)
     assert footage.clip(table.clip.value).width == 96
     table.buttons["Undo"].click()
     assert footage.clip(table.clip.value).width == 160
+    table.fps_field.value = "fast"
+    table.buttons["Leave frames out"].click()
+    assert "must be a number such as 12" in table.said.value
+    table.fps_field.value = "4"
+    table.buttons["Leave frames out"].click()
+    assert (footage.clip(table.clip.value).fps, footage.clip(table.clip.value).seconds) == (4, 1.5)
+    table.fps_field.value = ""
+    table.buttons["Leave frames out"].click()
+    assert footage.clip(table.clip.value).fps == 8
     table.buttons["Back to the whole recording"].click()
     assert table.clip.value == recording.file_name
     table.close()

@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 import os
 import shutil
 import threading
@@ -363,6 +364,16 @@ def set_fps(dataset: Path, clips: Sequence[Clip], fps: float | None) -> list[Cli
     """A lower frame rate by leaving frames out, the duration stays; None: the recording's own."""
     new = [(clip, [dataclasses.replace(_now(dataset, clip)[0], fps=fps)]) for clip in clips]
     return recut(dataset, f"frame rate of {_named(clips)}", new)
+
+
+def frame_rate(text: str) -> float | None:
+    """What a field for a frame rate says; None, the recording's own, when it is empty. Raises ConfigError."""
+    if not text.strip():
+        return None
+    with contextlib.suppress(ValueError):
+        if math.isfinite(fps := float(text)):
+            return fps
+    raise ConfigError(f"fps is {text[:40]!r}, must be a number such as 12: leave it empty for the recording's own")
 
 
 def whole(dataset: Path, clips: Sequence[Clip]) -> list[Clip]:

@@ -294,6 +294,10 @@ class Dataset:
         """A clip for each span, in seconds of the recording, in place of this one. Raises as `trim`."""
         return cutting.split(self.folder, self.clip(name), spans)
 
+    def set_fps(self, fps: float | None, *names: str) -> list[Clip]:
+        """A lower frame rate by leaving frames out, the duration stays; None: the recordings' own. Raises as `trim`."""
+        return cutting.set_fps(self.folder, [self.clip(name) for name in names], fps)
+
     def whole(self, *names: str) -> list[Clip]:
         """Back to the whole recordings. Raises as `trim`."""
         return cutting.whole(self.folder, [self.clip(name) for name in names])

@@ -46,6 +46,7 @@ class CutPanel(Panel):
             description="Sensitivity", layout=widgets.Layout(width="300px"),
         )  # fmt: skip
         self.box_field = widgets.Text(placeholder="left, top, width, height", layout=widgets.Layout(width="200px"))
+        self.fps_field = widgets.Text(placeholder="frames a second", layout=widgets.Layout(width="130px"))
         self.marks: list[int] = []
         self._listing = False
         buttons = (
@@ -54,6 +55,7 @@ class CutPanel(Panel):
             ("Split at the cuts", "A clip for each shot", self.split),
             ("Find black bars", "Fill in the crop that takes them away", self.find_bars),
             ("Crop", "To the numbers given; empty: all of the picture", self.crop),
+            ("Leave frames out", "Down to the rate given; empty: the recording's own", self.set_fps),
             ("Back to the whole recording", "Undo what was ever cut from it", self.whole),
             ("Undo", "Take back the newest change of the dataset", self.undo),
         )
@@ -66,7 +68,7 @@ class CutPanel(Panel):
         self.box.children = (
             self.clip, self.strip, self.span,
             widgets.HBox([*made[:3], self.threshold], layout=wrapping),
-            widgets.HBox([self.box_field, *made[3:]], layout=wrapping),
+            widgets.HBox([self.box_field, *made[3:5], self.fps_field, *made[5:]], layout=wrapping),
             self.said, self.player,
         )  # fmt: skip
         self._list(self.dataset.clip(clip).file_name if clip else None)
@@ -86,6 +88,7 @@ class CutPanel(Panel):
         self.span.max = round(master.frames / master.fps, 3)
         self.span.value = ends
         self.box_field.value = ", ".join(map(str, cut.crop or ()))
+        self.fps_field.value = "" if cut.fps is None else f"{cut.fps:g}"
         self.player.value = drawing.figure(self.dataset.path_of(clip), _facts(clip), 192, clip.width)
         self._draw_strip(master)
 
@@ -157,6 +160,10 @@ class CutPanel(Panel):
     def crop(self) -> None:
         """Make that part of the picture the clip."""
         self._done([self.dataset.crop(self.clip.value, _box(self.box_field.value))])
+
+    def set_fps(self) -> None:
+        """Leave frames out, down to the rate given."""
+        self._done(self.dataset.set_fps(cutting.frame_rate(self.fps_field.value), self.clip.value))
 
     def whole(self) -> None:
         """Back to the whole recording."""

@@ -97,7 +97,7 @@ def crop(dataset: Dataset, clip: str, box: tuple[int, int, int, int] | None, bar
 @click.option("--fps", type=float, metavar="X", help="Frames a second to keep. Else the recording's own again.")
 def rate(dataset: Dataset, clips: tuple[str, ...], fps: float | None) -> None:
     """Lower the frame rate of CLIPS by leaving frames out."""
-    _say(cutting.set_fps(dataset.folder, [dataset.clip(name) for name in clips], fps))
+    _say(dataset.set_fps(fps, *clips))
 
 
 @click.command()

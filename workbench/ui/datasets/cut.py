@@ -14,6 +14,7 @@ import gradio as gr
 from workbench.clips import Clip
 from workbench.dataset_builder import cutting
 from workbench.dataset_builder.borders import find_borders
+from workbench.dataset_builder.cutting import frame_rate
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.filmstrip import filmstrip
 from workbench.dataset_builder.scenes import DETECTORS, cuts, scores
@@ -50,6 +51,9 @@ class CutPanel(Panel):
                                        label="Sensitivity", info="Lower finds more cuts.")  # fmt: skip
             self.crop = gr.Button("Crop to the frame")
             self.bars = gr.Button("Find black bars")
+            self.fps = gr.Textbox("", show_label=False, container=False, min_width=150, elem_id="cut-fps",
+                                  placeholder="frames a second")  # fmt: skip
+            self.rate = gr.Button("Leave frames out", elem_id="set-fps")
             self.whole = gr.Button("Back to the whole recording")
         gr.HTML('<h3 class="part">Cut all clips</h3>')
         self.form = Form(SplitSettings, workspace, SplitSettings())
@@ -88,6 +92,7 @@ class CutPanel(Panel):
         host.act(self.crop.click, self._crop, [host.clip, self.box])
         host.act(self.whole.click, lambda dataset, name: self._done(dataset.whole(_open(dataset, name).file_name)),
                  [host.clip])  # fmt: skip
+        host.act(self.rate.click, self._rate, [host.clip, self.fps])
         found = [part, self.marks]
         for event in (self.find.click, self.threshold.release):
             event(handler(lambda chosen, name, threshold: self._find(host.open(chosen), name, threshold)),
@@ -168,6 +173,9 @@ class CutPanel(Panel):
             raise ConfigError("the frame is unchanged: draw it over the picture first")
         left, top, width, height = box[1] or (0, 0, 0, 0)
         return self._done([dataset.crop(clip.file_name, (left, top, width, height) if box[1] else None)])
+
+    def _rate(self, dataset: Dataset, name: str | None, fps: str) -> str:
+        return self._done(dataset.set_fps(frame_rate(fps), _open(dataset, name).file_name))
 
     def _start(self, dataset: Dataset, *values: Any) -> str:
         return start_task(dataset, "split", self.form, values)
