@@ -17,13 +17,13 @@ from typing import Literal
 Point = tuple[float, float]  # (step, value)
 # What a colour is where no style sheet names it.
 COLOURS = ("#2f6fd0", "#d9822b", "#1f8a4c", "#b5459b", "#0f8fa0", "#c23434", "#7a5bd0", "#8a7a1c")
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 14.0, 12.0, 26.0
+LEFT, RIGHT, TOP, BOTTOM = 44.0, 14.0, 12.0, 26.0
 STOPS = 90  # places that answer the pointer
 EDGE = 0.02  # share of the raw values, at either end, that may lie outside
 
 
 @dataclass(frozen=True)
-class Series:
+class Line:
     """One curve. Points come by step; those that are not finite are left out.
 
     colour: its place in the palette, from 1;  style: "faint" lies behind and may leave the chart at its top and bottom,
@@ -60,10 +60,13 @@ class Scale:
         return self.start + (self.end - self.start) * share
 
 
-def chart(title: str, series: Sequence[Series], size: tuple[int, int] = (720, 260), note: str = "") -> str:
+def chart(
+    title: str, series: Sequence[Line], size: tuple[int, int] = (360, 220), note: str = "", keys: bool = True
+) -> str:
     """A figure: title and legend above, the curves below. "" when no curve has a point.
 
-    size: width and height of the drawing, pixels; it is scaled to the room there is;  note: a line beside the title
+    size: width and height of the drawing, pixels; it is scaled to the room there is;  note: a line beside the title;
+    keys: with a legend, which a single curve never has
     """
     drawn = [one for one in series if one.finite]
     if not drawn:
@@ -79,7 +82,7 @@ def chart(title: str, series: Sequence[Series], size: tuple[int, int] = (720, 26
     return (
         f'<figure class="chart"><figcaption><b>{escaped(title)}</b>'
         + (f'<span class="aside">{escaped(note)}</span>' if note else "")
-        + _legend(drawn)
+        + (legend(drawn) if keys and len(drawn) > 1 else "")
         + f'</figcaption><svg viewBox="0 0 {width} {height}" role="img" aria-label="{escaped(label)}">'
         f'<clipPath id="{clip}"><rect x="{LEFT}" y="{TOP - 3}" width="{width - LEFT - RIGHT + 3}" '
         f'height="{height - TOP - BOTTOM + 6}"/></clipPath>'
@@ -95,7 +98,7 @@ def escaped(text: object) -> str:
 # ---- ranges and ticks
 
 
-def _range(series: Iterable[Series]) -> tuple[float, float]:
+def _range(series: Iterable[Line]) -> tuple[float, float]:
     """Lowest and highest value to show: all that is smoothed or measured, and all but the wildest raw values."""
     values: list[float] = []
     for one in series:
@@ -123,7 +126,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 def _axes(across: Scale, up: Scale) -> str:
     """Grid lines, numbers beside them, and the power of ten that they share."""
     parts = []
-    marks = ticks(up.low, up.high, max(2, round((up.start - up.end) / 45)))
+    marks = ticks(up.low, up.high, max(2, round((up.start - up.end) / 34)))
     power = _power(max(abs(mark) for mark in marks) if marks else 1.0)
     scaled = [mark / 10.0**power for mark in marks]
     digits = next(d for d in range(7) if d == 6 or all(abs(s - round(s, d)) < 1e-9 for s in scaled))
@@ -134,7 +137,7 @@ def _axes(across: Scale, up: Scale) -> str:
     if power:
         exponent = str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
         parts.append(f'<text x="2" y="{TOP - 1}" class="power">×10{exponent}</text>')
-    for mark in ticks(across.low, across.high, max(2, round((across.end - across.start) / 90))):
+    for mark in ticks(across.low, across.high, max(2, round((across.end - across.start) / 80))):
         if mark == round(mark):
             x = across(mark)
             parts.append(f'<path class="tick" d="M{x:.1f} {up.start:.1f}v4"/>')
@@ -161,7 +164,7 @@ def number(value: float) -> str:
 # ---- what is drawn
 
 
-def _curve(one: Series, across: Scale, up: Scale, clip: str) -> str:
+def _curve(one: Line, across: Scale, up: Scale, clip: str) -> str:
     points = one.finite
     path = "M" + "L".join(f"{across(step):.1f} {up(value):.1f}" for step, value in points)
     drawn = [f'<g clip-path="url(#{clip})"><path class="curve {one.style}" style="stroke:{one.css}" d="{path}"/></g>']
@@ -186,10 +189,8 @@ def _ring(x: float, y: float, word: str, css: str, across: Scale) -> str:
     )
 
 
-def _legend(series: Sequence[Series]) -> str:
-    """A key a curve; a single one is named by the title already."""
-    if len(series) < 2:
-        return ""
+def legend(series: Sequence[Line]) -> str:
+    """Name and colour of each curve."""
     keys = (
         f'<span class="key {one.style}"><i style="border-top-color:{one.css}"></i>{escaped(one.name)}</span>'
         for one in series
@@ -197,7 +198,7 @@ def _legend(series: Sequence[Series]) -> str:
     return f'<span class="keys">{"".join(keys)}</span>'
 
 
-def _stops(series: Sequence[Series], across: Scale, up: Scale) -> str:
+def _stops(series: Sequence[Line], across: Scale, up: Scale) -> str:
     """Strips over the chart: the one under the pointer shows a line, the points it meets, and their values."""
     told = [one for one in series if one.style != "faint"] or list(series)
     every = sorted({step for one in told for step, _ in one.finite})

@@ -142,10 +142,9 @@ def values(line: Mapping[str, Any]) -> dict[str, float]:
     for name, value in line.items():
         if name in NOT_SENT:
             continue
-        if isinstance(value, list | tuple):
-            found |= {f"{name}/{place}": one for place, one in enumerate(value)}
-        elif isinstance(value, int | float):
-            found[name] = value
+        numbered = value if isinstance(value, list | tuple) else ()
+        named = {name: value} | {f"{name}/{place}": one for place, one in enumerate(numbered)}
+        found |= {key: one for key, one in named.items() if isinstance(one, int | float)}
     return found
 
 
