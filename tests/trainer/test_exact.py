@@ -1,0 +1,187 @@
+"""A run that was interrupted equals one that was not, to the bit, whatever it is set to.
+
+The session is driven here in one process, so that many settings are tried in little time; tests/trainer/test_trainer.py
+kills real processes.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.clips import file_sha256, read_clips, write_clips
+from workbench.dataset_builder import Dataset
+from workbench.devices import pick_device
+from workbench.errors import ResumeRefused
+from workbench.families import families, find_model
+from workbench.families.base import Model
+from workbench.jobs import Job
+from workbench.trainer import checkpoint
+from workbench.trainer.conditions import FirstFrames
+from workbench.trainer.loop import train_step
+from workbench.trainer.runs import Run
+from workbench.trainer.session import Session
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace
+
+STEPS, BREAK = 7, 3
+
+CASES: dict[str, dict[str, Any]] = {
+    "8-bit": {"optimizer": "adamw-8bit", "optimizer_options": ["min_8bit_size=1"]},
+    "prodigy": {"optimizer": "prodigy", "learning_rate": 1.0},
+    "came": {"optimizer": "came"},
+    "schedule-free": {"optimizer": "schedule-free"},
+    "muon with DoRA": {"optimizer": "muon", "dora": True},
+    "EMA, cosine, accumulation": {"ema_decay": 0.9, "lr_schedule": "cosine", "gradient_accumulation": 2},
+    "shapes, mirrored, min-SNR": {
+        "buckets": ["9x16x16", "9x24x16", "1x16x16"], "flip": 0.5, "loss_weighting": "min-snr", "batch_size": 2,
+    },
+    "everything trained, restarts": {"method": "full", "lr_schedule": "cosine_with_restarts", "lr_cycles": 2.0},
+    "weights beside the LoRA, dropout": {"train_also": ["norm_final"], "lora_dropout": 0.3, "lr_schedule": "linear"},
+    "repeats and polynomial": {"more_datasets": ["squares=2@0.5"], "lr_schedule": "polynomial", "lr_power": 2.0},
+    "windows, random crop": {"frame_sampling": "windows", "crop": "random", "fps": 16.0},
+}  # fmt: skip
+PICTURES: dict[str, dict[str, Any]] = {
+    "first frame": {"image_dropout": 0.3, "batch_size": 2},
+    "first frame everywhere, mirrored": {"condition_frames": "every", "flip": 0.5, "image_latent_scale": "raw"},
+    "low resolution": {"condition": "low resolution", "image_dropout": 0.3},
+}
+
+
+def session(run: Run) -> Session:
+    return Session(run.folder, Job(run.folder), run.settings, pick_device("cpu"))
+
+
+def go(run: Run, until: int) -> list[dict[str, Any]]:
+    """Make steps up to `until` and save; the metrics."""
+    made = session(run)
+    while made.step < until:
+        train_step(made)
+    made.save()
+    made.metrics.close()
+    del made
+    gc.collect()
+    return [{key: line[key] for key in ("step", "loss", "samples")} for line in run.metrics if "loss" in line]
+
+
+def digests(run: Run, step: int) -> dict[str, str]:
+    folder = checkpoint.folder_of(run.folder, step)
+    return {path.name: file_sha256(path) for path in folder.glob("*.safetensors")}
+
+
+def assert_exact(workspace: Workspace, model: str, values: dict[str, Any]) -> None:
+    settings = TrainSettings().changed(
+        **{
+            "model": model,
+            "dataset": "squares",
+            "steps": STEPS,
+            "rank": 4,
+            "learning_rate": 0.01,
+            "held_out": 1,
+            "preview_every": 0,
+            "warmup_steps": 1,
+            **values,
+        }  # fmt: skip
+    )
+    whole = Run.create(workspace, settings, "one")
+    want, told = go(whole, STEPS), digests(whole, STEPS)
+    assert "optimizer.safetensors" in told
+    metrics = go(whole, STEPS)  # starting again at the end changes nothing
+    assert metrics == want
+    shutil.rmtree(whole.folder)
+    broken = Run.create(workspace, settings.changed(loader_threads=2), "one")
+    go(broken, BREAK)
+    assert go(broken, STEPS) == want
+    assert digests(broken, STEPS) == told
+
+
+@pytest.fixture
+def mixed(dataset: Dataset) -> Dataset:
+    """The six clips with one of them recorded as an image, and sizes that ask for more than one shape."""
+    records = read_clips(dataset.folder)
+    write_clips(dataset.folder, [records[0].changed(frames=1, fps=0.0), *records[1:]])
+    return dataset
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interrupted_and_resumed_it_ends_in_the_same_bytes(
+    workspace: Workspace, mixed: Dataset, toy_model: Model, name: str
+) -> None:
+    assert_exact(workspace, toy_model.source, CASES[name])
+
+
+@pytest.fixture(scope="session")
+def picture_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """The random miniature of the first family's newest image-to-video model."""
+    family = families()[0]
+    variant = next(toy for toy in reversed(family.toys) if toy.startswith("image"))
+    return family.toy(tmp_path_factory.mktemp("models") / variant, variant)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_so_does_one_that_is_shown_pictures(
+    workspace: Workspace, dataset: Dataset, picture_model: Model, name: str
+) -> None:
+    _, model = find_model(picture_model.source)
+    assert model.task == "image-to-video"
+    assert_exact(workspace, picture_model.source, PICTURES[name])
+
+
+def test_b7_a_changed_caption_refuses_to_go_on_and_says_what_changed(
+    workspace: Workspace, dataset: Dataset, toy_model: Model
+) -> None:
+    settings = TrainSettings(model=toy_model.source, dataset="squares", steps=STEPS, rank=2, held_out=0)
+    run = Run.create(workspace, settings, "one")
+    go(run, 2)
+    records = read_clips(dataset.folder)
+    write_clips(dataset.folder, [records[0].changed(text="another caption"), *records[1:]])
+    with pytest.raises(ResumeRefused, match=r"gone: train clip .*; new: train clip .*another caption"):
+        session(run)
+
+
+def test_noise_on_first_frames_is_drawn_anew_at_each_step_b23_b41(
+    workspace: Workspace, dataset: Dataset, picture_model: Model
+) -> None:
+    settings = TrainSettings(
+        model=picture_model.source, dataset="squares", steps=STEPS, rank=2, held_out=0, image_dropout=0.0,
+        batch_size=6, caption_dropout=0.0,
+    )  # fmt: skip
+    made = session(Run.create(workspace, settings, "one"))
+    frames, pixels = FirstFrames(made.encoder, settings), torch.full((2, 3, 16, 16), 90, dtype=torch.uint8)
+    first, second, again = (frames.moments(pixels, "training", step, 0)["mean"] for step in (1, 2, 1))
+    assert not (first == second).all()
+    assert not (first[0] == first[1]).all()  # nor is it shared within a batch
+    assert float((first - second).norm() / first.norm()) < 0.5  # the same picture, other noise
+    assert (first == again).all()
+    condition = made.inputs.batch(1, 0).condition
+    assert condition is not None
+    assert condition[:, 0].any()
+    assert not condition[:, 1:].any()
+    made.metrics.close()
+
+
+def test_b5_pictures_and_captions_are_dropped_at_their_rates(
+    workspace: Workspace, dataset: Dataset, picture_model: Model
+) -> None:
+    settings = TrainSettings(
+        model=picture_model.source, dataset="squares", steps=STEPS, rank=2, held_out=0, image_dropout=0.25,
+        batch_size=6, caption_dropout=0.5,
+    )  # fmt: skip
+    made = session(Run.create(workspace, settings, "one"))
+    nothing = made.inputs.embeddings([""])
+    dropped, silent, count = 0, 0, 0
+    for step in range(1, 40):
+        batch = made.inputs.batch(step, 0)
+        assert batch.condition is not None
+        dropped += int((~batch.condition.flatten(1).any(1)).sum())
+        silent += sum(
+            all((batch.text[name][index] == nothing[name][0]).all() for name in nothing) for index in range(6)
+        )
+        count += 6
+    assert abs(dropped / count - 0.25) < 0.1
+    assert abs(silent / count - 0.5) < 0.1
+    made.metrics.close()
