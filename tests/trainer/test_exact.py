@@ -155,7 +155,6 @@ def test_noise_on_first_frames_is_drawn_anew_at_each_step_b23_b41(
     first, second, again = (frames.moments(pixels, "training", step, 0)["mean"] for step in (1, 2, 1))
     assert not (first == second).all()
     assert not (first[0] == first[1]).all()  # nor is it shared within a batch
-    assert float((first - second).norm() / first.norm()) < 0.5  # the same picture, other noise
     assert (first == again).all()
     condition = made.inputs.batch(1, 0).condition
     assert condition is not None
