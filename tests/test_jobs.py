@@ -19,7 +19,7 @@ import pytest
 
 from tests.small_job import BEHAVIOUR
 from workbench import gpu_lock, jobs, processes
-from workbench.errors import DeviceBusy, ExitCode
+from workbench.errors import ConfigError, DeviceBusy, ExitCode
 from workbench.jobs import State
 
 MODULE = "tests.small_job"
@@ -154,7 +154,31 @@ def test_a_job_that_is_killed_has_died(folder: Path) -> None:
     os.kill(pid, signal.SIGKILL)
     now = jobs.wait(folder, 10)
     assert now.state is State.DIED
-    assert now.message
+    until(lambda: "was killed" in jobs.status(folder).message)  # its starter notes the signal
+
+
+def test_a_living_job_says_what_its_threads_do(folder: Path) -> None:
+    start(folder)
+    until(lambda: stepping(folder))
+    said = jobs.stacks(folder)
+    assert "small_job.py" in said
+    assert "in _keep_beating" in said
+    before = jobs.status(folder).step
+    until(lambda: jobs.status(folder).step > before)
+
+
+def test_a_process_that_would_die_of_the_question_is_not_asked(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be asked for its stacks"):
+        jobs.stacks(folder)
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        write(folder, jobs.PROCESS, {**processes.identity(stranger.pid), "started_at": time.time()})
+        with pytest.raises(ConfigError, match="cannot be asked for its stacks"):
+            jobs.stacks(folder)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
 
 
 def test_a_job_that_ended_can_be_started_again(folder: Path) -> None:

@@ -131,7 +131,7 @@ RULES = (
         "Close other programs, or use fewer loader threads, a smaller batch or size; a container may have a limit of "
         "its own. Then go on from the checkpoint.",
         (MEMORY, *UNKNOWN),
-        r"DefaultCPUAllocator: |Cannot allocate memory|std::bad_alloc|MemoryError|oom-kill event|memory ran out"
+        r"DefaultCPUAllocator: |Cannot allocate memory|std::bad_alloc|MemoryError|oom-kill event|because memory ran out"
         r"|Unable to allocate .* for an array|cannot allocate",
         kinds=("go on", "new run"),
     ),

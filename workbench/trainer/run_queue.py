@@ -118,9 +118,8 @@ class _Place:
 
     def _wants_the_same(self, slug: str) -> bool:
         try:
-            return (
-                _device_of(read_json(self._workspace.runs / slug / jobs.CONFIG).get("device", "auto")) == self._device
-            )
+            choice = read_json(self._workspace.runs / slug / jobs.CONFIG).get("device", "auto")
+            return _uuid_of(choice) == self._device.uuid
         except ConfigError:  # it will not get far
             return False
 
@@ -133,8 +132,8 @@ class _Place:
 
 
 @functools.cache
-def _device_of(choice: str) -> Device:
-    return pick_device(choice)
+def _uuid_of(choice: str) -> str:
+    return pick_device(choice).uuid
 
 
 def _listed(workspace: Workspace) -> list[str]:
