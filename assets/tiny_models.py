@@ -10,12 +10,16 @@ import torch
 from diffusers import (
     AutoencoderKLCogVideoX,
     CogVideoXDDIMScheduler,
+    CogVideoXImageToVideoPipeline,
     CogVideoXPipeline,
     CogVideoXTransformer3DModel,
+    DiffusionPipeline,
 )
 from tiny_world import FRAMES, SIZE
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel, T5Tokenizer
+
+Pipeline = CogVideoXPipeline | CogVideoXImageToVideoPipeline
 
 LATENT_CHANNELS = 16
 TEXT_LENGTH = 16
@@ -138,6 +142,16 @@ def build_transformer() -> CogVideoXTransformer3DModel:
     return model
 
 
+def widen(transformer: CogVideoXTransformer3DModel) -> CogVideoXTransformer3DModel:
+    """The same transformer with as many more input channels, for the image; it ignores them until it is trained."""
+    wide = CogVideoXTransformer3DModel.from_config(dict(transformer.config) | {"in_channels": 2 * LATENT_CHANNELS})
+    weights = dict(transformer.state_dict())
+    kernel = weights["patch_embed.proj.weight"]
+    weights["patch_embed.proj.weight"] = torch.cat([kernel, torch.zeros_like(kernel)], dim=1)
+    wide.load_state_dict(weights)
+    return wide
+
+
 def assemble(
     tokenizer: T5Tokenizer,
     text_encoder: T5EncoderModel,
@@ -156,27 +170,34 @@ def assemble(
     return pipeline
 
 
+def image_to_video(sibling: CogVideoXPipeline, transformer: CogVideoXTransformer3DModel) -> Pipeline:
+    """The stock image-to-video pipeline: this transformer, everything else from the text-to-video pipeline."""
+    pipeline = CogVideoXImageToVideoPipeline(**{**sibling.components, "transformer": transformer})
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
 def tokenise(tokenizer: T5Tokenizer, captions: list[str]) -> Tensor:
     """Token ids [N, TEXT_LENGTH], padded and cut as the pipeline does it."""
     batch = tokenizer(captions, padding="max_length", max_length=TEXT_LENGTH, truncation=True, return_tensors="pt")
     return batch.input_ids
 
 
-def save(pipeline: CogVideoXPipeline, folder: Path) -> None:
+def save(pipeline: Pipeline, folder: Path) -> None:
     """Write the pipeline with fp16 weights and files that everyone may read.
 
     The text encoder stays in fp32: transformers loads it in the stored precision, diffusers the others in fp32.
     """
     parts = dict(pipeline.components)
     parts |= {name: copy.deepcopy(parts[name]).half() for name in ("vae", "transformer")}
-    CogVideoXPipeline(**parts).save_pretrained(folder)
+    type(pipeline)(**parts).save_pretrained(folder)
     for file in folder.rglob("*"):
         file.chmod(0o755 if file.is_dir() else 0o644)
 
 
-def load(folder: Path) -> CogVideoXPipeline:
-    """The stock pipeline of a folder, in fp32 and without progress bars."""
-    pipeline = CogVideoXPipeline.from_pretrained(folder)
+def load(folder: Path) -> Pipeline:
+    """The stock pipeline of a folder, text-to-video or image-to-video, in fp32 and without progress bars."""
+    pipeline = DiffusionPipeline.from_pretrained(folder)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
@@ -196,25 +217,31 @@ def reconstruct(vae: AutoencoderKLCogVideoX, clips: Tensor, batch: int = 16) -> 
 
 
 def sample(
-    pipeline: CogVideoXPipeline,
+    pipeline: Pipeline,
     captions: list[str],
     steps: int = SAMPLING_STEPS,
     guidance: float = GUIDANCE,
     seed: int = 0,
     batch: int = 16,
+    images: Tensor | None = None,
 ) -> Tensor:
-    """Clips [N, 3, F, H, W] in [-1, 1] through the stock `CogVideoXPipeline.__call__`; noise i has seed `seed` + i."""
+    """Clips [N, 3, F, H, W] in [-1, 1] through the stock pipeline's `__call__`; noise i has seed `seed` + i.
+
+    images: first frames [N, 3, H, W] in [-1, 1], for the image-to-video pipeline
+    """
     clips = []
     for first in range(0, len(captions), batch):
         part = captions[first : first + batch]
+        image = {} if images is None else {"image": (images[first : first + batch].clamp(-1, 1) + 1) / 2}
         frames = pipeline(
-            part,
+            prompt=part,
             num_frames=FRAMES,
             num_inference_steps=steps,
             guidance_scale=guidance,
             max_sequence_length=pipeline.transformer.config.max_text_seq_length,
             generator=[torch.Generator().manual_seed(seed + first + i) for i in range(len(part))],
             output_type="pt",
+            **image,
         ).frames
         clips.append(frames.permute(0, 2, 1, 3, 4).float().cpu() * 2 - 1)
     return torch.cat(clips)

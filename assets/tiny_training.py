@@ -1,4 +1,4 @@
-"""Plumbing of `train_tiny_model.py`: optimiser, moving average, resumable state and progress lines."""
+"""Plumbing of `train_tiny_model.py`: optimiser, moving average, resumable state, budget and log lines."""
 
 from __future__ import annotations
 
@@ -152,3 +152,22 @@ class Progress:
             f"{self.name} step {step}/{self.total} loss {mean:.5f} {seconds:.3f} s/step {left:.1f} min left",
             flush=True,
         )
+
+
+class Budget:
+    """How many steps this call may still take."""
+
+    def __init__(self, steps: int | None) -> None:
+        self.left = steps
+
+    def take(self) -> bool:
+        """Whether one more step may be taken; counts it."""
+        if self.left is None:
+            return True
+        self.left -= 1
+        return self.left >= 0
+
+
+def say(text: str) -> None:
+    """A log line with the time of day."""
+    print(time.strftime("%H:%M:%S"), text, flush=True)

@@ -7,7 +7,8 @@ demo clips are stored at. Everything is drawn from signed distances, hence anti-
 Three sets of clips matter:
 - the known world (`known_combinations`), minus `held_out()`: what the transformer is trained on;
 - `held_out()`: 64 combinations the transformer never sees, on which its accuracy is measured;
-- the new concepts (`NEW_SHAPES`): only the VAE sees them (`vae_clip`), so that a LoRA can teach them.
+- the new concepts: shapes and stripes that only the VAE sees (`vae_clip`), and manners of moving that nothing sees
+  (`MANNERS`), so that a LoRA can teach them.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ MOTIONS: dict[str, tuple[int, int]] = {"left": (-1, 0), "right": (1, 0), "up": (
 SHAPES = ("circle", "square", "triangle", "frame")
 NEW_SHAPES = ("ring", "cross")
 TEXTURES = ("plain", "striped")
+# Beside straight on: to the middle, and from there back or a quarter turn clockwise. The first half of such a clip is
+# that of a known one, so its first frame does not give the manner away.
+MANNERS = {"straight": "", "back": " and back", "turns": " and turns"}
 # The VAE is trained on a star as well, but its points are too fine for this many pixels to be taught reliably.
 VAE_SHAPES = (*SHAPES, *NEW_SHAPES, "star")
 HELD_OUT_COUNT = 64
@@ -69,17 +73,19 @@ class Spec:
     motion: str
     background: str
     texture: str = "plain"
+    manner: str = "straight"
 
     def caption(self, form: int = 0) -> str:
         """The caption in one of `CAPTION_FORMS`."""
         background = self.background if self.texture == "plain" else f"{self.texture} {self.background}"
-        return CAPTION_FORMS[form].format(**{**vars(self), "background": background})
+        words = vars(self) | {"background": background, "motion": self.motion + MANNERS[self.manner]}
+        return CAPTION_FORMS[form].format(**words)
 
 
-def combinations(shapes: tuple[str, ...], texture: str = "plain") -> list[Spec]:
+def combinations(shapes: tuple[str, ...], texture: str = "plain", manner: str = "straight") -> list[Spec]:
     """Every clip content with these shapes; colour and background always differ."""
     pairs = itertools.permutations(COLOURS, 2)
-    return [Spec(s, c, m, b, texture) for s, (c, b), m in itertools.product(shapes, list(pairs), MOTIONS)]
+    return [Spec(s, c, m, b, texture, manner) for s, (c, b), m in itertools.product(shapes, list(pairs), MOTIONS)]
 
 
 def balanced_choice(specs: list[Spec], count: int, seed: int) -> list[Spec]:
@@ -112,8 +118,14 @@ def training_specs() -> list[Spec]:
 
 
 def concept_specs(concept: str = CONCEPT) -> tuple[list[Spec], list[Spec]]:
-    """The concept's combinations in the demo set, and others to test a LoRA on; both balanced, none in common."""
-    possible = combinations(SHAPES, "striped") if concept == "stripes" else combinations((concept,))
+    """The concept's combinations in the demo set, and others to test a LoRA on; both balanced, none in common.
+
+    concept: "stripes", a new shape or a new manner of moving
+    """
+    if concept in MANNERS:
+        possible = combinations(SHAPES, manner=concept)
+    else:
+        possible = combinations(SHAPES, "striped") if concept == "stripes" else combinations((concept,))
     chosen = balanced_choice(possible, DEMO_CLIPS + CONCEPT_TEST_COUNT, seed=7)
     return chosen[:DEMO_CLIPS], chosen[DEMO_CLIPS:]
 
@@ -202,17 +214,24 @@ def shape_mask(
     return (shape_distance(shape, x, y) * r * size + 0.5).clamp(0, 1)
 
 
-def path(motion: str, rng: random.Random, frames: int = FRAMES) -> tuple[Tensor, Tensor]:
+def path(motion: str, rng: random.Random, frames: int = FRAMES, manner: str = "straight") -> tuple[Tensor, Tensor]:
     """Centre of the shape over time, x and y [F] as fractions of the side; it passes near the middle."""
-    step_x, step_y = MOTIONS[motion]
+    (first_x, first_y), (then_x, then_y) = MOTIONS[motion], second_step(motion, manner)
     along = torch.linspace(-0.5, 0.5, frames) * rng.uniform(0.38, 0.44)
     offset_x, offset_y = rng.uniform(-0.05, 0.05), rng.uniform(-0.05, 0.05)
-    return 0.5 + offset_x + step_x * along, 0.5 + offset_y + step_y * along
+    before, after = along.clamp(max=0), along.clamp(min=0)
+    return 0.5 + offset_x + first_x * before + then_x * after, 0.5 + offset_y + first_y * before + then_y * after
+
+
+def second_step(motion: str, manner: str) -> tuple[int, int]:
+    """Where a clip's second half goes, x and y, when its first half goes to `motion`."""
+    x, y = MOTIONS[motion]
+    return {"straight": (x, y), "back": (-x, -y), "turns": (-y, x)}[manner]
 
 
 def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES) -> Tensor:
     """The clip [3, F, H, W] in [-1, 1] of a specification; place, size and tint vary a little with `rng`."""
-    centre_x, centre_y = path(spec.motion, rng, frames)
+    centre_x, centre_y = path(spec.motion, rng, frames, spec.manner)
     mask = shape_mask(spec.shape, centre_x, centre_y, rng.uniform(0.2, 0.245), size)
     colour = colour_value(spec.colour, rng).view(3, 1, 1, 1)
     background = colour_value(spec.background, rng).view(3, 1, 1, 1)
@@ -298,6 +317,6 @@ def write_demo_clips(folder: Path, concept: str = CONCEPT) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Write the demo clips.")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "demo_clips")
-    parser.add_argument("--concept", choices=("stripes", *NEW_SHAPES), default=CONCEPT)
+    parser.add_argument("--concept", choices=("stripes", *NEW_SHAPES, "back", "turns"), default=CONCEPT)
     arguments = parser.parse_args()
     write_demo_clips(arguments.out, arguments.concept)
