@@ -1,14 +1,19 @@
-"""The reference: LoRA training of CogVideoX as the diffusers example does it, in its plainest form.
+"""The reference: LoRA training of CogVideoX as the diffusers examples do it, in their plainest form.
 
 Read the clips, encode them with the VAE, encode the captions, then accumulate, noise, timesteps, transformer, x0 from
-velocity, weighted loss, backward, clip, optimizer, scheduler, log; save the LoRA. No previews, no checkpoints, no
-held-out loss. `python benchmarks/plain_loop.py MODEL CLIPS STEPS OUT` is the whole command; CLIPS holds .mp4 and .txt.
+velocity, weighted loss, backward, clip, optimizer, scheduler, log; save the LoRA. Image-to-video: the first frame is
+noised and encoded alone, stands beside the first latent frame, zeros beside the others, and is dropped now and then.
+No previews, no checkpoints, no held-out loss. `python benchmarks/plain_loop.py MODEL CLIPS STEPS OUT` is the whole
+text-to-video command; CLIPS holds .mp4 and .txt.
 """
 
 from __future__ import annotations
 
+import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,88 +28,180 @@ from tqdm.auto import tqdm
 
 RANK, BATCH, LEARNING_RATE, MAX_GRAD_NORM = 8, 8, 1e-3, 1.0
 TARGETS = ["to_k", "to_q", "to_v", "to_out.0"]
-Example = tuple[
-    torch.Tensor, torch.Tensor, torch.Tensor
-]  # latents' mean, std [1, F, C, H, W], embedding [1, tokens, D]
+IMAGE_NOISE, IMAGE_DROPOUT = (-3.0, 0.5), 0.05
+Moments = tuple[torch.Tensor, torch.Tensor]  # mean and deviation of latents [1, F, C, H, W]
+Batch = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]  # latents, condition, embeddings
 
 
-def make_step(transformer: Any, scheduler: Any, examples: list[Example]) -> Callable[[], None]:
-    """One training step of the example's loop; the LoRA is added here."""
-    accelerator = Accelerator(gradient_accumulation_steps=1, cpu=True)
+@dataclass(frozen=True)
+class Example:
+    """One encoded clip: its latents' moments, the embedding [1, tokens, D] of its caption, its first frame [1, 3, H, W]
+    and, noised once and for all, that frame's moments."""
+
+    video: Moments
+    text: torch.Tensor
+    frame: torch.Tensor
+    image: Moments
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is trained how. `images`: how often a first frame's noise is drawn, None for text-to-video."""
+
+    batch: int = BATCH
+    accumulation: int = 1
+    images: str | None = None  # "once", as the example does it, or "each step"
+
+
+class Batches:
+    """Batches of one bucket each, in a new order every epoch; what does not fill a batch is left out."""
+
+    def __init__(self, sizes: Sequence[int], batch: int) -> None:
+        ends = [sum(sizes[: place + 1]) for place in range(len(sizes))]
+        self.buckets = [list(range(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return sum(len(bucket) // self.batch for bucket in self.buckets)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        found = []
+        for bucket in self.buckets:
+            random.shuffle(bucket)
+            found += [bucket[i : i + self.batch] for i in range(0, len(bucket) - self.batch + 1, self.batch)]
+        random.shuffle(found)
+        return iter(found)
+
+
+def make_step(
+    transformer: Any, scheduler: Any, vae: Any, buckets: Sequence[Sequence[Example]], variant: Variant
+) -> Callable[[], None]:
+    """One adjustment of the example's loop, with all its batches; the LoRA is added here."""
+    accelerator = Accelerator(gradient_accumulation_steps=variant.accumulation, cpu=True)
     transformer.requires_grad_(False)
     transformer.add_adapter(LoraConfig(r=RANK, lora_alpha=RANK, target_modules=TARGETS))
     parameters = [parameter for parameter in transformer.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=1e-4)
-    loader = DataLoader(examples, BATCH, shuffle=True, drop_last=True, collate_fn=collate)  # type: ignore[arg-type]
+    loader: Any = DataLoader(
+        [example for bucket in buckets for example in bucket],  # type: ignore[arg-type]
+        batch_sampler=Batches([len(bucket) for bucket in buckets], variant.batch),
+        collate_fn=partial(collate, vae=vae, images=variant.images),
+    )
+    assert len(loader) % variant.accumulation == 0, "accelerate adjusts at the end of an epoch, too"
     lr_scheduler = get_scheduler("constant_with_warmup", optimizer, 20, 1_000_000)
     transformer, optimizer, loader, lr_scheduler = accelerator.prepare(transformer, optimizer, loader, lr_scheduler)
     bar = tqdm(disable=True)
     batches = _endless(loader)
 
-    def step() -> None:
-        transformer.train()
-        latents, text = next(batches)
+    def one_batch() -> None:
+        latents, condition, text = next(batches)
         with accelerator.accumulate(transformer):
             noise = torch.randn_like(latents)
             timesteps = torch.randint(0, scheduler.config.num_train_timesteps, (len(latents),))
             noisy = scheduler.add_noise(latents, noise, timesteps)
-            output = transformer(noisy, text, timesteps, image_rotary_emb=None, return_dict=False)[0]
+            shown = noisy if condition is None else torch.cat([noisy, condition], dim=2)
+            output = transformer(shown, text, timesteps, image_rotary_emb=None, return_dict=False)[0]
             predicted = scheduler.get_velocity(output, noisy, timesteps)
             weights = (1 / (1 - scheduler.alphas_cumprod[timesteps])).view(-1, 1, 1, 1, 1)
             loss = torch.mean((weights * (predicted - latents) ** 2).reshape(len(latents), -1), dim=1).mean()
             accelerator.backward(loss)
-            accelerator.clip_grad_norm_(transformer.parameters(), MAX_GRAD_NORM)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(transformer.parameters(), MAX_GRAD_NORM)
             optimizer.step()
             optimizer.zero_grad()
             lr_scheduler.step()
-        bar.update(1)
+        if accelerator.sync_gradients:
+            bar.update(1)
         logs = {"loss": loss.detach().item(), "lr": lr_scheduler.get_last_lr()[0]}
         bar.set_postfix(**logs)
         accelerator.log(logs)
 
+    def step() -> None:
+        transformer.train()
+        for _ in range(variant.accumulation):
+            one_batch()
+        assert accelerator.sync_gradients
+
     return step
 
 
-def collate(examples: list[Example]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Latents drawn from the posterior, and embeddings."""
-    mean, std, text = (torch.cat(column) for column in zip(*examples, strict=True))
-    return mean + std * torch.randn_like(mean), text
+def collate(examples: list[Example], vae: Any, images: str | None) -> Batch:
+    """Latents drawn from the posterior, the condition, and embeddings."""
+    latents = draw([example.video for example in examples])
+    text = torch.cat([example.text for example in examples])
+    if images is None:
+        return latents, None, text
+    moments = [example.image for example in examples]
+    if images == "each step":
+        moments = [encode_image(vae, torch.cat([example.frame for example in examples]))]
+    first = draw(moments)
+    kept = torch.rand(len(first), 1, 1, 1, 1) >= IMAGE_DROPOUT
+    condition = torch.cat([first * kept, torch.zeros_like(latents[:, 1:])], dim=1)
+    return latents, condition, text
 
 
-def _endless(loader: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def draw(moments: list[Moments]) -> torch.Tensor:
+    mean, std = (torch.cat(column) for column in zip(*moments, strict=True))
+    return mean + std * torch.randn_like(mean)
+
+
+def _endless(loader: Any) -> Iterator[Batch]:
     while True:
         yield from loader
 
 
-def read_clip(path: Path, size: int) -> torch.Tensor:
-    """[1, 3, F, size, size] in [-1, 1]."""
+# ---- encoding -------------------------------------------------------------------------------------------------------
+
+
+def read_clip(path: Path, height: int, width: int) -> torch.Tensor:
+    """[1, 3, F, height, width] in [-1, 1]."""
     import decord
 
-    frames = torch.from_numpy(decord.VideoReader(str(path), width=size, height=size)[:].asnumpy())
+    frames = torch.from_numpy(decord.VideoReader(str(path), width=width, height=height)[:].asnumpy())
     return (frames.permute(3, 0, 1, 2).float() / 127.5 - 1).unsqueeze(0)
 
 
-def main() -> None:
-    model, clips, steps, out = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+@torch.no_grad()
+def encode_video(vae: Any, video: torch.Tensor) -> Moments:
+    posterior = vae.encode(video).latent_dist
+    mean, std = (part.permute(0, 2, 1, 3, 4) * vae.config.scaling_factor for part in (posterior.mean, posterior.std))
+    return mean, std
+
+
+def encode_image(vae: Any, frames: torch.Tensor) -> Moments:
+    """Of first frames [B, 3, H, W], each noised by a strength of its own."""
+    mean, deviation = IMAGE_NOISE
+    sigma = torch.normal(mean, deviation, (len(frames), 1, 1, 1)).exp()
+    return encode_video(vae, (frames + torch.randn_like(frames) * sigma).unsqueeze(2))
+
+
+def encode(model: Path, vae: Any, clips: Sequence[Path], height: int, width: int) -> list[Example]:
+    """Everything the loop needs of the clips, each with its caption beside it."""
     from transformers import AutoTokenizer, T5EncoderModel
 
     tokenizer = AutoTokenizer.from_pretrained(model / "tokenizer")
     encoder = T5EncoderModel.from_pretrained(model / "text_encoder", dtype=torch.float32)
-    vae = AutoencoderKLCogVideoX.from_pretrained(model / "vae")
+    length = CogVideoXTransformer3DModel.load_config(model / "transformer")["max_text_seq_length"]
+    examples = []
+    for path in clips:
+        video = read_clip(path, height, width)
+        caption = path.with_suffix(".txt").read_text().strip()
+        tokens = tokenizer(caption, padding="max_length", max_length=length, truncation=True, return_tensors="pt")
+        with torch.no_grad():
+            text = encoder(tokens.input_ids)[0]
+        frame = video[:, :, 0]
+        examples.append(Example(encode_video(vae, video), text, frame, encode_image(vae, frame)))
+    return examples
+
+
+def main() -> None:
+    model, clips, steps, out = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    vae = AutoencoderKLCogVideoX.from_pretrained(model / "vae").requires_grad_(False)
     transformer = CogVideoXTransformer3DModel.from_pretrained(model / "transformer", dtype=torch.float32)
     scheduler = CogVideoXDDIMScheduler.from_pretrained(model / "scheduler")
-    length, size = transformer.config.max_text_seq_length, vae.config.sample_height
-    examples: list[Example] = []
-    with torch.no_grad():
-        for path in sorted(clips.glob("*.mp4")):
-            posterior = vae.encode(read_clip(path, size)).latent_dist
-            mean, std = (
-                tensor.permute(0, 2, 1, 3, 4) * vae.config.scaling_factor for tensor in (posterior.mean, posterior.std)
-            )
-            caption = path.with_suffix(".txt").read_text().strip()
-            tokens = tokenizer(caption, padding="max_length", max_length=length, truncation=True, return_tensors="pt")
-            examples.append((mean, std, encoder(tokens.input_ids)[0]))
-    step = make_step(transformer, scheduler, examples)
+    size = vae.config.sample_height
+    examples = encode(model, vae, sorted(clips.glob("*.mp4")), size, size)
+    step = make_step(transformer, scheduler, vae, [examples], Variant())
     for _ in range(steps):
         step()
     CogVideoXPipeline.save_lora_weights(out, transformer_lora_layers=get_peft_model_state_dict(transformer))

@@ -1,35 +1,97 @@
-"""Our training step against the plain loop of the diffusers example: same model, clips, batch and LoRA.
+"""Our training step against the plain loop of the diffusers examples: same model, clips, batch and LoRA.
 
 Both run in one process in turn, so that a drift of the machine's speed touches both alike. Ours is the step of a real
 run: metrics line, heartbeat and a look at the control folder included. Prints milliseconds a step and the ratio, median
-of the rounds. The reference is benchmarks/plain_loop.py.
+of the rounds, a row a case. The reference is benchmarks/plain_loop.py.
+
+Image-to-video is measured twice. The example draws the noise of a first frame once, before training; ours draws it anew
+each step, as CogVideoX was trained, and so encodes the frame anew. One row compares with the example as it is, the
+other with an example that also draws anew: the same computation on both sides.
 """
 
 from __future__ import annotations
 
+import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import plain_loop
 import torch
 from common import arguments, report
-from diffusers import CogVideoXDDIMScheduler
+from diffusers import AutoencoderKLCogVideoX, CogVideoXDDIMScheduler, CogVideoXTransformer3DModel
+from plain_loop import Variant
 
 from workbench import demo, jobs
+from workbench.dataset_builder import Dataset
 from workbench.devices import pick_device
+from workbench.families import find_model
 from workbench.trainer.loop import train_step
 from workbench.trainer.runs import Run
 from workbench.trainer.session import Session
+from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "assets"))
+
+import tiny_world  # noqa: E402
 
 MANY = 1_000_000
 WARM_UP = 10
+SQUARE, WIDE = (40, 40), (32, 48)  # height, width
+Step = Callable[[], None]
 
 
-def our_step(session: Session) -> Callable[[], None]:
+@dataclass(frozen=True)
+class Case:
+    """One row: our settings beside the shared ones, the reference's variant, whether wide clips come, too."""
+
+    title: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    reference: Variant = Variant()
+    wide: bool = False
+
+
+IMAGES: dict[str, Any] = {"model": "tiny-cogvideox-i2v"}
+CASES = {
+    "plain": Case("text-to-video"),
+    "accumulation": Case(
+        "text-to-video, 2 batches of 4 accumulated",
+        {"batch_size": 4, "gradient_accumulation": 2},
+        Variant(batch=4, accumulation=2),
+    ),
+    "buckets": Case(
+        "text-to-video, two buckets",
+        {"buckets": tuple(f"9x{height}x{width}" for height, width in (SQUARE, WIDE))},
+        wide=True,
+    ),
+    "images": Case("image-to-video, first frame noised anew by both", IMAGES, Variant(images="each step")),
+    "images-once": Case("image-to-video, anew by ours, once by the example", IMAGES, Variant(images="once")),
+}
+
+
+def write_clips(folder: Path, wide: bool) -> list[tuple[list[Path], tuple[int, int]]]:
+    """The demo's clips of the concept, and as many of another shape: files and training size by shape."""
+    square = sorted((demo.DEMO_CLIPS / demo.concept()).glob("*.mp4"))
+    groups = [(square, SQUARE)]
+    if wide:
+        folder.mkdir()
+        rng = random.Random(0)
+        for number, spec in enumerate(tiny_world.concept_specs()[1][: len(square)]):
+            file = folder / f"{number}.mp4"
+            tiny_world.write_clip(tiny_world.draw(spec, rng, 240)[:, :, 40:200], file)
+            file.with_suffix(".txt").write_text(spec.caption())
+        groups.append((sorted(folder.glob("*.mp4")), WIDE))
+    return groups
+
+
+def our_step(session: Session) -> Step:
     """One step as a run makes it."""
 
     def step() -> None:
@@ -39,49 +101,56 @@ def our_step(session: Session) -> Callable[[], None]:
     return step
 
 
-def reference_step(session: Session) -> Callable[[], None]:
-    """The plain loop's step on a transformer of its own, from the same encoded clips."""
-    examples = []
-    for item in session.data.train:
-        moments, text = session.moments([item]), session.embeddings([item.caption])
-        examples.append((moments["mean"], moments["std"], text["prompt_embeds"]))
-    transformer = session.family.load_transformer(session.folder, session.device, torch.float32)
-    scheduler = CogVideoXDDIMScheduler.from_pretrained(session.folder / "scheduler")
-    return plain_loop.make_step(transformer, scheduler, examples)
+def reference_step(case: Case, model: Path, groups: list[tuple[list[Path], tuple[int, int]]]) -> Step:
+    """The plain loop's step on a transformer of its own; it reads and encodes the clips itself."""
+    vae = AutoencoderKLCogVideoX.from_pretrained(model / "vae").requires_grad_(False)
+    transformer = CogVideoXTransformer3DModel.from_pretrained(model / "transformer", dtype=torch.float32)
+    scheduler = CogVideoXDDIMScheduler.from_pretrained(model / "scheduler")
+    buckets = [plain_loop.encode(model, vae, files, *size) for files, size in groups]
+    return plain_loop.make_step(transformer, scheduler, vae, buckets, case.reference)
 
 
-def milliseconds(step: Callable[[], None], count: int) -> float:
+def milliseconds(step: Step, count: int) -> float:
     began = time.perf_counter()
     for _ in range(count):
         step()
     return (time.perf_counter() - began) / count * 1000
 
 
-def main() -> None:
-    parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=40, help="steps a round")
-    options = parser.parse_args()
+def measure(case: Case, rounds: int, steps: int) -> dict[str, Any]:
+    """One row: both steps in turn."""
     with tempfile.TemporaryDirectory() as folder:
-        workspace = Workspace.open(Path(folder))
-        settings = demo.prepare(workspace).changed(
-            regularization_dataset=None, targets="attention", rank=plain_loop.RANK, alpha=float(plain_loop.RANK),
-            batch_size=plain_loop.BATCH, learning_rate=plain_loop.LEARNING_RATE, device="cpu", steps=MANY,
-        )  # fmt: skip
+        workspace = Workspace.open(Path(folder) / "workspace")
+        groups = write_clips(Path(folder) / "wide", case.wide)
+        dataset = Dataset.ensure(workspace, "overhead")
+        dataset.import_files([file for files, _ in groups for file in files])
+        settings = TrainSettings(
+            dataset=dataset.name, held_out=0, rank=plain_loop.RANK, alpha=float(plain_loop.RANK),
+            batch_size=plain_loop.BATCH, learning_rate=plain_loop.LEARNING_RATE, caption_dropout=0.0, device="cpu",
+            preview_every=0, evaluate_every=0, steps=MANY,
+        ).changed(**case.settings)  # fmt: skip
         run = Run.create(workspace, settings, "overhead")
         with jobs.Job(run.folder) as job:
             session = Session(run.folder, job, settings, pick_device("cpu"))
-            ours, reference = our_step(session), reference_step(session)
+            _, model = find_model(settings.model)
+            ours, reference = our_step(session), reference_step(case, Path(model.source), groups)
             for step in (ours, reference):
                 milliseconds(step, WARM_UP)
-            pairs = [
-                (milliseconds(ours, options.steps), milliseconds(reference, options.steps))
-                for _ in range(options.rounds)
-            ]
+            pairs = [(milliseconds(ours, steps), milliseconds(reference, steps)) for _ in range(rounds)]
     mine, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(a / b for a, b in pairs)
-    case = f"ms a step, rank 8, batch 8, fp32, {options.rounds} rounds of {options.steps}"
-    report([{"case": case, "ours": mine, "reference": theirs, "ratio": ratio}], options.json)
+    return {"case": f"ms a step, {case.title}", "ours": mine, "reference": theirs, "ratio": ratio}
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=40, help="steps a round")
+    options = parser.parse_args()
+    rows = [measure(CASES[name], options.rounds, options.steps) for name in options.cases]
+    batch = f"rank {plain_loop.RANK}, {plain_loop.BATCH} clips a step, fp32"
+    report(rows, options.json, settings=f"{batch}, {options.rounds} rounds of {options.steps}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""How good is the embedded model? Its VAE, its prompts not seen in training, and its speed.
+"""How good are the embedded models? Their VAE, prompts and first frames not seen in training, and their speed.
 
-python benchmarks/tiny_model_accuracy.py [--json FILE]
+python benchmarks/tiny_model_accuracy.py [--model assets/tiny-cogvideox-i2v] [--json FILE]
 """
 
 from __future__ import annotations
@@ -13,28 +13,35 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
+from diffusers import CogVideoXImageToVideoPipeline
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "assets"))
 
-import tiny_check  # noqa: E402
 import tiny_models  # noqa: E402
 import tiny_world  # noqa: E402
-from train_tiny_model import check_vae  # noqa: E402
+from tiny_accuracy import image_accuracy, prompt_accuracy, vae_accuracy  # noqa: E402
+
+HELD_OUT = 64
 
 
-def seconds_per_sample(pipeline: tiny_models.CogVideoXPipeline, steps: int, guidance: float, rounds: int = 5) -> float:
-    """Median seconds for one clip through the stock pipeline, decoding included."""
-    caption = [tiny_world.held_out()[0].caption()]
-    tiny_models.sample(pipeline, caption, steps, guidance)
+def seconds_per_sample(pipeline: tiny_models.Pipeline, count: int, drawing: dict[str, Any], rounds: int = 5) -> float:
+    """Median seconds for one of `count` clips drawn together by the stock pipeline, decoding included."""
+    captions = [spec.caption() for spec in tiny_world.held_out()[:count]]
+    images = torch.zeros(count, 3, tiny_world.SIZE, tiny_world.SIZE) if takes_images(pipeline) else None
     times = []
-    for _ in range(rounds):
+    for _ in range(rounds + 1):
         start = time.perf_counter()
-        tiny_models.sample(pipeline, caption, steps, guidance)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+        tiny_models.sample(pipeline, captions, images=images, **drawing)
+        times.append((time.perf_counter() - start) / count)
+    return statistics.median(times[1:])
+
+
+def takes_images(pipeline: tiny_models.Pipeline) -> bool:
+    return isinstance(pipeline, CogVideoXImageToVideoPipeline)
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, object]]:
@@ -42,18 +49,22 @@ def measure(options: argparse.Namespace) -> list[dict[str, object]]:
     pipeline = tiny_models.load(options.model)
     size = sum(file.stat().st_size for file in options.model.rglob("*") if file.is_file())
     rows: list[dict[str, object]] = [{"case": "size, MB", "ours": size / 1e6}]
-    for key, value in check_vae(pipeline.vae, 64).items():
-        rows.append({"case": f"VAE reconstruction, {key}", "ours": value})
-    specs = tiny_world.held_out()
+    rows += [{"case": f"VAE reconstruction, {key}", "ours": value} for key, value in vae_accuracy(pipeline.vae).items()]
     for guidance in options.guidance:
-        start = time.perf_counter()
-        clips = tiny_models.sample(pipeline, [spec.caption() for spec in specs], options.steps, guidance, options.seed)
-        taken = time.perf_counter() - start
-        for part, share in tiny_check.accuracy(clips, specs).items():
-            rows.append({"case": f"{len(specs)} held-out prompts, guidance {guidance:g}, {part}", "ours": share})
-        rows.append({"case": "seconds per sample, in batches of 16", "ours": taken / len(specs)})
-    seconds = seconds_per_sample(pipeline, options.steps, options.guidance[0])
-    rows.append({"case": f"seconds per sample, one alone, {options.steps} steps", "ours": seconds})
+        drawing = {"steps": options.steps, "guidance": guidance, "seed": options.seed}
+        if takes_images(pipeline):
+            kinds = {
+                "first frames": image_accuracy(pipeline, HELD_OUT, **drawing),
+                "first frames without captions": image_accuracy(pipeline, HELD_OUT, captioned=False, **drawing),
+            }
+        else:
+            kinds = {"prompts": prompt_accuracy(pipeline, HELD_OUT, **drawing)}
+        for kind, found in kinds.items():
+            for part, value in found.items():
+                rows.append({"case": f"{HELD_OUT} held-out {kind}, guidance {guidance:g}, {part}", "ours": value})
+    for count in (16, 1):
+        seconds = seconds_per_sample(pipeline, count, drawing)
+        rows.append({"case": f"seconds per sample, {count} at once, {options.steps} steps", "ours": seconds})
     return rows
 
 
@@ -70,7 +81,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     rows = measure(options)
     for row in rows:
-        print(f"{row['case']:<60} {row['ours']:.3f}")
+        print(f"{row['case']:<80} {row['ours']:.3f}")
     if options.json:
         machine = f"{platform.processor() or platform.machine()}, {options.threads} threads"
         versions = {name: version(name) for name in ("torch", "diffusers", "transformers")}

@@ -42,9 +42,14 @@ def prepare(workspace: Workspace, on_progress: Progress = lambda *_: None) -> Tr
         report = partial(_report, on_progress, dataset.name)
         dataset.import_files([DEMO_CLIPS / name], report)
         datasets[name] = dataset.name
+    return teach(datasets[concept()], datasets[KNOWN]).changed(preview_prompts=prompts()[:3])
+
+
+def teach(dataset: str, known: str) -> TrainSettings:
+    """Settings that teach the built-in model what one dataset shows, and keep what it knew by another, in a minute."""
     return TrainSettings(
-        dataset=datasets[concept()],
-        regularization_dataset=datasets[KNOWN],
+        dataset=dataset,
+        regularization_dataset=known,
         regularization_share=0.7,
         held_out=2,
         steps=450,
@@ -56,7 +61,6 @@ def prepare(workspace: Workspace, on_progress: Progress = lambda *_: None) -> Tr
         rank=16,
         alpha=16.0,
         targets="attention+feed-forward",
-        preview_prompts=prompts()[:3],
         preview_every=150,
         evaluate_every=50,
         save_every=150,

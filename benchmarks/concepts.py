@@ -1,0 +1,215 @@
+"""New concepts on the built-in models: does a LoRA teach them, does it leak into known prompts, how long does it take?
+
+    python benchmarks/concepts.py                                             three concepts on each model
+    python benchmarks/concepts.py --models tiny-cogvideox --concepts ring     one of them
+
+Each concept's 24 clips are drawn, imported into a dataset and trained with known clips mixed in, as the demo does it.
+Then 32 prompts of the concept and 64 known ones, none of them trained on, are drawn through the stock pipeline and
+judged by assets/tiny_check.py: "ours" with the LoRA, "reference" without. Image-to-video gets the first frame of a clip
+that shows what the prompt says. Known prompts that show the concept are its leak.
+
+Concepts: stripes on the background and shapes, which no transformer here was trained on, and manners of moving ("back",
+"turns"), whose first frames look like those of known clips.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import arguments, report
+
+from workbench import demo
+from workbench.dataset_builder import Dataset
+from workbench.families import find_model, models
+from workbench.families.base import Model
+from workbench.jobs import State, log_tail
+from workbench.trainer.runs import Run
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "assets"))
+
+import tiny_check  # noqa: E402
+import tiny_models  # noqa: E402
+import tiny_world  # noqa: E402
+
+CONCEPTS = {"text-to-video": ("stripes", "ring", "back"), "image-to-video": ("stripes", "back", "turns")}
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What is drawn with and without the LoRA, and the noise it starts from."""
+
+    specs: list[tiny_world.Spec]
+    seed: int
+
+    def draw(self, pipeline: tiny_models.Pipeline, model: Model) -> torch.Tensor:
+        """Clips [N, 3, F, H, W] in [-1, 1]."""
+        images = None
+        if model.task == "image-to-video":
+            rng = random.Random(self.seed)
+            images = torch.stack([tiny_world.draw(spec, rng)[:, 0] for spec in self.specs])
+        captions = [spec.caption() for spec in self.specs]
+        return tiny_models.sample(pipeline, captions, model.steps, model.guidance_scale, self.seed, images=images)
+
+
+def prompts_of(concept: str, seed: int) -> tuple[Prompts, Prompts]:
+    """The concept's, and known ones; none was trained on."""
+    own = tiny_world.concept_specs(concept)[1]
+    return Prompts(own, seed), Prompts(tiny_world.held_out(), seed + len(own))
+
+
+# ---- judging --------------------------------------------------------------------------------------------------------
+
+
+def shows(clip: torch.Tensor, concept: str) -> bool:
+    """Whether a clip shows the concept, whatever was asked for. The first frame may be given, so it proves nothing."""
+    if concept == "stripes":
+        return tiny_check.stripes(clip[:, 1:]) > tiny_check.STRIPED
+    if concept in tiny_world.MANNERS:
+        return tiny_check.way(clip)[1] == concept
+    return tiny_check.inspect(clip[:, 1:]).shape == concept
+
+
+def is_right(clip: torch.Tensor, spec: tiny_world.Spec) -> bool:
+    """Whether a clip over a plain background shows all that was asked for."""
+    found = tiny_check.inspect(clip).matches(spec)
+    if spec.manner == "straight":
+        return found["all"]
+    return (
+        found["background"]
+        and found["colour"]
+        and found["shape"]
+        and tiny_check.way(clip) == (spec.motion, spec.manner)
+    )
+
+
+def compare(
+    concept: str, prompts: tuple[Prompts, Prompts], base: Sequence[torch.Tensor], taught: Sequence[torch.Tensor]
+) -> list[Row]:
+    """Rows of what the LoRA changes: clips of the concept's prompts and of known ones, without it and with it."""
+    rows: list[Row] = []
+    for name, of, without, with_lora in zip(("its", "known"), prompts, base, taught, strict=True):
+        count = len(of.specs)
+        shown = (sum(shows(clip, concept) for clip in clips) / count for clips in (with_lora, without))
+        rows.append(
+            dict(zip(("case", "ours", "reference"), (f"shown, of {count} {name} prompts", *shown), strict=True))
+        )
+        if all(spec.texture == "plain" for spec in of.specs):
+            right = (sum(map(is_right, clips, of.specs)) / count for clips in (with_lora, without))
+            case = f"fully right, of {count} {name} prompts"
+            rows.append(dict(zip(("case", "ours", "reference"), (case, *right), strict=True)))
+    return rows
+
+
+# ---- teaching -------------------------------------------------------------------------------------------------------
+
+
+def settings_for(workspace: Workspace, concept: str) -> TrainSettings:
+    """The demo's settings, for clips of the concept that are drawn and imported here."""
+    with tempfile.TemporaryDirectory() as folder:
+        tiny_world.write_demo_clips(Path(folder), concept)
+        for name in (concept, demo.KNOWN):
+            Dataset.ensure(workspace, name).import_files([Path(folder) / name])
+    return demo.teach(concept, demo.KNOWN)
+
+
+def train(workspace: Workspace, settings: TrainSettings, name: str) -> tuple[Path, list[Row]]:
+    """A real run; its LoRA, and what it says of its time, its held-out loss and its leak."""
+    run = Run.create(workspace, settings, name)
+    run.start()
+    status = run.wait()
+    assert status.state == State.FINISHED, log_tail(run.folder)
+    assert run.lora is not None
+    assert status.started_at is not None
+    assert status.ended_at is not None
+    metrics = run.metrics
+    steps = [line for line in metrics if "loss" in line]
+    rows: list[Row] = [
+        {"case": "whole run, seconds", "ours": status.ended_at - status.started_at},
+        {"case": "first to last step, seconds", "ours": steps[-1]["time"] - steps[0]["time"] + steps[0]["seconds"]},
+        {"case": "steps alone, seconds", "ours": sum(line["seconds"] for line in steps)},
+    ]
+    losses = [line["held_out_loss"] for line in metrics if "held_out_loss" in line]
+    rows.append({"case": "held-out loss, after and before", "ours": losses[-1], "reference": losses[0]})
+    changes = [line for line in metrics if line.get("change_own")]
+    if changes:
+        leak = changes[-1]["change_others"] / changes[-1]["change_own"]
+        rows.append({"case": "leak as the run measures it", "ours": leak})
+    return run.lora, rows
+
+
+@contextmanager
+def lora_on(pipeline: tiny_models.Pipeline, lora: Path) -> Iterator[None]:
+    """The stock pipeline with a LoRA file loaded."""
+    pipeline.load_lora_weights(lora.parent, weight_name=lora.name, adapter_name="lora")
+    assert pipeline.get_list_adapters().get("transformer") == ["lora"]
+    yield
+    pipeline.unload_lora_weights()
+
+
+# ---- showing --------------------------------------------------------------------------------------------------------
+
+
+def contact_sheet(base: torch.Tensor, taught: torch.Tensor, path: Path) -> None:
+    """First, middle and last frame of each sample, base on the left, LoRA on the right, enlarged three times."""
+    from PIL import Image
+
+    rows = []
+    for left, right in zip(base, taught, strict=True):
+        rows.append(torch.cat([clip[:, index] for clip in (left, right) for index in (0, 4, 8)], dim=2))
+    half = len(rows) // 2
+    sheet = torch.cat([torch.cat(rows[:half], dim=1), torch.cat(rows[half : 2 * half], dim=1)], dim=2)
+    pixels = ((sheet.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+    image = Image.fromarray(pixels)
+    image.resize((image.width * 3, image.height * 3), Image.Resampling.NEAREST).save(path)
+
+
+def measure(model: Model, concept: str, seed: int, steps: int | None, sheets: Path | None) -> list[Row]:
+    """Teach one concept to one model and compare."""
+    pipeline, prompts = tiny_models.load(Path(model.source)), prompts_of(concept, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace.open(Path(folder))
+        settings = settings_for(workspace, concept).changed(model=model.id, device="cpu", preview_every=0)
+        lora, trained = train(workspace, settings.changed(steps=steps) if steps else settings, concept)
+        base = [part.draw(pipeline, model) for part in prompts]
+        with lora_on(pipeline, lora):
+            taught = [part.draw(pipeline, model) for part in prompts]
+    if sheets:
+        sheets.mkdir(parents=True, exist_ok=True)
+        for name, without, with_lora in zip(("its", "known"), base, taught, strict=True):
+            contact_sheet(without, with_lora, sheets / f"{model.id}-{concept}-{name}.png")
+    return compare(concept, prompts, base, taught) + trained
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0])
+    embedded = [model.id for model in models() if model.embedded]
+    parser.add_argument("--models", nargs="+", choices=embedded, default=embedded)
+    every = ("stripes", *tiny_world.NEW_SHAPES, *(manner for manner in tiny_world.MANNERS if manner != "straight"))
+    parser.add_argument("--concepts", nargs="+", choices=every, help="instead of three for each model")
+    parser.add_argument("--steps", type=int, help="instead of the demo's")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sheets", type=Path, help="also write contact sheets into this folder")
+    options = parser.parse_args()
+    rows = []
+    for name in options.models:
+        _, model = find_model(name)
+        for concept in options.concepts or CONCEPTS[model.task]:
+            for row in measure(model, concept, options.seed, options.steps, options.sheets):
+                rows.append({"reference": "", **row, "case": f"{name}, {concept}: {row['case']}"})
+    report([{"case": row["case"], "ours": row["ours"], "reference": row["reference"]} for row in rows], options.json)
+
+
+if __name__ == "__main__":
+    main()
