@@ -168,9 +168,7 @@ def history(run: Run, starts: Sequence[Start]) -> str:
     made = table(("when", "what"), rows)
     failed = failures.card(status, jobs.log_tail(run.folder, LOG_LINES), run.checkpoints)
     if failed:
-        said = "".join(
-            f"<p>{escaped(text)}</p>" for text in (failed.facts, failed.saved, failed.advice) if text
-        )
+        said = "".join(f"<p>{escaped(text)}</p>" for text in (failed.facts, failed.saved, failed.advice) if text)
         made += f"<h3>{escaped(failed.cause)}</h3>{said}"
         made += f"<details><summary>The log's last lines</summary><pre>{escaped(failed.tail)}</pre></details>"
     return f'<div class="card">{made}</div>' if rows else ""

@@ -16,7 +16,6 @@ import gradio as gr
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.trainer.curves import Curves
-from workbench.trainer.report_charts import Line
 from workbench.trainer.run_comparison import MOST, Compared, Comparison, compare
 from workbench.trainer.runs import Preview, Run
 from workbench.ui import render
@@ -35,7 +34,7 @@ class CompareTab:
         # Lines of metrics are read once, however often a person looks again.
         self._curves: dict[Path, Curves] = {}
         self._lock = threading.Lock()
-        with gr.Row(equal_height=True):
+        with gr.Row():
             self.chosen = gr.Dropdown(
                 self._names(), value=[], multiselect=True, max_choices=MOST, label="Runs", scale=8, elem_id="compared",
             )  # fmt: skip
@@ -71,21 +70,12 @@ def comparison(made: Comparison) -> str:
     """A comparison as HTML."""
     return "".join(
         (
-            _named(made),
             f'<div class="overlaid">{"".join(made.charts())}</div>',
             _part("What came of them", render.table(["", *made.names], [[name, *row] for name, row in made.results])),
             _part("Settings that differ", _settings(made)),
             _part("Previews", _previews(made)),
         )
     )
-
-
-def _named(made: Comparison) -> str:
-    names = (
-        f'<span><i style="background:{Line(name, [], place + 1).css}"></i>{render.escaped(name)}</span>'
-        for place, name in enumerate(made.names)
-    )
-    return f'<div class="runs-named">{"".join(names)}</div>'
 
 
 def _part(title: str, content: str) -> str:

@@ -1,0 +1,59 @@
+"""The Compare tab's HTML, and trackio's dashboard behind the page's door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.drawing import MakeClip
+from tests.trainer.written_run import add_preview, write_run
+from workbench.trainer.run_comparison import compare
+from workbench.trainer.runs import Run
+from workbench.ui import compare_tab, tracker_view
+from workbench.workspace import Workspace
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def test_runs_stand_side_by_side(workspace: Workspace, make_clip: MakeClip, tmp_path: Path) -> None:
+    runs = [write_run(workspace, "slow"), write_run(workspace, "fast", learning_rate=3e-4, targets=EVIL)]
+    clip = make_clip(tmp_path / "0.mp4")
+    for run in runs:
+        add_preview(run, 0, clip, EVIL)
+        add_preview(run, 200, clip, EVIL)
+    shown = compare_tab.comparison(compare(runs))
+    assert shown.count("<svg") == 5
+    assert shown.count("<video") == 3  # the base model once
+    assert "<th>slow</th><th>fast</th>" in shown
+    assert "0.0003" in shown
+    assert "<img" not in shown
+    same = compare_tab.comparison(compare([runs[0], write_run(workspace, "again")]))
+    assert "The settings are all the same." in same
+
+
+@pytest.mark.parametrize("tracker", ["none", "tensorboard", "wandb", "trackio"])
+def test_every_tracker_says_where_it_is_seen(workspace: Workspace, tracker: str) -> None:
+    run: Run = write_run(workspace, "cats", tracker=tracker, tracker_project="a & b")
+    shown = tracker_view.dashboard(run)
+    words = {"none": "no tracker", "tensorboard": f"--logdir {workspace.runs}", "wandb": f"wandb sync {run.folder}"}
+    assert words.get(tracker, '<iframe src="/trackio/?project=a%20%26%20b"') in shown
+
+
+def test_trackios_dashboard_asks_for_the_pages_password(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    from starlette.applications import Starlette
+    from starlette.testclient import TestClient
+
+    monkeypatch.setenv("TRACKIO_DIR", str(workspace.root))  # put back afterwards
+    page = Starlette(routes=tracker_view.routes(workspace))
+    page.auth, page.cookie_id, page.tokens = None, "x", {"right": "me"}  # type: ignore[attr-defined]
+    client = TestClient(page)
+    assert "<html" in client.get("/trackio/?project=cats").text
+    assert client.post("/trackio/api/delete_run", json={"project": "cats", "run": "a"}).status_code == 400
+    page.auth = ("me", "secret")  # type: ignore[attr-defined]
+    for path in ("/trackio/", "/trackio/api/get_all_projects", "/trackio/file"):
+        assert client.get(path).status_code == 403
+    client.cookies.set("access-token-unsecure-x", "wrong")
+    assert client.get("/trackio/").status_code == 403
+    client.cookies.set("access-token-unsecure-x", "right")
+    assert client.get("/trackio/").status_code == 200
