@@ -1,13 +1,15 @@
-"""Checkpoints: whole or not there, verified to the byte, retired only behind newer ones."""
+"""Checkpoints: whole or not there, verified to the byte; a run that is no longer the same does not go on."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
 from workbench.errors import CannotWrite, ResumeRefused
 from workbench.trainer import checkpoint
@@ -55,55 +57,64 @@ def test_a_full_disk_while_saving_leaves_the_earlier_checkpoint_alone(tmp_path: 
     assert [path.name for path in (tmp_path / checkpoint.FOLDER).iterdir()] == ["step-00000001"]
 
 
-def test_retiring_keeps_the_newest_and_sweeps_what_a_kill_left(tmp_path: Path) -> None:
-    for step in (1, 2, 3, 10):
-        checkpoint.publish(tmp_path, step, fill)
-    (tmp_path / checkpoint.FOLDER / ".tmp-11-1").mkdir()
-    checkpoint.retire(tmp_path, keep=2)
-    assert sorted(path.name for path in (tmp_path / checkpoint.FOLDER).iterdir()) == ["step-00000003", "step-00000010"]
+def test_a_disk_without_room_is_seen_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.publish(tmp_path, 1, fill)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=3000))
+    with pytest.raises(CannotWrite, match=r"needs 0 MB and the disk has 0 MB left"):
+        checkpoint.publish(tmp_path, 2, lambda folder: pytest.fail("it began to write"))
+    assert checkpoint.steps(tmp_path) == [1]
 
 
-def test_optimizer_state_comes_back_to_the_bit(tmp_path: Path) -> None:
-    def make() -> tuple[list[torch.nn.Parameter], torch.optim.AdamW]:
-        torch.manual_seed(0)
-        parameters = [torch.nn.Parameter(torch.randn(3, 2)), torch.nn.Parameter(torch.randn(4))]
-        return parameters, torch.optim.AdamW(parameters, lr=0.1, fused=True)
+SETTINGS = TrainSettings(dataset="cats", steps=100)
+CLIP = {"role": "train", "file_name": "clips/1.mp4", "sha256": "a" * 64, "caption": "a cat"}
 
-    def step(parameters: list[torch.nn.Parameter], optimizer: torch.optim.AdamW, seed: int) -> None:
-        torch.manual_seed(seed)
-        for parameter in parameters:
-            parameter.grad = torch.randn_like(parameter)
-        optimizer.step()
 
-    parameters, optimizer = make()
-    step(parameters, optimizer, 1)
-    checkpoint.write_optimizer(tmp_path / "o.safetensors", optimizer, ["first", "second"])
-    saved = [parameter.detach().clone() for parameter in parameters]
-    step(parameters, optimizer, 2)
-
-    others, other = make()
-    for parameter, value in zip(others, saved, strict=True):
-        parameter.data.copy_(value)
-    checkpoint.read_optimizer(tmp_path / "o.safetensors", other, ["first", "second"])
-    step(others, other, 2)
-    assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))
+def refuse(saved: TrainSettings | dict[str, Any], now: TrainSettings, **more: Any) -> None:
+    """What happens when a run of the saved settings goes on with those of now."""
+    dumped = saved if isinstance(saved, dict) else saved.model_dump(mode="json")
+    checkpoint.refuse_changes(
+        dumped, now, more.get("lock", [CLIP]), more.get("locked", [CLIP]), more.get("versions", {})
+    )
 
 
 def test_a_changed_setting_or_clip_is_named() -> None:
-    settings = TrainSettings(dataset="cats")
-    saved = settings.model_dump(mode="json")
-    entry = {"role": "train", "file_name": "clips/1.mp4", "sha256": "a" * 64, "caption": "a cat"}
-    checkpoint.refuse_changes(saved, settings, [entry], [entry])
-    with pytest.raises(ResumeRefused, match="rank was 16, is 8"):
-        checkpoint.refuse_changes(saved, settings.changed(rank=8), [entry], [entry])
+    refuse(SETTINGS, SETTINGS)
+    with pytest.raises(ResumeRefused, match="rank was 16, is 8.*fork the run"):
+        refuse(SETTINGS, SETTINGS.changed(rank=8))
     with pytest.raises(ResumeRefused, match=r"gone: train clip clips/1.mp4 .* 'a cat'; new: .* 'a dog'"):
-        checkpoint.refuse_changes(saved, settings, [{**entry, "caption": "a dog"}], [entry])
+        refuse(SETTINGS, SETTINGS, lock=[{**CLIP, "caption": "a dog"}])
+    with pytest.raises(ResumeRefused, match="other frames or another order of the same clips"):
+        refuse(SETTINGS, SETTINGS, lock=[{**CLIP, "frames": [1, 2]}])
+
+
+def test_another_version_of_a_package_is_named_with_the_way_back() -> None:
+    now = version("torch")
+    refuse(SETTINGS, SETTINGS, versions={"torch": now})
+    with pytest.raises(ResumeRefused, match=rf"torch was 1.0, is {now.replace('+', '.')}.*install torch==1.0; .*fork"):
+        refuse(SETTINGS, SETTINGS, versions={"torch": "1.0"})
+    with pytest.raises(ResumeRefused, match="nothing-of-that-name was 1.0, is not installed"):
+        refuse(SETTINGS, SETTINGS, versions={"nothing-of-that-name": "1.0"})
+
+
+def test_a_setting_that_an_older_version_did_not_know_had_its_default() -> None:
+    older = SETTINGS.model_dump(mode="json")
+    for name in ("ema_decay", "time_limit", "dora"):
+        del older[name]
+    refuse(older, SETTINGS)
+    with pytest.raises(ResumeRefused, match="dora was False, is True"):
+        refuse(older, SETTINGS.changed(dora=True))
 
 
 def test_watching_and_more_steps_may_change_unless_the_schedule_counts_them() -> None:
-    settings = TrainSettings(dataset="cats", steps=100)
-    more = settings.changed(steps=200, preview_every=7, save_every=3)
-    checkpoint.refuse_changes(settings.model_dump(mode="json"), more, [], [])
-    cosine = settings.changed(lr_schedule="cosine")
+    watched = {
+        "preview_every": 7, "save_every": 3, "keep_every": 5, "leak_prompts": ["a cat"], "tracker": "tensorboard",
+        "hang_minutes": 1.0, "time_limit": 5.0, "loader_threads": 4,
+    }  # fmt: skip
+    refuse(SETTINGS, SETTINGS.changed(steps=200, **watched))
+    cosine = SETTINGS.changed(lr_schedule="cosine")
+    refuse(cosine, cosine.changed(**watched))
     with pytest.raises(ResumeRefused, match="steps was 100, is 200"):
-        checkpoint.refuse_changes(cosine.model_dump(mode="json"), cosine.changed(steps=200), [], [])
+        refuse(cosine, cosine.changed(steps=200))

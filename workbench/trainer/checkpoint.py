@@ -17,18 +17,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.clips import file_sha256
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.trainer.settings import TrainSettings
-from workbench.workspace import read_json, sync_folder, write_bytes, write_json, writing
-
-if TYPE_CHECKING:
-    import torch
+from workbench.workspace import read_json, sync_folder, write_json, writing
 
 FOLDER, MANIFEST, STATE = "checkpoints", "MANIFEST.json", "state.json"
 LORA, WEIGHTS, ALSO = "lora.safetensors", "weights.safetensors", "also.safetensors"
@@ -121,40 +118,6 @@ def newest(run: Path) -> tuple[int, Path] | None:
     return None
 
 
-def retire(run: Path, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints; sweep what a killed process left half done."""
-    for step in steps(run)[:-keep]:
-        doomed = run / FOLDER / f".del-{step}-{os.getpid()}"
-        with writing(doomed):
-            os.rename(folder_of(run, step), doomed)
-    for left_over in [*(run / FOLDER).glob(".del-*"), *(run / FOLDER).glob(".tmp-*")]:
-        shutil.rmtree(left_over, ignore_errors=True)
-
-
-def write_optimizer(path: Path, optimizer: torch.optim.Optimizer, names: Sequence[str]) -> None:
-    """AdamW's tensors as "<parameter name>/<exp_avg|exp_avg_sq|step>"."""
-    from safetensors.torch import save
-
-    tensors = {
-        f"{names[index]}/{key}": value.detach().cpu().contiguous()
-        for index, entry in optimizer.state_dict()["state"].items()
-        for key, value in entry.items()
-    }
-    write_bytes(path, save(tensors))
-
-
-def read_optimizer(path: Path, optimizer: torch.optim.Optimizer, names: Sequence[str]) -> None:
-    """The other direction. Tensors go to the parameters' device."""
-    from safetensors.torch import load_file
-
-    index_of = {name: index for index, name in enumerate(names)}
-    entries: dict[int, dict[str, torch.Tensor]] = {}
-    for key, tensor in load_file(path).items():
-        name, _, kind = key.rpartition("/")
-        entries.setdefault(index_of[name], {})[kind] = tensor
-    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
 def setting_changes(saved: Mapping[str, Any], settings: TrainSettings) -> dict[str, tuple[Any, Any]]:
     """Settings that are not as they were: name -> (old, new), as JSON has them.
 
@@ -191,7 +154,7 @@ def refuse_changes(
     settings: TrainSettings,
     lock: list[dict[str, Any]],
     locked: list[Any],
-    versions: Mapping[str, str] = {},
+    versions: Mapping[str, str],
 ) -> None:
     """A resumed run must be the same run. Raises ResumeRefused naming what differs.
 

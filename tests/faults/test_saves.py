@@ -1,0 +1,99 @@
+"""Saves that go wrong, on a real run: a disk that refuses for a while, a damaged file in each place of a checkpoint."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from workbench import jobs
+from workbench.dataset_builder import Dataset
+from workbench.families.base import Model
+from workbench.jobs import State
+from workbench.trainer import checkpoint
+from workbench.trainer.runs import Run
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace
+
+PATIENCE = 240.0
+SMALL = 300_000  # bytes: the metrics of the first thousand steps fit, the tensors of a checkpoint do not
+
+
+def until(run: Run, condition: Callable[[], Any]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, jobs.log_tail(run.folder)
+        assert run.status.state.alive, jobs.log_tail(run.folder)
+        time.sleep(0.05)
+
+
+def said(run: Run, words: str) -> bool:
+    return words in (run.folder / jobs.LOG).read_text()
+
+
+def limit_files(run: Run, most: int) -> None:
+    """From now on the kernel refuses that the run's process writes a file larger than this (in bytes)."""
+    process = psutil.Process(run.status.pid)
+    _, hard = process.rlimit(resource.RLIMIT_FSIZE)
+    process.rlimit(resource.RLIMIT_FSIZE, (most, hard))
+
+
+def newest(run: Run) -> int:
+    found = checkpoint.newest(run.folder)
+    return found[0] if found else 0
+
+
+def test_a_disk_that_refuses_costs_a_save_and_damage_costs_one_checkpoint(
+    workspace: Workspace, dataset: Dataset, toy_model: Model
+) -> None:
+    settings = TrainSettings(
+        model=toy_model.source, dataset="squares", steps=100_000, rank=128, save_every=20, keep_checkpoints=2,
+        preview_every=0, evaluate_every=0, held_out=1, frames=9, tracker="none",
+    )  # fmt: skip
+    run = Run.create(workspace, settings, "run")
+    run.start()
+    until(run, lambda: len(run.checkpoints) >= 2)
+
+    # The disk refuses: the run says so, goes on, keeps what it has, and saves again once the disk does not.
+    limit_files(run, SMALL)
+    until(run, lambda: said(run, "is not saved"))
+    before = newest(run)
+    assert before
+    limit_files(run, resource.RLIM_INFINITY)
+    until(run, lambda: newest(run) > before)
+    run.stop()
+    assert run.wait(PATIENCE).state is State.STOPPED, jobs.log_tail(run.folder)
+
+    # Each file of the newest checkpoint flipped, cut short and gone: the one before is found.
+    last, earlier = run.checkpoints[-1], run.checkpoints[-2]
+    names = sorted(path.name for path in checkpoint.folder_of(run.folder, last).iterdir())
+    assert {checkpoint.LORA, checkpoint.OPTIMIZER, checkpoint.STATE, checkpoint.MANIFEST} <= set(names)
+    for name in names:
+        for damage in (flip, cut, Path.unlink):
+            copy = Run(shutil.copytree(run.folder, workspace.runs / "copy"))
+            damage(checkpoint.folder_of(copy.folder, last) / name)
+            assert newest(copy) == earlier, f"{name}, {damage.__name__}"
+            shutil.rmtree(copy.folder)
+
+    # And it is used: the run goes on from there.
+    flip(checkpoint.folder_of(run.folder, last) / checkpoint.LORA)
+    run.start()
+    until(run, lambda: said(run, f"going on from the checkpoint of step {earlier}"))
+    until(run, lambda: newest(run) > earlier)
+    run.stop(grace=PATIENCE)
+
+
+def flip(path: Path) -> None:
+    """One bit; of the manifest one in a hash, elsewhere it may be in a space."""
+    data = bytearray(path.read_bytes())
+    data[data.index(b'"sha256": "') + 12 if path.name == checkpoint.MANIFEST else len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
