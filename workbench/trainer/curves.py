@@ -7,7 +7,7 @@ few, are all kept. A run that went back to a checkpoint is read from the start a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ Row = tuple[int, float, str]  # step, value, the name of its series
 class Curves:
     """The numbers of a run so far.
 
-    held_out, held_out_bands, changes: measurements by step; changes are (own captions, captions to leave alone)
+    held_out, changes: measurements by step; changes are (own captions, captions to leave alone)
     last:    the newest training line
     version: rises whenever anything was read
     """
@@ -43,8 +43,10 @@ class Curves:
         self.bands = [Series(BAND_POINTS) for _ in range(BANDS)]
         self._detrending = Detrending(self._timesteps)
         self.held_out: dict[int, float] = {}
-        self.held_out_bands: dict[int, list[float]] = {}
         self.changes: dict[int, tuple[float, float]] = {}
+        self._held_out = Series(BAND_POINTS)
+        self._held_out_bands = [Series(BAND_POINTS) for _ in range(BANDS)]
+        self._changes = Series(BAND_POINTS), Series(BAND_POINTS)
         self.last: dict[str, Any] = {}
 
     def refresh(self) -> None:
@@ -69,10 +71,14 @@ class Curves:
                 self._detrending.add(step, timestep, loss)
         if "held_out_loss" in line:
             self.held_out[step] = line["held_out_loss"]
-        if "held_out_bands" in line:
-            self.held_out_bands[step] = line["held_out_bands"]
+            self._held_out.add(step, line["held_out_loss"])
+        for series, loss in zip(self._held_out_bands, line.get("held_out_bands", ()), strict=False):
+            if loss is not None:
+                series.add(step, loss)
         if "change_own" in line and "change_others" in line:
-            self.changes[step] = (line["change_own"], line["change_others"])
+            self.changes[step] = changes = (line["change_own"], line["change_others"])
+            for series, change in zip(self._changes, changes, strict=True):
+                series.add(step, change)
 
     def band(self, timestep: float) -> int:
         """Which band a timestep lies in."""
@@ -100,7 +106,7 @@ class Curves:
         return [
             *_named(self.losses.points(), "each step"),
             *_named(smoothed(self.losses.means()), "smoothed"),
-            *_named(_thinned(self.held_out), "held-out clips"),
+            *_named(self._held_out.points(), "held-out clips"),
         ]
 
     def detrended_rows(self) -> list[Row]:
@@ -109,35 +115,24 @@ class Curves:
         return [
             *_named([(mean.step, mean.value) for mean in means], "detrended"),
             *_named(smoothed(means), "detrended, smoothed"),
-            *_named(_thinned(self.held_out), "held-out clips"),
+            *_named(self._held_out.points(), "held-out clips"),
         ]
 
     def band_rows(self) -> list[Row]:
         """The smoothed training loss of each timestep band."""
-        return [
-            row
-            for band, series in enumerate(self.bands)
-            for row in _named(smoothed(series.means()), self.band_name(band))
-        ]
+        return self._by_band(smoothed(series.means()) for series in self.bands)
 
     def held_out_band_rows(self) -> list[Row]:
         """The held-out loss of each timestep band."""
-        measured = list(self.held_out_bands.items())
-        return [
-            row
-            for band in range(BANDS)
-            for row in _named(
-                _thinned({step: bands[band] for step, bands in measured if len(bands) > band}), self.band_name(band)
-            )
-        ]
+        return self._by_band(series.points() for series in self._held_out_bands)
+
+    def _by_band(self, curves: Iterable[list[tuple[int, float]]]) -> list[Row]:
+        return [row for band, points in enumerate(curves) for row in _named(points, self.band_name(band))]
 
     def change_rows(self) -> list[Row]:
         """How much the LoRA changes the model's output, relative to the base model's."""
-        measured = list(self.changes.items())
-        return [
-            *_named(_thinned({step: own for step, (own, _) in measured}), "its own captions"),
-            *_named(_thinned({step: others for step, (_, others) in measured}), "to be left alone"),
-        ]
+        own, others = self._changes
+        return [*_named(own.points(), "its own captions"), *_named(others.points(), "to be left alone")]
 
     def rate_rows(self) -> list[tuple[int, float]]:
         """(step, learning rate)."""
@@ -146,11 +141,3 @@ class Curves:
 
 def _named(points: Iterable[tuple[int, float]], name: str) -> list[Row]:
     return [(step, value, name) for step, value in points]
-
-
-def _thinned(values: dict[int, float]) -> Sequence[tuple[int, float]]:
-    """As many points as a chart takes, peaks kept."""
-    series = Series(BAND_POINTS)
-    for step, value in list(values.items()):
-        series.add(step, value)
-    return series.points()

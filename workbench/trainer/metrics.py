@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.workspace import write_text, writing
+from workbench.workspace import write_bytes, writing
 
 METRICS = "metrics.jsonl"
 BLOCK = 1 << 20  # bytes read at once: a long run's lines never stand in memory together
 TAIL = 256  # bytes by which a file is known again
+DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and Infinity, which are no JSON
 
 
 def read_metrics(run: Path, after_byte: int = 0) -> tuple[list[dict[str, Any]], int]:
@@ -92,11 +93,17 @@ def _blocks(path: Path, offset: int) -> Iterator[bytes]:
 def _parse(data: bytes) -> Iterator[dict[str, Any]]:
     for line in data.splitlines():
         try:
-            value = json.loads(line, parse_constant=lambda _: None)
+            value = DECODER.decode(line.decode())
         except ValueError:
             continue
         if isinstance(value, dict) and isinstance(value.get("step"), int):
             yield {key: number for key, number in value.items() if number is not None}
+
+
+def _until(path: Path, step: int) -> bytes:
+    """The whole lines up to a step, as they are."""
+    lines = (line for whole in _blocks(path, 0) for line in whole.splitlines(keepends=True))
+    return b"".join(line for line in lines if any(each["step"] <= step for each in _parse(line)))
 
 
 class MetricsWriter:
@@ -104,8 +111,8 @@ class MetricsWriter:
 
     def __init__(self, run: Path, resume_step: int) -> None:
         self._path = run / METRICS
-        kept = [line for line in read_metrics(run)[0] if line["step"] <= resume_step] if resume_step else []
-        write_text(self._path, "".join(json.dumps(line) + "\n" for line in kept))
+        kept = _until(self._path, resume_step) if resume_step and self._path.exists() else b""
+        write_bytes(self._path, kept)
         with writing(self._path):
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
 

@@ -34,16 +34,18 @@ class Buckets(Generic[B]):
         self._make, self._most = make, most
         self.width = 1  # steps a bucket covers
         self._places: list[int] = []
+        self._end = 0  # the first step after the last bucket
         self.buckets: list[B] = []
 
     def at(self, step: int) -> B:
         """The bucket that this step belongs to."""
-        while not self._places or step // self.width > self._places[-1]:
+        while step >= self._end or not self.buckets:
             if len(self.buckets) < self._most:
                 self._places.append(step // self.width)
                 self.buckets.append(self._make())
             else:
                 self._widen()
+            self._end = (self._places[-1] + 1) * self.width
         return self.buckets[-1]
 
     def _widen(self) -> None:

@@ -1,0 +1,200 @@
+"""The page of a run of 100,000 steps that is still going: first paint, updates while lines are appended, server memory.
+
+    python benchmarks/long_run.py             with the server in a process of its own and a real browser
+
+The run's folder is what a run leaves: a line a step with two clips each, a measurement every 100 steps, two previews
+every 500, 13 checkpoints. "ours" is the median, "most" the slowest, "reference" what is promised: charts within 3
+seconds of opening the page, an update within 2 seconds of its line (the page asks once a second), and memory that does
+not grow with the updates looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+from common import arguments, report
+from playwright.sync_api import sync_playwright
+
+from workbench import jobs, media, processes
+from workbench.trainer import checkpoint
+from workbench.trainer.metrics import METRICS
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace, write_bytes, write_json
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from scripts.browser import find  # noqa: E402
+from tests.browser.server import Server, launch  # noqa: E402
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+FIRST_MS, UPDATE_MS = 3000.0, 2000.0
+MEASURED, PREVIEWED, SAVED = 100, 500, 10_000  # every so many steps
+PROMPTS = ("a red ring moves left on a black background", "a blue ring turns")
+# A chart is painted when its marks are there; vega draws them at once.
+CHART = "#loss-chart canvas, #loss-chart svg g.mark-line path"
+REPAINTED = """() => new Promise((done) => {
+    const chart = document.querySelector("#loss-chart");
+    const seen = new MutationObserver(() => requestAnimationFrame(() => { seen.disconnect(); done(); }));
+    seen.observe(chart, {childList: true, subtree: true, attributes: true});
+})"""
+
+
+class Writer:
+    """Writes a run's folder as the trainer does, as fast as a disk takes it."""
+
+    def __init__(self, workspace: Workspace, steps: int) -> None:
+        self.run, self.step, self._draw = workspace.run("long"), 0, random.Random(0)
+        self.total = 10 * steps
+        self.run.mkdir()
+        TrainSettings(dataset="rings", steps=self.total, preview_prompts=PROMPTS).save(self.run / jobs.CONFIG)
+        (self.run / jobs.LOG).write_text(
+            "".join(f"step {step}: held-out loss 0.3\n" for step in range(0, steps, MEASURED))
+        )
+        pid = os.getpid()
+        identity = {"pid": pid, "start_time": processes.start_time(pid), "boot_id": processes.boot_id()}
+        write_json(self.run / jobs.PROCESS, {"module": "benchmark", **identity, "started_at": time.time()})
+
+    def advance(self, steps: int) -> None:
+        """Append the lines of so many steps, and beat."""
+        with (self.run / METRICS).open("a") as file:
+            for _ in range(steps):
+                self.step += 1
+                file.write(json.dumps(self._line()) + "\n")
+                if self.step % MEASURED == 0:
+                    file.write(json.dumps(self._measurement()) + "\n")
+        beat = {"phase": "training", "step": self.step, "total": self.total, "time": time.time(), "step_seconds": 1.0}
+        write_json(self.run / jobs.HEARTBEAT, beat)
+
+    def _line(self) -> dict[str, Any]:
+        learned = 0.7 + 0.3 * math.exp(-self.step / 20_000)
+        samples = [
+            [timestep, learned * (0.1 + 0.5 * math.exp(-timestep / 100)) * self._draw.uniform(0.8, 1.2)]
+            for timestep in (self._draw.randrange(1000) for _ in range(2))
+        ]
+        return {
+            "step": self.step, "time": time.time(), "loss": statistics.fmean(loss for _, loss in samples), "lr": 1e-4,
+            "grad_norm": self._draw.uniform(0.1, 1), "timestep": statistics.fmean(one for one, _ in samples),
+            "seconds": 1.03, "memory_gb": 21.5, "samples": samples,
+        }  # fmt: skip
+
+    def _measurement(self) -> dict[str, Any]:
+        bands = [0.3 * math.exp(-self.step / 30_000) + 0.1 * band for band in range(5)]
+        return {
+            "step": self.step, "time": time.time(), "held_out_loss": statistics.fmean(bands), "held_out_bands": bands,
+            "change_own": 0.2, "change_others": 0.05,
+        }  # fmt: skip
+
+    def past(self, steps: int) -> None:
+        """Everything that a run of so many steps has left."""
+        self.advance(steps)
+        video = self.run / "one.mp4"
+        noise = np.random.default_rng(0).integers(0, 255, (9, 12, 18, 3), dtype=np.uint8)
+        media.encode(noise.repeat(8, axis=1).repeat(8, axis=2), video, 8)
+        for step in range(0, steps + 1, PREVIEWED):
+            folder = self.run / "previews" / f"step-{step:08d}"
+            folder.mkdir(parents=True)
+            for place, prompt in enumerate(PROMPTS):
+                os.link(video, folder / f"{place}.mp4")
+                record = {"prompt": prompt, "kind": "sample", "scale": 1.0, "step": step, "seed": 7}
+                (folder / f"{place}.json").write_text(json.dumps(record))
+        for step in (*range(SAVED, steps + 1, SAVED), *(steps - 300, steps - 200, steps - 100)):
+            checkpoint.publish(self.run, step, lambda folder: write_bytes(folder / checkpoint.LORA, bytes(1000)))
+
+
+def opening(page: Page, address: str) -> float:
+    """Milliseconds from asking for the page to its charts."""
+    began = time.perf_counter()
+    page.goto(address)
+    page.locator(CHART).first.wait_for()
+    return 1000 * (time.perf_counter() - began)
+
+
+def update(page: Page, writer: Writer, steps: int) -> tuple[float, float]:
+    """Milliseconds from a written line to the head that tells of it, and to the chart drawn anew."""
+    page.evaluate(f"() => {{ window.repainted = ({REPAINTED})(); }}")
+    writer.advance(steps)
+    began = time.perf_counter()
+    page.locator("#run-head", has_text=f"{writer.step} of").wait_for()
+    told = 1000 * (time.perf_counter() - began)
+    page.evaluate("() => window.repainted")
+    return told, 1000 * (time.perf_counter() - began)
+
+
+def megabytes(server: psutil.Process) -> float:
+    return float(server.memory_info().rss) / 1e6
+
+
+def processor_seconds(server: psutil.Process) -> float:
+    """Unlike the time on the clock, hardly longer when other processes keep the machine busy."""
+    times = server.cpu_times()
+    return float(times.user + times.system)
+
+
+def row(case: str, times: list[float], reference: float | str = "") -> dict[str, Any]:
+    return {"case": case, "ours": statistics.median(times), "most": max(times), "reference": reference}
+
+
+def measure(page: Page, server: Server, writer: Writer, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Open the page several times, then watch it; times in milliseconds."""
+    process = next(child for child in psutil.Process().children() if "webui.py" in " ".join(child.cmdline()))
+    idle = megabytes(process)
+    first = opening(page, server.url)  # the server reads the whole file, the browser has nothing of the page yet
+    opened = megabytes(process)
+    openings = [opening(page, server.url) for _ in range(options.openings)]
+    update(page, writer, 10)
+    before, spent = megabytes(process), processor_seconds(process)
+    told, drawn = zip(*(update(page, writer, 10) for _ in range(options.updates)), strict=True)
+    spent = processor_seconds(process) - spent
+    return [
+        row("charts painted, first visit, ms", [first], FIRST_MS),
+        row("charts painted, next visits, ms", openings, FIRST_MS),
+        row("a line told in the head, ms", list(told), UPDATE_MS),
+        row("a line drawn in the chart, ms", list(drawn), UPDATE_MS),
+        row("server's processor time an update, ms", [1000 * spent / options.updates]),
+        row("server's memory before the visit, MB", [idle]),
+        row("after the first visit, MB", [opened]),
+        row("before the updates, MB", [before]),
+        row(f"after {options.updates} updates, MB", [megabytes(process)], before),
+    ]
+
+
+def main() -> None:
+    parser = arguments((__doc__ or "").splitlines()[0])
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--openings", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=100)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        workspace = Workspace.open(folder)
+        writer = Writer(workspace, options.steps)
+        writer.past(options.steps)
+        server = Server(workspace.root)
+        server.start()
+        browser = launch(playwright, str(find()))
+        try:
+            page = browser.new_page(viewport={"width": 1400, "height": 1800})
+            page.set_default_timeout(120_000)
+            rows = measure(page, server, writer, options)
+        finally:
+            browser.close()
+            server.kill()
+    report(rows, options.json, steps=options.steps, load=os.getloadavg())
+
+
+if __name__ == "__main__":
+    main()
