@@ -19,6 +19,14 @@ def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def image_toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model that draws from a first frame."""
+    folder = tmp_path_factory.mktemp("models") / "image-toy"
+    find_model("tiny-cogvideox")[0].toy(folder, "image-1.5")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def write_lora(toy_folder: Path) -> WriteLora:
     """write_lora(path, seed=0, rank=4, alpha=8.0): a LoRA for the toy model, strong enough to be seen."""
     return lambda path, seed=0, rank=4, alpha=8.0: _write_lora(toy_folder, path, seed, rank, alpha)

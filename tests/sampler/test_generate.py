@@ -4,11 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.sampler.conftest import WriteLora
+from workbench import media
 from workbench.devices import pick_device
 from workbench.errors import ConfigError
 from workbench.sampler.generate import Sampler
+from workbench.sampler.inputs import inputs_of, portable
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
@@ -147,3 +150,78 @@ def test_the_record_leaves_nothing_open(sampler: Sampler, toy_folder: Path, work
 def test_wrong_shapes_are_refused_with_a_remedy(sampler: Sampler, toy_folder: Path, workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match="frames is 10, toy needs .*: use 9 or 17"):
         sampler.generate(workspace, settings(toy_folder, frames=10))
+
+
+# ---- from a picture, from a video
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)).save(tmp_path / "first.png")
+    return tmp_path / "first.png"
+
+
+def test_a_video_from_a_picture_is_the_stock_pipelines(
+    image_toy_folder: Path, workspace: Workspace, picture: Path
+) -> None:
+    import torch
+    from diffusers import CogVideoXImageToVideoPipeline
+
+    drawn = Sampler(str(image_toy_folder), pick_device("cpu")).generate(
+        workspace, settings(image_toy_folder, image=str(picture))
+    )
+    stock = CogVideoXImageToVideoPipeline.from_pretrained(image_toy_folder)
+    with Image.open(picture) as opened:
+        image = opened.convert("RGB")
+    expected = stock(
+        image, PROMPT, num_inference_steps=3, num_frames=17, height=16, width=16,
+        generator=torch.Generator().manual_seed(0), max_sequence_length=16, output_type="np",
+    ).frames[0]  # fmt: skip
+    assert drawn.frames.shape == expected.shape
+    assert np.abs(drawn.frames - expected * 255).max() <= 1.0
+    assert len(drawn.record["image_sha256"]) == 64
+    assert drawn.record["kept_frames"] == 0
+
+
+def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp_path: Path) -> None:
+    """With the built-in model, whose video encoder keeps what it sees: the frames come back, and then it goes on."""
+    tiny = Sampler("tiny-cogvideox", pick_device("cpu"))
+    before = tiny.generate(workspace, settings("tiny-cogvideox", steps=4)).frames
+    still = np.repeat(before[:1], 3, axis=0)
+    media.encode(np.concatenate([still, before]), tmp_path / "before.mp4", 8.0)
+    asked = settings("tiny-cogvideox", steps=4, frames=17, seed=3, continue_from=str(tmp_path / "before.mp4"))
+    drawn = tiny.generate(workspace, asked)
+    assert drawn.frames.shape == (17, 40, 40, 3)
+    assert drawn.record["kept_frames"] == 9
+    error = np.square(drawn.frames[:9].astype(float) - before).mean()
+    assert 10 * np.log10(255**2 / error) > 22  # dB
+    other = tiny.generate(workspace, settings("tiny-cogvideox", steps=4, frames=17, seed=3)).frames
+    assert np.square(other[:9].astype(float) - before).mean() > 2 * error
+
+
+@pytest.mark.parametrize(
+    ("asked", "match"),
+    [
+        ({}, "image is empty, image-toy draws from a first frame: give a picture's file"),
+        ({"image": "{folder}/none.png"}, "image is none.png, which cannot be used: it cannot be opened: No such file"),
+        ({"image": "{folder}/text.png"}, "image is text.png, which is no picture that can be read: give a PNG"),
+        ({"continue_from": "{folder}/text.png"}, "continue_from is text.png, which cannot be used: not a video"),
+    ],
+)
+def test_a_missing_or_wrong_picture_is_named_before_the_weights_are_loaded(
+    image_toy_folder: Path, workspace: Workspace, tmp_path: Path, asked: dict[str, str], match: str
+) -> None:
+    (tmp_path / "text.png").write_text("no picture")
+    values = {name: value.format(folder=tmp_path) for name, value in asked.items()}
+    with pytest.raises(ConfigError, match=match) as caught:
+        inputs_of(workspace, settings(image_toy_folder, **values))
+    assert list(caught.value.problems) == list(asked or ["image"])
+
+
+def test_a_picture_is_refused_by_a_model_that_takes_none(
+    toy_folder: Path, workspace: Workspace, picture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="toy draws from the prompt alone: leave it empty"):
+        inputs_of(workspace, settings(toy_folder, image=str(picture)))
+    monkeypatch.chdir(picture.parent)
+    assert portable(settings(toy_folder, image="first.png")).image == str(picture)

@@ -16,15 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
+from workbench.clips import file_sha256
 from workbench.devices import GIGABYTE, Device
 from workbench.families import find_model
 from workbench.sampler.inputs import Inputs, inputs_of
 from workbench.sampler.loras import apply
+from workbench.sampler.pictures import last_frames, read_picture
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
 OnStep = Callable[[int, int], None]
 # What drawing needs beside the weights (activations, the VAE's decoder), at the largest published shape.
@@ -79,29 +82,52 @@ class Sampler:
         began = time.monotonic()
         loras = apply(self.pipeline, inputs.loras, self.model.title)
         guided = inputs.guidance_scale > 1
-        place = torch.device(self.device.torch_name)
+        place, shape = torch.device(self.device.torch_name), inputs.shape
         text = self.family.encode_text(self._text_encoder, [settings.prompt])
         negative = self.family.encode_text(self._text_encoder, [settings.negative_prompt]) if guided else None
         try:
+            image, prefix = self._first_frames(inputs)
             video = self.family.sample(
                 self.pipeline,
                 text={key: value.to(place) for key, value in text.items()},
                 negative_text=None if negative is None else {key: value.to(place) for key, value in negative.items()},
-                frames=inputs.shape.frames,
-                height=inputs.shape.height,
-                width=inputs.shape.width,
+                frames=shape.frames,
+                height=shape.height,
+                width=shape.width,
                 steps=inputs.steps,
                 guidance_scale=inputs.guidance_scale,
                 dynamic_guidance=settings.dynamic_guidance,
                 scheduler=inputs.scheduler,
                 noise=torch.Generator("cpu").manual_seed(settings.seed),
                 on_step=on_step or (lambda done, total: None),
+                image=image,
+                image_scale=settings.image_scale,
+                prefix=prefix,
             )
         finally:
             if self.frugal:  # a drawing that was given up leaves its part on the GPU
                 self.pipeline.maybe_free_model_hooks()
         frames = (video[0] * 255).round().to(torch.uint8).numpy()
-        return Drawn(frames, inputs.shape.fps, self._record(inputs, loras, time.monotonic() - began))
+        return Drawn(frames, shape.fps, self._record(inputs, loras, time.monotonic() - began))
+
+    def _first_frames(self, inputs: Inputs) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """The first frame [1, 3, H, W] in [-1, 1] for models that take one, and latents of the frames to go on from."""
+        import torch
+
+        settings, shape = inputs.settings, inputs.shape
+        size = (shape.height, shape.width)
+        picture = read_picture(Path(settings.image).expanduser(), *size) if settings.image else None
+        prefix = None
+        if settings.continue_from:
+            last = last_frames(Path(settings.continue_from).expanduser(), inputs.kept_frames, shape.fps, *size)
+            picture = last[:1] if picture is None else picture
+            moments = self.family.encode_video(self.pipeline.vae, _clip(last))
+            # The mean of what the VAE says: the frames shall come back as they are.
+            middle = torch.zeros(1, *self.family.latents_shape(self.folder, len(last), *size))
+            prefix = self.family.draw_latents({name: value.cpu() for name, value in moments.items()}, middle)
+        if picture is None or self.model.task != "image-to-video":
+            return None, prefix
+        return _clip(picture)[:, :, 0], prefix
 
     def _record(self, inputs: Inputs, loras: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
         """Every input as it was in the end, beside the settings as they were asked for."""
@@ -118,6 +144,9 @@ class Sampler:
             "fps": inputs.shape.fps,
             "steps": inputs.steps,
             "guidance_scale": inputs.guidance_scale,
+            "image_sha256": _sha256(inputs.settings.image),
+            "continued_sha256": _sha256(inputs.settings.continue_from),
+            "kept_frames": inputs.kept_frames,
             "dynamic_guidance": inputs.settings.dynamic_guidance,
             "scheduler": inputs.scheduler,
             "seed": inputs.settings.seed,
@@ -129,6 +158,17 @@ class Sampler:
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": versions(),
         }
+
+
+def _clip(frames: np.ndarray) -> torch.Tensor:
+    """uint8 [F, H, W, 3] as the family takes clips: [1, 3, F, H, W] in [-1, 1]."""
+    import torch
+
+    return (torch.from_numpy(frames.copy()).permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
+
+
+def _sha256(file: str) -> str | None:
+    return file_sha256(Path(file).expanduser()) if file else None
 
 
 def weights_gb(folder: Path) -> float:

@@ -1,6 +1,6 @@
 """What a request comes to: the settings with the model's own values filled in, checked without weights. No torch.
 
-Not covered: whether a LoRA fits the model (loras, once the model is loaded).
+Not covered: whether a LoRA fits the model (loras, once the model is loaded); reading first frames (pictures).
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from workbench.families import find_model
 from workbench.families.base import Family, Model
 from workbench.frame_plan import Shape, shape_for
 from workbench.sampler.loras import Lora, absolute, resolve
+from workbench.sampler.pictures import check_picture, check_video
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything that makes a sample, nothing left open."""
+    """Everything that makes a sample, nothing left open.
+
+    kept_frames: how many of the last frames of `settings.continue_from` the video begins with
+    """
 
     settings: SampleSettings
     family: Family
@@ -29,33 +33,57 @@ class Inputs:
     guidance_scale: float
     scheduler: str
     loras: tuple[Lora, ...]
+    kept_frames: int = 0
 
 
 def inputs_of(workspace: Workspace, settings: SampleSettings) -> Inputs:
     """Fill in the model's own values and check all that can be checked before the weights. Raises ConfigError."""
     family, model = find_model(settings.model)
-    if model.task != "text-to-video":
-        sentence = f"model is {model.id}, which needs a first image: choose a text-to-video model"
-        raise ConfigError(sentence, {"model": sentence})
+    _check_pictures(model, settings)
     scheduler = model.scheduler if settings.scheduler == "model" else settings.scheduler
     if scheduler not in family.schedulers:
         rule = " or ".join(("model", *family.schedulers))
         sentence = f"scheduler is {scheduler}, {model.title} has {rule}: choose one of these"
         raise ConfigError(sentence, {"scheduler": sentence})
+    shape = shape_for(model, settings.frames, settings.height, settings.width)
     return Inputs(
         settings=settings,
         family=family,
         model=model,
-        shape=shape_for(model, settings.frames, settings.height, settings.width),
+        shape=shape,
         steps=settings.steps or model.steps,
         guidance_scale=model.guidance_scale if settings.guidance_scale is None else settings.guidance_scale,
         scheduler=scheduler,
         loras=tuple(resolve(workspace, settings.loras)),
+        kept_frames=_kept_frames(model, shape) if settings.continue_from else 0,
     )
+
+
+def _check_pictures(model: Model, settings: SampleSettings) -> None:
+    """Refuse a first frame where none is taken, its lack where one is needed, and files that are none."""
+    from_image = model.task == "image-to-video"
+    if settings.image and not from_image:
+        sentence = f"image is {settings.image}, {model.title} draws from the prompt alone: leave it empty"
+        raise ConfigError(sentence, {"image": sentence})
+    if from_image and not (settings.image or settings.continue_from):
+        sentence = f"image is empty, {model.title} draws from a first frame: give a picture's file"
+        raise ConfigError(sentence, {"image": sentence})
+    if settings.image:
+        check_picture(Path(settings.image).expanduser())
+    if settings.continue_from:
+        check_video(Path(settings.continue_from).expanduser())
+
+
+def _kept_frames(model: Model, shape: Shape) -> int:
+    """The shortest clip that the model could draw, to see a movement; one frame where that is all of the video."""
+    shortest = model.frame_rule.legal()[0]
+    return shortest if shape.frames > shortest else 1
 
 
 def portable(settings: SampleSettings) -> SampleSettings:
     """The same settings for a process with another working folder: relative paths made absolute. Raises ConfigError."""
     _, model = find_model(settings.model)
     name = model.id if model.id == settings.model else str(Path(settings.model).expanduser().resolve())
-    return settings.changed(model=name, loras=list(absolute(settings.loras)))
+    files = {key: getattr(settings, key) for key in ("image", "continue_from")}
+    found = {key: str(Path(file).expanduser().resolve()) for key, file in files.items() if file}
+    return settings.changed(model=name, loras=list(absolute(settings.loras)), **found)

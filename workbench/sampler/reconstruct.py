@@ -113,8 +113,7 @@ def through_vae(family: Family, vae: Any, weights: Path, given: Pixels) -> Pixel
     moments = family.encode_video(vae, video)
     place = next(iter(moments.values())).device
     middle = torch.zeros(1, *family.latents_shape(weights, frames, height, width), device=place)
-    # What a family puts in front of the latents to fill them up comes back in front of the frames.
-    decoded = family.decode(vae, family.draw_latents(moments, middle))[0, :, -frames:]
+    decoded = family.decode(vae, family.draw_latents(moments, middle))[0]
     pixels: Pixels = ((decoded + 1.0) * 127.5).round().to(torch.uint8).permute(1, 2, 3, 0).cpu().numpy()
     return pixels
 

@@ -22,6 +22,15 @@ class SampleSettings(Settings):
         "", title="Negative prompt", section=WHAT, lines=2, advanced=True,
         help="What the video should not show; the guidance pushes away from it.",
     )  # fmt: skip
+    image: str = field(
+        "", title="First frame", section=WHAT,
+        help="A picture's file (PNG, JPEG, WebP or BMP) that the video begins with, for image-to-video models. It is "
+        "scaled and cropped to the video's size.",
+    )  # fmt: skip
+    continue_from: str = field(
+        "", title="Continue a video", section=WHAT, advanced=True,
+        help="A video's file: the new video begins with its last frames and goes on from there.",
+    )  # fmt: skip
     loras: tuple[str, ...] = field(
         (), title="LoRAs", section=WHAT, source="loras", lines=2,
         help="Any number of LoRAs, each a run's name or a .safetensors file, with =SCALE behind it if not 1: ring=0.8",
@@ -33,6 +42,10 @@ class SampleSettings(Settings):
     dynamic_guidance: bool = field(
         False, title="Dynamic guidance", section=HOW, advanced=True,
         help="Vary the guidance scale over the denoising steps, as some models' own demos do.",
+    )  # fmt: skip
+    image_scale: Literal["pipeline", "raw"] = field(
+        "pipeline", title="Scale of the first frame", section=HOW, advanced=True,
+        help="pipeline: as diffusers does. raw: unscaled, for LoRAs that were trained so.",
     )  # fmt: skip
     steps: int | None = field(
         None, title="Denoising steps", section=HOW, low=1, high=1000, unit="steps",
