@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from workbench import Dataset, Run, Workspace, media
+from workbench.dataset_builder.splitting import SplitTask
 from workbench.families import families
 from workbench.jobs import State
 from workbench.notebook import (
@@ -81,7 +82,8 @@ def test_clips_are_shown_captioned_and_planned(studio: Studio) -> None:
     assert len(panel.cards.grid.children) == 5
     assert panel.verdicts.value.count("taken") == 5
     assert "5 clips" in panel.summary.value
-    picture, caption, plan, take_out = panel.cards.grid.children[0].children
+    picture, caption, plan, mark, take_out = panel.cards.grid.children[0].children
+    assert not mark.value
     assert "<video" in picture.value
     assert "16x16" in plan.value
     caption.value = " a ring, seen <b>here</b> "
@@ -107,6 +109,62 @@ def test_clips_are_shown_captioned_and_planned(studio: Studio) -> None:
     assert len(dataset.clips) == len(panel.cards.grid.children) == 5
     panel.close()
     assert not panel.ticker.running
+
+
+def test_single_clips_are_marked_changed_and_brought_back(studio: Studio) -> None:
+    panel = dataset_panel(studio.workspace, "rings", studio.settings)
+    dataset = Dataset.open(studio.workspace, "rings")
+    before = dataset.clips
+    assert panel.cards.selection.layout.display == "none"
+    panel.cards.buttons["Tag"].click()
+    assert "no clip is marked" in panel.cards.said.value
+    for card in panel.cards.grid.children[1:3]:
+        card.children[-2].value = True
+    assert "2 clips are marked" in panel.cards.count.value
+    panel.cards.tag_field.value = "night"
+    panel.cards.buttons["Tag"].click()
+    panel.tools.text.value = "film of"
+    panel.tools.edit_buttons["Put in front"].click()
+    assert [clip.tags for clip in dataset.clips[:4]] == [(), ("night",), ("night",), ()]
+    assert [clip.text.startswith("film of") for clip in dataset.clips[:4]] == [False, True, True, False]
+    panel.cards.buttons["Take out"].click()
+    assert len(dataset.clips) == len(panel.cards.grid.children) == 3
+    assert panel.cards.selection.layout.display == "none"
+    panel.past.removed.value = [before[2].file_name]
+    panel.past.restore_button.click()
+    assert len(dataset.clips) == 4
+    while dataset.clips != before:
+        panel.past.change.value = panel.past.change.options[0][1]
+        panel.past.undo_button.click()
+        assert "Undone" in panel.past.said.value
+    panel.close()
+
+
+def test_what_another_face_does_shows_up_by_itself(studio: Studio) -> None:
+    dataset = Dataset.open(studio.workspace, "rings")
+    clip = dataset.clips[0]
+    panel = dataset_panel(studio.workspace, "rings", studio.settings)
+    writer = caption_panel(studio.workspace, "rings")
+    cutter = split_panel(studio.workspace, "rings")
+    table = cut_panel(studio.workspace, "rings", clip.id)
+    dataset.set_caption(clip.id, "written in a browser")
+    dataset.set_trigger_word("els3where")
+    until(lambda: "written in a browser" in panel.cards.grid.children[0].children[1].value)
+    until(lambda: panel.trigger.value == "els3where")
+    until(lambda: "written in a browser" in writer.clips.options[0][0])
+    part = dataset.trim(clip.id, 0, 1)
+    until(lambda: part.file_name in [value for _, value in table.clip.options])
+    dataset.task("split").start(SplitTask(preview=True))  # in the shell, say
+    until(lambda: "would be cut into" in cutter.line.said.value)
+    for _ in range(3):
+        dataset.undo()
+    assert dataset.clips[0] == clip
+    until(lambda: panel.trigger.value == dataset.info.trigger_word)
+    writer.some_button.click()
+    assert "no clip is chosen" in writer.said.value
+    for each in (panel, writer, cutter, table):
+        each.close()
+        assert not each.ticker.running
 
 
 def test_chosen_files_are_imported_and_what_is_no_video_is_refused(studio: Studio) -> None:

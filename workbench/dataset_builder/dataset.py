@@ -195,6 +195,18 @@ class Dataset:
         history.edit(self.folder, f"caption of {clip.source or clip.id}", make)
         return self.clip(name)
 
+    def tag(self, word: str, *names: str) -> int:
+        """Put a mark on clips; how many did not have it. Raises ConfigError, CannotWrite."""
+        if not (mark := word.strip()):
+            raise ConfigError("the tag is empty: write one, such as night or close-up")
+        wanted = {self.clip(name).file_name for name in names}
+
+        def make(found: Sequence[Clip]) -> list[Clip]:
+            bare = [clip for clip in found if clip.file_name in wanted and mark not in clip.tags]
+            return [clip.changed(tags=(*clip.tags, mark)) for clip in bare]
+
+        return history.edit(self.folder, f"tagged {mark}", make)
+
     def set_trigger_word(self, text: str) -> None:
         """Replace the trigger word; the clips' own captions stay as they are. Raises CannotWrite."""
         info = self.info.model_copy(update={"trigger_word": clean_caption(text)})

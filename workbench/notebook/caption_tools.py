@@ -1,11 +1,13 @@
 """Change many captions at once in a notebook: find and replace, a text in front or behind, tags, the trigger word.
 
+All captions of the dataset, or those of the clips that are marked.
+
 Not covered: the edits themselves (dataset_builder.caption_text), one caption (clip_cards), captions by a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import ipywidgets as widgets
@@ -15,15 +17,22 @@ from workbench.dataset_builder.caption_text import Search
 from workbench.notebook import drawing
 from workbench.notebook.live import Panel, button
 
+HELP = "In all captions, or those of the marked clips; Undo takes it back"
 SHOWN = 8  # captions in the preview of a replacement
 
 
 class CaptionTools(Panel):
     """The fields and buttons. Each change is one entry of the dataset's history."""
 
-    def __init__(self, folder: Callable[[], Path], changed: Callable[[], object]) -> None:
-        """folder: of the dataset that is shown, raises ConfigError without one;  changed: called after each change"""
+    def __init__(
+        self, folder: Callable[[], Path], changed: Callable[[], object], marked: Callable[[], set[str] | None]
+    ) -> None:
+        """folder: of the dataset that is shown, raises ConfigError without one;  changed: called after each change
+
+        marked: file names of the clips to change, None for all
+        """
         self._folder = folder
+        self._marked = marked
         self._changed = changed
         self.find = widgets.Text(placeholder="find", layout=widgets.Layout(width="200px"))
         self.put = widgets.Text(placeholder="replace by", layout=widgets.Layout(width="200px"))
@@ -32,7 +41,7 @@ class CaptionTools(Panel):
             widgets.Checkbox(description=name, indent=False, layout=widgets.Layout(width="150px")) for name in switches
         )
         self.preview_button = button("Show what would change", "Nothing is changed", "search")
-        self.replace_button = button("Replace", "In all captions; Undo takes it back", "exchange", "primary")
+        self.replace_button = button("Replace", HELP, "exchange", "primary")
         self.would = widgets.HTML()
         self.text = widgets.Text(placeholder="a text", layout=widgets.Layout(width="200px"))
         self.preview_button.on_click(self.doing(self._preview))
@@ -58,14 +67,14 @@ class CaptionTools(Panel):
         super().__init__(rows)
         self.box.children = (*rows, self.said)
 
-    def _edit(self, words: str, edit: Callable[[Path, str], int]) -> widgets.Button:
-        made = button(words, "In all captions; Undo takes it back")
-        made.on_click(self.doing(lambda: self._tell(edit(self._folder(), self.text.value))))
+    def _edit(self, words: str, edit: Callable[[Path, str, Collection[str] | None], int]) -> widgets.Button:
+        made = button(words, HELP)
+        made.on_click(self.doing(lambda: self._tell(edit(self._folder(), self.text.value, self._marked()))))
         return made
 
-    def _trigger(self, words: str, edit: Callable[[Path], int]) -> widgets.Button:
-        made = button(words, "In all captions; Undo takes it back")
-        made.on_click(self.doing(lambda: self._tell(edit(self._folder()))))
+    def _trigger(self, words: str, edit: Callable[[Path, Collection[str] | None], int]) -> widgets.Button:
+        made = button(words, HELP)
+        made.on_click(self.doing(lambda: self._tell(edit(self._folder(), self._marked()))))
         return made
 
     @property
@@ -73,14 +82,14 @@ class CaptionTools(Panel):
         return Search(self.find.value, self.expression.value, self.case.value, self.word.value)
 
     def _preview(self) -> None:
-        found = caption_text.preview_replace(self._folder(), self._search, self.put.value)
+        found = caption_text.preview_replace(self._folder(), self._search, self.put.value, self._marked())
         rows = [(one.source or one.file_name, one.before, one.after) for one in found[:SHOWN]]
         self.would.value = drawing.note(f"{len(found):,} captions would change.") + (
             drawing.table(("clip", "now", "then"), rows) if rows else ""
         )
 
     def _replace(self) -> None:
-        self._tell(caption_text.replace(self._folder(), self._search, self.put.value))
+        self._tell(caption_text.replace(self._folder(), self._search, self.put.value, self._marked()))
         self.would.value = ""
 
     def _tell(self, count: int) -> None:

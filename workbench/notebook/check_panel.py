@@ -16,6 +16,7 @@ from workbench import jobs
 from workbench.clips import Clip
 from workbench.dataset_builder.check_settings import CheckSettings
 from workbench.dataset_builder.findings import MENDS, Finding, Mend, Report, Severity
+from workbench.dataset_builder.tasks import Name
 from workbench.notebook import drawing
 from workbench.notebook.live import button
 from workbench.notebook.task_panel import TaskLine, TaskPanel
@@ -56,6 +57,9 @@ class CheckPanel(TaskPanel):
         status = self.dataset.task("mend").wait(seconds)
         self.refresh()
         return status
+
+    def _watched(self) -> tuple[Name, ...]:
+        return ("check", "mend")
 
     def refresh(self) -> bool:
         """Show what the folders of check and mend say. True while one of them works."""

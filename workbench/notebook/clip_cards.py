@@ -1,11 +1,13 @@
-"""The clips of a dataset as cards in a notebook: each plays, takes a caption, shows its frame plan, can be taken out.
+"""The clips of a dataset as cards in a notebook: each plays, takes a caption, shows its frame plan, can be marked.
+
+What is marked can be taken out, tagged or brought back to its whole recording, all at once, and goes for caption_tools.
 
 Not covered: importing (dataset_panel), many captions at once (caption_tools).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import ipywidgets as widgets
@@ -33,6 +35,7 @@ class ClipCards(Panel):
         self._dataset: Dataset | None = None
         self._page = 0
         self._cards: list[Clip] = []
+        self._marked: set[str] = set()
         chosen = settings.model if settings else models()[0].id
         self.model = widgets.Dropdown(
             options=sorted({chosen, *(model.id for model in models())}),
@@ -42,6 +45,7 @@ class ClipCards(Panel):
         self.model.observe(lambda _: self._show_page(), names="value")
         label = widgets.HTML("Frame plan for", layout=widgets.Layout(width="120px"))
         self.plan_row = widgets.HBox([label, self.model])
+        self._make_selection()
         self.grid = widgets.HBox([], layout=widgets.Layout(flex_flow="row wrap"))
         self.earlier = button("", "Earlier clips", "arrow-left")
         self.later = button("", "Later clips", "arrow-right")
@@ -50,7 +54,76 @@ class ClipCards(Panel):
         self.later.on_click(lambda _: self._turn(1))
         self.pager = widgets.HBox([self.earlier, self.place, self.later])
         super().__init__([])
-        self.box.children = (self.plan_row, self.said, self.grid, self.pager)
+        self.box.children = (self.plan_row, self.selection, self.said, self.grid, self.pager)
+
+    def _make_selection(self) -> None:
+        """What can be done to the marked clips; in sight while there are any."""
+        self.count = widgets.HTML()
+        self.tag_field = widgets.Text(placeholder="a tag", layout=widgets.Layout(width="120px"))
+        actions = (
+            ("Take out", "Out of the dataset; Undo brings them back", self.take_out),
+            ("Tag", "Put this mark on them", self.tag),
+            ("Back to the whole recording", "Undo what was ever cut from it", self.whole),
+            ("Unmark", "Mark none", lambda: self.mark(())),
+        )
+        self.buttons = {words: button(words, help) for words, help, _ in actions}
+        for words, _, action in actions:
+            self.buttons[words].on_click(self.doing(action))
+        out, *others = self.buttons.values()
+        row = [self.count, out, self.tag_field, *others]
+        self.selection = widgets.HBox(row, layout=widgets.Layout(flex_flow="row wrap", display="none"))
+
+    # ---- marks
+
+    @property
+    def marked(self) -> set[str] | None:
+        """File names of the marked clips that are still there; None, which means all, when none is marked."""
+        there = {clip.file_name for clip in self._dataset.clips} if self._dataset else set()
+        return self._marked & there or None
+
+    def mark(self, names: Iterable[str]) -> None:
+        """Mark the clips of those file names, and no others, on all pages."""
+        self._marked = set(names)
+        self._show_page()
+        self._show_marks()
+
+    def take_out(self) -> None:
+        """Take the marked clips out. Raises ConfigError, CannotWrite."""
+        dataset, names = self._chosen()
+        dataset.remove(*names)
+        self._did()
+
+    def tag(self) -> None:
+        """Put the tag on the marked clips. Raises ConfigError, CannotWrite."""
+        dataset, names = self._chosen()
+        dataset.tag(self.tag_field.value, *names)
+        self._did()
+
+    def whole(self) -> None:
+        """Let the marked clips be their whole recordings again. Raises ConfigError, DataError, CannotWrite."""
+        dataset, names = self._chosen()
+        dataset.whole(*names)
+        self._did()
+
+    def _chosen(self) -> tuple[Dataset, list[str]]:
+        if self._dataset is None or not (marked := self.marked):
+            raise ConfigError("no clip is marked: tick the boxes of some cards")
+        return self._dataset, [clip.file_name for clip in self._dataset.clips if clip.file_name in marked]
+
+    def _did(self) -> None:
+        self._changed()
+        self._show_marks()
+
+    def _show_marks(self) -> None:
+        count = len(self.marked or ())
+        self.count.value = drawing.note("1 clip is marked" if count == 1 else f"{count:,} clips are marked")
+        self.selection.layout.display = "" if count else "none"
+
+    def _toggle(self, name: str, on: bool) -> None:
+        self._marked = self._marked | {name} if on else self._marked - {name}
+        self._show_marks()
+
+    # ---- showing
 
     def show(self, dataset: Dataset | None) -> None:
         """Show a dataset's clips; what is on the page already stays, and with it the place where one is typing."""
@@ -61,7 +134,8 @@ class ClipCards(Panel):
             self.plan_row.layout.display = self.pager.layout.display = "none"
             return
         if not known:
-            self._page = 0
+            self._page, self._marked = 0, set()
+        self._show_marks()
         if not known or dataset.clips[self._first : self._first + PAGE] != self._cards:
             self._show_page()
 
@@ -117,9 +191,13 @@ class ClipCards(Panel):
             parts.append(
                 widgets.HTML(f'<div style="width:180px;font-size:85%;line-height:1.3;opacity:.75">{text}</div>')
             )
+        box = widgets.Checkbox(
+            value=clip.file_name in self._marked, indent=False, description="mark", layout=widgets.Layout(width="80px")
+        )
+        box.observe(lambda change: self._toggle(clip.file_name, bool(change["new"])), names="value")
         out = button("Take out", "Out of the dataset; Undo brings it back", "times", width="100px")
         out.on_click(self.doing(lambda: self._take_out(dataset, clip)))
-        parts.append(out)
+        parts += [box, out]
         return widgets.VBox(parts, layout=widgets.Layout(margin="0 12px 12px 0", width="190px"))
 
     def _take_out(self, dataset: Dataset, clip: Clip) -> None:

@@ -6,7 +6,9 @@ Always from the whole recording, so that every part can be made wider again. Not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import ipywidgets as widgets
@@ -19,9 +21,9 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.filmstrip import filmstrip
 from workbench.dataset_builder.scenes import DETECTORS, cuts, scores
 from workbench.dataset_builder.splitting import SCORES
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, WorkbenchError
 from workbench.notebook import drawing
-from workbench.notebook.live import Panel, button
+from workbench.notebook.live import Panel, Ticker, button
 from workbench.notebook.task_panel import LONGEST_LOOK
 from workbench.workspace import Workspace
 
@@ -49,6 +51,7 @@ class CutPanel(Panel):
         self.fps_field = widgets.Text(placeholder="frames a second", layout=widgets.Layout(width="130px"))
         self.marks: list[int] = []
         self._listing = False
+        self._shown: Clip | None = None
         buttons = (
             ("Keep this part", "What lies between the ends of the slider", self.keep),
             ("Find the cuts", "Mark them on the filmstrip; nothing is changed", self.find),
@@ -61,7 +64,7 @@ class CutPanel(Panel):
         )
         self.buttons = {words: button(words, help) for words, help, _ in buttons}
         for words, _, action in buttons:
-            self.buttons[words].on_click(self.doing(action))
+            self.buttons[words].on_click(self.doing(partial(self._alone, action)))
         made = list(self.buttons.values())
         wrapping = widgets.Layout(flex_flow="row wrap")
         super().__init__([])
@@ -71,18 +74,43 @@ class CutPanel(Panel):
             widgets.HBox([self.box_field, *made[3:5], self.fps_field, *made[5:]], layout=wrapping),
             self.said, self.player,
         )  # fmt: skip
+        # Ticks come from a thread, clicks from the kernel: one at a time.
+        self._lock = threading.RLock()
+        self._seen = self.dataset.version
         self._list(self.dataset.clip(clip).file_name if clip else None)
         self.clip.observe(lambda _: None if self._listing else self.doing(self.show)(None), names="value")
         # Another sensitivity is wanted for cuts that are shown already.
         self.threshold.observe(lambda _: self.doing(self.find)(None) if self.marks else None, names="value")
         self.doing(self.show)(None)
+        self.ticker = Ticker(self._look_again)
+        self.ticker.start()
+
+    def close(self) -> None:
+        self.ticker.stop()
+        super().close()
 
     # ---- showing
+
+    def _look_again(self) -> bool:
+        """Show what another panel or face changed; a slider that is being dragged stays. The ticker goes on."""
+        with self._lock:
+            if (mark := self.dataset.version) == self._seen:
+                return True
+            self._seen, before = mark, self._shown
+            try:
+                self._list(self.clip.value)
+                now = next((clip for clip in self.dataset.clips if clip.file_name == self.clip.value), None)
+                if now != before:
+                    self.show()
+            except (WorkbenchError, OSError) as error:
+                self.say(str(error), "error")
+        return True
 
     def show(self) -> None:
         """The chosen clip's recording, with its part. Raises ConfigError, DataError, CannotWrite."""
         self.marks = []
         clip, master, cut = self._opened()
+        self._shown = clip
         ends = round(cut.start / master.fps, 3), round(cut.end / master.fps, 3)
         self.span.step = 1 / master.fps
         self.span.max = round(master.frames / master.fps, 3)
@@ -121,6 +149,11 @@ class CutPanel(Panel):
         clip = self.dataset.clip(self.clip.value)
         master = cutting.master_of(self.dataset.folder, clip)
         return clip, master, cutting.cut_of(clip, master)
+
+    def _alone(self, action: Callable[[], object]) -> None:
+        with self._lock:
+            action()
+            self._seen = self.dataset.version
 
     # ---- doing: all of these raise ConfigError, DataError, CannotWrite
 

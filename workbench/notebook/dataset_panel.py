@@ -1,7 +1,7 @@
 """A dataset in a notebook: look at files, import them with a verdict on each, go through the clips and their captions.
 
-The import is a job of its own, as in the web app. Not covered: the clips' cards (clip_cards), the other tasks
-(task_panel, check_panel).
+The import is a job of its own, as in the web app; what another face changes shows up within a second or two. Not
+covered: the clips' cards (clip_cards), the other tasks (task_panel, check_panel).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.notebook import drawing
 from workbench.notebook.caption_tools import CaptionTools
 from workbench.notebook.clip_cards import ClipCards
+from workbench.notebook.history_part import HistoryPart
 from workbench.notebook.live import Panel, Ticker, button, folded
 from workbench.notebook.task_panel import TaskLine
 from workbench.settings import parse, specs
@@ -42,27 +43,32 @@ class DatasetPanel(Panel):
         self.workspace = workspace
         # Ticks come from a thread, clicks from the kernel: one at a time.
         self._lock = threading.RLock()
+        self._word = ("", "")  # the dataset and its trigger word, as they are shown
         self._make_choice(name)
         self._make_import()
         self.summary, self.verdicts = widgets.HTML(), widgets.HTML()
         self.undo_button = button("Undo", "Take back the newest change", "undo")
         self.redo_button = button("Do again", "Do again what was undone last", "repeat")
-        self.tools = CaptionTools(lambda: self._open().folder, self.refresh)
-        self.tools_fold = folded("Change many captions", self.tools.box)
         self.cards = ClipCards(settings, self.refresh)
+        self.tools = CaptionTools(lambda: self._open().folder, self.refresh, lambda: self.cards.marked)
+        self.tools_fold = folded("Change many captions", self.tools.box)
+        self.past = HistoryPart(self._open, self.refresh)
+        self.past_fold = folded("What was done", self.past.box)
         super().__init__([])
         self.undo_button.on_click(self.doing(lambda: self._went("Undone", self._open().undo().what)))
         self.redo_button.on_click(self.doing(lambda: self._went("Done again", self._open().redo().what)))
         self.box.children = (
-            widgets.HBox([_label("Dataset"), self.name, self.trigger, self.again_button]),
+            widgets.HBox([_label("Dataset"), self.name, self.trigger]),
             widgets.HBox([_label("Videos"), widgets.VBox([self.paths, self.upload]), self.import_buttons]),
             self.more_fold, self.found, self.line.box, self.said, self.summary,
             widgets.HBox([self.undo_button, self.redo_button]),
-            folded("What became of the files", self.verdicts), self.tools_fold, self.cards.box,
+            folded("What became of the files", self.verdicts), self.past_fold, self.tools_fold, self.cards.box,
         )  # fmt: skip
-        self.ticker = Ticker(self.refresh)
-        if self.refresh():
-            self.ticker.start()
+        self._seen: tuple[Any, ...] = ()
+        self._alive = False
+        self.ticker = Ticker(self._look_again)
+        self._look_again()
+        self.ticker.start()
 
     def _make_choice(self, name: str | None) -> None:
         known = [dataset.name for dataset in Dataset.all(self.workspace)]
@@ -73,8 +79,6 @@ class DatasetPanel(Panel):
         self.trigger = widgets.Text(
             placeholder="trigger word, if any", continuous_update=False, layout=widgets.Layout(width="200px")
         )
-        self.again_button = button("", "Look again: another panel or the web app may have changed it", "refresh")
-        self.again_button.on_click(lambda _: self.refresh())
         self.name.observe(lambda _: self._opened(), names="value")
         self.trigger.observe(lambda _: self.doing(self._save_trigger)(None), names="value")
 
@@ -153,8 +157,9 @@ class DatasetPanel(Panel):
         super().close()
 
     def _watch(self) -> None:
-        self.refresh()
-        self.ticker.start()
+        self._alive = self.refresh()
+        if not self.ticker.running:
+            self.ticker.start()
 
     @property
     def _typed(self) -> list[str]:
@@ -189,8 +194,19 @@ class DatasetPanel(Panel):
     # ---- what is shown
 
     def _opened(self) -> None:
-        if self.refresh():
-            self.ticker.start()
+        self._alive = self.refresh()
+
+    def _look_again(self) -> bool:
+        """Show what changed on disk, whoever changed it; costs a few looks when nothing did. The ticker goes on."""
+        with self._lock:
+            names = tuple(dataset.name for dataset in Dataset.all(self.workspace))
+            dataset = self.dataset
+            mark = (names, *dataset.version, *dataset.task("import").version) if dataset else (names,)
+            if self._alive or mark != self._seen:
+                self._seen = mark
+                self.name.options = names
+                self._alive = self.refresh()
+        return True
 
     def refresh(self) -> bool:
         """Show what is on disk. True while an import goes on."""
@@ -205,7 +221,8 @@ class DatasetPanel(Panel):
     def _show_nothing(self) -> bool:
         self.summary.value = self.verdicts.value = ""
         self.line.hide()
-        self.tools_fold.layout.display = "none"
+        self.tools_fold.layout.display = self.past_fold.layout.display = "none"
+        self._word = ("", "")
         self.undo_button.layout.display = self.redo_button.layout.display = "none"
         self.cards.show(None)
         return False
@@ -218,7 +235,9 @@ class DatasetPanel(Panel):
         self.verdicts.value = "".join(
             drawing.note(verdict.sentence, "plain" if verdict.usable else "error") for verdict in verdicts
         )
-        if dataset.info.trigger_word and not self.trigger.value:
+        word = (dataset.name, dataset.info.trigger_word)
+        if word != self._word:  # another dataset, or somebody else wrote it
+            self._word = word
             self.trigger.value = dataset.info.trigger_word
         for each, verb, standing in (
             (self.undo_button, "Undo", dataset.undoable), (self.redo_button, "Do again", dataset.redoable)
@@ -226,6 +245,8 @@ class DatasetPanel(Panel):
             each.layout.display = "" if standing else "none"
             each.description = f"{verb}: {standing[0].what[:60]}" if standing else verb
         self.tools_fold.layout.display = "" if dataset.clips else "none"
+        self.past_fold.layout.display = ""
+        self.past.show(dataset)
         self.cards.show(dataset)
         return alive
 

@@ -1,13 +1,14 @@
 """Tasks of a dataset in a notebook: settings, Start, Stop, and how it goes. Cut all clips, auto captions, export.
 
-A task is a process of its own; a panel only reads its folder, so a panel made after a kernel restart shows it again.
+A task is a process of its own; a panel only reads its folder, so a panel made after a kernel restart shows it again,
+and what another face does shows up within a second or two.
 Not covered: what a task does (dataset_builder), the check (check_panel), the import (dataset_panel).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +21,7 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import ExportSettings
 from workbench.dataset_builder.splitting import SplitSettings, SplitTask
 from workbench.dataset_builder.tasks import Name, Task
-from workbench.errors import WorkbenchError
+from workbench.errors import ConfigError, WorkbenchError
 from workbench.notebook import drawing
 from workbench.notebook.form import Form
 from workbench.notebook.live import Panel, Ticker, button, folded
@@ -111,9 +112,11 @@ class TaskPanel(Panel):
         self.box.children = (form, self.buttons, self.said, self.line.box, *self._more())
         # Ticks come from a thread, clicks from the kernel: one at a time.
         self._lock = threading.RLock()
-        self.ticker = Ticker(self.refresh)
-        if self.refresh():
-            self.ticker.start()
+        self._seen: tuple[Any, ...] = ()
+        self._alive = False
+        self.ticker = Ticker(self._look_again)
+        self._look_again()
+        self.ticker.start()
 
     @property
     def task(self) -> Task:
@@ -134,11 +137,25 @@ class TaskPanel(Panel):
     def watch(self) -> None:
         """Keep the panel fresh until the task is over."""
         self.refresh()
-        self.ticker.start()
+        if not self.ticker.running:
+            self.ticker.start()
 
     def close(self) -> None:
         self.ticker.stop()
         super().close()
+
+    def _look_again(self) -> bool:
+        """Show what changed on disk, whoever changed it; costs a few looks when nothing did. The ticker goes on."""
+        with self._lock:
+            mark = (self.dataset.version, *(self.dataset.task(name).version for name in self._watched()))
+            if self._alive or mark != self._seen:
+                self._seen = mark
+                self._alive = self.refresh()
+        return True
+
+    def _watched(self) -> tuple[Name, ...]:
+        """The tasks that the panel shows."""
+        return (self.task_name,)
 
     def refresh(self) -> bool:
         """Show what the task's folder says. True while it works."""
@@ -229,7 +246,28 @@ class CaptionPanel(TaskPanel):
             f"<li><b>{drawing.escaped(kind.id)}</b>: {drawing.escaped(kind.title)}. {drawing.escaped(kind.needs)}</li>"
             for kind in captioners().values()
         )
-        return [widgets.HTML(f'<ul style="line-height:1.4;opacity:.75">{lines}</ul>')]
+        self.clips = widgets.SelectMultiple(options=[], rows=8, layout=widgets.Layout(width="100%", max_width="720px"))
+        self.some_button = button("Only for these clips", "Those chosen in the list", "play")
+        self.some_button.on_click(self.doing(lambda: self.start_for(self.clips.value)))
+        some = folded("Only for some clips", widgets.VBox([self.clips, self.some_button]))
+        return [widgets.HTML(f'<ul style="line-height:1.4;opacity:.75">{lines}</ul>'), some]
+
+    def start_for(self, names: Sequence[str]) -> jobs.Status:
+        """The same for the clips of those file names or ids alone. Raises as `start`."""
+        if not names:
+            raise ConfigError("no clip is chosen: choose one or more of the list")
+        status = self.task.start(self.form.settings.changed(which="chosen", chosen=tuple(names)))
+        self.watch()
+        return status
+
+    def _ended(self) -> None:
+        listed = [
+            (f"{clip.source or clip.id}: {clip.text or '-'}"[:110], clip.file_name) for clip in self.dataset.clips
+        ]
+        if listed != list(self.clips.options):
+            kept = [name for name in self.clips.value if name in [value for _, value in listed]]
+            self.clips.options = listed
+            self.clips.value = kept
 
     def _done(self, result: dict[str, Any]) -> str:
         failed = result.get("failed") or {}

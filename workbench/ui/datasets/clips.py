@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from workbench.clips import Clip
-from workbench.dataset_builder import caption_text, history
+from workbench.dataset_builder import caption_text
 from workbench.dataset_builder.caption_text import Search
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.findings import FILE, FOLDER, read_findings
@@ -133,18 +133,7 @@ class ClipsPanel(Panel):
         return "Taken out; Undo brings it back."
 
     def _tag(self, dataset: Dataset, names: list[str], tag: str) -> str:
-        word = tag.strip()
-        if not word:
-            raise ConfigError("the tag is empty: write one, such as night or close-up")
-        wanted = set(_marked(dataset, names))
-        count = history.edit(
-            dataset.folder, f"tagged {word}",
-            lambda clips: [
-                clip.changed(tags=(*clip.tags, word)) if clip.file_name in wanted and word not in clip.tags else clip
-                for clip in clips
-            ],
-        )  # fmt: skip
-        return f"Tagged {count:,} clips."
+        return f"Tagged {dataset.tag(tag, *_marked(dataset, names)):,} clips."
 
     def _whole(self, dataset: Dataset, names: list[str]) -> str:
         dataset.whole(*_marked(dataset, names))
