@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import tarfile
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.dataset_builder.small import write_dataset
+from tests.dataset_builder.small import CAPTIONS, write_dataset
 from workbench.clips import file_sha256, read_clips
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.archives import extract
@@ -200,3 +203,32 @@ def test_an_exported_dataset_imports_as_the_very_same_clips(dataset: Dataset, tm
         (clip.sha256, dataset.captions[clip.file_name]) for clip in dataset.clips
     ]
     assert copy.content_hash == dataset.content_hash
+
+
+@pytest.fixture(scope="module")
+def came_in_as(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dataset]:
+    """A dataset of four captioned clips that was exported in a layout and imported again, once a layout."""
+    base = tmp_path_factory.mktemp("pairs")
+    first = Dataset(write_dataset(base / "first", CAPTIONS[:4]))
+
+    @cache
+    def imported(layout: str) -> Dataset:
+        target = export(first.folder, ExportSettings(layout=layout, target=str(base / f"{layout}.tar")))
+        dataset = Dataset.create(Workspace.open(base / layout), layout)
+        dataset.import_files([target])
+        assert dataset.content_hash == first.content_hash
+        return dataset
+
+    return imported
+
+
+@pytest.mark.parametrize(("came", "goes"), list(itertools.product(NAMES, NAMES)))
+def test_what_came_in_one_layout_goes_out_in_any_other(
+    came_in_as: Callable[[str], Dataset], tmp_path: Path, came: str, goes: str
+) -> None:
+    dataset = came_in_as(came)
+    target = export(dataset.folder, ExportSettings(layout=goes, target=str(tmp_path / "out")))
+    expected = sorted((clip.sha256, clean_caption(clip.text)) for clip in dataset.clips)
+    (found,) = survey([target]).found
+    assert found.layout == goes
+    assert sorted((content(source, tmp_path), source.caption) for source in found.sources) == expected
