@@ -64,11 +64,11 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
     preview = shell("dataset", "split", "cats", shots, "--preview", "--min-seconds", "0.5")
     assert "0.00 to 1.00 s\n  1.00 to 2.00 s" in preview.out
     assert "finished 48/48" in preview.out, "it is a task, whose progress is seen"
-    assert preview.out.endswith("1 clips would be cut into 2\n")
+    assert preview.out.endswith("1 clip would be cut into 2\n")
     assert len(clip_names(shell, "cats")) == 2
     said = shell("dataset", "split", "cats", shots, "--min-seconds", "0.5")
     assert said.code == 0, said.err
-    assert "1 clips were cut into 2" in said.out
+    assert "1 clip was cut into 2" in said.out
     assert len(clip_names(shell, "cats")) == 3
 
     said = shell("dataset", "trim", "cats", plain, "0.5", "1.5")

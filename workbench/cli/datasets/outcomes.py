@@ -32,8 +32,9 @@ def split(dataset: Dataset, result: Result) -> Iterator[str]:
         if preview:
             yield from (f"  {start:.2f} to {end:.2f} s" for start, end in spans)
     yield from result.get("failed", ())
-    would = "would be" if preview else "were"
-    yield f"{result.get('clips', 0)} clips {would} cut into {result.get('parts', 0)}"
+    clips = result.get("clips", 0)
+    were = "would be" if preview else "was" if clips == 1 else "were"
+    yield f"{clips} clip{'' if clips == 1 else 's'} {were} cut into {result.get('parts', 0)}"
 
 
 def checked(dataset: Dataset, result: Result) -> Iterator[str]:

@@ -42,7 +42,8 @@ class CaptionPanel(Panel):
         status, result = task.status, task.result
         alive = status.state.alive
         written, failed = result.get("counts", {}).get("captioned", 0), result.get("failed") or {}
-        done = f"{written} captions were written." + (f" {len(failed)} clips failed." if failed else "")
+        done = "1 caption was written." if written == 1 else f"{written:,} captions were written."
+        done += f" {len(failed):,} clip{'' if len(failed) == 1 else 's'} failed." if failed else ""
         problems = render.problems(f"{name}: {why}" for name, why in list(failed.items())[:20]) if failed else ""
         return {
             "progress": head.task(status, "captioning", done) + problems,

@@ -33,7 +33,7 @@ class CheckPanel(Panel):
             self.stop = gr.Button("Stop", variant="stop", visible=False)
         self.progress = gr.HTML(elem_id="check-progress")
         self.found = gr.HTML(elem_id="findings")
-        with gr.Row(visible=False, elem_id="mending") as self.mending:
+        with gr.Row(visible=False, elem_id="mending", elem_classes="choosing") as self.mending:
             self.which = gr.Dropdown([], label="What to mend", multiselect=True, elem_id="mend-which",
                                      info="One finding or several of a kind. Every mend can be undone.")  # fmt: skip
             self.how = gr.Dropdown([], label="How", elem_id="mend-how")

@@ -215,8 +215,9 @@ def _box(event: gr.EventData) -> list[Any]:
 def _said(result: dict[str, Any]) -> str:
     """How the task ended."""
     failed = result.get("failed") or []
-    would = "would be" if result.get("preview") else "were"
-    return f"{result.get('clips', 0):,} clips {would} cut into {result.get('parts', 0):,}." + "".join(
+    clips, preview = result.get("clips", 0), result.get("preview")
+    were = "would be" if preview else "was" if clips == 1 else "were"
+    return f"{clips:,} clip{'' if clips == 1 else 's'} {were} cut into {result.get('parts', 0):,}." + "".join(
         f" {sentence}." for sentence in failed[:5]
     )
 

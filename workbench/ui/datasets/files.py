@@ -26,12 +26,12 @@ class FilesPanel(Panel):
 
     def __init__(self, workspace: Workspace) -> None:
         self.verdicts = gr.HTML(elem_id="verdicts")
-        with gr.Row(visible=False) as self.removed_part:
+        with gr.Row(visible=False, elem_classes="choosing") as self.removed_part:
             self.removed = gr.Dropdown([], label="Clips taken out", interactive=True, multiselect=True)
             self.restore = gr.Button("Bring back", elem_id="restore-clips")
         gr.HTML('<h3 class="part">What was done</h3>')
         self.history = gr.HTML(elem_id="history")
-        with gr.Row(visible=False) as self.undo_part:
+        with gr.Row(visible=False, elem_classes="choosing") as self.undo_part:
             self.change = gr.Dropdown([], label="A change to take back", interactive=True)
             self.undo = gr.Button("Take it back")
 
