@@ -13,19 +13,15 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainer.driving import create, go, session
 from workbench.clips import file_sha256, read_clips, write_clips
 from workbench.dataset_builder import Dataset
-from workbench.devices import pick_device
 from workbench.errors import ResumeRefused
 from workbench.families import families, find_model
 from workbench.families.base import Model
-from workbench.jobs import Job
 from workbench.trainer import checkpoint
 from workbench.trainer.conditions import FirstFrames
-from workbench.trainer.loop import train_step
 from workbench.trainer.runs import Run
-from workbench.trainer.session import Session
-from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
 STEPS, BREAK = 7, 3
@@ -52,15 +48,9 @@ PICTURES: dict[str, dict[str, Any]] = {
 }
 
 
-def session(run: Run) -> Session:
-    return Session(run.folder, Job(run.folder), run.settings, pick_device("cpu"))
-
-
-def go(run: Run, until: int) -> list[dict[str, Any]]:
+def made_and_saved(run: Run, until: int) -> list[dict[str, Any]]:
     """Make steps up to `until` and save; the metrics."""
-    made = session(run)
-    while made.step < until:
-        train_step(made)
+    made = go(run, until)
     made.save()
     made.metrics.close()
     del made
@@ -74,28 +64,15 @@ def digests(run: Run, step: int) -> dict[str, str]:
 
 
 def assert_exact(workspace: Workspace, model: str, values: dict[str, Any]) -> None:
-    settings = TrainSettings().changed(
-        **{
-            "model": model,
-            "dataset": "squares",
-            "steps": STEPS,
-            "rank": 4,
-            "learning_rate": 0.01,
-            "held_out": 1,
-            "preview_every": 0,
-            "warmup_steps": 1,
-            **values,
-        }  # fmt: skip
-    )
-    whole = Run.create(workspace, settings, "one")
-    want, told = go(whole, STEPS), digests(whole, STEPS)
+    whole = create(workspace, model, steps=STEPS, rank=4, **values)
+    want, told = made_and_saved(whole, STEPS), digests(whole, STEPS)
     assert "optimizer.safetensors" in told
-    metrics = go(whole, STEPS)  # starting again at the end changes nothing
+    metrics = made_and_saved(whole, STEPS)  # starting again at the end changes nothing
     assert metrics == want
     shutil.rmtree(whole.folder)
-    broken = Run.create(workspace, settings.changed(loader_threads=2), "one")
-    go(broken, BREAK)
-    assert go(broken, STEPS) == want
+    broken = create(workspace, model, steps=STEPS, rank=4, loader_threads=2, **values)
+    made_and_saved(broken, BREAK)
+    assert made_and_saved(broken, STEPS) == want
     assert digests(broken, STEPS) == told
 
 
@@ -134,9 +111,8 @@ def test_so_does_one_that_is_shown_pictures(
 def test_b7_a_changed_caption_refuses_to_go_on_and_says_what_changed(
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
-    settings = TrainSettings(model=toy_model.source, dataset="squares", steps=STEPS, rank=2, held_out=0)
-    run = Run.create(workspace, settings, "one")
-    go(run, 2)
+    run = create(workspace, toy_model.source)
+    made_and_saved(run, 2)
     records = read_clips(dataset.folder)
     write_clips(dataset.folder, [records[0].changed(text="another caption"), *records[1:]])
     with pytest.raises(ResumeRefused, match=r"gone: train clip .*; new: train clip .*another caption"):
@@ -146,12 +122,8 @@ def test_b7_a_changed_caption_refuses_to_go_on_and_says_what_changed(
 def test_noise_on_first_frames_is_drawn_anew_at_each_step_b23_b41(
     workspace: Workspace, dataset: Dataset, picture_model: Model
 ) -> None:
-    settings = TrainSettings(
-        model=picture_model.source, dataset="squares", steps=STEPS, rank=2, held_out=0, image_dropout=0.0,
-        batch_size=6, caption_dropout=0.0,
-    )  # fmt: skip
-    made = session(Run.create(workspace, settings, "one"))
-    frames, pixels = FirstFrames(made.encoder, settings), torch.full((2, 3, 16, 16), 90, dtype=torch.uint8)
+    made = session(create(workspace, picture_model.source, image_dropout=0.0))
+    frames, pixels = FirstFrames(made.encoder, made.settings), torch.full((2, 3, 16, 16), 90, dtype=torch.uint8)
     first, second, again = (frames.moments(pixels, "training", step, 0)["mean"] for step in (1, 2, 1))
     assert not (first == second).all()
     assert not (first[0] == first[1]).all()  # nor is it shared within a batch
@@ -166,11 +138,8 @@ def test_noise_on_first_frames_is_drawn_anew_at_each_step_b23_b41(
 def test_b5_pictures_and_captions_are_dropped_at_their_rates(
     workspace: Workspace, dataset: Dataset, picture_model: Model
 ) -> None:
-    settings = TrainSettings(
-        model=picture_model.source, dataset="squares", steps=STEPS, rank=2, held_out=0, image_dropout=0.25,
-        batch_size=6, caption_dropout=0.5,
-    )  # fmt: skip
-    made = session(Run.create(workspace, settings, "one"))
+    values = {"image_dropout": 0.25, "caption_dropout": 0.5, "batch_size": 6, "held_out": 0}
+    made = session(create(workspace, picture_model.source, **values))
     nothing = made.inputs.embeddings([""])
     dropped, silent, count = 0, 0, 0
     for step in range(1, 40):

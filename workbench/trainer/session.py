@@ -255,7 +255,9 @@ class Session:
         def report(done: int, total: int) -> None:
             self.beat("drawing previews", message=f"denoising step {done} of {total}")
 
-        asked = self.shown.asked(prompts or self.shown.prompts, self.encoder, self.inputs)
+        prompts = prompts or self.shown.prompts
+        self.encoder.encode_captions(prompts, lambda *_: None)  # a person may ask for a new one
+        asked = self.shown.asked(prompts, self.inputs)
         negative = self.inputs.embeddings([""])
         try:
             with self.weights_in_use(), self.accelerator.autocast():
@@ -317,7 +319,6 @@ class Session:
             self.save()
         if (asked := self.job.take("preview")) is not None:
             prompts = [asked["prompt"]] if asked.get("prompt") else self.shown.prompts
-            self.encoder.encode_captions(prompts, self._encoding)
             for scale in asked.get("scales") or [1.0]:
                 self.preview(prompts, float(scale))
         paused = self.job.take("pause") is not None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
 from workbench.trainer.data import Item, TrainingData
-from workbench.trainer.encode import Encoder, read_video
+from workbench.trainer.encode import read_video
 from workbench.trainer.inputs import Inputs
 from workbench.trainer.previews import PreviewClip, PreviewPrompt
 from workbench.trainer.settings import TrainSettings
@@ -32,11 +32,11 @@ class Shown:
         self._items = fitting or [*data.held_out, *data.train]
         self.prompts = list(settings.preview_prompts) or [item.caption for item in self._items[:CLIPS]]
 
-    def asked(self, prompts: Sequence[str], encoder: Encoder, inputs: Inputs) -> list[PreviewPrompt]:
+    def asked(self, prompts: Sequence[str], inputs: Inputs) -> list[PreviewPrompt]:
         """The prompts with their embeddings, and for an image-to-video model each with its picture."""
-        return [self._asked(prompt, inputs, encoder) for prompt in prompts]
+        return [self._asked(prompt, inputs) for prompt in prompts]
 
-    def _asked(self, prompt: str, inputs: Inputs, encoder: Encoder) -> PreviewPrompt:
+    def _asked(self, prompt: str, inputs: Inputs) -> PreviewPrompt:
         text = inputs.embeddings([prompt])
         if inputs.view == "clip":
             return PreviewPrompt(prompt, text)
