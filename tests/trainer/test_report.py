@@ -124,14 +124,17 @@ def test_a_run_that_never_started_has_a_report(workspace: Workspace) -> None:
 
 def test_starts_tell_time_and_machine(run: Run) -> None:
     (run.folder / starts.STARTS).unlink()
-    for moment, step in ((NOW - 99, 0), (NOW - 50, 100)):
-        append_line(run.folder / starts.STARTS, f'{{"time": {moment}, "step": {step}, "device": "GPU", "later": 1}}')
+    append_line(run.folder / starts.STARTS, f'{{"time": {NOW - 1000}, "step": 0, "device": "CPU", "later": 1}}')
     append_line(run.folder / starts.STARTS, '{"torn')
+    starts.record_start(run.folder, 100, device="GPU")  # a resume, after the last line of metrics 30 s ago
     first, second = starts.read_starts(run.folder)
     assert (first.step, second.step, second.device) == (0, 100, "GPU")
-    # From the first start to its last step before the second, then from there to the end.
-    assert starts.seconds_used(run.folder) == pytest.approx(80, abs=2)
-    assert "went on from the checkpoint of step 100" in written(run)
+    assert second.before == pytest.approx(NOW - 30, abs=1)
+    # 970 s until the last line before the resume; then from the process's start 100 s ago to its end 20 s ago.
+    assert starts.seconds_used(run.folder) == pytest.approx(970 + 80, abs=1)
+    text = written(run)
+    assert "went on from the checkpoint of step 100" in text
+    assert "<td>before</td><td>CPU</td>" in text
 
 
 @pytest.mark.parametrize(

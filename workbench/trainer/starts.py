@@ -1,11 +1,13 @@
 """starts.jsonl: a line each time a run's process was ready to train. What a report says of machine and time. No torch.
 
-Keys: time, step (the last one done before: 0, or the checkpoint's), device, precision, versions (package -> version),
-trained (values that are adjusted), dropped (a sentence per clip left out). Not covered: how a run ended (jobs).
+Keys: time, step (the last one done before: 0, or the checkpoint's), before (when the start before this one wrote its
+last line of metrics, 0 where there was none), device, precision, versions (package -> version), trained (values that
+are adjusted), dropped (a sentence per clip left out). Not covered: how a run ended (jobs).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -13,10 +15,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from workbench import jobs
-from workbench.trainer.metrics import read_metrics
+from workbench.trainer.metrics import METRICS
 from workbench.workspace import append_line
 
 STARTS = "starts.jsonl"
+TAIL = 1 << 20  # bytes; a line is far shorter
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Start:
 
     time: float
     step: int
+    before: float = 0.0
     device: str = ""
     precision: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -33,8 +37,11 @@ class Start:
 
 
 def record_start(run: Path, step: int, **facts: object) -> None:
-    """Add a line for this start; facts are the fields of `Start`. Raises CannotWrite."""
-    start = Start(time.time(), step, **facts)  # type: ignore[arg-type]
+    """Add a line for this start; facts are the other fields of `Start`. Raises CannotWrite.
+
+    To be called before the metrics are cut back to the checkpoint: the steps that are lost took time as well.
+    """
+    start = Start(time.time(), step, _last_moment(run), **facts)  # type: ignore[arg-type]
     append_line(run / STARTS, json.dumps(asdict(start), ensure_ascii=False))
 
 
@@ -53,16 +60,22 @@ def read_starts(run: Path) -> list[Start]:
 
 def seconds_used(run: Path) -> float:
     """How long the run's processes worked, all starts together; the time between them does not count."""
-    status = jobs.status(run)
-    began = [start.time for start in read_starts(run)]
-    if not began:
-        return (status.ended_at or time.time()) - status.started_at if status.started_at else 0.0
+    status, starts = jobs.status(run), read_starts(run)
+    now = status.ended_at or (time.time() if status.state.alive else 0.0)
+    began = [start.time for start in starts] or [now]
     began[-1] = min(began[-1], status.started_at or began[-1])  # before that it encoded and loaded
-    told = sorted(line["time"] for line in read_metrics(run)[0] if line.get("time"))
-    total = 0.0
-    for start, end in zip(began, [*began[1:], float("inf")], strict=True):
-        last = max((moment for moment in told if start <= moment < end), default=start)
-        if end == float("inf"):
-            last = max(last, status.ended_at or (time.time() if status.state.alive else start))
-        total += last - start
-    return total
+    ended = [*(start.before for start in starts[1:]), now]
+    return sum(max(0.0, end - start) for start, end in zip(began, ended, strict=True))
+
+
+def _last_moment(run: Path) -> float:
+    """The time of the newest whole line of the metrics; 0 without one."""
+    path = run / METRICS
+    if not path.exists():
+        return 0.0
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL))
+        lines = file.read().split(b"\n")[:-1]
+    with contextlib.suppress(ValueError, IndexError, KeyError):
+        return float(json.loads(lines[-1])["time"])
+    return 0.0
