@@ -1,0 +1,122 @@
+"""Kill a run with SIGKILL at random moments, start it again each time: what is lost, and is the result the same?
+
+One run of the built-in model on the demo's clips saves every few steps. It is killed while it loads, trains and saves,
+at moments that a seed draws, and goes on each time from its newest whole checkpoint. Prints the most steps that a kill
+has cost, and whether the final LoRA equals, byte by byte, the one of the same run left alone. A start takes seconds, so
+60 kills take about ten minutes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from common import arguments, report
+
+from workbench import demo, jobs
+from workbench.jobs import State
+from workbench.trainer import checkpoint
+from workbench.trainer.runs import Run
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace
+
+WHILE_LOADING = 0.15  # share of the kills that come before the first step
+PATIENCE = 600.0
+
+
+def steps_done(run: Run) -> int:
+    return max((line["step"] for line in run.metrics if "loss" in line), default=0)
+
+
+def whole(run: Run) -> int:
+    """The step of the newest checkpoint that verifies, 0 without one."""
+    found = checkpoint.newest(run.folder)
+    return found[0] if found else 0
+
+
+def trained_to(run: Run, step: int) -> bool:
+    """Whether this start has made the step; what an earlier one has made does not count."""
+    status = run.status
+    return status.phase != "starting" and status.step >= step and steps_done(run) >= step
+
+
+def finish(run: Run) -> str:
+    """Let the run end; the hash of its LoRA."""
+    run.start()
+    if run.wait(PATIENCE).state is not State.FINISHED or run.lora is None:
+        sys.exit(f"the run did not finish:\n{jobs.log_tail(run.folder)}")
+    return hashlib.sha256(run.lora.read_bytes()).hexdigest()
+
+
+def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int]:
+    """Start the run and kill it at a random moment; (the phase it was in, the steps that this has cost)."""
+    run.start()
+    if chance.random() < WHILE_LOADING:
+        time.sleep(chance.uniform(0.0, 4.0))
+    else:
+        goal = whole(run) + chance.randint(1, most)  # the metrics are cut back to that checkpoint when the run goes on
+        while run.status.state.alive and not trained_to(run, goal):
+            time.sleep(0.005)
+        time.sleep(chance.uniform(0.0, 0.1))
+    status = run.status
+    if not status.state.alive or status.pid is None:
+        sys.exit(f"the run ended by itself:\n{jobs.log_tail(run.folder)}")
+    os.kill(status.pid, signal.SIGKILL)
+    jobs.wait(run.folder, PATIENCE)
+    return status.phase or "starting", steps_done(run) - whole(run)
+
+
+def settings_for(workspace: Workspace, kills: int, every: int) -> TrainSettings:
+    """The demo's run, long enough that no kill comes too late, with all that may change bits in it."""
+    return demo.prepare(workspace).changed(
+        steps=kills * 2 * every + every, save_every=every, preview_every=0, evaluate_every=4 * every, device="cpu",
+        batch_size=2, gradient_accumulation=2, lora_dropout=0.1, ema_decay=0.99, lr_schedule="cosine",
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--save-every", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace.open(Path(folder))
+        settings = settings_for(workspace, options.kills, options.save_every)
+        alone = Run.create(workspace, settings, "run")
+        want = finish(alone)
+        shutil.rmtree(alone.folder)
+
+        run = Run.create(workspace, settings, "run")  # the same name: a LoRA says which run made it
+        began, phases, lost = time.monotonic(), dict[str, int](), list[int]()
+        for _ in range(options.kills):
+            phase, cost = kill_once(run, chance, 2 * options.save_every)
+            phases[phase] = phases.get(phase, 0) + 1
+            lost.append(cost)
+        same = finish(run) == want
+        row = {
+            "kills": options.kills,
+            "steps": settings.steps,
+            "save every": options.save_every,
+            "most steps lost": max(lost),
+            "mean": statistics.mean(lost),
+            "same bytes": same,
+            "seconds": time.monotonic() - began,
+        }
+        report([row], options.json, phases=phases)
+        print("killed while: " + ", ".join(f"{phase} {count}" for phase, count in sorted(phases.items())))
+    if not same or max(lost) > options.save_every:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
