@@ -35,7 +35,9 @@ MAY_IMPORT = {
     "trainer": COMMON | {"sampler.generate", "sampler.samples"},
     # What every face of the library needs: the settings and the readers of the three parts, never their engines.
     "ui": COMMON
-    | {"demo", "dataset_builder", "trainer.settings", "trainer.runs", "trainer.metrics"}
+    | {"demo", "dataset_builder", "trainer.settings", "trainer.runs", "trainer.metrics", "trainer.curves"}
+    | {"trainer.verdict", "trainer.failures", "trainer.retention", "trainer.run_queue", "trainer.sweeps"}
+    | {"trainer.report", "trainer.run_comparison", "trainer.checks", "trainer.trackers", "trainer.series"}
     | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction"},
     "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},
     "": set(),  # workbench/__init__.py loads its names on first use
@@ -58,11 +60,18 @@ ONLY_IN = {
     "scenedetect": {"dataset_builder"},
     "cv2": {"dataset_builder"},
     "pyarrow": {"dataset_builder"},
+    "pytorch_optimizer": {"trainer"},
+    "bitsandbytes": {"trainer"},
+    "trackio": {"ui", "trainer"},
+    "wandb": {"trainer"},
 }
 # One file outside of those may load them too, inside its methods.
 HEAVY_FILES = {PACKAGE / "dataset_builder" / "captioners" / "vision_language.py"}
-# Where an error of any kind may be caught for good: a page's handler, a clip among many, a sample among many.
-CATCH_ALL = {"workbench/ui/boundary.py", "workbench/dataset_builder/worker.py", "workbench/sampler/worker.py"}
+# Where an error of any kind may be caught for good: a page's handler, a clip or a sample among many, a tracker.
+CATCH_ALL = {
+    "workbench/ui/boundary.py", "workbench/dataset_builder/worker.py", "workbench/sampler/worker.py",
+    "workbench/trainer/trackers.py",  # other people's programs, and the run goes on
+}  # fmt: skip
 LINES, FUNCTION_LINES = 400, 60
 MORE_LINES = {"families": 600}  # a family is one file
 MORE_FUNCTION_LINES = {"trainer/loop.py": 150}  # one loop, top to bottom

@@ -8,6 +8,7 @@ steps (session).
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -33,7 +34,8 @@ def train(run: Path, job: jobs.Job) -> None:
     set_arithmetic(settings, device)
     with processes.loading():
         session = Session(run, job, settings, device)
-    steps(session, deadline)
+    with contextlib.closing(session):
+        steps(session, deadline)
 
 
 def set_arithmetic(settings: TrainSettings, device: Device) -> None:

@@ -39,6 +39,7 @@ from workbench.trainer.previews import Previewer
 from workbench.trainer.runs import CARD, Run
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.shown import Shown
+from workbench.trainer.starts import record_start
 from workbench.trainer.trainable import Trainable, continue_from
 from workbench.workspace import Workspace, read_json, write_bytes, write_json, write_text
 
@@ -85,6 +86,15 @@ class Session:
         self._load_model()
         self._make_optimizer()
         self.step = self._restore(*resumed) if resumed else self._begin()
+        record_start(
+            run,
+            self.step,
+            device=place.name,
+            precision=self.precision,
+            versions={name: version(name) for name in self.packages},
+            trained=sum(parameter.numel() for parameter in self.trainable.parameters),
+            dropped=list(data.dropped),
+        )
         self.metrics = MetricsWriter(run, self.step)
         self.tracker = trackers.Tracker(self.accelerator, run, settings, self.step, say)
         self._prepare_measuring()
@@ -342,7 +352,6 @@ class Session:
     def export(self) -> None:
         """Write what was trained and its card; prove that the stock pipeline loads it and draws otherwise with it."""
         self.beat("exporting")
-        self.metrics.close()
         with self.weights_in_use():
             path = self.trainable.export(self.run, self.notes())
             with self.accelerator.autocast():
@@ -352,7 +361,6 @@ class Session:
         losses = (measured[0], measured[-1]) if measured else (None, None)
         changes = [(line["change_own"], line["change_others"]) for line in lines if "change_own" in line]
         write_text(self.run / CARD, self._card(path, losses, changes[-1] if changes else None))
-        self.tracker.finish()
         self.job.outcome = {
             "lora": path.name,
             "steps": self.step,
@@ -377,6 +385,11 @@ class Session:
             "also": bool(self.settings.train_also),
         }
         return model_card(self.run.name, self.model, self.settings, facts)
+
+    def close(self) -> None:
+        """Let go of what is written to, however the run ends."""
+        self.metrics.close()
+        self.tracker.finish()
 
     def _probe(self) -> dict[str, Any]:
         """A fixed input of the model, without the model."""
