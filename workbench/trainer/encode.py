@@ -11,7 +11,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.families.base import Family, Model
 from workbench.trainer.cache import Cache, key_of, part_identity
@@ -46,7 +46,7 @@ class Encoder:
     def clip_key(self, item: Item, view: View = "clip", mirrored: bool = False, reduction: float = 1.0) -> str:
         """Where a view of a clip is kept; reduction: how many times smaller its low-resolution self is."""
         plan = item.plan
-        what = {
+        what: dict[str, Any] = {
             "clip": item.sha256,
             "indices": plan.indices[:1] if view == "first frame" else plan.indices,
             "resize": plan.resize,

@@ -22,6 +22,7 @@ from workbench.devices import GIGABYTE, Device, pick_device
 from workbench.errors import NonFiniteLoss
 from workbench.trainer.data import Item, seed_for
 from workbench.trainer.deadline import Deadline
+from workbench.trainer.exporting import export
 from workbench.trainer.session import Session
 from workbench.trainer.settings import TrainSettings
 
@@ -69,7 +70,7 @@ def steps(session: Session, deadline: Deadline) -> None:
         session.obey()
         if deadline.over() and not last:
             session.end_early("The time limit is reached: saved and stopped")
-    session.export()
+    export(session)
 
 
 def train_step(session: Session) -> None:

@@ -1,7 +1,7 @@
 """Everything a run holds while it trains, made in order: data, encoded tensors, model, what is trained, optimizer; and
-what happens between two steps: measure, preview, save, obey, export.
+what happens between two steps: measure, preview, save, obey.
 
-Not covered: the steps themselves (loop), several GPUs.
+Not covered: the steps themselves (loop), what a finished run leaves (exporting), several GPUs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from workbench.errors import CannotWrite
 from workbench.families import find_model
 from workbench.trainer import checkpoint, optimizers, retention, trackers
 from workbench.trainer.cache import Cache
-from workbench.trainer.card import CardFacts, model_card
 from workbench.trainer.checks import check, initial_lora
 from workbench.trainer.data import load_data, seed_for
 from workbench.trainer.ema import Ema
@@ -34,14 +33,14 @@ from workbench.trainer.encode import Encoder, View, free_memory
 from workbench.trainer.evaluation import Leak, held_out_by_band
 from workbench.trainer.inputs import Inputs, view_of
 from workbench.trainer.learning_rate import learning_rate
-from workbench.trainer.metrics import MetricsWriter, read_metrics
+from workbench.trainer.metrics import MetricsWriter
 from workbench.trainer.previews import Previewer
-from workbench.trainer.runs import CARD, Run
+from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.shown import Shown
 from workbench.trainer.starts import record_start
 from workbench.trainer.trainable import Trainable, continue_from
-from workbench.workspace import Workspace, read_json, write_bytes, write_json, write_text
+from workbench.workspace import Workspace, read_json, write_bytes, write_json
 
 LOCK, EMA = "dataset.lock.json", "ema.safetensors"
 PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")
@@ -347,63 +346,10 @@ class Session:
         self.save()
         raise jobs.Stop(f"{why} at step {self.step} of {self.settings.steps}; start it again to go on.")
 
-    # ---- the end
-
-    def export(self) -> None:
-        """Write what was trained and its card; prove that the stock pipeline loads it and draws otherwise with it."""
-        self.beat("exporting")
-        with self.weights_in_use():
-            path = self.trainable.export(self.run, self.notes())
-            with self.accelerator.autocast():
-                change = self.trainable.prove(self.folder, path, self._probe())
-        lines = read_metrics(self.run)[0]
-        measured = [line["held_out_loss"] for line in lines if "held_out_loss" in line]
-        losses = (measured[0], measured[-1]) if measured else (None, None)
-        changes = [(line["change_own"], line["change_others"]) for line in lines if "change_own" in line]
-        write_text(self.run / CARD, self._card(path, losses, changes[-1] if changes else None))
-        self.job.outcome = {
-            "lora": path.name,
-            "steps": self.step,
-            "change": change,
-            "held_out_loss_before": losses[0],
-            "held_out_loss_after": losses[1],
-        }
-        say(f"done: {path} changes the model's output by {change:.1%}")
-
-    def _card(self, path: Path, losses: tuple[float | None, float | None], changes: tuple[float, float] | None) -> str:
-        shape, prompt = (self.shape.frames, self.shape.height, self.shape.width), self.shown.prompts[0]
-        facts: CardFacts = {
-            "clips": len(self.data.train),
-            "trigger_word": self.info.trigger_word,
-            "prompt": prompt,
-            "usage": self.family.usage(self.model, self.folder, path.name, prompt, shape),
-            "losses": losses,
-            "packages": {name: version(name) for name in self.packages},
-            "steps": self.step,
-            "changes": changes,
-            "parent": Run(self.run).parent or None,
-            "also": bool(self.settings.train_also),
-        }
-        return model_card(self.run.name, self.model, self.settings, facts)
-
     def close(self) -> None:
         """Let go of what is written to, however the run ends."""
         self.metrics.close()
         self.tracker.finish()
-
-    def _probe(self) -> dict[str, Any]:
-        """A fixed input of the model, without the model."""
-        item = self.data.train[0]
-        clip = next(self.inputs.clips([item]))
-        assert clip.moments is not None
-        return {
-            "schedule": self.schedule,
-            "latents": self.family.draw_latents(clip.moments, self.inputs.noise(item, "probe")),
-            "text": clip.text,
-            "noise": self.inputs.noise(item, "probe noise"),
-            "timesteps": torch.tensor([self.family.timesteps // 2], device=self.device),
-            "condition": clip.condition,
-        }
 
 
 def say(text: str) -> None:
