@@ -53,7 +53,7 @@ def set_arithmetic(settings: TrainSettings, device: Device) -> None:
 def steps(session: Session, deadline: Deadline) -> None:
     """From the session's step to the last one, and the export."""
     settings = session.settings
-    if session.step == 0:  # what the base model does
+    if session.unmeasured:  # what the base model does, or what a fork begins with
         if settings.evaluate_every:
             session.evaluate()
         if settings.preview_every:

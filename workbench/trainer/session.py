@@ -22,7 +22,7 @@ from safetensors.torch import save as to_bytes
 from workbench import jobs
 from workbench.clips import read_info
 from workbench.devices import Device
-from workbench.errors import CannotWrite
+from workbench.errors import CannotWrite, ResumeRefused
 from workbench.families import find_model
 from workbench.trainer import checkpoint, optimizers, retention, trackers
 from workbench.trainer.cache import Cache
@@ -33,7 +33,7 @@ from workbench.trainer.encode import Encoder, View, free_memory
 from workbench.trainer.evaluation import Leak, held_out_by_band
 from workbench.trainer.inputs import Inputs, view_of
 from workbench.trainer.learning_rate import learning_rate
-from workbench.trainer.metrics import MetricsWriter
+from workbench.trainer.metrics import MetricsWriter, read_metrics
 from workbench.trainer.previews import Previewer
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
@@ -42,7 +42,7 @@ from workbench.trainer.starts import record_start
 from workbench.trainer.trainable import Trainable, continue_from
 from workbench.workspace import Workspace, read_json, write_bytes, write_json
 
-LOCK, EMA = "dataset.lock.json", "ema.safetensors"
+LOCK = "dataset.lock.json"
 PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -60,6 +60,7 @@ class Session:
         self.device = torch.device(place.torch_name)
         self.workspace = Workspace(run.parent.parent)
         self.step_seconds = 0.0
+        self.trouble = ""  # what a person should know while the run goes on
         self.packages = (*PACKAGES, *optimizers.package(settings))
 
         job.beat("reading the dataset")
@@ -79,6 +80,7 @@ class Session:
         self.everyday = [prompt for prompt in known if prompt.strip()][:LEAK_PROBES]
 
         resumed = self._find_checkpoint()
+        job.beat("fetching the model", patient=True)
         self.folder = self.family.fetch(self.model, say)
         self.precision = self._choose_precision()
         self._encode()
@@ -95,6 +97,7 @@ class Session:
             dropped=list(data.dropped),
         )
         self.metrics = MetricsWriter(run, self.step)
+        self.unmeasured = not read_metrics(run)[0]  # a fork begins after step 0
         self.tracker = trackers.Tracker(self.accelerator, run, settings, self.step, say)
         self._prepare_measuring()
 
@@ -103,8 +106,9 @@ class Session:
     def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
         """The newest good checkpoint and its state, if this is still the run that wrote it. Raises ResumeRefused."""
         lock, found = self.data.lock(), checkpoint.newest(self.run)
-        if found is None:
+        if found is None or not (self.run / LOCK).exists():  # a fork has a checkpoint, and locks its own clips
             write_json(self.run / LOCK, lock)
+        if found is None:
             return None
         state = read_json(found[1] / checkpoint.STATE)
         checkpoint.refuse_changes(state["settings"], self.settings, lock, read_json(self.run / LOCK), state["versions"])
@@ -167,11 +171,16 @@ class Session:
         return 0
 
     def _restore(self, folder: Path, state: Mapping[str, Any]) -> int:
+        if (before := state.get("precision", self.precision)) != self.precision:
+            raise ResumeRefused(
+                f"the checkpoint was computed in {before}, this machine computes in {self.precision}: set precision to "
+                f"{before} and go on, or fork the run"
+            )
         self.trainable.load(folder)
         if (file := folder / checkpoint.OPTIMIZER).exists():
             optimizers.load_state(self.optimizer, self.trainable.named, load_file(file), state["optimizer"])
         if self.ema is not None:
-            averages = folder / EMA
+            averages = folder / checkpoint.EMA
             # A fork may begin to average where its parent did not.
             if averages.exists():
                 self.ema.load(load_file(averages))
@@ -222,6 +231,7 @@ class Session:
     # ---- between two steps
 
     def beat(self, phase: str, **more: Any) -> None:
+        more.setdefault("message", self.trouble)
         self.job.beat(phase, self.step, self.settings.steps, step_seconds=self.step_seconds, **more)
 
     def write(self, **line: Any) -> None:
@@ -291,6 +301,7 @@ class Session:
             "step": self.step,
             "settings": self.settings.model_dump(mode="json"),
             "versions": {name: version(name) for name in self.packages},
+            "precision": self.precision,
             "scaler": scaler,
             "optimizer": values,
         }
@@ -299,7 +310,7 @@ class Session:
             self.trainable.write(target, self.notes())
             write_bytes(target / checkpoint.OPTIMIZER, to_bytes(tensors))
             if self.ema is not None:
-                write_bytes(target / EMA, to_bytes(self.ema.tensors()))
+                write_bytes(target / checkpoint.EMA, to_bytes(self.ema.tensors()))
             write_json(target / checkpoint.STATE, state)
 
         try:
@@ -307,8 +318,10 @@ class Session:
         except CannotWrite as error:
             if must:
                 raise
-            say(f"step {self.step} is not saved, the next save tries again: {error}")
+            self.trouble = f"step {self.step} is not saved, the next save tries again: {error}"
+            say(self.trouble)
             return
+        self.trouble = ""
         retention.retire(self.run, self.settings.keep_checkpoints, self.settings.keep_every, self.step)
 
     def notes(self) -> dict[str, str]:
@@ -325,7 +338,7 @@ class Session:
     def obey(self) -> None:
         """Follow the commands left in the run's control folder. Raises jobs.Stop after saving."""
         if self.job.take("save") is not None:
-            self.save()
+            self.save(must=False)
         if (asked := self.job.take("preview")) is not None:
             prompts = [asked["prompt"]] if asked.get("prompt") else self.shown.prompts
             for scale in asked.get("scales") or [1.0]:
