@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from workbench.errors import ConfigError
+from workbench.families import convert
 from workbench.families.cogvideox import FAMILY
 from workbench.families.cogvideox.sat import transformer_to_sat, vae_to_sat
 
@@ -248,3 +249,12 @@ def test_files_that_are_no_weights_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=match):
             FAMILY.convert(tmp_path / name, tmp_path / "never", tmp_path)
+
+
+def test_a_model_is_converted_by_its_name(tmp_path: Path) -> None:
+    said = convert("tiny-cogvideox", str(tmp_path / "sat"), report=lambda text: None)
+    assert said == f"transformer and vae for SAT: {tmp_path / 'sat'}"
+    with pytest.raises(ConfigError, match="like is empty, and .*sat does not say which model it is of: choose tiny"):
+        convert(str(tmp_path / "sat"), str(tmp_path / "back"))
+    convert(str(tmp_path / "sat"), str(tmp_path / "back"), "tiny-cogvideox", report=lambda text: None)
+    assert (tmp_path / "back" / "model_index.json").is_file()
