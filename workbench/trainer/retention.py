@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shutil
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from workbench import jobs, processes
 from workbench.errors import ConfigError
 from workbench.trainer import checkpoint
 from workbench.trainer.metrics import METRICS
+from workbench.trainer.verdict import best_step
 from workbench.workspace import read_json, write_json, writing
 
 STARS = "stars.json"
@@ -59,20 +59,19 @@ def unstar(run: Path, step: int) -> None:
 
 
 def best(run: Path) -> int | None:
-    """The step, among those with a checkpoint, whose held-out loss was the lowest; None while nothing was measured."""
-    saved, lowest, found = set(checkpoint.steps(run)), math.inf, None
-    path = run / METRICS
+    """The checkpoint whose held-out loss is the lowest (`verdict.best_step`); None while nothing was measured."""
+    saved, path = checkpoint.steps(run), run / METRICS
     if not saved or not path.exists():
         return None
+    held_out = {}
     with path.open("rb") as lines:
         for line in lines:
             if b'"held_out_loss"' not in line:  # few lines are measurements, and a long run has a million others
                 continue
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 measured = json.loads(line)
-                if measured["step"] in saved and measured["held_out_loss"] < lowest:
-                    lowest, found = measured["held_out_loss"], int(measured["step"])
-    return found
+                held_out[int(measured["step"])] = float(measured["held_out_loss"])
+    return best_step(held_out, saved)
 
 
 def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None) -> list[Doomed]:

@@ -25,7 +25,7 @@ from workbench.trainer.checks import check, resolved
 from workbench.trainer.forks import PARENT
 from workbench.trainer.metrics import read_metrics
 from workbench.trainer.settings import TrainSettings
-from workbench.workspace import Workspace, fresh_folder, read_json
+from workbench.workspace import Workspace, fresh_folder, read_json, write_json
 
 MODULE = "workbench.trainer"
 EXPORT = "lora.safetensors"
@@ -167,6 +167,12 @@ class Run:
         """Draw the previews after the present step; with a prompt, only that one; with scales, at each of the LoRA."""
         asked = {"prompt": prompt, "scales": list(scales)}
         jobs.send(self.folder, "preview", {name: value for name, value in asked.items() if value})
+
+    def decode_previews(self) -> jobs.Status:
+        """Turn previews that were kept as latents into videos, as a job in the folder .decode."""
+        folder = self.folder / ".decode"
+        write_json(folder / jobs.CONFIG, {})
+        return jobs.start(folder, "workbench.trainer.decoding")
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
         return jobs.wait(self.folder, seconds)

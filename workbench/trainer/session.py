@@ -22,7 +22,7 @@ from safetensors.torch import save as to_bytes
 from workbench import jobs
 from workbench.clips import read_info
 from workbench.devices import Device
-from workbench.errors import CannotWrite, ResumeRefused
+from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.families import find_model
 from workbench.trainer import checkpoint, optimizers, retention, trackers
 from workbench.trainer.cache import Cache
@@ -35,7 +35,7 @@ from workbench.trainer.inputs import Inputs, view_of
 from workbench.trainer.learning_rate import learning_rate
 from workbench.trainer.metrics import MetricsWriter, read_metrics
 from workbench.trainer.previews import Previewer
-from workbench.trainer.runs import Run
+from workbench.trainer.runs import previews_of
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.shown import Shown
 from workbench.trainer.starts import record_start
@@ -262,32 +262,32 @@ class Session:
         """Before the first step: what goes in, and what the base model draws."""
         if self.settings.preview_inputs:
             self.beat("drawing previews", message="what goes in")
-            self.previewer.draw_inputs(self.run, self.shown.clips(self.inputs))
+            with self._previewing():
+                self.previewer.draw_inputs(self.run, self.shown.clips(self.inputs))
         self.preview()
 
     def preview(self, prompts: Sequence[str] = (), scale: float = 1.0) -> None:
-        """Draw preview videos, of the run's own prompts if none are given; scale: of the LoRA.
-
-        Running out of memory here costs the previews, never the run.
-        """
+        """Draw preview videos, of the run's own prompts if none are given; scale: of the LoRA."""
 
         def report(done: int, total: int) -> None:
             self.beat("drawing previews", message=f"denoising step {done} of {total}")
 
         prompts = prompts or self.shown.prompts
         self.encoder.encode_captions(prompts, lambda *_: None)  # a person may ask for a new one
-        asked = self.shown.asked(prompts, self.inputs)
-        negative = self.inputs.embeddings([""])
+        with self._previewing(), self.weights_in_use(), self.accelerator.autocast():
+            asked = self.shown.asked(prompts, self.inputs)
+            negative = self.inputs.embeddings([""])
+            self.previewer.draw(self.run, self.step, self.bare_transformer, asked, negative, report, scale)
+        self.tracker.show(self.step, previews_of(self.run, self.step))
+
+    @contextmanager
+    def _previewing(self) -> Iterator[None]:
+        """What goes wrong here costs the previews, never the run."""
         try:
-            with self.weights_in_use(), self.accelerator.autocast():
-                self.previewer.draw(self.run, self.step, self.bare_transformer, asked, negative, report, scale)
-        except torch.OutOfMemoryError as error:
-            say(
-                f"the preview of step {self.step} is left out, it did not fit into memory: {str(error).splitlines()[0]}"
-            )
+            yield
+        except (torch.OutOfMemoryError, ConfigError) as error:
+            say(f"the preview of step {self.step} is left out: {str(error).splitlines()[0]}")
             free_memory()
-        drawn = [(one.prompt, one.video) for one in Run(self.run).previews if one.step == self.step]
-        self.tracker.show(self.step, drawn)
 
     def save(self, must: bool = True) -> None:
         """Publish a checkpoint of the present step, then retire the oldest.

@@ -79,7 +79,7 @@ class TrainingSettings(Settings):
     )  # fmt: skip
     optimizer_options: tuple[str, ...] = field(
         (), title="Optimizer options", section=TRAIN, lines=2, advanced=True,
-        help="Further constants of the optimizer, NAME=VALUE, one a line: d_coef=0.8 for prodigy, momentum=0.9 for muon.",
+        help="Further constants of the optimizer, NAME=VALUE, one a line: d_coef=0.8 or momentum=0.9.",
     )  # fmt: skip
     max_grad_norm: float = field(
         1.0, title="Gradient clipping", section=TRAIN, low=0.0, high=1000.0, advanced=True,
