@@ -42,7 +42,7 @@ def auto_caption(dataset: Dataset, clips: tuple[str, ...], config: Path | None, 
     What you wrote by hand stays. --captioner endpoint sends the clips' frames to the address you give; the key comes
     from the environment or the system's keyring.
     """
-    named = {"which": "chosen", "chosen": clips} if clips else {}
+    named: dict[str, Any] = {"which": "chosen", "chosen": clips} if clips else {}
     return run_task(dataset, "caption", settings_from(CaptionSettings, config, flags, **named), detach)
 
 

@@ -43,7 +43,7 @@ def split(
     if at:
         _split_at(dataset, clips, at)
         return 0
-    names = {"clips": tuple(dataset.clip(name).file_name for name in clips)} if clips else {}
+    names: dict[str, Any] = {"clips": tuple(dataset.clip(name).file_name for name in clips)} if clips else {}
     return run_task(dataset, "split", settings_from(SplitTask, config, flags, **names), detach)
 
 

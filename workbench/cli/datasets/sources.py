@@ -57,7 +57,7 @@ def import_(
     It is made if need be. Every file gets a verdict: taken, mended (how) or refused (why). Importing the same files
     again changes nothing; an import that was stopped or killed goes on where it was.
     """
-    given = {"sources": tuple(os.path.abspath(path) for path in paths)} if paths else {}
+    given: dict[str, Any] = {"sources": tuple(os.path.abspath(path) for path in paths)} if paths else {}
     settings = settings_from(ImportSettings, config, flags, dataset=name, **given)
     if not settings.sources and not settings.hub_dataset:
         raise ConfigError(NOTHING)
@@ -80,7 +80,7 @@ def export(dataset: Dataset, target: Path | None, config: Path | None, detach: b
 
     TARGET is a new folder, .zip or .tar; what is there already is never touched.
     """
-    given = {"target": os.path.abspath(target.expanduser())} if target else {}
+    given: dict[str, Any] = {"target": os.path.abspath(target.expanduser())} if target else {}
     settings = settings_from(ExportSettings, config, flags, **given)
     if bool(settings.target) == bool(settings.repo_id):
         raise ConfigError("name a TARGET (a new folder, .zip or .tar) or a Hub dataset (--hub OWNER/NAME): one of them")
