@@ -72,6 +72,9 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
     name = settings.start_from
     if not name:
         return None
+    if name.endswith((".pt", ".bin", ".ckpt")):
+        made = Path(name).with_suffix(".safetensors").name
+        raise _refusal("start_from", f"start_from is {name!r}: convert it first: workbench model convert {name} {made}")
     if name.endswith(".safetensors"):
         path = Path(name).expanduser().resolve()
         if not path.is_file():

@@ -47,11 +47,12 @@ def _card(
     changes: tuple[float, float] | None,
 ) -> str:
     shape, prompt = (session.shape.frames, session.shape.height, session.shape.width), session.shown.prompts[0]
+    scale = session.settings.image_latent_scale
     facts: CardFacts = {
         "clips": len(session.data.train),
         "trigger_word": session.info.trigger_word,
         "prompt": prompt,
-        "usage": session.family.usage(session.model, session.folder, path.name, prompt, shape),
+        "usage": session.family.usage(session.model, session.folder, path.name, prompt, shape, scale),
         "losses": losses,
         "packages": {name: version(name) for name in session.packages},
         "steps": session.step,

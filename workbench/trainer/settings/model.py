@@ -24,8 +24,8 @@ class ModelSettings(Settings):
     )  # fmt: skip
     start_from: str | None = field(
         None, title="Continue from a LoRA", section=MODEL, source="loras", advanced=True,
-        help="A run's name or a .safetensors file (diffusers, cogvideox-factory, finetrainers or SAT): training goes "
-        "on from its weights instead of from nothing.",
+        help="A run's name or a .safetensors file, of this or another trainer: training goes on from its weights "
+        "instead of from nothing.",
     )  # fmt: skip
     condition: Literal["first frame", "low resolution"] = field(
         "first frame", title="Image condition", section=MODEL, advanced=True,
@@ -44,5 +44,5 @@ class ModelSettings(Settings):
     image_latent_scale: Literal["pipeline", "raw"] = field(
         "pipeline", title="Scale of the first frame", section=MODEL, advanced=True,
         help="How the first frame's latents are scaled. pipeline: as diffusers' pipeline does, so that the LoRA fits "
-        "it. raw: not at all, as SAT samples CogVideoX 1.5. Training and previews always use the same.",
+        "it. raw: not at all, as SAT samples. Training and previews always use the same.",
     )  # fmt: skip
