@@ -46,6 +46,21 @@ def shaky(seed: int) -> np.ndarray:
     return filmed(seed, [(60 + number + int(x), 40 + int(y)) for number, (x, y) in enumerate(jerks)])
 
 
+def crowd(seed: int, jerk: int = 0) -> np.ndarray:
+    """A pan over the ground, two fifths of it hidden by things that each move their own way; jerk: pixels of shake."""
+    random = np.random.default_rng(seed)
+    jerks = random.integers(-jerk, jerk + 1, (FRAMES, 2))
+    video = filmed(seed, [(60 + number + int(x), 40 + int(y)) for number, (x, y) in enumerate(jerks)])
+    cloth = ground(seed + 100)
+    for row in range(10, HEIGHT - 20, 33):
+        for column in range(10, WIDTH - 20, 36):
+            place, step = np.array([row, column], float), random.uniform(-1.2, 1.2, 2)
+            for number in range(FRAMES):
+                top, left = (int(side) for side in np.clip(place + number * step, 0, (HEIGHT - 22, WIDTH - 22)))
+                video[number, top : top + 22, left : left + 22] = cloth[row : row + 22, column : column + 22]
+    return video
+
+
 def flashing(seed: int) -> np.ndarray:
     video = pan(seed).astype(np.int16)
     video[10:12] += 80

@@ -1,4 +1,4 @@
-"""The real worker, except that files of certain names bring it down the way hostile ones do."""
+"""The real worker and the real measuring, except that files of certain names bring them down as hostile ones do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.dataset_builder import normalise, worker
+from workbench.clips import Clip
+from workbench.dataset_builder import measures, normalise, worker
 
 
 def fragile(source: Path, target: Path, longest_side: int | None, on_frame: Callable[[], None]) -> normalise.Normalised:
@@ -28,6 +29,12 @@ def fragile(source: Path, target: Path, longest_side: int | None, on_frame: Call
         while time.process_time() < end:
             on_frame()
     return normalise.normalise(source, target, longest_side, on_frame)
+
+
+def measure(dataset: Path, clip: Clip) -> measures.Measures:
+    if "crash" in clip.file_name:
+        os.abort()
+    return measures.measure(dataset, clip)
 
 
 if __name__ == "__main__":

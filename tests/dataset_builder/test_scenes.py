@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.dataset_builder.scenery import joined, scenery
@@ -26,18 +27,43 @@ def test_hard_cuts_are_found_at_their_frames(
     assert cuts(found, DETECTORS[detector].threshold) == true
 
 
+def test_stray_frames_of_another_shot_at_the_ends_are_found(tmp_path: Path) -> None:
+    """As they are left over where a tool has cut a frame too early or too late."""
+    media.encode(joined((1, 30, 2))[0], tmp_path / "stray.mp4", 8)
+    assert cuts(scores(tmp_path / "stray.mp4", "adaptive", tmp_path), DETECTORS["adaptive"].threshold) == [1, 31]
+
+
+@pytest.mark.parametrize("detector", ["adaptive", "content"])
+def test_a_flash_is_no_cut_but_a_glimpse_of_another_scene_is_two(tmp_path: Path, detector: DetectorName) -> None:
+    video = scenery(1, 40)
+    video[10:12] = np.minimum(video[10:12], 175) + 80
+    video[25:28] = np.clip(scenery(7, 3).astype(np.int16) + 40, 0, 255)
+    media.encode(video, tmp_path / "flash.mp4", 24)
+    found = scores(tmp_path / "flash.mp4", detector, tmp_path)
+    assert cuts(found, DETECTORS[detector].threshold) == [25, 28]
+    assert [(first, over) for first, over, _ in found.flashes] == [(10, 12)]
+
+
 def test_one_shot_has_no_cut(tmp_path: Path) -> None:
     media.encode(scenery(5, 40, speed=6), tmp_path / "pan.mp4", 8)
     assert cuts(scores(tmp_path / "pan.mp4", "adaptive", tmp_path), DETECTORS["adaptive"].threshold) == []
 
 
 def test_scores_agree_with_the_library_itself(tmp_path: Path) -> None:
-    from scenedetect import AdaptiveDetector, detect
+    from scenedetect import AdaptiveDetector, FrameTimecode, StatsManager
 
     media.encode(joined((30, 20, 26))[0], tmp_path / "joined.mp4", 12)
-    theirs = detect(str(tmp_path / "joined.mp4"), AdaptiveDetector(min_scene_len=1), backend="pyav")
-    ours = cuts(scores(tmp_path / "joined.mp4", "adaptive", tmp_path), 3.0)
-    assert [start.frame_num for start, _ in theirs] == [0, *ours]
+    detector = AdaptiveDetector(adaptive_threshold=3.0, min_scene_len=1)
+    detector.stats_manager = StatsManager()
+    theirs = list[int]()
+    for number, (_, frame) in enumerate(media.raw_frames(tmp_path / "joined.mp4")):
+        picture = frame.to_ndarray(format="bgr24")
+        theirs += [cut.frame_num for cut in detector.process_frame(FrameTimecode(number, 12.0), picture)]
+    found = scores(tmp_path / "joined.mp4", "adaptive", tmp_path)
+    assert cuts(found, 3.0) == theirs == [30, 50]
+    key = detector.get_metrics()[-1]
+    ratios = [detector.stats_manager.get_metrics(FrameTimecode(number, 12.0), [key])[0] for number in theirs]
+    assert found.values[theirs] == pytest.approx(ratios, rel=0.02)
 
 
 def test_scores_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What each clip's pictures measure, found once per content: motion, blur, shake, flashes, cuts, borders, likeness.
+"""What each clip's pictures measure, once per content: motion, blur, shake, flashes, cuts, bars, letters, likeness.
 
     .check/measures.jsonl    a line a content (sha256); a line of another version of this module counts as missing
 
@@ -22,19 +22,20 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from workbench.clips import Clip
-from workbench.dataset_builder import signals
+from workbench.dataset_builder import lettering, scenes, signals
 from workbench.errors import DataError
 from workbench.workspace import append_line, writing
 
 if TYPE_CHECKING:
-    from workbench.dataset_builder.signals import Grey, Pixels
+    from workbench.dataset_builder.signals import Pixels
 
 FOLDER, FILE = ".check", "measures.jsonl"
-VERSION = 1  # of what the numbers mean
-LONGEST, SHARP_LONGEST = 128, 720  # pixels of the pictures that are looked at; the second for blur
+VERSION = 2  # of what the numbers mean
+SHARP_LONGEST = 720  # pixels of the pictures that are looked at for blur
 STEPS = 8  # looks a second at motion
 SHAKE_STEPS = 15  # looks a second at shake
 SHARP_LOOKS = 4  # looks a clip at blur
+CUTS_BY: scenes.DetectorName = "adaptive"  # as splitting does unless told otherwise
 CHANGED = 6.0  # levels; less is noise
 STILL = 0.005  # of the pixels have changed at most
 TICK_SECONDS = 0.5
@@ -49,8 +50,9 @@ class Measures(BaseModel):
     still:      share of the clip, 0 to 1, in which nothing changes within a second
     blur:       0 (sharp) to 1;  shake: percent of the width from step to step;  brightness: mean level
     flashes:    (first frame, frame where it is over, height in levels)
-    cuts:       (first frame of the new picture, how many times the usual change)
+    cuts:       (first frame of the new shot, its score): what scenes finds, down to the detector's lowest threshold
     borders:    (left, top, width, height) of the picture inside black bars, pixels; None without bars
+    text:       (place, frames looked at that have it, what is written) of letters; None where nobody could read them
     fingerprint: base64 of a few tiny frames (signals.fingerprint)
     """
 
@@ -67,6 +69,7 @@ class Measures(BaseModel):
     flashes: tuple[tuple[int, int, float], ...] = ()
     cuts: tuple[tuple[int, float], ...] = ()
     borders: tuple[int, int, int, int] | None = None
+    text: tuple[lettering.Text, ...] | None = None
     fingerprint: str = ""
 
     @property
@@ -92,6 +95,8 @@ def measure_all(dataset: Path, clips: Sequence[Clip], on_progress: Progress = la
     Each is on disk once it is known, so that going on after a stop repeats nothing. Raises CannotWrite.
     """
     known = read_measures(dataset)
+    if lettering.can_read():  # those of before it was installed are measured again
+        known = {sha256: found for sha256, found in known.items() if found.error or found.text is not None}
     missing = list({clip.sha256: clip for clip in clips if clip.sha256 not in known}.values())
     with writing(dataset):
         (dataset / FOLDER).mkdir(exist_ok=True)
@@ -155,10 +160,11 @@ def measure(dataset: Path, clip: Clip) -> Measures:
     try:
         watcher = _Watcher(clip.frames, clip.fps or 8.0)
         watcher.watch(path)
-        borders = find_borders(path) if watcher.may_have_bars else None
+        borders = find_borders(path)
+        text = lettering.find_text(path) if lettering.can_read() else None
     except (DataError, OSError) as error:
         return Measures(sha256=clip.sha256, error=str(error))
-    return Measures(sha256=clip.sha256, borders=borders, **watcher.found())
+    return Measures(sha256=clip.sha256, borders=borders, text=text, **watcher.found())
 
 
 class _Watcher:
@@ -170,66 +176,58 @@ class _Watcher:
         self._sharp_at = {int((part + 0.5) * frames / SHARP_LOOKS) for part in range(SHARP_LOOKS)}
         self._stride = max(1, round(fps / STEPS))
         self._shake_stride = max(1, round(fps / SHAKE_STEPS))
-        self._changes: list[float] = []
-        self._tiny: list[Grey] = []
+        self._scorer = scenes.Scorer(CUTS_BY)
         self._blur: list[float] = []
         self._motion: list[float] = []
         self._still: list[bool] = []
         self._moves: list[tuple[float, float] | None] = []
         self._prints: list[Pixels] = []
-        self._second: deque[Grey] = deque(maxlen=STEPS + 1)
-        self._steady: Grey | None = None
-        self._last: Any = None
-        self._width = LONGEST
-        self.may_have_bars = True
+        self._second: deque[Pixels] = deque(maxlen=STEPS + 1)
+        self._steady: Pixels | None = None
+        self._width = 0
 
     def watch(self, path: Path) -> None:
         """Look at every frame. Raises DataError."""
-        import numpy as np
-
         from workbench import media
 
         for number, (_, frame) in enumerate(media.raw_frames(path)):
-            colour = _small(frame, LONGEST, "rgb24")
-            wide = colour.astype(np.float32)
-            grey = wide @ np.array([0.299, 0.587, 0.114], np.float32)
-            self._width = grey.shape[1]
-            half = signals.halved(grey)
-            self._tiny.append(signals.halved(signals.halved(half)))
-            self._changes.append(float(np.abs(wide - self._last).mean()) if number else 0.0)
-            self._last = wide
+            colour = signals.small(frame, scenes.LONGEST_SIDE)
+            self._width = colour.shape[1]
+            self._scorer.look(colour)
+            if number % self._stride == 0 or number % self._shake_stride == 0:
+                grey = signals.grey(colour)
             if number % self._stride == 0:
-                self._look_at_motion(half)
-                self.may_have_bars = self.may_have_bars and signals.may_have_bars(grey)
+                self._look_at_motion(signals.halved(grey))
             if number % self._shake_stride == 0:
                 if self._steady is not None:
-                    self._moves.append(signals.displacement(self._steady, grey))
+                    self._moves.append(signals.camera_move(self._steady, grey))
                 self._steady = grey
             if number in self._prints_at:
                 self._prints.append(colour)
             if number in self._sharp_at:
-                self._blur.append(signals.blur(_small(frame, SHARP_LONGEST, "gray").astype(np.float32)))
+                self._blur.append(signals.blur(signals.small(frame, SHARP_LONGEST, "gray")))
 
-    def _look_at_motion(self, grey: Grey) -> None:
-        import numpy as np
+    def _look_at_motion(self, grey: Pixels) -> None:
+        import cv2
 
         if self._second:
-            self._motion.append(float(np.abs(grey - self._second[-1]).mean()))
+            self._motion.append(float(cv2.absdiff(grey, self._second[-1]).mean()))
         self._second.append(grey)
         if len(self._second) == STEPS + 1:
             self._still.append(self._unchanged())
 
     def _unchanged(self) -> bool:
         """Whether the first and the last picture of the second kept are the same."""
-        import numpy as np
+        import cv2
 
-        return bool((np.abs(self._second[-1] - self._second[0]) > CHANGED).mean() < STILL)
+        return bool((cv2.absdiff(self._second[-1], self._second[0]) > CHANGED).mean() < STILL)
 
     def found(self) -> dict[str, Any]:
         """The numbers, by their names in Measures."""
         import numpy as np
 
-        flashes = signals.flashes(self._tiny, self._fps)
+        scores = self._scorer.scores(self._fps)
+        cuts = scenes.cuts(scores, scenes.DETECTORS[CUTS_BY].low)
         still = self._still or [len(self._second) > 1 and self._unchanged()]
         prints = self._prints + self._prints[-1:] * (signals.PRINT_FRAMES - len(self._prints))  # of very short clips
         return {
@@ -237,15 +235,8 @@ class _Watcher:
             "still": round(float(np.mean(still)), 3),
             "blur": round(float(np.median(self._blur or [0])), 3),
             "shake": round(signals.shake(self._moves, self._width), 3),
-            "brightness": round(float(np.mean(self._tiny)), 1),
-            "flashes": tuple(flashes),
-            "cuts": tuple(signals.cuts(self._changes, flashes)),
+            "brightness": round(float(self._scorer.tiny_pictures().mean()), 1),
+            "flashes": scores.flashes,
+            "cuts": tuple((frame, round(float(scores.values[frame]), 2)) for frame in cuts),
             "fingerprint": base64.b64encode(signals.fingerprint(prints)).decode(),
         }
-
-
-def _small(frame: Any, longest: int, pixels: str) -> Any:
-    """A PyAV frame as an array, reduced to `longest` pixels on its longer side; never enlarged."""
-    scale = min(1.0, longest / max(frame.width, frame.height))
-    size = {name: max(8, round(value * scale)) for name, value in (("width", frame.width), ("height", frame.height))}
-    return frame.reformat(**size, format=pixels, interpolation="AREA").to_ndarray()

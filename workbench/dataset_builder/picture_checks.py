@@ -1,6 +1,6 @@
 """What is wrong with clips' pictures, told from their measures and from the chosen model's frame plan.
 
-Not covered: text in the picture (signals says why), bars of other colours than black.
+Not covered: bars of other colours than black (borders says why).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from workbench import frame_plan
 from workbench.clips import Clip
-from workbench.dataset_builder import signals
+from workbench.dataset_builder import lettering, signals
 from workbench.dataset_builder.check_settings import CheckSettings
 from workbench.dataset_builder.findings import Finding, Mend, Severity, picture_finding
 from workbench.dataset_builder.measures import Measures
@@ -22,6 +22,11 @@ def check_pictures(
     clips: Sequence[Clip], measured: Mapping[str, Measures], settings: CheckSettings
 ) -> Iterator[Finding]:
     """Findings of one clip each, then groups of near-duplicates. measured: file name -> measures."""
+    if not lettering.can_read():
+        yield Finding(
+            kind="text_unknown", title="Letters not looked for", severity=Severity.LOOK,
+            sentence=f"Subtitles and watermarks were not looked for: {lettering.MISSING}.",
+        )  # fmt: skip
     for clip in clips:
         found = measured[clip.file_name]
         if found.error:
@@ -44,6 +49,13 @@ def _look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Find
             "Black bars",
             f"{_name(clip)} has black bars {sides}: the picture is {width}x{height} of {clip.width}x{clip.height}.",
             Severity.HURTS, [clip], ["crop_bars", *LOOK_MENDS], crop=[left, top, width, height],
+        )  # fmt: skip
+    if found.text:
+        where = "; ".join(f"{place}, in {looks} of the {lettering.LOOKS if not clip.is_image else 1} frames looked at "
+                          f"({_short(text)!r})" for place, looks, text in found.text)  # fmt: skip
+        yield picture_finding(
+            "text", "Letters in the picture", f"{_name(clip)} has letters: {where}. The model learns them, too.",
+            Severity.HURTS, [clip], LOOK_MENDS,
         )  # fmt: skip
     if found.blur > settings.blur:
         yield picture_finding(
@@ -126,6 +138,10 @@ def check_plans(clips: Sequence[Clip], shape: Shape, title: str) -> Iterator[Fin
 
 def _name(clip: Clip) -> str:
     return clip.source or clip.id
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:36]} ..."
 
 
 def _count(number: int, noun: str) -> str:

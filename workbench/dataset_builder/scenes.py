@@ -1,20 +1,21 @@
-"""Where a clip cuts from one shot to the next, by PySceneDetect.
+"""Where a clip cuts from one shot to the next, by PySceneDetect: for splitting, for the filmstrip and for the doctor.
 
-Frames are scored once per clip and detector, and the scores are kept; moving the threshold decodes nothing. A cut is
-the number of the frame that begins the new shot. Not covered: dissolves and fades (they score low, spread over frames),
-what becomes of the shots (splitting).
+Frames are scored once per clip, and the scores are kept; moving the threshold decodes nothing. A cut is the number of
+the frame that begins the new shot; a flash, after which all is as before, is none. Not covered: dissolves and fades
+(they score low, spread over frames), what becomes of the shots (splitting).
 """
 
 from __future__ import annotations
 
 import io
 from bisect import bisect, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import media
+from workbench.dataset_builder import signals
 from workbench.dataset_builder.seeking import fingerprint, frames_from
 from workbench.workspace import write_bytes
 
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DetectorName = Literal["adaptive", "content", "hash"]
-RECIPE = 1  # goes up when the same clip would score differently
-LONGEST_SIDE = 256  # PySceneDetect's own working size; larger pictures score alike and take longer
+RECIPE = 2  # goes up when the same clip would score differently
+LONGEST_SIDE = 128  # pixels; larger pictures score alike and take longer
 LEAST_CONTENT = 15.0  # AdaptiveDetector's own: below it a frame differs too little to be a cut, whatever its neighbours
+NEIGHBOURS, MOST_TIMES = 2, 255.0  # AdaptiveDetector's own, too: frames to each side, and where the ratio ends
 Tick = Callable[[], None]
 """Called after each frame; may raise to stop."""
 
@@ -72,12 +74,14 @@ DETECTORS: dict[DetectorName, Detector] = {
 class Scores:
     """How much each frame of a clip differs from the one before it.
 
-    values: float32 [F], in the detector's own unit; 0 for the first frame
+    values:  float32 [F], in the detector's own unit; 0 for the first frame and in flashes
+    flashes: (first frame, frame where it is over, height in levels)
     """
 
     detector: DetectorName
     fps: float
     values: NDArray[np.float32]
+    flashes: tuple[signals.Flash, ...]
 
 
 def scores(path: Path, detector: DetectorName, cache: Path, tick: Tick = lambda: None) -> Scores:
@@ -87,14 +91,19 @@ def scores(path: Path, detector: DetectorName, cache: Path, tick: Tick = lambda:
     """
     import numpy as np
 
-    kept = cache / f"{fingerprint(path)}-{detector}-{RECIPE}.npz"
+    kept = cache / f"{fingerprint(path)}-{_measured_by(detector)}-{RECIPE}.npz"
     if not kept.exists():
-        fps, values = _scored(path, detector, tick)
+        scorer, fps = Scorer(detector), media.probe(path).fps
+        for _, frame in frames_from(path):
+            scorer.look(signals.small(frame, LONGEST_SIDE))
+            tick()
         data = io.BytesIO()
-        np.savez_compressed(data, fps=fps, values=np.array(values, np.float32))
+        flashing = np.array(scorer.flashes(fps), np.float64).reshape(-1, 3)
+        np.savez_compressed(data, fps=fps, values=np.array(scorer.values, np.float32), flashes=flashing)
         write_bytes(kept, data.getvalue())
     with np.load(kept) as found:
-        return Scores(detector, float(found["fps"]), found["values"])
+        flashes = [(int(first), int(over), float(height)) for first, over, height in found["flashes"]]
+        return _scores(detector, float(found["fps"]), found["values"], flashes)
 
 
 def cuts(found: Scores, threshold: float, min_seconds: float = 0.0) -> list[int]:
@@ -111,39 +120,76 @@ def cuts(found: Scores, threshold: float, min_seconds: float = 0.0) -> list[int]
     return taken
 
 
-def _scored(path: Path, name: DetectorName, tick: Tick) -> tuple[float, list[float]]:
-    """(fps, a score a frame)."""
-    from scenedetect import AdaptiveDetector, ContentDetector, FrameTimecode, HashDetector
-
-    about = media.probe(path)
-    scale = min(1.0, LONGEST_SIDE / max(about.width, about.height))
-    width, height = (max(1, round(side * scale)) for side in (about.width, about.height))
-    detector: Any = {"adaptive": AdaptiveDetector, "content": ContentDetector, "hash": HashDetector}[name]()
-    measure = _Measure("content_val" if name == "content" else detector.get_metrics()[-1])
-    detector.stats_manager = measure
-    for number, frame in frames_from(path):
-        picture = frame.reformat(width=width, height=height, format="bgr24", interpolation="AREA").to_ndarray()
-        measure.next_frame()
-        detector.process_frame(FrameTimecode(number, about.fps), picture)
-        tick()
-    return about.fps, measure.values
+def _scores(
+    detector: DetectorName, fps: float, measured: NDArray[np.float32], flashes: Sequence[signals.Flash]
+) -> Scores:
+    """What a scorer has measured, a number a frame, as scores of the detector."""
+    values = _against_neighbours(measured) if detector == "adaptive" else measured.copy()
+    for first, over, _ in flashes:
+        values[first : over + 1] = 0
+    return Scores(detector, fps, values, tuple(flashes))
 
 
-class _Measure:
-    """Stands where PySceneDetect puts its statistics, and keeps of them the one number a frame that decides."""
+def _against_neighbours(content: NDArray[np.float32]) -> NDArray[np.float32]:
+    """AdaptiveDetector's ratio, at a clip's ends with the neighbours that there are: stray frames of another shot."""
+    import numpy as np
 
-    def __init__(self, key: str) -> None:
+    content = np.concatenate([[np.nan], content[1:]])  # nothing is before the first frame
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(content, NEIGHBOURS, constant_values=np.nan), 2 * NEIGHBOURS + 1
+    )
+    others = np.delete(windows, NEIGHBOURS, axis=1)
+    usual = np.nansum(others, axis=1) / np.maximum(1, np.isfinite(others).sum(axis=1))
+    ratio = np.minimum(content / np.maximum(usual, 1e-5), MOST_TIMES)
+    return np.where(content >= LEAST_CONTENT, ratio, 0).astype(np.float32)
+
+
+def _measured_by(detector: DetectorName) -> str:
+    """Two detectors judge the same numbers."""
+    return "hash" if detector == "hash" else "content"
+
+
+class Scorer:
+    """Measures a clip's frames as they come.
+
+    values: how much each differs from the one before, in PySceneDetect's unit
+    tiny:   bytes of each picture at TINY size, for the flashes
+    """
+
+    def __init__(self, detector: DetectorName) -> None:
+        from scenedetect import ContentDetector, HashDetector
+
         self.values: list[float] = []
-        self._key = key
-        self._content: list[float] = []
+        self.tiny = bytearray()
+        self._name = detector
+        self._detector: Any = HashDetector() if detector == "hash" else ContentDetector()
+        self._detector.stats_manager = self  # it hands its numbers to nobody else
+        self._key = "content_val" if detector != "hash" else self._detector.get_metrics()[-1]
 
-    def next_frame(self) -> None:
+    def look(self, picture: signals.Pixels) -> None:
+        """Take the next frame, uint8 BGR [H, W, 3], LONGEST_SIDE at most."""
+        from scenedetect import FrameTimecode
+
         self.values.append(0.0)
-        self._content.append(LEAST_CONTENT)
+        self._detector.process_frame(FrameTimecode(len(self.values) - 1, 1.0), picture)
+        self.tiny += signals.tiny(picture)
 
     def set_metrics(self, timecode: Any, metrics: dict[str, float]) -> None:
-        """Called by the detector, also for a frame that lies a little back."""
-        number = timecode.frame_num
-        self._content[number] = metrics.get("content_val", self._content[number])
-        if self._key in metrics and (self._key == "content_val" or self._content[number] >= LEAST_CONTENT):
-            self.values[number] = metrics[self._key]
+        """Called by the detector."""
+        self.values[timecode.frame_num] = metrics.get(self._key, self.values[timecode.frame_num])
+
+    def tiny_pictures(self) -> signals.Pixels:
+        """uint8 [F, h, w], grey."""
+        import numpy as np
+
+        return np.frombuffer(self.tiny, np.uint8).reshape(-1, *signals.TINY)
+
+    def flashes(self, fps: float) -> list[signals.Flash]:
+        """Those of the whole clip, once all of it was looked at."""
+        return signals.flashes(self.tiny_pictures(), fps)
+
+    def scores(self, fps: float) -> Scores:
+        """The same as `scores` of the whole clip."""
+        import numpy as np
+
+        return _scores(self._name, fps, np.array(self.values, np.float32), self.flashes(fps))
