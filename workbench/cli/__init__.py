@@ -3,6 +3,7 @@
     workbench dataset ...                           clips and captions: import, caption, cut, check, export ...
     workbench train, workbench runs ...             training runs, started here or anywhere else
     workbench sample                                draw a video
+    workbench convert                               weights in another layout
     workbench webui, demo, doctor                   the page; the whole loop once; is everything in order?
 
 A command's module is imported when the command runs, so that the shell answers at once. Every error a person can cause
@@ -23,9 +24,10 @@ from workbench.errors import WorkbenchError
 # name -> (module beside this one, what the list of commands says)
 COMMANDS = {
     "dataset": ("datasets", "Build datasets of captioned clips."),
-    "train": ("runs", "Train a LoRA and watch it."),
-    "runs": ("runs", "List, watch and command training runs."),
+    "train": ("training", "Train a LoRA and watch it; sweeps, clones and forks."),
+    "runs": ("runs", "List, watch, compare and command training runs."),
     "sample": ("samples", "Draw a video from a prompt."),
+    "convert": ("convert", "Convert a model or a LoRA to its authors' own layout, or back."),
     "webui": ("webui", "Open the page in a browser."),
     "demo": ("demo", "The whole loop on the built-in model, in about two minutes."),
     "doctor": ("doctor", "Check this machine: versions, device, disk, models, browser."),

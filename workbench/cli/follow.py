@@ -14,6 +14,7 @@ from typing import Protocol
 import click
 
 from workbench import jobs
+from workbench.cli.next_steps import card_of, commands, explained
 from workbench.errors import ExitCode
 from workbench.trainer.metrics import read_metrics
 from workbench.trainer.runs import Run
@@ -140,8 +141,26 @@ def watch(look: Callable[[], jobs.Status], losses: Callable[[], str] = lambda: "
     return status
 
 
-def follow(run: Run) -> int:
-    """Show a run until it is over; returns the exit code for the shell. Ctrl-C leaves the run alone and returns 0."""
+def follow(*runs: Run) -> int:
+    """Show runs one after another until all are over; returns the exit code of the first that did not end well.
+
+    Ctrl-C leaves them alone and returns 0.
+    """
+    code = 0
+    for run in runs:
+        ended = _follow(run)
+        if ended is None:
+            what = "The run goes on" if len(runs) == 1 else "The runs go on"
+            click.echo(
+                f"\n{what}. See it again: workbench runs follow {run.name}; end it: workbench runs stop {run.name}"
+            )
+            return 0
+        code = code or ended
+    return code
+
+
+def _follow(run: Run) -> int | None:
+    """One run to its end; None when Ctrl-C ended the watching."""
     losses = Losses(run)
 
     def newest() -> str:
@@ -149,12 +168,7 @@ def follow(run: Run) -> int:
         return str(losses)
 
     status = watch(lambda: run.status, newest)
-    if status is None:
-        click.echo(
-            f"\nThe run goes on. See it again: workbench runs follow {run.name}; end it: workbench runs stop {run.name}"
-        )
-        return 0
-    return report(run, status, losses)
+    return None if status is None else report(run, status, losses)
 
 
 def report(run: Run, status: jobs.Status, losses: Losses) -> int:
@@ -173,10 +187,12 @@ def report(run: Run, status: jobs.Status, losses: Losses) -> int:
         click.echo(f"LoRA: {run.lora}")
     if status.state is jobs.State.FINISHED:
         return 0
-    if status.message:
-        click.echo(status.message, err=True)
+    if card := card_of(run):
+        click.echo(explained(card), err=True)
+        for line in commands(run, card):
+            click.echo(line)
+        return int(status.exit_code or ExitCode.BUG)
+    click.echo(status.message, err=True)
     safe = f"Checkpoint of step {run.checkpoints[-1]} is safe, go on from it" if run.checkpoints else "Start it again"
     click.echo(f"{safe}: workbench runs start {run.name}")
-    if status.state in (jobs.State.FAILED, jobs.State.DIED):
-        click.echo(f"The log's last lines ({run.folder / jobs.LOG}):\n{jobs.log_tail(run.folder, 5)}", err=True)
     return int(status.exit_code or ExitCode.BUG)

@@ -1,5 +1,7 @@
 """Settings as command-line flags: one flag a setting, made from its declaration, grouped by section in `--help`.
 
+Where there are many, the handful that people change comes first.
+
 A flag that is not given leaves the setting to `--config`, and that to the default. Values are checked by the settings
 themselves, so the shell says the same sentences as the page. Not covered: what the commands do.
 """
@@ -19,6 +21,8 @@ from workbench.workspace import Workspace, read_json
 
 S = TypeVar("S", bound=Settings)
 Command = Callable[..., Any]
+MANY = 24  # settings: from here on the help begins with those that are not advanced
+FIRST, GENERAL = "Most used", "Options"
 
 
 class SettingOption(click.Option):
@@ -33,15 +37,24 @@ class SettingsCommand(click.Command):
     """A command whose help lists the settings' flags by section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for option in self.get_params(ctx):
+        options = self.get_params(ctx)
+        many = sum(isinstance(option, SettingOption) for option in options) >= MANY
+        sections: dict[str, list[tuple[str, str]]] = {FIRST: [], GENERAL: []} if many else {}
+        for option in options:
             if (record := option.get_help_record(ctx)) is not None:
-                section = option.spec.section if isinstance(option, SettingOption) else "Options"
-                sections.setdefault(section, []).append(record)
-        general = sections.pop("Options", [])
-        for title, records in [*sections.items(), ("Options", general)]:
+                sections.setdefault(_section(option, many), []).append(record)
+        general = sections.pop(GENERAL, [])
+        last = [] if many else [(GENERAL, general)]
+        for title, records in [*([(GENERAL, general)] if many else []), *sections.items(), *last]:
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+def _section(option: click.Parameter, many: bool) -> str:
+    """Under which heading of the help an option stands."""
+    if not isinstance(option, SettingOption):
+        return GENERAL
+    return FIRST if many and not option.spec.advanced else option.spec.section
 
 
 def settings_flags(
@@ -65,9 +78,11 @@ def settings_flags(
     return decorate
 
 
-def settings_from(cls: type[S], config: Path | None, flags: Mapping[str, Any], **fixed: Any) -> S:
-    """Settings from a JSON file and the flags that were given, the flags winning. Raises ConfigError."""
-    values: dict[str, Any] = {}
+def settings_from(
+    cls: type[S], config: Path | None, flags: Mapping[str, Any], base: S | None = None, **fixed: Any
+) -> S:
+    """Settings from others, a JSON file and the flags that were given, the later ones winning. Raises ConfigError."""
+    values: dict[str, Any] = {} if base is None else base.model_dump(mode="json")
     if config is not None:
         loaded = read_json(config)
         if not isinstance(loaded, dict):
@@ -86,7 +101,7 @@ def _names(spec: Spec) -> list[str]:
     if spec.kind == "switch":
         return [spec.name, f"{flag}/--no-{flag[2:]}"]
     if spec.kind == "texts":
-        return [spec.name, flag.removesuffix("s"), flag]
+        return [spec.name, *dict.fromkeys((flag.removesuffix("s"), flag))]  # "--train-also" is both
     return [spec.name, flag]
 
 
@@ -106,7 +121,7 @@ def _looks(spec: Spec) -> dict[str, Any]:
 def _value(spec: Spec, raw: Any) -> Any:
     """The flag's text as JSON would have it; what is not a number stays text, for the settings to refuse."""
     if spec.kind == "texts":
-        return list(raw)
+        return [text for text in raw if text]  # an empty one takes away what a file or another run had
     if spec.optional and raw == "":
         return None
     if spec.kind in ("integer", "number"):

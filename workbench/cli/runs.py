@@ -1,74 +1,56 @@
-"""`workbench train` and `workbench runs`: start a run and watch it, list runs, send them commands."""
+"""`workbench runs`: list runs, watch them, send them commands. Looking at one and keeping are in files of their own.
+
+Not covered: starting a new one (training), what a run left (run_views), queue and checkpoints (run_keeping).
+"""
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import click
 
-from workbench import jobs
-from workbench.cli.follow import Losses, doing, duration, follow
-from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
+from workbench.cli import run_keeping, run_views
+from workbench.cli.follow import doing, duration, follow
+from workbench.cli.options import with_workspace
+from workbench.cli.tables import print_table
 from workbench.errors import ConfigError
+from workbench.trainer import run_queue
+from workbench.trainer.report import curves_of
 from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.trainer.verdict import judge
 from workbench.workspace import Workspace
 
-CONFIG_HELP = "Settings from a JSON file, such as an earlier run's config.json. Flags win over it."
-
-
-@click.command(cls=SettingsCommand)
-@settings_flags(TrainSettings)
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help=CONFIG_HELP)
-@click.option("--name", help="The run's name. Else the dataset's, numbered.")
-@click.option("--detach", is_flag=True, help="Start the run and return at once.")
-@with_workspace
-def train(workspace: Workspace, config: Path | None, name: str | None, detach: bool, **flags: Any) -> int:
-    """Train a LoRA on a dataset and watch it. Ctrl-C stops watching; the run goes on.
-
-    Ends with the run's exit code: 0 finished, 90 stopped on request, others in docs/file_formats.md.
-    """
-    run = Run.create(workspace, settings_from(TrainSettings, config, flags), name)
-    run.start()
-    click.echo(f"started {run.name}: {run.folder}")
-    if detach:
-        click.echo(f"watch it: workbench runs follow {run.name}")
-        return 0
-    return follow(run)
+HEADS = ("run", "state", "step", "loss", "held-out loss", "verdict", "dataset", "model", "started")
+NUMBERS = ("step", "loss", "held-out loss")
 
 
 @click.group(invoke_without_command=True)
 @with_workspace
 @click.pass_context
 def runs(context: click.Context, workspace: Workspace) -> None:
-    """List, watch and command training runs, whoever started them. Without a command: list them."""
+    """List, watch, compare and command training runs, whoever started them. Without a command: list them."""
     if context.invoked_subcommand is None:
-        _table(Run.all(workspace))
+        found = Run.all(workspace)
+        if not found:
+            click.echo("no runs yet: workbench train --dataset NAME starts one")
+            return
+        waiting = run_queue.order(workspace)
+        print_table(HEADS, [_row(run, waiting) for run in found], NUMBERS)
 
 
-def _table(found: list[Run]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    if not found:
-        click.echo("no runs yet: workbench train --dataset NAME starts one")
-        return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("run", "state", "step", "loss", "held-out loss", "dataset", "model", "started"):
-        table.add_column(title, justify="right" if "loss" in title or title == "step" else "left", overflow="fold")
-    for run in found:
-        table.add_row(*_row(run))
-    # A table in a pipe or a file is not cut to a terminal's width.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+for command in (
+    run_views.show, run_views.compare, run_views.report, run_views.stacks,
+    run_keeping.queue, run_keeping.star, run_keeping.unstar, run_keeping.prune,
+):  # fmt: skip
+    runs.add_command(command)
 
 
-def _row(run: Run) -> tuple[str, ...]:
-    status = run.status
-    losses = Losses(run)
-    losses.refresh()
+def _row(run: Run, waiting: list[str]) -> tuple[str, ...]:
+    status, curves = run.status, curves_of(run)
+    held_out = list(curves.held_out.values())
+    state = doing(status) if status.state.alive else status.state.value
+    if run.name in waiting:
+        state = f"waiting, {waiting.index(run.name) + 1} of {len(waiting)}"
     try:
         settings = run.settings
     except ConfigError:  # a config.json of another version still has a line
@@ -77,47 +59,23 @@ def _row(run: Run) -> tuple[str, ...]:
         dataset, model, total = settings.dataset, settings.model, settings.steps
     return (
         run.name,
-        status.state.value if not status.state.alive else doing(status),
-        f"{losses.step}/{total or '?'}",
-        f"{losses.loss:.4f}" if losses.loss is not None else "",
-        f"{losses.held_out[0]:.4f} > {losses.held_out[-1]:.4f}" if losses.held_out else "",
+        state,
+        f"{curves.last.get('step', 0)}/{total or '?'}",
+        f"{curves.smoothed:.4f}" if curves.smoothed is not None else "",
+        f"{held_out[0]:.4f} > {held_out[-1]:.4f}" if held_out else "",
+        judge(curves, run.checkpoints).kind if curves.last else "",
         dataset,
         model,
         f"{duration(time.time() - status.started_at)} ago" if status.started_at else "",
     )
 
 
-@runs.command()
-@click.argument("name")
-@with_workspace
-def show(workspace: Workspace, name: str) -> None:
-    """Where a run is, its settings that differ from the defaults, and what it left."""
-    run = Run.open(workspace, name)
-    status = run.status
-    click.echo(f"{run.name}: {status.state.value}" + (f" ({status.message})" if status.message else ""))
-    click.echo(f"folder      {run.folder}")
-    losses = Losses(run)
-    losses.refresh()
-    click.echo(f"step        {losses.step}/{run.settings.steps}")
-    if held_out := losses.held_out:
-        click.echo(f"held-out    {held_out[0]:.4f} at first, {held_out[-1]:.4f} now, {min(held_out):.4f} at best")
-    click.echo("checkpoints " + (", ".join(map(str, run.checkpoints)) or "none"))
-    click.echo(f"previews    {len(run.previews)}")
-    click.echo(f"LoRA        {run.lora or 'not yet'}")
-    defaults = TrainSettings().model_dump()
-    for setting, value in run.settings.model_dump().items():
-        if value != defaults[setting]:
-            click.echo(f"  {setting} = {value}")
-    if tail := jobs.log_tail(run.folder, 10):
-        click.echo(f"log\n{tail}")
-
-
 @runs.command("follow")
-@click.argument("name")
+@click.argument("names", nargs=-1, required=True)
 @with_workspace
-def follow_(workspace: Workspace, name: str) -> int:
-    """Watch a run until it ends. Ctrl-C stops watching, not the run."""
-    return follow(Run.open(workspace, name))
+def follow_(workspace: Workspace, names: tuple[str, ...]) -> int:
+    """Watch a run until it ends, or several one after another. Ctrl-C stops watching, not the run."""
+    return follow(*(Run.open(workspace, name) for name in names))
 
 
 @runs.command()
@@ -173,11 +131,14 @@ def save(workspace: Workspace, name: str) -> None:
 @runs.command()
 @click.argument("name")
 @click.option("--prompt", help="Draw this one, not the run's own preview prompts.")
+@click.option(
+    "--scale", "scales", type=float, multiple=True, help="Strength of the LoRA: 0 is the base model, 1 usual."
+)
 @with_workspace
-def preview(workspace: Workspace, name: str, prompt: str | None) -> None:
-    """Draw preview videos after the present step."""
+def preview(workspace: Workspace, name: str, prompt: str | None, scales: tuple[float, ...]) -> None:
+    """Draw preview videos after the present step; --scale may be given several times."""
     run = _living(workspace, name)
-    run.preview(prompt)
+    run.preview(prompt, scales)
     click.echo(f"{name} draws previews after this step, into {run.folder / 'previews'}")
 
 
