@@ -10,7 +10,7 @@ from workbench.dataset_builder.captioning import CaptionSettings
 from workbench.dataset_builder.check_settings import CheckSettings
 from workbench.dataset_builder.export import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.splitting import SplitSettings
+from workbench.dataset_builder.splitting import SplitTask
 from workbench.families import models
 from workbench.families.base import Model
 from workbench.sampler.queue import WorkerSettings
@@ -31,7 +31,7 @@ CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Training a LoRA", "`workbench train`, `runs/<name>/config.json`", TrainSettings),
     ("Drawing a sample", '`workbench sample`, "settings" in `samples/<day>/<id>.json`', SampleSettings),
     ("Importing clips", "`workbench dataset import`, `datasets/<name>/.import/config.json`", ImportSettings),
-    ("Splitting clips", "`workbench dataset split`, `datasets/<name>/.split/config.json`", SplitSettings),
+    ("Splitting clips", "`workbench dataset split`, `datasets/<name>/.split/config.json`", SplitTask),
     ("Checking a dataset", "`workbench dataset check`, `datasets/<name>/.check/config.json`", CheckSettings),
     (
         "Captions by a model",

@@ -34,6 +34,7 @@ class Clip(BaseModel):
     master:    the canonical clip of the whole source (".masters/ID.mp4") from which `span` and `crop` were cut; "" when
                this clip is that whole
     caption_by: who wrote the text: "hand", "file" (it came with the video) or a captioner's name; "" when unknown
+    first_frame: a picture that came with the clip as its first frame ("first_frames/ID.png"); "" when there is none
     tags:      free marks
     """
 
@@ -51,6 +52,7 @@ class Clip(BaseModel):
     crop: tuple[int, int, int, int] | None = None
     master: str = ""
     caption_by: str = ""
+    first_frame: str = ""
     tags: tuple[str, ...] = ()
 
     @property

@@ -15,7 +15,6 @@ from workbench.clips import Clip
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder import export as exporting
 from workbench.dataset_builder.export import ExportSettings, export
-from workbench.dataset_builder.pictures import first_frame_of
 from workbench.workspace import Workspace, read_json
 
 NAMES = ("drawn", "own", "broken", "none", "wide")
@@ -82,7 +81,7 @@ def test_they_go_out_and_come_back_whole(dataset: Dataset, workspace: Workspace,
     back = Dataset.create(workspace, "Back")
     back.import_files([target])
     assert back.content_hash == dataset.content_hash
-    assert [first_frame_of(clip) for clip in back.clips] == [first_frame_of(clip) for clip in dataset.clips]
+    assert [clip.first_frame for clip in back.clips] == [clip.first_frame for clip in dataset.clips]
     for name in filter(None, map(first_frame_of, back.clips)):
         assert (back.folder / name).read_bytes() == (dataset.folder / name).read_bytes()
     back.import_files([target])  # again: nothing is taken twice
@@ -100,16 +99,16 @@ def test_pictures_of_clips_that_are_here_already_are_taken(given: Path, dataset:
     later.import_files([given / "videos"])
     (verdict, *_) = later.import_files([given])
     assert (verdict.outcome, verdict.notes[-1]) == ("known", "the first frame that came with it is kept beside it")
-    assert {first_frame_of(clip) for clip in later.clips} == {first_frame_of(clip) for clip in dataset.clips}
+    assert {clip.first_frame for clip in later.clips} == {clip.first_frame for clip in dataset.clips}
 
 
 def test_a_part_that_begins_elsewhere_has_none_and_the_whole_gets_it_back(dataset: Dataset) -> None:
     clip = named(dataset, "drawn")
-    first = first_frame_of(clip)
+    first = clip.first_frame
     start = dataset.trim(clip.id, 0, 0.5)
-    assert first_frame_of(start) == first
+    assert start.first_frame == first
     later = dataset.trim(start.id, 0.5, 1)
-    assert first_frame_of(named(dataset, "drawn")) == first_frame_of(later) == ""
+    assert first_frame_of(named(dataset, "drawn")) == later.first_frame == ""
     dataset.undo()
     assert first_frame_of(named(dataset, "drawn")) == first
     dataset.redo()

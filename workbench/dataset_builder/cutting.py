@@ -28,7 +28,6 @@ from typing import Any
 from workbench import media
 from workbench.clips import Clip, file_sha256, read_clips
 from workbench.dataset_builder import history
-from workbench.dataset_builder.pictures import first_frame_of
 from workbench.dataset_builder.seeking import frames_from
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import writing
@@ -182,7 +181,7 @@ def part(
     if not thumbnail.exists():
         media.thumbnail(path, thumbnail)
     # A picture of the recording's beginning is none of a part that begins elsewhere.
-    lost = {"first_frame": ""} if first_frame_of(clip) and (cut.start or cut.crop) else {}
+    lost = {"first_frame": ""} if clip.first_frame and (cut.start or cut.crop) else {}
     return clip.changed(
         **lost,
         file_name=name,
@@ -211,7 +210,7 @@ def _whole(dataset: Path, clip: Clip, master: Master) -> Clip:
     # A plain VideoFolder may have had it under another name than ours.
     was = [c for c in read_clips(dataset / history.REMOVED) if not c.master and c.sha256 == master.sha256]
     name = next((c.file_name for c in was if Path(c.file_name).stem == stem), f"clips/{stem}.mp4")
-    first = next((found for c in was if (found := first_frame_of(c))), "")
+    first = next((found for c in was if (found := c.first_frame)), "")
     if not (dataset / name).exists() and not (dataset / history.REMOVED / name).exists():
         _link(master.path, dataset / name)
     return clip.changed(

@@ -30,7 +30,6 @@ from workbench.dataset_builder import cutting, history
 from workbench.dataset_builder.findings import FILE, FOLDER, Finding, Mend, Report, read_report
 from workbench.dataset_builder.history import REMOVED, Change
 from workbench.dataset_builder.ingest import Progress, ingest
-from workbench.dataset_builder.pictures import first_frame_of
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources import clean_caption, find_sources
 from workbench.dataset_builder.statistics import Statistics, statistics
@@ -133,7 +132,7 @@ class Dataset:
     def content_hash(self) -> str:
         """SHA-256 of what a model could learn from it: every clip's bytes, caption and first frame, in any order."""
         captions = self.captions
-        lines = sorted(f"{clip.sha256} {captions[clip.file_name]}{first_frame_of(clip)}" for clip in self.clips)
+        lines = sorted(f"{clip.sha256} {captions[clip.file_name]}{clip.first_frame}" for clip in self.clips)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property

@@ -24,7 +24,6 @@ from workbench import jobs
 from workbench.clips import Clip, read_clips, read_info
 from workbench.dataset_builder.layouts import layout_named
 from workbench.dataset_builder.layouts.base import Item, Writer
-from workbench.dataset_builder.pictures import first_frame_of
 from workbench.errors import ConfigError, DataError
 from workbench.settings import Settings, field
 from workbench.workspace import confined, sync_folder, writing
@@ -174,7 +173,7 @@ def items(dataset: Path, trigger_word: bool) -> list[Item]:
 
 def _first_frame(dataset: Path, clip: Clip) -> Path | None:
     """The picture that came with a clip as its first frame. Raises DataError when it is missing."""
-    if not (name := first_frame_of(clip)):
+    if not (name := clip.first_frame):
         return None
     if not (picture := confined(dataset, name)).is_file():
         raise DataError(f"{name}, the first frame of {clip.file_name}, is missing in {dataset.name}: bring it back")
@@ -183,7 +182,7 @@ def _first_frame(dataset: Path, clip: Clip) -> Path | None:
 
 def _left_behind(dataset: Path, layout: str) -> str:
     """What the layout has no place for, in words; "" when it has room for everything."""
-    count = sum(bool(first_frame_of(clip)) for clip in read_clips(dataset))
+    count = sum(bool(clip.first_frame) for clip in read_clips(dataset))
     if not count or layout_named(layout).pictures:
         return ""
     return f"{count} first frames that came with clips have no place in this layout: lists keeps them"

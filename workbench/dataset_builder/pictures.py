@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench import media
-from workbench.clips import Clip
 from workbench.dataset_builder.mending import reduced
 from workbench.errors import DataError
 
@@ -58,11 +57,6 @@ def read_picture(source: Path, most_pixels: int) -> tuple[Any, str, list[str]]:
             return upright, str(picture.format), mends
     except (OSError, SyntaxError, ValueError) as error:
         raise DataError("the picture is damaged: it cannot be read, copy it again") from error
-
-
-def first_frame_of(clip: Clip) -> str:
-    """The picture that came with a clip as its first frame, below the dataset's folder; "" when it has none."""
-    return str(getattr(clip, "first_frame", ""))
 
 
 def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:

@@ -1,9 +1,9 @@
 """What an image-to-video model is shown beside the caption: the noised first frame, or the clip in low resolution.
 
-As the published image-to-video models were trained (SAT diffusion_video.py): the first frame gets noise of its own before it is encoded, its sigma
-drawn anew for every clip and step from exp(N(mean, deviation)); now and then there is no picture at all. Every draw has
-its own seed, so a step's condition does not depend on what was drawn before. Not covered: where the pixels come from
-(encode), how a picture becomes a condition (the family).
+As the published image-to-video models were trained (SAT diffusion_video.py): the first frame gets noise of its own
+before it is encoded, its sigma drawn anew for every clip and step from exp(N(mean, deviation)); now and then there is
+no picture at all. Every draw has its own seed, so a step's condition does not depend on what was drawn before. Not
+covered: where the pixels come from (encode), how a picture becomes a condition (the family).
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ class Encoder:
             "resize": plan.resize,
             "crop": plan.crop,
         }
+        what |= {"picture": plan.clip.first_frame} if view == "first frame" and given_picture(item) else {}
         what |= {"view": view} if view == "first frame" else {"vae": self._vae, "dtype": str(self.dtype)}
         what |= {"mirrored": True} if mirrored else {}
         what |= {"reduction": reduction} if view == "low resolution" else {}
@@ -93,7 +94,7 @@ class Encoder:
         vae = self.family.load_vae(self.folder, self.device, self.dtype)
         began = time.monotonic()
         for done, (key, (item, view, flipped)) in enumerate(missing.items(), 1):
-            video = read_video(item, first_only=view == "first frame")
+            video = read_first_frame(item) if view == "first frame" else read_video(item)
             video = video.flip(-1) if flipped else video
             if view == "first frame":
                 self.cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
@@ -103,6 +104,28 @@ class Encoder:
             progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
         del vae
         free_memory()
+
+
+def given_picture(item: Item) -> Path | None:
+    """The picture that came with the clip as its first frame, where the run takes that frame."""
+    name = item.plan.clip.first_frame
+    return item.path.parent.parent / name if name and item.plan.indices[0] == 0 else None
+
+
+def read_first_frame(item: Item) -> torch.Tensor:
+    """The picture that a clip is trained to begin with: [1, 3, 1, H, W], float32 in [-1, 1]."""
+    path = given_picture(item)
+    if path is None:
+        return read_video(item, first_only=True)
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    (height, width), (top, left, tall, wide) = item.plan.resize, item.plan.crop
+    with Image.open(path) as image:
+        picture = image.convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
+    pixels = torch.from_numpy(np.array(picture.crop((left, top, left + wide, top + tall))))
+    return (pixels.permute(2, 0, 1).float() / 127.5 - 1.0)[None, :, None]
 
 
 def read_video(item: Item, first_only: bool = False) -> torch.Tensor:

@@ -87,11 +87,11 @@ class TrainingSettings(Settings):
     )  # fmt: skip
     caption_dropout: float = field(
         0.1, title="Caption dropout", section=TRAIN, low=0.0, high=1.0, advanced=True,
-        help="How often the caption is left empty, so that guidance keeps working: 0.1 is what the published models were trained with.",
+        help="How often the caption is left empty, so that guidance keeps working: 0.1 made the published models.",
     )  # fmt: skip
     image_dropout: float = field(
         0.05, title="Image dropout", section=TRAIN, low=0.0, high=1.0, advanced=True,
-        help="How often an image-to-video model is shown no first frame: 0.05 is what the published models were trained with.",
+        help="How often an image-to-video model is shown no first frame: 0.05 made the published models.",
     )  # fmt: skip
     loss_weighting: Literal["none", "min-snr"] = field(
         "none", title="Loss weighting", section=TRAIN, advanced=True,

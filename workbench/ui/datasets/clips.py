@@ -16,7 +16,6 @@ from workbench.dataset_builder import caption_text
 from workbench.dataset_builder.caption_text import Search
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.findings import FILE, FOLDER, read_findings
-from workbench.dataset_builder.pictures import first_frame_of
 from workbench.errors import ConfigError
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, handler
@@ -191,7 +190,7 @@ def _player(dataset: Dataset, clip: Clip | None) -> str:
     facts = f"{clip.frames} frames, {clip.fps:g} fps, {clip.seconds:.1f} s, {clip.width}x{clip.height}"
     part = ", a part of a recording" if clip.master else ""
     shown = figure(dataset.path_of(clip), clip.width, f"{clip.source or clip.id}: {facts}{part}")
-    if not (picture := first_frame_of(clip)):
+    if not (picture := clip.first_frame):
         return shown
     label = "the first frame that came with it"
     image = f'<img src="{render.escaped(render.url(dataset.folder / picture))}" alt="{label}">'
