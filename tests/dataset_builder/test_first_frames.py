@@ -61,11 +61,11 @@ def named(dataset: Dataset, name: str) -> Clip:
 
 
 def test_what_differs_is_kept_and_what_does_not_is_said_to_be_equal(dataset: Dataset) -> None:
-    kept = first_frame_of(named(dataset, "drawn"))
+    kept = named(dataset, "drawn").first_frame
     assert np.array_equal(np.asarray(Image.open(dataset.folder / kept)), drawing())
-    wide = np.asarray(Image.open(dataset.folder / first_frame_of(named(dataset, "wide"))))
+    wide = np.asarray(Image.open(dataset.folder / named(dataset, "wide").first_frame))
     assert wide.shape == (64, 96, 3)
-    assert [first_frame_of(named(dataset, name)) for name in ("own", "broken", "none")] == ["", "", ""]
+    assert [named(dataset, name).first_frame for name in ("own", "broken", "none")] == ["", "", ""]
     notes = {verdict.name.removesuffix(".mp4"): verdict.notes for verdict in dataset.verdicts}
     assert notes["drawn"] == ("the first frame that came with it is kept beside it",)
     assert notes["own"] == ("the first frame that came with it is its own: not kept twice",)
@@ -82,7 +82,7 @@ def test_they_go_out_and_come_back_whole(dataset: Dataset, workspace: Workspace,
     back.import_files([target])
     assert back.content_hash == dataset.content_hash
     assert [clip.first_frame for clip in back.clips] == [clip.first_frame for clip in dataset.clips]
-    for name in filter(None, map(first_frame_of, back.clips)):
+    for name in filter(None, (clip.first_frame for clip in back.clips)):
         assert (back.folder / name).read_bytes() == (dataset.folder / name).read_bytes()
     back.import_files([target])  # again: nothing is taken twice
     assert len(list((back.folder / "first_frames").iterdir())) == 2
@@ -108,9 +108,9 @@ def test_a_part_that_begins_elsewhere_has_none_and_the_whole_gets_it_back(datase
     start = dataset.trim(clip.id, 0, 0.5)
     assert start.first_frame == first
     later = dataset.trim(start.id, 0.5, 1)
-    assert first_frame_of(named(dataset, "drawn")) == later.first_frame == ""
+    assert named(dataset, "drawn").first_frame == later.first_frame == ""
     dataset.undo()
-    assert first_frame_of(named(dataset, "drawn")) == first
+    assert named(dataset, "drawn").first_frame == first
     dataset.redo()
     dataset.whole(later.id)
     assert named(dataset, "drawn") == clip

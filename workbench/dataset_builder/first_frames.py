@@ -30,7 +30,7 @@ from workbench.dataset_builder import archives
 from workbench.dataset_builder.history import editing
 from workbench.dataset_builder.layouts.base import Source
 from workbench.dataset_builder.normalise import MAX_PIXELS
-from workbench.dataset_builder.pictures import first_frame_of, read_picture
+from workbench.dataset_builder.pictures import read_picture
 from workbench.dataset_builder.verdicts import Verdict, append_verdict
 from workbench.dataset_builder.worker import MEMORY_BYTES, Watch
 from workbench.errors import CannotWrite, DataError
@@ -78,7 +78,7 @@ def _put(dataset: Path, answers: Mapping[str, tuple[str, str]]) -> dict[str, str
         now = []
         for clip in before:
             new = pictures.get(clip.file_name, "")
-            if new and first_frame_of(clip) not in ("", new):
+            if new and clip.first_frame not in ("", new):
                 notes[clip.file_name] = OTHER
                 new = ""
             now.append(clip.changed(first_frame=new) if new else clip)
