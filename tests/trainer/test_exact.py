@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from tests.trainer.driving import create, go, session
 from workbench.clips import file_sha256, read_clips, write_clips
@@ -152,4 +153,21 @@ def test_b5_pictures_and_captions_are_dropped_at_their_rates(
         count += 6
     assert abs(dropped / count - 0.25) < 0.1
     assert abs(silent / count - 0.5) < 0.1
+    made.metrics.close()
+
+
+def test_a_picture_that_came_with_a_clip_is_what_the_model_is_shown(
+    workspace: Workspace, dataset: Dataset, picture_model: Model
+) -> None:
+    records = read_clips(dataset.folder)
+    folder = dataset.folder / "first_frames"
+    folder.mkdir()
+    Image.new("RGB", (64, 64), (10, 200, 30)).save(folder / "green.png")
+    given = records[0].changed(first_frame="first_frames/green.png")
+    write_clips(dataset.folder, [given, *records[1:]])
+    made = session(create(workspace, picture_model.source, held_out=0, frame_sampling="start"))
+    pictures = {item.plan.clip.id: made.inputs.picture(item)[0] for item in made.data.train}
+    shown = (pictures[given.id].mean((1, 2)) + 1) * 127.5
+    assert [round(float(value)) for value in shown] == [10, 200, 30]
+    assert all((picture != pictures[given.id]).any() for name, picture in pictures.items() if name != given.id)
     made.metrics.close()
