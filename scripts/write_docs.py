@@ -1,7 +1,11 @@
-"""Write docs/settings.md from the settings' declarations: `make docs`. tests/test_docs.py holds the file to them."""
+"""Write docs/settings.md from the settings' declarations and docs/modules.md from the modules' docstrings: `make docs`.
+
+tests/test_docs.py holds the files to them.
+"""
 
 from __future__ import annotations
 
+import ast
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +22,11 @@ from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
 from workbench.trainer.settings import TrainSettings
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+ROOT = Path(__file__).resolve().parent.parent
+MODULES_HEAD = """# Every module
+
+Written by `make docs` from what each module says first. How they work together: [architecture.md](architecture.md).
+"""
 HEAD = """# Settings
 
 Written by `make docs` from the declarations in `workbench/`: change them there.
@@ -81,9 +89,28 @@ def _models(known: list[Model]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def modules() -> str:
+    """The whole of docs/modules.md: a table a package."""
+    parts = [MODULES_HEAD]
+    for folder in sorted({path.parent for path in (ROOT / "workbench").rglob("*.py")}):
+        parts.append(f"## {folder.relative_to(ROOT)}/\n\n{_first_sentence(folder / '__init__.py')}\n")
+        files = [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
+        rows = [f"| `{path.name}` | {_first_sentence(path)} |" for path in files]
+        if rows:
+            parts.append("\n".join(["| Module | What it does |", "| --- | --- |", *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def _first_sentence(path: Path) -> str:
+    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    paragraph = " ".join(said.split("\n\n")[0].split())
+    return paragraph.rstrip(":").replace("|", "/")
+
+
 def main() -> int:
-    TARGET.write_text(page(), encoding="utf-8")
-    print(f"wrote {TARGET}")
+    for name, text in (("settings.md", page()), ("modules.md", modules())):
+        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
+        print(f"wrote docs/{name}")
     return 0
 
 

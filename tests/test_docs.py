@@ -49,19 +49,20 @@ def test_the_file_tree_names_only_what_is_there() -> None:
         assert phrase
 
 
-def test_the_file_tree_names_every_module() -> None:
+def test_the_file_tree_names_every_part() -> None:
     named = {path for path, _ in tree()}
-    modules = {path for path in tracked() if path.startswith("workbench/") and path.endswith(".py")}
-    modules = {path for path in modules if not path.endswith("__init__.py")}
+    below = {path.split("/")[1] for path in tracked() if path.startswith("workbench/") and not path.endswith("_.py")}
+    parts = {f"workbench/{name}{'' if name.endswith('.py') else '/'}" for name in below}
     top = {path.split("/")[0] + ("/" if "/" in path else "") for path in tracked()}
-    missing = sorted((modules | top) - named - {".gitignore", ".ci/", ".gitattributes"})
+    missing = sorted((parts | top) - named - {".gitignore", ".ci/", ".gitattributes"})
     assert not missing, f"the README's tree lacks {', '.join(missing)}"
 
 
-def test_the_settings_page_is_up_to_date() -> None:
-    code = "from scripts.write_docs import page; print(page(), end='')"
+@pytest.mark.parametrize(("name", "writer"), [("settings.md", "page"), ("modules.md", "modules")])
+def test_written_pages_are_up_to_date(name: str, writer: str) -> None:
+    code = f"from scripts.write_docs import {writer}; print({writer}(), end='')"
     written = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert written.stdout == (ROOT / "docs" / "settings.md").read_text(encoding="utf-8"), "run: make docs"
+    assert written.stdout == (ROOT / "docs" / name).read_text(encoding="utf-8"), "run: make docs"
 
 
 def test_requirements_are_those_of_the_project() -> None:
