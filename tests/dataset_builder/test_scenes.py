@@ -49,21 +49,26 @@ def test_one_shot_has_no_cut(tmp_path: Path) -> None:
     assert cuts(scores(tmp_path / "pan.mp4", "adaptive", tmp_path), DETECTORS["adaptive"].threshold) == []
 
 
-def test_scores_agree_with_the_library_itself(tmp_path: Path) -> None:
-    from scenedetect import AdaptiveDetector, FrameTimecode, StatsManager
+@pytest.mark.parametrize("detector", DETECTORS)
+def test_scores_agree_with_the_library_itself(tmp_path: Path, detector: DetectorName) -> None:
+    import scenedetect
 
+    theirs = {
+        "adaptive": scenedetect.AdaptiveDetector(adaptive_threshold=2.0, min_scene_len=1),
+        "content": scenedetect.ContentDetector(min_scene_len=1),
+        "hash": scenedetect.HashDetector(threshold=0.35, min_scene_len=1),
+    }[detector]
+    theirs.stats_manager = scenedetect.StatsManager()
     media.encode(joined((30, 20, 26))[0], tmp_path / "joined.mp4", 12)
-    detector = AdaptiveDetector(adaptive_threshold=3.0, min_scene_len=1)
-    detector.stats_manager = StatsManager()
-    theirs = list[int]()
-    for number, (_, frame) in enumerate(media.raw_frames(tmp_path / "joined.mp4")):
-        picture = frame.to_ndarray(format="bgr24")
-        theirs += [cut.frame_num for cut in detector.process_frame(FrameTimecode(number, 12.0), picture)]
-    found = scores(tmp_path / "joined.mp4", "adaptive", tmp_path)
-    assert cuts(found, 3.0) == theirs == [30, 50]
-    key = detector.get_metrics()[-1]
-    ratios = [detector.stats_manager.get_metrics(FrameTimecode(number, 12.0), [key])[0] for number in theirs]
-    assert found.values[theirs] == pytest.approx(ratios, rel=0.02)
+    times = [scenedetect.FrameTimecode(number, 12.0) for number in range(76)]
+    found = list[int]()
+    for time, (_, frame) in zip(times, media.raw_frames(tmp_path / "joined.mp4"), strict=True):
+        found += [cut.frame_num for cut in theirs.process_frame(time, frame.to_ndarray(format="bgr24"))]
+    ours = scores(tmp_path / "joined.mp4", detector, tmp_path)
+    assert cuts(ours, DETECTORS[detector].threshold) == found == [30, 50]
+    key = "content_val" if detector == "content" else theirs.get_metrics()[-1]
+    kept = [theirs.stats_manager.get_metrics(times[number], [key])[0] for number in found]
+    assert ours.values[found] == pytest.approx(kept, rel=0.001)
 
 
 def test_scores_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ TINY = (9, 16)  # rows, columns
 PRINT_FRAMES, PRINT_SIDE = 4, 8
 FEWEST_POINTS, MOST_POINTS = 12, 100  # that can be followed from one picture to the next
 OFF = 1.0  # pixels by which such a point may miss the camera's movement
+CLEAR = 0.25  # of the steps: fewer say nothing about the camera
 AGREE = 0.5  # of the points, and of the picture's width and height that they span
 
 
@@ -100,7 +101,7 @@ def camera_move(before: Pixels, after: Pixels) -> tuple[float, float] | None:
     points: Any = cv2.goodFeaturesToTrack(before, MOST_POINTS, 0.01, 5)
     if points is None:
         return None
-    places, followed, _ = cv2.calcOpticalFlowPyrLK(before, after, points, points.copy())
+    places, followed, _ = cv2.calcOpticalFlowPyrLK(before, after, points, points.copy(), winSize=(11, 11))
     first, second = (one[followed.ravel() == 1].reshape(-1, 2) for one in (points, places))
     if len(first) < FEWEST_POINTS:
         return None
@@ -119,13 +120,13 @@ def camera_move(before: Pixels, after: Pixels) -> tuple[float, float] | None:
 def shake(moves: Sequence[tuple[float, float] | None], width: int) -> float:
     """How much the camera's movement changes from step to step: percent of the picture's width, a mean.
 
-    An even pan is no shake. Steps without a clear camera movement count as steady.
+    An even pan is no shake. Steps without a clear camera movement do not count; 0 where hardly any has one.
     """
     turns = [
         ((x - x0) ** 2 + (y - y0) ** 2) ** 0.5
         for (x0, y0), (x, y) in ((a, b) for a, b in zip(moves, moves[1:], strict=False) if a and b)
     ]
-    return 100 * sum(turns) / (len(moves) - 1) / width if len(moves) > 1 else 0.0
+    return 100 * sum(turns) / len(turns) / width if turns and len(turns) >= CLEAR * (len(moves) - 1) else 0.0
 
 
 def flashes(pictures: Pixels, fps: float) -> list[Flash]:
