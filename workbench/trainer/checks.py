@@ -87,10 +87,14 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
 
 
 def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
-    """The same settings with `steps` counted from `epochs`, where those are given. Raises ConfigError, DataError."""
+    """The same settings with `steps` counted from `epochs`, where those are given, once the clips are found usable.
+
+    Raises ConfigError for shapes that the model cannot take, DataError when too few clips can be used.
+    """
+    data = load_data(workspace, settings, hashed=False)
     if settings.epochs is None:
         return settings
-    per_pass = Batches(load_data(workspace, settings, hashed=False), settings).per_pass
+    per_pass = Batches(data, settings).per_pass
     return settings.changed(steps=max(1, math.ceil(settings.epochs * per_pass / settings.gradient_accumulation)))
 
 

@@ -1,0 +1,146 @@
+"""The loop and what surrounds it, driven in the test's process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.driving import create, go, session
+from workbench import jobs
+from workbench.dataset_builder import Dataset
+from workbench.errors import CannotWrite, ConfigError, NonFiniteLoss, ResumeRefused
+from workbench.families.base import Model
+from workbench.trainer import checkpoint
+from workbench.trainer.checks import check
+from workbench.trainer.deadline import Deadline
+from workbench.trainer.loop import steps, train_step
+from workbench.workspace import Workspace, read_json, write_json
+
+
+def values_of(made: Any) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in made.trainable.parameters]
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_when_the_time_is_up_it_saves_and_stops(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
+    run = create(workspace, toy_model.source)
+    with pytest.raises(jobs.Stop, match=r"The time limit is reached.*at step 1 of 7; start it again"):
+        steps(session(run), Deadline(0.0))
+    assert run.checkpoints == [1]
+
+
+def test_epochs_become_steps(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
+    run = create(workspace, toy_model.source, epochs=4.0, batch_size=2, gradient_accumulation=2, held_out=0)
+    assert run.settings.steps == 6  # 6 clips, 4 at a time, 4 times
+
+
+@pytest.mark.parametrize("values", [{"ema_decay": 0.9}, {"optimizer": "schedule-free"}], ids=["EMA", "schedule-free"])
+def test_measuring_uses_the_average_and_leaves_the_weights_alone(
+    workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any]
+) -> None:
+    run = create(workspace, toy_model.source, **values)
+    made = go(run, 4)
+    before = values_of(made)
+    with made.weights_in_use():
+        assert not same(before, values_of(made))
+    made.evaluate()
+    assert same(before, values_of(made))
+    line = run.metrics[-1]
+    assert len(line["held_out_bands"]) == 5
+    assert line["held_out_loss"] == pytest.approx(sum(line["held_out_bands"]) / 5)
+    assert line["change_own"] > 0
+    assert line["change_others"] > 0
+
+
+def test_known_clips_and_datasets_weigh_what_they_say(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
+    known = {"regularization_dataset": "squares", "regularization_share": 0.5, "regularization_weight": 0.25}
+    run = create(workspace, toy_model.source, batch_size=2, **known)
+    go(run, 1)
+    (line,) = run.metrics
+    each = [loss for _, loss in line["samples"]]
+    assert line["loss"] in (
+        pytest.approx((each[0] * 0.25 + each[1]) / 2),
+        pytest.approx((each[0] + each[1] * 0.25) / 2),
+    )
+
+
+def test_a_gradient_that_is_no_number_ends_the_run_before_anything_is_adjusted(
+    workspace: Workspace, dataset: Dataset, toy_model: Model
+) -> None:
+    made = go(create(workspace, toy_model.source), 2)
+    before = values_of(made)
+    made.trainable.parameters[0].register_hook(lambda gradient: gradient * float("nan"))
+    with pytest.raises(
+        NonFiniteLoss, match=r"the gradient of step 3 is not a number \(learning rate 1.00e-02, clips .*mp4"
+    ):
+        train_step(made)
+    assert same(before, values_of(made))
+
+
+def test_a_disk_that_refuses_a_save_is_said_and_tried_again(
+    workspace: Workspace, dataset: Dataset, toy_model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = create(workspace, toy_model.source)
+    made = go(run, 1)
+    made.save()
+    train_step(made)
+
+    def full(*_: Any) -> None:
+        raise CannotWrite("cannot write the checkpoint: the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "publish", full)
+        made.save(must=False)
+        assert run.checkpoints == [1]
+        assert "not saved, the next save tries again" in made.trouble
+        with pytest.raises(CannotWrite):
+            made.save()
+    made.save(must=False)
+    assert (run.checkpoints, made.trouble) == ([1, 2], "")
+
+
+def test_another_format_or_version_refuses_to_go_on(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
+    run = create(workspace, toy_model.source)
+    go(run, 1).save()
+    folder = checkpoint.folder_of(run.folder, 1)
+    state = read_json(folder / checkpoint.STATE)
+    for change, said in (
+        ({"precision": "bf16"}, "computed in bf16, this machine computes in fp32"),
+        ({"versions": {**state["versions"], "torch": "1.0"}}, "torch was 1.0"),
+    ):
+        write_json(folder / checkpoint.STATE, {**state, **change})
+        files = {path.name: checkpoint._entry(path) for path in folder.iterdir() if path.name != checkpoint.MANIFEST}
+        write_json(folder / checkpoint.MANIFEST, {"step": 1, "files": files})
+        with pytest.raises(ResumeRefused, match=said):
+            session(run)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"lora_init": "pissa"}, "would not fit the base model elsewhere"),
+        ({"lora_init": "orthogonal", "rank": 3}, "needs an even rank"),
+        ({"method": "full", "train_also": ["x"]}, "method is full, which has no LoRA"),
+        ({"start_from": "nobody"}, "no run that has exported a LoRA"),
+        ({"start_from": "lora.pt"}, "workbench .*convert"),
+        ({"preview_images": ["nowhere.png"]}, "which is no file"),
+        ({"frame_sampling": "sat", "bucket_limit": 3}, "set bucket_limit to 1"),
+        ({"more_datasets": ["nothing=2"]}, "dataset is 'nothing'"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_a_run_is_written(
+    workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        create(workspace, toy_model.source, **values)
+    assert not list(workspace.runs.glob("*/config.json"))
+
+
+def test_checks_need_no_weights(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
+    run = create(workspace, toy_model.source)
+    assert check(workspace, run.settings).frames == 9
