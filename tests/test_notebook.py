@@ -130,17 +130,6 @@ def test_a_form_offers_what_the_workspace_has(workspace: Workspace) -> None:
 # ---- drawings -------------------------------------------------------------------------------------------------------
 
 
-def test_the_chart_is_well_formed_and_a_wild_loss_stays_inside(tmp_path: Path) -> None:
-    losses = {step: 0.1 for step in range(1, 5000)} | {77: 40.0}
-    chart = drawing.loss_chart(losses, {0: 0.2, 4999: 0.05}, total=5000)
-    ElementTree.fromstring(chart)
-    assert len(chart) < 40_000, "a long run is thinned out"
-    points = [point for part in chart.split('points="')[1:] for point in part.split('"')[0].split()]
-    heights = [float(point.split(",")[1]) for point in points]
-    assert 0 <= min(heights) <= max(heights) <= drawing.HEIGHT
-    assert "after the first step" in drawing.loss_chart({}, {}, 0)
-
-
 def test_videos_travel_inside_the_page(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     path.write_bytes(b"video")
@@ -207,21 +196,25 @@ def test_a_dead_run_says_how_to_go_on(workspace: Workspace) -> None:
     run = folder_of_run(workspace)
     (run.folder / jobs.PROCESS).write_text(json.dumps({"pid": 1, "start_time": "no", "boot_id": "another"}))
     panel = attach(workspace, "stripes")
-    assert "ended without a word" in panel.said.value
-    assert "from the beginning" in panel.said.value
+    assert "ended without a word" in panel.failure.text.value
+    assert "No checkpoint was written yet" in panel.failure.text.value
+    assert [each.description for each in panel.failure.buttons.children] == ["Start again"]
     assert panel.start_button.description == "Go on"
     assert not panel.start_button.disabled
     panel.close()
 
 
-def test_metrics_are_read_on_and_a_resumed_run_replaces_its_own_steps(workspace: Workspace) -> None:
+def test_metrics_are_read_on_and_a_resumed_run_is_read_anew(workspace: Workspace) -> None:
     run = folder_of_run(workspace, steps=3)
     panel = attach(workspace)
     panel.close()
     with (run.folder / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 3, "time": 2.0, "loss": 9.0}\n{"step": 4, "time": 2.0, "loss": 8.0}\n{"step": 5, "ti')
+        file.write('{"step": 4, "time": 2.0, "loss": 8.0}\n{"step": 5, "ti')
     panel.refresh()
-    assert panel._losses == {1: 1.0, 2: 0.5, 3: 9.0, 4: 8.0}
+    assert panel.curves.last["step"] == 4
+    (run.folder / "metrics.jsonl").write_text('{"step": 1, "time": 3.0, "loss": 7.0}\n')
+    panel.refresh()
+    assert [mean.value for mean in panel.curves.losses.means()] == [7.0]
 
 
 def test_attaching_to_nothing_says_so(workspace: Workspace) -> None:

@@ -360,13 +360,13 @@ def test_the_buttons_command_a_run_and_another_panel_finds_it(studio: Studio) ->
     assert Run.open(studio.workspace, "long-run").status.state.alive, "closing a panel leaves the run alone"
 
     again = attach(studio.workspace, "long-run")
-    assert again._losses
+    assert again.curves.last
     again.stop_button.click()
     assert again.wait(PATIENCE).state is State.STOPPED
     assert "Go on starts from step" in again.said.value
-    before = max(again._losses)
+    before = again.curves.last["step"]
     again.start_button.click()
-    until(lambda: max(again._losses) > before)
+    until(lambda: again.curves.last.get("step", 0) > before)
     again.stop_button.click()
     assert again.wait(PATIENCE).state is State.STOPPED
     again.close()

@@ -1,27 +1,25 @@
-"""HTML and SVG of the notebook panels, as plain strings: videos that play anywhere, tables of them, the loss chart.
+"""HTML of the notebook panels, as plain strings: videos that play anywhere, tables of them, links that bring a file.
 
 Videos are embedded as data URLs, because a notebook's page cannot reach the kernel's files in Colab and VS Code.
-Everything that a person or a file wrote is escaped here. Not covered: widgets and when things are redrawn (panels).
+Everything that a person or a file wrote is escaped here. Not covered: what a run looks like (run_drawing), widgets and
+when things are redrawn (panels).
 """
 
 from __future__ import annotations
 
 import base64
 import html
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workbench.trainer.metrics import smooth
 from workbench.trainer.runs import Preview
 
 EMBED_LIMIT = 8 * 1024 * 1024  # bytes; a notebook that carries more than this per video gets slow to open
 TABLE_COLUMNS = 5
 PIXEL_ART = 128  # pixels; smaller videos are enlarged with sharp edges instead of a blur
-RAW, SMOOTH, HELD_OUT = "#9db4d8", "#2f6fd0", "#d9822b"
-CHART_POINTS = 400
+SMOOTH = "#2f6fd0"
 
-TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png"}
+TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".html": "text/html"}
 
 
 def escaped(text: object) -> str:
@@ -54,6 +52,14 @@ def video(path: Path, width: int = 192, source_width: int | None = None) -> str:
         f'<video src="{url}" autoplay loop muted playsinline controls controlslist="nofullscreen nodownload" '
         f'style="width:{width}px;{sharp}border-radius:4px;display:block"></video>'
     )
+
+
+def download(path: Path) -> str:
+    """A link that brings a file to the reader's machine; where it lies when it is too large for that."""
+    url = data_url(path)
+    if url is None:
+        return f"<code>{escaped(path)}</code>"
+    return f'<a download="{escaped(path.name)}" href="{url}">{escaped(path.name)}</a>, <code>{escaped(path)}</code>'
 
 
 def figure(path: Path, caption: str, width: int = 192, source_width: int | None = None) -> str:
@@ -135,78 +141,3 @@ def log_box(text: str) -> str:
     """The end of a log."""
     style = "max-height:220px;overflow:auto;font-size:85%;line-height:1.35;white-space:pre-wrap;margin:0"
     return f'<pre style="{style}">{escaped(text) or "nothing yet"}</pre>'
-
-
-# ---- the loss chart -------------------------------------------------------------------------------------------------
-
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 240, 56, 12, 26, 34
-
-
-def loss_chart(losses: Mapping[int, float], held_out: Mapping[int, float], total: int) -> str:
-    """Training loss, raw and smoothed, and held-out loss over the steps: an SVG that follows the page's colours."""
-    if not losses and not held_out:
-        return note("The loss appears here after the first step.")
-    raw = sorted(losses.items())
-    soft = list(zip([step for step, _ in raw], smooth([value for _, value in raw]), strict=True))
-    held = sorted(held_out.items())
-    highest = max([total, 1, *losses, *held_out])
-    top = _ceiling([value for _, value in raw], [value for _, value in (*soft, *held)])
-    across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-
-    def place(points: Sequence[tuple[int, float]]) -> str:
-        kept = points[:: max(1, math.ceil(len(points) / CHART_POINTS))]
-        if points and kept[-1] != points[-1]:
-            kept = [*kept, points[-1]]
-        # What lies above the chart is drawn at its edge: a single wild step must not flatten all others.
-        return " ".join(
-            f"{LEFT + across * step / highest:.1f},{TOP + up * (1 - min(value, top) / top):.1f}" for step, value in kept
-        )
-
-    dots = "".join(f'<circle cx="{x}" cy="{y}" r="3"/>' for x, y in (p.split(",") for p in place(held).split()))
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" style="max-width:{WIDTH}px" role="img" '
-        f'aria-label="training and held-out loss" font-size="12" fill="currentColor" font-family="sans-serif">'
-        f"{_grid(highest, top)}{_legend()}"
-        f'<g fill="none" stroke-linejoin="round"><polyline points="{place(raw)}" stroke="{RAW}" stroke-width="1"/>'
-        f'<polyline points="{place(soft)}" stroke="{SMOOTH}" stroke-width="2"/>'
-        f'<polyline points="{place(held)}" stroke="{HELD_OUT}" stroke-width="2"/></g>'
-        f'<g fill="{HELD_OUT}">{dots}</g></svg>'
-    )
-
-
-def _ceiling(raw: Sequence[float], lines: Sequence[float]) -> float:
-    """The top of the chart: everything smoothed or measured, and all but the wildest raw losses."""
-    finite = sorted(value for value in raw if math.isfinite(value))
-    usual = finite[int(0.97 * (len(finite) - 1))] if finite else 0.0
-    return max([usual, *(value for value in lines if math.isfinite(value)), 1e-9]) * 1.08
-
-
-def _grid(highest: int, top: float) -> str:
-    across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    parts = []
-    for value in _ticks(top):
-        y = TOP + up * (1 - value / top)
-        parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="currentColor" opacity=".15"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
-    for value in _ticks(highest):
-        if value == round(value):
-            x = LEFT + across * value / highest
-            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{value:g}</text>')
-    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 3}" text-anchor="end" opacity=".7">step</text>')
-    return "".join(parts)
-
-
-def _legend() -> str:
-    parts, x = [], LEFT
-    for name, colour in (("loss", RAW), ("loss, smoothed", SMOOTH), ("held-out loss", HELD_OUT)):
-        parts.append(f'<rect x="{x}" y="8" width="14" height="3" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 20}" y="14">{name}</text>')
-        x += 40 + 7 * len(name)
-    return "".join(parts)
-
-
-def _ticks(top: float) -> list[float]:
-    """Round numbers from 0 to top, four or five of them."""
-    size = 10.0 ** math.floor(math.log10(top))
-    step = next(size * part for part in (0.2, 0.25, 0.5, 1.0, 2.0, 2.5) if top / (size * part) <= 5)
-    return [round(step * count, 12) for count in range(int(top / step) + 1)]

@@ -1,5 +1,6 @@
-"""A form from a settings class: a few fields in sight, the rest under Advanced. Rules and sentences are the settings'.
+"""A form from a settings class: a few fields in sight, the rest folded by section, with a search where there are many.
 
+Rules and sentences are the settings'.
 Not covered: rules that need the model or the dataset (legal frames and sizes); whoever starts the job checks those.
 """
 
@@ -15,14 +16,14 @@ from workbench.dataset_builder.captioners import captioners
 from workbench.errors import ConfigError
 from workbench.families import models
 from workbench.notebook.drawing import escaped, note
-from workbench.notebook.live import Panel, folded
+from workbench.notebook.live import Panel
 from workbench.sampler.loras import available_loras
 from workbench.settings import Settings, Spec, parse, specs
 from workbench.workspace import Workspace
 
 S = TypeVar("S", bound=Settings)
-LABEL, FIELD, ROOM = "190px", "300px", "310px"
 NONE = "(none)"
+MANY = 20  # advanced settings: from here on each section has a fold of its own, and there is a search
 
 
 class Form(Panel, Generic[S]):
@@ -38,21 +39,64 @@ class Form(Panel, Generic[S]):
         self.settings_class = settings_class
         self.workspace = workspace
         self._specs = {spec.name: spec for spec in specs(settings_class)}
+        self._layouts = _layouts()
         self.fields: dict[str, widgets.Widget] = {
-            spec.name: _field(spec, choices(spec.source, workspace)) for spec in self._specs.values()
+            spec.name: _field(spec, choices(spec.source, workspace), self._layouts) for spec in self._specs.values()
         }
-        shown = list(self._specs.values())
-        advanced = _sections([spec for spec in shown if spec.advanced], self.fields)
-        super().__init__(
-            [
-                widgets.VBox([_row(spec, self.fields[spec.name]) for spec in shown if not spec.advanced]),
-                *([folded("Advanced", widgets.VBox(advanced))] if advanced else []),
-            ]
-        )
-        self.box.children = (*self.box.children, self.said)
+        self._rows: dict[str, widgets.Widget] = {}
+        usual = [self._row(spec) for spec in self._specs.values() if not spec.advanced]
+        super().__init__([widgets.VBox(usual), *self._make_advanced()])
+        self.box.children += (self.said,)
         self.set({spec.name: spec.default for spec in self._specs.values()} | dict(values or {}))
+        self._title_sections()
         for field in self.fields.values():
             field.observe(lambda _: self.check(), names="value")
+
+    def _make_advanced(self) -> list[widgets.Widget]:
+        """A fold a section, its rows made when it is opened; where there are many settings, a search in front."""
+        advanced = [spec for spec in self._specs.values() if spec.advanced]
+        self.search = widgets.Text(placeholder="find a setting", layout=self._layouts["field"])
+        self.found = widgets.VBox([])
+        if len(advanced) < MANY:
+            self._sections: dict[str, list[Spec]] = {"Advanced": advanced} if advanced else {}
+        else:
+            names = dict.fromkeys(spec.section for spec in advanced)
+            self._sections = {name: [spec for spec in advanced if spec.section == name] for name in names}
+        self.sections = widgets.Accordion(children=[widgets.VBox([]) for _ in self._sections], selected_index=None)
+        self.sections.observe(lambda _: self._open_section(), names="selected_index")
+        self.search.observe(lambda _: self._find(), names="value")
+        if len(advanced) < MANY:
+            return [self.sections] if advanced else []
+        return [widgets.HBox([widgets.HTML("<b>More settings</b>", layout=self._layouts["label"]), self.search]),
+                self.found, self.sections]  # fmt: skip
+
+    def _open_section(self) -> None:
+        place = self.sections.selected_index
+        if place is not None and not self.sections.children[place].children:
+            shown = list(self._sections.values())[place]
+            self.sections.children[place].children = tuple(map(self._row, shown))
+
+    def _find(self) -> None:
+        """Show the settings that have every word of the search in name, title, help or section."""
+        words = self.search.value.lower().replace("-", " ").split()
+        found = [spec for spec in self._specs.values() if words and all(word in _said_of(spec) for word in words)]
+        nothing = widgets.HTML(note("No setting says that.")) if words and not found else None
+        self.found.children = (nothing,) if nothing else tuple(map(self._row, found))
+        self.sections.layout.display = "none" if words else ""
+
+    def _row(self, spec: Spec) -> widgets.Widget:
+        """The setting's row: the same one wherever it is shown."""
+        if spec.name not in self._rows:
+            self._rows[spec.name] = _row(spec, self.fields[spec.name], self._layouts)
+        return self._rows[spec.name]
+
+    def _title_sections(self) -> None:
+        """Say of each fold how many settings it has, and how many of them are not at their default."""
+        values = self.values
+        for place, (name, members) in enumerate(self._sections.items()):
+            changed = sum(values[spec.name] != _json(spec.default) for spec in members)
+            more = f", {changed} changed" if changed else ""
+            self.sections.set_title(place, f"{name} ({len(members)}{more})")  # ipywidgets 7 knows no `titles`
 
     @property
     def values(self) -> dict[str, Any]:
@@ -74,6 +118,7 @@ class Form(Panel, Generic[S]):
 
     def check(self) -> bool:
         """Whether the settings keep their rules; shows what does not."""
+        self._title_sections()
         try:
             parse(self.settings_class, self.values)
         except ConfigError as error:
@@ -116,23 +161,33 @@ def choices(source: str | None, workspace: Workspace | None) -> list[str]:
 # ---- one setting as one field ---------------------------------------------------------------------------------------
 
 
-def _field(spec: Spec, available: Sequence[str]) -> widgets.Widget:
-    layout = widgets.Layout(width=FIELD)
+def _layouts() -> dict[str, widgets.Layout]:
+    """The widths of a form, shared by its widgets: 80 settings would otherwise bring hundreds of equal ones."""
+    widths = {"label": "190px", "field": "300px", "number": "140px", "switch": "40px", "room": "310px"}
+    return {name: widgets.Layout(width=width) for name, width in widths.items()} | {
+        "help": widgets.Layout(flex="1 1 200px", min_width="180px"),
+        "row": widgets.Layout(align_items="center"),
+    }
+
+
+def _field(spec: Spec, available: Sequence[str], layouts: Mapping[str, widgets.Layout]) -> widgets.Widget:
+    layout = layouts["field"]
     if spec.kind == "switch":
-        return widgets.Checkbox(indent=False, layout=widgets.Layout(width="40px"))
+        return widgets.Checkbox(indent=False, layout=layouts["switch"])
     if spec.kind == "choice":
         return widgets.Dropdown(options=spec.choices, layout=layout)
-    if spec.source == "datasets":
+    if spec.source == "datasets" and spec.kind == "text":
         return widgets.Dropdown(options=_options(spec, available, None), layout=layout)
     if spec.source in ("models", "captioners", "caption_models"):
         return widgets.Combobox(options=tuple(available), ensure_option=False, layout=layout)
-    placeholder = ("one a line: " + ", ".join(available[:3])) if spec.source and available else _placeholder(spec)
+    listed = "one a line: " if spec.kind == "texts" else "such as "
+    placeholder = listed + ", ".join(available[:3]) if spec.source and available else _placeholder(spec)
     if spec.kind == "texts" or spec.lines > 1:
         return widgets.Textarea(rows=spec.lines, placeholder=placeholder, layout=layout)
     if spec.kind == "text" or spec.optional:
         return widgets.Text(placeholder=placeholder, layout=layout)
     number = widgets.IntText if spec.kind == "integer" else widgets.FloatText
-    return number(layout=widgets.Layout(width="140px"))
+    return number(layout=layouts["number"])
 
 
 def _placeholder(spec: Spec) -> str:
@@ -155,6 +210,8 @@ def _read(spec: Spec, field: widgets.Widget) -> Any:
         return [line.strip() for line in value.splitlines() if line.strip()]
     if spec.kind in ("integer", "number") and isinstance(value, str):
         return _number(value)
+    if spec.kind == "text" and spec.optional:
+        return value or None
     return value
 
 
@@ -179,27 +236,28 @@ def _write(spec: Spec, field: widgets.Widget, value: Any) -> None:
         field.value = value
 
 
-def _row(spec: Spec, field: widgets.Widget) -> widgets.Widget:
+def _row(spec: Spec, field: widgets.Widget, layouts: Mapping[str, widgets.Layout]) -> widgets.Widget:
     # "Steps (steps)" says nothing twice.
     said = not spec.unit or spec.unit in spec.title.lower()
     unit = "" if said else f" <span style='opacity:.6'>({escaped(spec.unit)})</span>"
     tooltip = escaped(f"{spec.help} Allowed: {spec.rule}.")
     label = widgets.HTML(
         f'<div title="{tooltip}" style="line-height:1.3">{escaped(spec.title)}{unit}</div>',
-        layout=widgets.Layout(width=LABEL),
+        layout=layouts["label"],
     )
     help = widgets.HTML(
         f'<div style="opacity:.65;font-size:88%;line-height:1.3">{escaped(spec.help)}</div>',
-        layout=widgets.Layout(flex="1 1 200px", min_width="180px"),
+        layout=layouts["help"],
     )
     # All fields take the same room, however wide they are, so that the help stands in one column.
-    room = widgets.Box([field], layout=widgets.Layout(width=ROOM))
-    return widgets.HBox([label, room, help], layout=widgets.Layout(align_items="center"))
+    room = widgets.Box([field], layout=layouts["room"])
+    return widgets.HBox([label, room, help], layout=layouts["row"])
 
 
-def _sections(shown: Sequence[Spec], fields: Mapping[str, widgets.Widget]) -> list[widgets.Widget]:
-    parts: list[widgets.Widget] = []
-    for section in dict.fromkeys(spec.section for spec in shown):
-        parts.append(widgets.HTML(f"<b>{escaped(section)}</b>"))
-        parts += [_row(spec, fields[spec.name]) for spec in shown if spec.section == section]
-    return parts
+def _said_of(spec: Spec) -> str:
+    """All that a search looks into."""
+    return " ".join((spec.title, spec.name.replace("_", " "), spec.section, spec.help)).lower().replace("-", " ")
+
+
+def _json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,14 +1,17 @@
-"""A training run in a notebook: start it, watch it, command it. The run itself is a process of its own.
+"""A training run in a notebook: watch it, command it, understand it. The run itself is a process of its own.
 
 `RunPanel` shows any run of the workspace, whoever started it, from its files alone; so restarting the kernel costs
-nothing: `attach` shows the run again. `TrainPanel` puts the settings form in front. Not covered: training (trainer).
+nothing: `attach` shows the run again. Not covered: starting one (train_panel), what is drawn (run_drawing), training
+(trainer).
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 from IPython.display import HTML
@@ -16,46 +19,55 @@ from IPython.display import HTML
 from workbench import jobs
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.families import find_model
-from workbench.notebook import drawing
-from workbench.notebook.form import Form
+from workbench.notebook import drawing, run_drawing
+from workbench.notebook.checkpoint_part import CheckpointPart
+from workbench.notebook.failure_part import FailurePart
 from workbench.notebook.live import Panel, Ticker, button, folded
-from workbench.trainer.metrics import read_metrics, smooth
-from workbench.trainer.runs import Preview, Run
-from workbench.trainer.settings import TrainSettings
+from workbench.trainer import failures, run_queue
+from workbench.trainer.failures import Action, Card
+from workbench.trainer.report import curves_of, write_report
+from workbench.trainer.runs import Run
+from workbench.trainer.verdict import judge
 from workbench.workspace import Workspace
 
+if TYPE_CHECKING:
+    from workbench.notebook.train_panel import TrainPanel
+
 State = jobs.State
-COLOURS = {
-    State.RUNNING: "#2f6fd0", State.STARTING: "#2f6fd0", State.PAUSED: "#b26a00", State.STOPPING: "#b26a00",
-    State.FINISHED: "#2e7d32", State.STOPPED: "#b26a00", State.FAILED: "#c62828", State.DIED: "#c62828",
-}  # fmt: skip
 BAR_STYLES = {State.FINISHED: "success", State.FAILED: "danger", State.DIED: "danger"}
 ENDED_EARLY = (State.STOPPED, State.FAILED, State.DIED)
-LOG_LINES = 40
+LOG_LINES = 200  # of the log's end: the cause of a failure is looked for in it
 ANSWER_SECONDS = 5.0  # how long the answer to a click stays
+CHART_SECONDS = 2.0  # between two drawings of the curves while a run goes on
+SCALES = (0.0, 0.5, 1.0)  # strengths of the LoRA that previews are drawn at when all are asked for
 
 
 class RunPanel(Panel):
-    """One run, live: phase, progress, losses, previews, log, and the buttons that command it."""
+    """One run, live: state, verdict, losses, previews, checkpoints, its card when it failed, and what commands it."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._losses: dict[int, float] = {}
-        self._held_out: dict[int, float] = {}
-        self._last: dict[str, Any] = {}
-        self._byte = 0
+        self.workspace = Workspace(run.folder.parent.parent)
+        self.curves = curves_of(run)
+        self.branched: TrainPanel | None = None
         self._answered = 0.0
-        self._drawn: list[Preview] | None = None
-        self._width = _width(run)
+        self._charted: tuple[Any, ...] = ()
+        self._charted_at = 0.0
+        self._previewed: list[str] | None = None
+        self._width = width_of(run)
         # Ticks come from a thread, clicks from the kernel: one at a time.
         self._lock = threading.Lock()
-        self.head, self.numbers, self.chart, self.previews, self.log = (widgets.HTML() for _ in range(5))
-        self.bar = widgets.FloatProgress(min=0.0, max=1.0, layout=widgets.Layout(width="100%", max_width="720px"))
+        self.head, self.verdict, self.numbers, self.chart, self.previews, self.log = (widgets.HTML() for _ in range(6))
+        self.more, self.inputs, self.report = (widgets.HTML() for _ in range(3))
+        self.bar = widgets.FloatProgress(min=0.0, max=1.0, layout=widgets.Layout(width="100%", max_width="760px"))
+        self.failure = FailurePart(self.doing)
+        self.checkpoints = CheckpointPart(run, self.refresh)
         self._make_buttons()
-        super().__init__([self.head, self.bar, self.numbers, self.chart, self.buttons])
-        self.box.children = (*self.box.children, self.said, self.previews, folded("Log", self.log))
-        self.ticker = Ticker(self.refresh)
-        self.refresh()
+        self._make_folds()
+        super().__init__([widgets.HTML(run_drawing.style()), self.head, self.bar, self.numbers, self.verdict])
+        self.box.children += (self.failure.box, self.chart, self.buttons, self.said, self.previews, *self.folds)
+        self.ticker = Ticker(self._tick)
+        self._alive = self.refresh()
         self.ticker.start()
 
     def _make_buttons(self) -> None:
@@ -63,24 +75,46 @@ class RunPanel(Panel):
         self.stop_button = button("Stop", "Finish this step, save, and end", "stop", "danger", "90px")
         self.pause_button = button("Pause", "Stand still after this step, until Resume", "pause", width="110px")
         self.save_button = button("Save", "Write a checkpoint after this step", "save", width="90px")
+        self.front_button = button("Next in the queue", "Let this run train before the others that wait", "arrow-up")
         self.preview_button = button("Preview", "Draw the preview videos after this step", "film", width="100px")
         self.prompt = widgets.Text(placeholder="a prompt of your own", layout=widgets.Layout(width="220px"))
-        self.start_button.on_click(self.doing(self.start))
-        self.stop_button.on_click(self.doing(self._stop))
-        self.pause_button.on_click(self.doing(self._pause_or_resume))
-        self.save_button.on_click(self.doing(self._save))
-        self.preview_button.on_click(self.doing(self._preview))
+        self.scales = widgets.Checkbox(
+            description="with the LoRA at 0, 0.5 and 1", indent=False, layout=widgets.Layout(width="230px")
+        )
+        for each, action in (
+            (self.start_button, self.start), (self.stop_button, self._stop), (self.save_button, self._save),
+            (self.pause_button, self._pause_or_resume), (self.preview_button, self._preview),
+            (self.front_button, lambda: run_queue.move(self.workspace, self.run.name, 1)),
+        ):  # fmt: skip
+            each.on_click(self.doing(action))
         self.commands = (self.pause_button, self.stop_button, self.save_button, self.preview_button)
-        row = [self.start_button, *self.commands, self.prompt]
+        row = [self.start_button, self.front_button, *self.commands, self.prompt, self.scales]
         self.buttons = widgets.HBox(row, layout=widgets.Layout(flex_flow="row wrap"))
+
+    def _make_folds(self) -> None:
+        """What is folded away; charts, inputs and forms are only made once somebody opens them."""
+        self.more_fold = folded("More curves: leak, timesteps, learning rate", self.more)
+        self.inputs_fold = folded("What goes in", self.inputs)
+        self.checkpoints_fold = folded("Checkpoints", self.checkpoints.box)
+        self.branch_box = widgets.VBox([])
+        self.branch_fold = folded("Clone or fork: begin again, or go on, with other settings", self.branch_box)
+        report_button = button("Write the report", "One HTML file that explains the run", "file", width="160px")
+        report_button.on_click(self.doing(self.write_report))
+        self.report_fold = folded("Report and files", widgets.VBox([report_button, self.report]))
+        self.folds = (
+            self.more_fold, self.inputs_fold, self.checkpoints_fold, self.branch_fold, self.report_fold,
+            folded("Log", self.log),
+        )  # fmt: skip
+        self.more_fold.observe(lambda _: self._unfolded(self.more_fold, self._draw_more), "selected_index")
+        self.inputs_fold.observe(lambda _: self._unfolded(self.inputs_fold, self._draw_inputs), "selected_index")
+        self.branch_fold.observe(lambda _: self._unfolded(self.branch_fold, self._make_branch), "selected_index")
 
     # ---- commands
 
     def start(self) -> None:
         """Start the run, or go on from its newest checkpoint; a running one is left alone."""
         self.run.start()
-        self.refresh()
-        self.ticker.start()
+        self._alive = self.refresh()
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
         """Wait until the run is over or the time is up; the panel stays live. An interrupt leaves the run alone."""
@@ -88,8 +122,29 @@ class RunPanel(Panel):
         self.refresh()
         return status
 
+    def write_report(self) -> HTML:
+        """Write the run's report.html, as things stand; returns a link to it. Raises ConfigError, CannotWrite."""
+        self.report.value = link = drawing.download(write_report(self.run))
+        return HTML(link)
+
+    def branch(self, step: int | None = None, **changed: Any) -> TrainPanel:
+        """Open the form of a new run with this one's settings, some of them changed.
+
+        step: of the checkpoint that it goes on from; None begins anew. Raises ConfigError.
+        """
+        from workbench.notebook.train_panel import TrainPanel  # each shows the other
+
+        if self.branched is not None:
+            self.branched.close()
+        self.branched = TrainPanel(self.workspace, self.run.settings.changed(**changed), self.run, step)
+        self.branch_box.children = (self.branched.box,)
+        self.branch_fold.selected_index = 0
+        return self.branched
+
     def close(self) -> None:
         self.ticker.stop()
+        if self.branched is not None:
+            self.branched.close()
         super().close()
 
     def _stop(self) -> None:
@@ -108,14 +163,36 @@ class RunPanel(Panel):
         self._answer("A checkpoint is written after this step.")
 
     def _preview(self) -> None:
-        self.run.preview(self.prompt.value.strip() or None)
+        self.run.preview(self.prompt.value.strip() or None, SCALES if self.scales.value else ())
         self._answer("The previews are drawn after this step.")
+
+    def _press(self, card: Card, action: Action) -> None:
+        """A button of the card."""
+        if action.kind == "go on":
+            self.start()
+        elif action.kind == "fork":
+            self.branch(card.checkpoint, **action.settings).start()
+        elif action.kind == "new run":
+            self.branch(None, **action.settings)
+        elif action.kind == "free space":
+            self.checkpoints_fold.selected_index = 0
+            self.checkpoints.look()
+        elif action.kind == "dataset":
+            self._answer(f"In a cell: dataset_panel(workspace, {self.run.settings.dataset!r})")
+        else:
+            self._answer("In a terminal on the machine that trains: hf auth login. A token never goes into a notebook.")
 
     def _answer(self, text: str) -> None:
         self.say(text)
         self._answered = time.monotonic()
 
     # ---- what is shown
+
+    def _tick(self) -> bool:
+        """Follow the run while it lives; notice when somebody else starts it again."""
+        if self._alive or self.run.status.state.alive:
+            self._alive = self.refresh()
+        return self.run.folder.exists()
 
     def refresh(self) -> bool:
         """Read the run's files and show what they say. True while there may be more to come."""
@@ -129,143 +206,85 @@ class RunPanel(Panel):
 
     def _show(self) -> bool:
         status = self.run.status
-        self._read_metrics()
-        self._show_head(status)
-        self.chart.value = drawing.loss_chart(self._losses, self._held_out, status.total)
-        self.numbers.value = drawing.note(self._numbers())
-        previews = self.run.previews
-        if previews != self._drawn:
-            self._drawn = previews
-            self.previews.value = drawing.preview_table(previews, source_width=self._width)
-        self.log.value = drawing.log_box(jobs.log_tail(self.run.folder, LOG_LINES))
+        alive = status.state.alive
+        self.curves.refresh()
+        self.head.value = run_drawing.head(self.run.name, status, self.run.parent)
+        self.bar.value = status.step / status.total if status.total else float(status.state is State.FINISHED)
+        self.bar.bar_style = BAR_STYLES.get(status.state, "info")
+        self.numbers.value = run_drawing.numbers(self.curves)
+        self._show_curves(status)
+        files = run_drawing.preview_files(self.run.folder)
+        if files != self._previewed:
+            self._previewed = files
+            self.previews.value = run_drawing.previews(self.run, self._width)
+            self._unfolded(self.inputs_fold, self._draw_inputs)
+        log = jobs.log_tail(self.run.folder, LOG_LINES)
+        self.log.value = drawing.log_box(log)
+        self._show_buttons(status)
+        if alive and self._answered and time.monotonic() > self._answered + ANSWER_SECONDS:
+            self._answered = 0.0
+            self.say("")
+        settings = None
+        with contextlib.suppress(ConfigError):  # of a later version: its card lacks the changes that would help
+            settings = self.run.settings
+        self.failure.show(failures.card(status, log, self.run.checkpoints, settings), self._press)
+        if not alive and status.state is not State.NEW:
+            self.say(*self._ending(status))
+        return alive
+
+    def _show_curves(self, status: jobs.Status) -> None:
+        """Verdict, curves and checkpoints, when there is something new; not many times a second."""
+        mark = (self.curves.version, self.run.checkpoints, status.state)
+        if mark == self._charted or (status.state.alive and time.monotonic() < self._charted_at + CHART_SECONDS):
+            return
+        self._charted, self._charted_at = mark, time.monotonic()
+        verdict = judge(self.curves, self.run.checkpoints)
+        self.verdict.value = run_drawing.verdict_box(verdict) if self.curves.version else ""
+        self.chart.value = run_drawing.loss_chart(self.curves, verdict.best_step)
+        self.checkpoints.show(self.curves, verdict.best_step)
+        self._unfolded(self.more_fold, self._draw_more)
+
+    def _show_buttons(self, status: jobs.Status) -> None:
         alive = status.state.alive
         self.start_button.disabled = alive or status.state is State.FINISHED
         self.start_button.description = "Go on" if status.state in ENDED_EARLY else "Start"
         for each in self.commands:
             each.disabled = not alive or status.state is State.STOPPING
         self.pause_button.description = "Resume" if status.state is State.PAUSED else "Pause"
-        if alive and self._answered and time.monotonic() > self._answered + ANSWER_SECONDS:
-            self._answered = 0.0
-            self.say("")
-        if not alive and status.state is not State.NEW:
-            self.say(*self._ending(status))
-        return alive
+        waits = alive and status.phase.startswith(run_queue.WAITING)
+        self.front_button.layout.display = "" if waits else "none"
 
-    def _read_metrics(self) -> None:
-        lines, self._byte = read_metrics(self.run.folder, self._byte)
-        for line in lines:
-            if "loss" in line:
-                self._losses[line["step"]] = line["loss"]
-                self._last = line
-            if "held_out_loss" in line:
-                self._held_out[line["step"]] = line["held_out_loss"]
+    def _unfolded(self, fold: widgets.Accordion, draw: Callable[[], object]) -> None:
+        if fold.selected_index == 0:
+            draw()
 
-    def _show_head(self, status: jobs.Status) -> None:
-        style = f"background:{COLOURS.get(status.state, '#666')};color:#fff;border-radius:9px;padding:1px 9px"
-        badge = f'<span style="{style}">{status.state}</span>'
-        where = " · ".join(filter(None, [status.phase if status.state.alive else "", _progress(status)]))
-        self.head.value = (
-            f'<div style="line-height:1.8"><b>{drawing.escaped(self.run.name)}</b> {badge} '
-            f'<span style="opacity:.75">{drawing.escaped(where)}</span></div>'
-        )
-        self.bar.value = status.step / status.total if status.total else float(status.state is State.FINISHED)
-        self.bar.bar_style = BAR_STYLES.get(status.state, "info")
+    def _draw_more(self) -> None:
+        self.more.value = run_drawing.more_charts(self.curves)
 
-    def _numbers(self) -> str:
-        if not self._last:
-            return ""
-        steps = sorted(self._losses)
-        recent = smooth([self._losses[step] for step in steps])[-1]
-        words = [f"loss {self._last['loss']:.4f}, smoothed {recent:.4f}"]
-        if self._held_out:
-            first, last = min(self._held_out), max(self._held_out)
-            was = f", was {self._held_out[first]:.4f} at step {first}" if first != last else ""
-            words.append(f"held-out loss {self._held_out[last]:.4f}{was}")
-        if "lr" in self._last:
-            words.append(f"learning rate {self._last['lr']:.3g}")
-        if "seconds" in self._last:
-            words.append(f"{self._last['seconds']:.3g} s a step")
-        if self._last.get("memory_gb"):
-            words.append(f"{self._last['memory_gb']:.1f} GB")
-        return " · ".join(words)
+    def _draw_inputs(self) -> None:
+        self.inputs.value = run_drawing.inputs(self.run.folder, self._width)
+
+    def _make_branch(self) -> None:
+        if self.branched is None:
+            self.branch()
 
     def _ending(self, status: jobs.Status) -> tuple[str, str]:
         if status.state is State.FINISHED:
             return f"Finished. The LoRA is {self.run.lora or 'missing'}", "good" if self.run.lora else "error"
+        if status.state is not State.STOPPED:
+            return "", "plain"  # its card says more
         saved = self.run.checkpoints
         again = f"Go on starts from step {saved[-1]}." if saved else "Go on starts from the beginning."
-        kind = "plain" if status.state is State.STOPPED else "error"
-        return " ".join(filter(None, [status.message, again])), kind
+        return " ".join(filter(None, [status.message, again])), "plain"
 
 
-def _width(run: Run) -> int | None:
+def width_of(run: Run) -> int | None:
     """Width of the run's videos, pixels; None when its settings cannot be read."""
     try:
         settings = run.settings
         return settings.width or find_model(settings.model)[1].width
     except ConfigError:
         return None
-
-
-def _progress(status: jobs.Status) -> str:
-    words = f"{status.step} of {status.total}" if status.total else ""
-    if status.state is State.RUNNING and status.seconds_left is not None:
-        words += f", about {jobs.duration(status.seconds_left)} left"
-    if status.hanging:
-        words += f", silent for {jobs.duration(status.silent_seconds)}"
-    return words
-
-
-class TrainPanel(Panel):
-    """The settings form, a Start button, and the run that it started."""
-
-    def __init__(self, workspace: Workspace, settings: TrainSettings | None = None) -> None:
-        self.workspace = workspace
-        self.live: RunPanel | None = None
-        self.form = Form(TrainSettings, workspace, settings.model_dump(mode="json") if settings else None)
-        self.name = widgets.Text(placeholder="the dataset's name", layout=widgets.Layout(width="300px"))
-        self.start_button = button("Start training", "Check the settings, start a new run", "play", "primary", "150px")
-        self.start_button.on_click(self.doing(self.start))
-        self.look_button = button("", "Look again which datasets and models there are", "refresh", width="44px")
-        self.look_button.on_click(lambda _: self.form.refresh_choices())
-        label = widgets.HTML("Name of the run", layout=widgets.Layout(width="190px"))
-        self._settings = folded("Settings", self.form.box, opened=True)
-        super().__init__([self._settings, widgets.HBox([label, self.name, self.start_button, self.look_button])])
-        self.box.children = (*self.box.children, self.said)
-
-    @property
-    def run(self) -> Run:
-        """The run that this panel started. Raises ConfigError before that."""
-        if self.live is None:
-            raise ConfigError("no run was started here yet: press Start training, or attach to a run by its name")
-        return self.live.run
-
-    def start(self) -> Run:
-        """Check the settings, start a new run and show it below the form. Raises ConfigError."""
-        run = Run.create(self.workspace, self.form.settings, self.name.value.strip() or None)
-        run.start()
-        if self.live is not None:
-            self.live.close()
-        self.live = RunPanel(run)
-        self._settings.selected_index = None
-        self.box.children = (*self.box.children[:3], self.live.box)
-        return run
-
-    def wait(self, seconds: float | None = None) -> jobs.Status:
-        """Wait for the run that this panel started, live. Raises ConfigError when there is none."""
-        if self.live is None:
-            return self.run.status
-        return self.live.wait(seconds)
-
-    def close(self) -> None:
-        if self.live is not None:
-            self.live.close()
-        super().close()
-
-
-def train_panel(workspace: Workspace, settings: TrainSettings | None = None) -> TrainPanel:
-    """Settings, Start, and the live run."""
-    return TrainPanel(workspace, settings)
 
 
 def attach(workspace: Workspace, run_name: str | None = None) -> RunPanel:
@@ -280,4 +299,4 @@ def attach(workspace: Workspace, run_name: str | None = None) -> RunPanel:
 
 def preview_table(run: Run) -> HTML:
     """The previews of a run as they are now, prompts by steps, to be kept in the notebook."""
-    return HTML(drawing.preview_table(run.previews, source_width=_width(run)))
+    return HTML(drawing.preview_table(run.previews, source_width=width_of(run)))

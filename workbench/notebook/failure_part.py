@@ -1,0 +1,41 @@
+"""The card of a failed run in a notebook: what happened, what helps, a button for each next step.
+
+Not covered: which card a run gets (trainer.failures), what a button does (run_panel).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import ipywidgets as widgets
+
+from workbench.notebook import run_drawing
+from workbench.notebook.live import button
+from workbench.trainer.failures import Action, Card
+
+
+class FailurePart:
+    """Nothing until `show` gets a card."""
+
+    def __init__(self, clicked: Callable[[Callable[[], object]], Callable[[object], None]]) -> None:
+        """clicked: makes a click handler of an action, as `Panel.doing` does"""
+        self._clicked = clicked
+        self._card: Card | None = None
+        self.text = widgets.HTML()
+        self.buttons = widgets.HBox([], layout=widgets.Layout(flex_flow="row wrap"))
+        self.box = widgets.VBox([self.text, self.buttons])
+
+    def show(self, card: Card | None, press: Callable[[Card, Action], object]) -> None:
+        """Show a card, or none. press: what a click does."""
+        if card == self._card:
+            return
+        self._card = card
+        self.text.value = run_drawing.card_box(card) if card else ""
+        made: list[widgets.Button] = []
+        if card:
+            for action in card.actions:
+                each = button(action.label, action.label, style="" if made else "primary")
+                each.on_click(self._clicked(partial(press, card, action)))
+                made.append(each)
+        self.buttons.children = tuple(made)
