@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,21 @@ def test_a_clip_that_brings_its_reader_down_costs_no_other(tmp_path: Path, monke
     assert {name for name, error in errors.items() if not error} == {"a", "b"}
     assert all("brought the decoder down" in errors[name] for name in ("crash", "crash too"))
     assert {one.sha256 for one in read_measures(dataset).values()} == {clip.sha256 for clip in clips}
+
+
+def test_a_stop_does_not_wait_for_a_long_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = footage.write_footage(tmp_path, {"a": footage.pan(1, 4), "long": footage.pan(2, 4)}, {})
+    monkeypatch.setattr(measures, "measure", fragile_worker.measure)
+
+    def stop(done: int, total: int) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        measure_all(dataset, read_clips(dataset), stop)
+    assert time.monotonic() - began < 60
+    assert len(read_measures(dataset)) == 1
 
 
 def test_what_was_measured_before_a_stop_stays(tmp_path: Path) -> None:

@@ -41,7 +41,6 @@ def test_a_flash_is_no_cut_but_a_glimpse_of_another_scene_is_two(tmp_path: Path,
     media.encode(video, tmp_path / "flash.mp4", 24)
     found = scores(tmp_path / "flash.mp4", detector, tmp_path)
     assert cuts(found, DETECTORS[detector].threshold) == [25, 28]
-    assert [(first, over) for first, over, _ in found.flashes] == [(10, 12)]
 
 
 def test_one_shot_has_no_cut(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import contextlib
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -102,19 +102,20 @@ def measure_all(dataset: Path, clips: Sequence[Clip], on_progress: Progress = la
         (dataset / FOLDER).mkdir(exist_ok=True)
     done = 0
     on_progress(done, len(missing))
-    for found in _in_children(dataset, missing):
-        if found is not None:
-            append_line(dataset / FOLDER / FILE, found.model_dump_json())
-            known[found.sha256] = found
-            done += 1
-        on_progress(done, len(missing))
+    with contextlib.closing(_in_children(dataset, missing)) as ready:
+        for found in ready:
+            if found is not None:
+                append_line(dataset / FOLDER / FILE, found.model_dump_json())
+                known[found.sha256] = found
+                done += 1
+            on_progress(done, len(missing))
     return {clip.sha256: known[clip.sha256] for clip in clips}
 
 
-def _in_children(dataset: Path, clips: Sequence[Clip]) -> Iterator[Measures | None]:
+def _in_children(dataset: Path, clips: Sequence[Clip]) -> Generator[Measures | None, None, None]:
     """The measures of each, in the order they are ready, and None now and then while none is.
 
-    A clip that brings its child down costs no other.
+    A clip that brings its child down costs no other. Closing it ends the children at once, in the middle of a clip.
     """
     suspects: list[Clip] = []
     if not clips:
@@ -122,6 +123,7 @@ def _in_children(dataset: Path, clips: Sequence[Clip]) -> Iterator[Measures | No
     queue = deque(clips)
     while queue:
         running: dict[Future[Measures], Clip] = {}
+        others = set(multiprocessing.active_children())
         with _pool(min(os.cpu_count() or 1, len(queue))) as pool:
             try:
                 while queue or running:
@@ -136,6 +138,10 @@ def _in_children(dataset: Path, clips: Sequence[Clip]) -> Iterator[Measures | No
                         yield None
             except BrokenProcessPool:
                 suspects += running.values()
+            except GeneratorExit:
+                for child in set(multiprocessing.active_children()) - others:
+                    child.kill()
+                raise
     for clip in suspects:
         with _pool(1) as pool:
             try:
@@ -235,8 +241,8 @@ class _Watcher:
             "still": round(float(np.mean(still)), 3),
             "blur": round(float(np.median(self._blur or [0])), 3),
             "shake": round(signals.shake(self._moves, self._width), 3),
-            "brightness": round(float(self._scorer.tiny_pictures().mean()), 1),
-            "flashes": scores.flashes,
+            "brightness": round(float(self._scorer.tiny.mean()), 1),
+            "flashes": tuple(signals.flashes(self._scorer.tiny, self._fps)),
             "cuts": tuple((frame, round(float(scores.values[frame]), 2)) for frame in cuts),
             "fingerprint": base64.b64encode(signals.fingerprint(prints)).decode(),
         }

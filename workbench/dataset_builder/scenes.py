@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from bisect import bisect, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -75,14 +75,12 @@ DETECTORS: dict[DetectorName, Detector] = {
 class Scores:
     """How much each frame of a clip differs from the one before it.
 
-    values:  float32 [F], in the detector's own unit; 0 for the first frame and in flashes
-    flashes: (first frame, frame where it is over, height in levels)
+    values: float32 [F], in the detector's own unit; 0 for the first frame and in flashes
     """
 
     detector: DetectorName
     fps: float
     values: NDArray[np.float32]
-    flashes: tuple[signals.Flash, ...]
 
 
 def scores(path: Path, detector: DetectorName, cache: Path, tick: Tick = lambda: None) -> Scores:
@@ -92,19 +90,17 @@ def scores(path: Path, detector: DetectorName, cache: Path, tick: Tick = lambda:
     """
     import numpy as np
 
-    kept = cache / f"{fingerprint(path)}-{_measured_by(detector)}-{RECIPE}.npz"
+    kept = cache / f"{fingerprint(path)}-{detector}-{RECIPE}.npz"
     if not kept.exists():
-        scorer, fps = Scorer(detector), media.probe(path).fps
+        scorer = Scorer(detector)
         for _, frame in frames_from(path):
             scorer.look(signals.small(frame, LONGEST_SIDE))
             tick()
-        data = io.BytesIO()
-        flashing = np.array(scorer.flashes(fps), np.float64).reshape(-1, 3)
-        np.savez_compressed(data, fps=fps, values=np.array(scorer.values, np.float32), flashes=flashing)
+        found, data = scorer.scores(media.probe(path).fps), io.BytesIO()
+        np.savez_compressed(data, fps=found.fps, values=found.values)
         write_bytes(kept, data.getvalue())
-    with np.load(kept) as found:
-        flashes = [(int(first), int(over), float(height)) for first, over, height in found["flashes"]]
-        return _scores(detector, float(found["fps"]), found["values"], flashes)
+    with np.load(kept) as known:
+        return Scores(detector, float(known["fps"]), known["values"])
 
 
 def cuts(found: Scores, threshold: float, min_seconds: float = 0.0) -> list[int]:
@@ -121,28 +117,39 @@ def cuts(found: Scores, threshold: float, min_seconds: float = 0.0) -> list[int]
     return taken
 
 
-def _scores(
-    detector: DetectorName, fps: float, measured: NDArray[np.float32], flashes: Sequence[signals.Flash]
-) -> Scores:
-    """What a scorer has measured, a number a frame, as scores of the detector."""
-    values = _against_neighbours(measured) if detector == "adaptive" else measured.copy()
-    for first, over, _ in flashes:
-        values[first : over + 1] = 0
-    return Scores(detector, fps, values, tuple(flashes))
+class Scorer:
+    """Scores a clip's frames as they come."""
 
+    def __init__(self, detector: DetectorName) -> None:
+        self._name = detector
+        self._last: Any = None
+        self._differs: list[float] = []
+        self._tiny = bytearray()
 
-def _against_neighbours(content: NDArray[np.float32]) -> NDArray[np.float32]:
-    """AdaptiveDetector's ratio, at a clip's ends with the neighbours that there are: stray frames of another shot."""
-    import numpy as np
+    def look(self, picture: signals.Pixels) -> None:
+        """Take the next frame, uint8 BGR [H, W, 3], LONGEST_SIDE at most."""
+        seen, last = _seen(self._name, picture), self._last
+        self._differs.append(0.0 if last is None else float(_apart(seen, last)))
+        self._tiny += signals.tiny(picture)
+        self._last = seen
 
-    content = np.concatenate([[np.nan], content[1:]])  # nothing is before the first frame
-    windows = np.lib.stride_tricks.sliding_window_view(
-        np.pad(content, NEIGHBOURS, constant_values=np.nan), 2 * NEIGHBOURS + 1
-    )
-    others = np.delete(windows, NEIGHBOURS, axis=1)
-    usual = np.nansum(others, axis=1) / np.maximum(1, np.isfinite(others).sum(axis=1))
-    ratio = np.minimum(content / np.maximum(usual, 1e-5), MOST_TIMES)
-    return np.where(content >= LEAST_CONTENT, ratio, 0).astype(np.float32)
+    @property
+    def tiny(self) -> signals.Pixels:
+        """All frames in grey, uint8 [F, h, w]."""
+        import numpy as np
+
+        return np.frombuffer(self._tiny, np.uint8).reshape(-1, *signals.TINY)
+
+    def scores(self, fps: float) -> Scores:
+        """The scores of all frames that came."""
+        import numpy as np
+
+        values = np.array(self._differs, np.float32)
+        if self._name == "adaptive":
+            values = _against_neighbours(values)
+        for first, over, _ in signals.flashes(self.tiny, fps):
+            values[first : over + 1] = 0
+        return Scores(self._name, fps, values)
 
 
 def _seen(detector: DetectorName, picture: signals.Pixels) -> Any:
@@ -164,43 +171,15 @@ def _apart(one: Any, other: Any) -> Any:
     return (one != other).mean() if one.dtype == bool else cv2.absdiff(one, other).mean()
 
 
-def _measured_by(detector: DetectorName) -> str:
-    """Two detectors judge the same numbers."""
-    return "hash" if detector == "hash" else "content"
+def _against_neighbours(content: NDArray[np.float32]) -> NDArray[np.float32]:
+    """AdaptiveDetector's ratio, at a clip's ends with the neighbours that there are: stray frames of another shot."""
+    import numpy as np
 
-
-class Scorer:
-    """Measures a clip's frames as they come.
-
-    values: how much each differs from the one before, in PySceneDetect's unit
-    tiny:   bytes of each picture at TINY size, for the flashes
-    """
-
-    def __init__(self, detector: DetectorName) -> None:
-        self.values: list[float] = []
-        self.tiny = bytearray()
-        self._name = detector
-        self._last: Any = None
-
-    def look(self, picture: signals.Pixels) -> None:
-        """Take the next frame, uint8 BGR [H, W, 3], LONGEST_SIDE at most."""
-        seen, last = _seen(self._name, picture), self._last
-        self.values.append(0.0 if last is None else float(_apart(seen, last)))
-        self.tiny += signals.tiny(picture)
-        self._last = seen
-
-    def tiny_pictures(self) -> signals.Pixels:
-        """uint8 [F, h, w], grey."""
-        import numpy as np
-
-        return np.frombuffer(self.tiny, np.uint8).reshape(-1, *signals.TINY)
-
-    def flashes(self, fps: float) -> list[signals.Flash]:
-        """Those of the whole clip, once all of it was looked at."""
-        return signals.flashes(self.tiny_pictures(), fps)
-
-    def scores(self, fps: float) -> Scores:
-        """The same as `scores` of the whole clip."""
-        import numpy as np
-
-        return _scores(self._name, fps, np.array(self.values, np.float32), self.flashes(fps))
+    content = np.concatenate([[np.nan], content[1:]])  # nothing is before the first frame
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(content, NEIGHBOURS, constant_values=np.nan), 2 * NEIGHBOURS + 1
+    )
+    others = np.delete(windows, NEIGHBOURS, axis=1)
+    usual = np.nansum(others, axis=1) / np.maximum(1, np.isfinite(others).sum(axis=1))
+    ratio = np.minimum(content / np.maximum(usual, 1e-5), MOST_TIMES)
+    return np.where(content >= LEAST_CONTENT, ratio, 0).astype(np.float32)
