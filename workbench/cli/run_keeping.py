@@ -21,7 +21,7 @@ from workbench.workspace import Workspace
 @click.option("--move", nargs=2, type=(str, int), metavar="NAME PLACE", help="Give a waiting run a place; 1 is next.")
 @with_workspace
 def queue(workspace: Workspace, move: tuple[str, int] | None) -> None:
-    """Which run trains now, and which ones wait for their turn, in order."""
+    """Which run trains now, and which wait, in order."""
     waiting = run_queue.move(workspace, *move) if move else run_queue.order(workspace)
     for run in Run.all(workspace):
         status = run.status
@@ -59,7 +59,10 @@ def unstar(workspace: Workspace, name: str, step: int) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_workspace
 def prune(workspace: Workspace, name: str, keep: int, yes: bool) -> None:
-    """Remove checkpoints to free space; says which ones first, and asks. The best and the starred ones stay."""
+    """Remove old checkpoints; says which first, and asks.
+
+    The newest N stay, and so do the best and the starred ones.
+    """
     run = Run.open(workspace, name)
     every = 0
     with contextlib.suppress(ConfigError):

@@ -33,7 +33,10 @@ LOG_LINES = 10
 @click.argument("name")
 @with_workspace
 def show(workspace: Workspace, name: str) -> None:
-    """How a run goes or went, and why; its checkpoints, the settings that differ from the defaults, what it left."""
+    """How a run goes or went, and why.
+
+    Also its checkpoints, the settings that differ from the defaults, and what it left.
+    """
     run = Run.open(workspace, name)
     status, curves = run.status, curves_of(run)
     said = f" ({status.message})" if status.message else ""
@@ -100,7 +103,7 @@ def _checkpoints(run: Run, best: int | None) -> Iterator[str]:
 @click.argument("names", nargs=-1, required=True)
 @with_workspace
 def compare(workspace: Workspace, names: tuple[str, ...]) -> None:
-    """Runs side by side: what came of each, and the settings that differ."""
+    """Runs side by side: results, settings that differ."""
     made = side_by_side([Run.open(workspace, name) for name in names])
     print_table(["", *made.names], [[row, *values] for row, values in (*made.results, *made.settings)])
 
@@ -109,7 +112,10 @@ def compare(workspace: Workspace, names: tuple[str, ...]) -> None:
 @click.argument("name")
 @with_workspace
 def report(workspace: Workspace, name: str) -> None:
-    """Write the run's report, one HTML file that holds all it shows, and print where it lies."""
+    """Write a run's report and print where it lies.
+
+    It is one HTML file that holds all it shows, videos included.
+    """
     click.echo(write_report(Run.open(workspace, name)))
 
 
@@ -117,7 +123,7 @@ def report(workspace: Workspace, name: str) -> None:
 @click.argument("name")
 @with_workspace
 def stacks(workspace: Workspace, name: str) -> None:
-    """What every thread of a run does now, or did when the watchdog ended it."""
+    """What every thread of a run does, or did when it hung."""
     run = Run.open(workspace, name)
     if run.status.state.alive:
         click.echo(jobs.stacks(run.folder))

@@ -74,7 +74,10 @@ def _row(run: Run, waiting: list[str]) -> tuple[str, ...]:
 @click.argument("names", nargs=-1, required=True)
 @with_workspace
 def follow_(workspace: Workspace, names: tuple[str, ...]) -> int:
-    """Watch a run until it ends, or several one after another. Ctrl-C stops watching, not the run."""
+    """Watch a run, or several, to the end.
+
+    Ctrl-C stops watching, not the run.
+    """
     return follow(*(Run.open(workspace, name) for name in names))
 
 
@@ -83,7 +86,10 @@ def follow_(workspace: Workspace, names: tuple[str, ...]) -> int:
 @click.option("--detach", is_flag=True, help="Return at once.")
 @with_workspace
 def start(workspace: Workspace, name: str, detach: bool) -> int:
-    """Start a run, or let one that ended go on from its newest good checkpoint."""
+    """Start a run, or let one that ended go on.
+
+    It goes on from its newest good checkpoint.
+    """
     run = Run.open(workspace, name)
     run.start()
     return 0 if detach else follow(run)
@@ -136,7 +142,10 @@ def save(workspace: Workspace, name: str) -> None:
 )
 @with_workspace
 def preview(workspace: Workspace, name: str, prompt: str | None, scales: tuple[float, ...]) -> None:
-    """Draw preview videos after the present step; --scale may be given several times."""
+    """Draw preview videos after the present step.
+
+    --scale may be given several times: --scale 0 --scale 0.5 --scale 1 compares.
+    """
     run = _living(workspace, name)
     run.preview(prompt, scales)
     click.echo(f"{name} draws previews after this step, into {run.folder / 'previews'}")
