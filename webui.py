@@ -50,7 +50,7 @@ def main() -> None:
     local = [Path.home(), Path("/")] if chosen.host in LOCAL else []
     page = build(workspace, [Path(root) for root in chosen.root or local])
     try:
-        _, url, _ = page.launch(prevent_thread_lock=True, **more, **launch_options())
+        _, url, _ = page.launch(prevent_thread_lock=True, **more, **launch_options(workspace))
     except OSError:
         sys.exit(f"port {chosen.port or '7860 and the hundred above'} is taken: choose another with --port")
     said = f"Video LoRA Workbench: {url}  (workspace {workspace.root}; Ctrl-C ends the page, not the runs)"

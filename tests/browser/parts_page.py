@@ -95,7 +95,7 @@ def start(workspace: Path) -> tuple[subprocess.Popen[str], str]:
 
 def main() -> None:
     page = build(Workspace.open(sys.argv[1]))
-    _, address, _ = page.launch(**launch_options(), prevent_thread_lock=True)
+    _, address, _ = page.launch(**launch_options(Workspace.open(sys.argv[1])), prevent_thread_lock=True)
     print(address, flush=True)
     page.block_thread()
 

@@ -16,9 +16,12 @@ from workbench.workspace import Workspace
 def workspace(tmp_path: Path) -> Workspace:
     opened = Workspace.open(tmp_path / "workspace")
     dataset = opened.dataset("cats")
-    dataset.mkdir()
+    (dataset / "clips").mkdir(parents=True)
+    names = [f"clips/{letter}.mp4" for letter in "abcd"]
+    for name in names:
+        (dataset / name).touch()
     clips.write_clips(
-        dataset, [clips.Clip(file_name="clips/a.mp4", text="a cat", fps=8, frames=40, width=64, height=64)]
+        dataset, [clips.Clip(file_name=name, text="a cat", fps=8, frames=40, width=64, height=64) for name in names]
     )
     clips.write_info(dataset, clips.DatasetInfo(title="Cats"))
     return opened

@@ -15,6 +15,7 @@ from workbench.trainer.runs import Run
 from workbench.ui import run_view
 from workbench.ui.boundary import Seen
 from workbench.ui.live import Live, thinned
+from workbench.ui.training import failure, previews
 from workbench.workspace import Workspace, write_json
 
 
@@ -95,32 +96,14 @@ def test_the_head_tells_phase_progress_and_time_left(workspace: Workspace, run: 
         assert words in shown
 
 
-@pytest.mark.parametrize("code", [code for code in ExitCode if code not in (ExitCode.FINISHED, ExitCode.STOPPED)])
-def test_every_way_to_fail_has_a_cause_and_a_next_step(workspace: Workspace, run: Run, code: ExitCode) -> None:
-    alive(run, 40)
-    write_json(run.folder / "checkpoints" / "step-00000030" / "MANIFEST.json", {})
-    (run.folder / jobs.LOG).write_text("the last line\n")
-    ended(run, "failed", code, "batch_size is 9, too much")
-    card = run_view.ending(look(workspace, run))
-    cause, advice = run_view.CAUSES.get(code, run_view.BUG)
-    for words in (cause, advice, "batch_size is 9, too much", "step 30", "the last line"):
-        assert words in card
-
-
-def test_a_killed_run_says_so(workspace: Workspace, run: Run) -> None:
-    process = {"pid": 2**22 + 1, "start_time": "1", "boot_id": processes.boot_id(), "started_at": 0.0}
-    write_json(run.folder / jobs.PROCESS, process)
-    assert run_view.DIED[0] in run_view.ending(look(workspace, run))
-
-
 def test_previews_stand_in_a_table_with_the_base_model_first(workspace: Workspace, run: Run) -> None:
     for step in (0, 50, 100):
         preview(run, step, "a cat")
-    table = run_view.previews(look(workspace, run))
+    table = previews.previews(look(workspace, run))
     assert table.count("<video") == 3
     assert table.index("base model") < table.index("step 50") < table.index("step 100")
     assert "pixelated" in table  # the built-in model's videos are tiny
-    assert run_view.before_after(look(workspace, run)).count("<video") == 2
+    assert previews.before_after(look(workspace, run)).count("<video") == 2
 
 
 def test_what_people_and_files_wrote_is_shown_as_text(workspace: Workspace, run: Run) -> None:
@@ -131,8 +114,11 @@ def test_what_people_and_files_wrote_is_shown_as_text(workspace: Workspace, run:
     alive(run, 1)
     ended(run, "failed", ExitCode.BUG, evil)
     snapshot = look(workspace, run)
-    for shown in (run_view.previews(snapshot), run_view.ending(snapshot), run_view.before_after(snapshot)):
-        assert "<img" not in shown
+    card = failure.card_of(snapshot)
+    assert card is not None
+    shown = [previews.previews(snapshot), previews.before_after(snapshot), failure.drawn(card, snapshot)]
+    for html in (*shown, run_view.head(snapshot, Live(workspace))):
+        assert "<img" not in html
 
 
 def test_only_what_changed_is_sent_again() -> None:

@@ -1,4 +1,4 @@
-"""The page: header, first visit, three tabs, one timer. `build` is all that a server or a notebook needs.
+"""The page: header, first visit, four tabs, one timer. `build` is all that a server or a notebook needs.
 
 Not covered: options and launching (webui.py), what is inside the tabs.
 """
@@ -14,8 +14,9 @@ import gradio as gr
 from workbench.dataset_builder.dataset import PLANS
 from workbench.sampler import reconstruction
 from workbench.trainer.runs import Run
-from workbench.ui import render
+from workbench.ui import render, tracker_view
 from workbench.ui.boundary import QUIET, UPWARDS, handler
+from workbench.ui.compare_tab import CompareTab
 from workbench.ui.datasets.cut import STRIPS
 from workbench.ui.datasets.tab import DatasetTab
 from workbench.ui.live import Live
@@ -30,10 +31,11 @@ OPEN_TAB = "workbench-tab"  # where the browser keeps its name
 DEMO = "Train the demo (about a minute)"
 
 
-def launch_options() -> dict[str, Any]:
+def launch_options(workspace: Workspace) -> dict[str, Any]:
     """What `launch` needs so that the page looks as it should and tells nobody more than it must."""
     return {
-        "css_paths": [ASSETS / "style.css"],
+        "css_paths": [ASSETS / "style.css", ASSETS / "charts.css"],
+        "app_kwargs": {"routes": tracker_view.routes(workspace)},
         "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=["system-ui", "sans-serif"]),
         "favicon_path": str(ASSETS / "logo.svg"),
         "share": False,
@@ -76,13 +78,16 @@ def build(workspace: Workspace, roots: Sequence[Path] = ()) -> gr.Blocks:
                 train_tab = TrainTab(workspace, live)
             with gr.Tab("Sample", id="sample") as third:
                 sample_tab = SampleTab(workspace, live)
-        _remember_tab(page, tabs, {"dataset": first, "train": second, "sample": third})
+            with gr.Tab("Compare", id="compare") as fourth:
+                compare_tab = CompareTab(workspace, live)
+        _remember_tab(page, tabs, {"dataset": first, "train": second, "sample": third, "compare": fourth})
         timer = gr.Timer(TICK_SECONDS)
         # Fixed keys: the page finds its choices again after a restart of the server.
         chosen = gr.BrowserState(None, storage_key="workbench-run", secret="workbench")
         train_tab.wire(timer, chosen, page.load)
         dataset_tab.wire(timer, page.load)
         sample_tab.wire(timer, page.load)
+        compare_tab.wire(fourth, page.load)
         _connect(page, tabs, welcome, begin, chosen, live, (dataset_tab, train_tab, sample_tab))
     page.queue(max_size=200, default_concurrency_limit=4, api_open=False)
     return page
@@ -121,9 +126,10 @@ def _connect(
         lambda: gr.update(value="Preparing the demo clips ...", interactive=False), None, begin, **QUIET
     )
     started = preparing.then(handler(train_demo), None, [chosen, welcome, tabs, *train_tab.form.inputs], **QUIET)
+    train_tab.form.follow(started)
     started.then(lambda: gr.update(value=DEMO, interactive=True), None, begin, **QUIET)
     train_tab.runs.change(first_visit, None, welcome, **QUIET)  # whoever started the first run
-    trying = train_tab.try_it.click(handler(try_it), chosen, [tabs, *sample_tab.form.inputs], **QUIET)
+    trying = train_tab.commands.try_it.click(handler(try_it), chosen, [tabs, *sample_tab.form.inputs], **QUIET)
     trying.then(None, js=UPWARDS)
     refresh = [component for form in forms for component in form.sourced]
     tabs.change(lambda: [update for form in forms for update in form.refreshed()], None, refresh, **QUIET)

@@ -1,14 +1,16 @@
 """A settings class as a web form: components from the declarations, checked settings from the components.
 
-Few fields are in sight, the advanced ones are folded away, by section. The components never judge a value: the settings
-do, and their sentences are shown below the form. Not covered: the rules themselves (settings, families, runs.check).
+Few fields are in sight, the advanced ones are folded away, by section; a long form has a search (the browser's half of
+it is assets/find_settings.js). The components never judge a value: the settings do, and their sentences are shown below
+the form. Not covered: the rules themselves (settings, families, runs.check), which settings have no effect (applies).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import gradio as gr
@@ -19,13 +21,20 @@ from workbench.families import find_model, models
 from workbench.settings import Settings, Spec, parse, specs
 from workbench.trainer.runs import Run
 from workbench.ui import render
+from workbench.ui.boundary import QUIET, tick
 from workbench.workspace import Workspace
 
+ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 S = TypeVar("S", bound=Settings)
 Choices = list[tuple[str, str]]
+Unneeded = Callable[[Mapping[str, Any]], list[str]]
 SHORT = ("integer", "number", "switch", "choice")
 NONE = ("none", "")
-OWN = "the model's own"
+OWN, UNSET = "the model's", "none"  # what an empty field says
+FACTS = {
+    "preview_steps": "steps",
+    "preview_guidance": "guidance_scale",
+}  # named otherwise than the model's fact
 
 
 def choices(workspace: Workspace, source: str) -> Choices:
@@ -44,22 +53,65 @@ def choices(workspace: Workspace, source: str) -> Choices:
 class Form(Generic[S]):
     """The form of one settings class. Build it where it shall stand; `inputs` then go into a listener."""
 
-    def __init__(self, settings: type[S], workspace: Workspace, start: S) -> None:
-        """start: what the fields hold when the page opens"""
+    def __init__(self, settings: type[S], workspace: Workspace, start: S, unneeded: Unneeded | None = None) -> None:
+        """start: what the fields hold when the page opens
+
+        unneeded: of a form with a search: the settings that have no effect beside the given values; they are left out
+        """
         self.settings = settings
         self.workspace = workspace
         self.specs = specs(settings)
-        values = start.model_dump(mode="json")
+        self.finder: Any = None
+        self._unneeded = unneeded
+        self._defaults = settings().model_dump(mode="json")
         self._components = {}
-        for spec, component in self._build([spec for spec in self.specs if not spec.advanced], values):
-            self._components[spec.name] = component
-        with gr.Accordion("More settings", open=False, elem_classes="more"):
-            for section, members in groupby([s for s in self.specs if s.advanced], key=lambda spec: spec.section):
-                gr.HTML(f'<h4 class="section">{render.escaped(section)}</h4>')
-                for spec, component in self._build(list(members), values):
-                    self._components[spec.name] = component
+        values = start.model_dump(mode="json")
+        with gr.Column(elem_classes="form-parts"):
+            if unneeded:
+                self.finder = self._finder()
+            for spec, component in self._build([spec for spec in self.specs if not spec.advanced], values):
+                self._components[spec.name] = component
+            with gr.Accordion("More settings", open=False, elem_classes="more"):
+                for section, members in groupby([s for s in self.specs if s.advanced], key=lambda spec: spec.section):
+                    with gr.Column(elem_classes="setting-section"):
+                        gr.HTML(f'<h4 class="section">{render.escaped(section)}</h4>')
+                        for spec, component in self._build(list(members), values):
+                            self._components[spec.name] = component
         self.inputs: list[Any] = [self._components[spec.name] for spec in self.specs]
         self.problems = gr.HTML(elem_classes="problems-box")
+
+    def _finder(self) -> Any:
+        """The search. What it knows of the fields is given once; its value follows what they hold."""
+        return gr.HTML(
+            value={"unneeded": [], "changed": []},
+            html_template="",
+            js_on_load=(ASSETS / "find_settings.js").read_text(encoding="utf-8"),
+            apply_default_css=False,
+            prefix=f"{self.settings.__name__}-",
+            texts={spec.name: f"{spec.title} {spec.help} {spec.section}" for spec in self.specs},
+            advanced=[spec.name for spec in self.specs if spec.advanced],
+            elem_classes="finder",
+        )
+
+    def wire(self, load: Any) -> None:
+        """Connect what the fields say of one another; `load` is the page's load event."""
+        for event in (load, self.model.change):
+            event(self.hints, self.model, self.hinted, **QUIET)
+        load(self.refreshed, None, self.sourced, **QUIET)
+        if self.finder:
+            changes = [load, *(component.change for component in self.inputs)]
+            gr.on(changes, tick(self.look), self.inputs, self.finder, trigger_mode="always_last", **QUIET)
+
+    def follow(self, event: Any) -> None:
+        """Look again once `event` has filled in the form: fields that are folded away do not say that they changed."""
+        if self.finder:
+            event.then(tick(self.look), self.inputs, self.finder, **QUIET)
+
+    def look(self, *values: Any) -> dict[str, list[str]]:
+        """What the search is told of the fields: which have no effect, which differ from their defaults."""
+        now = self.read(values)
+        changed = [name for name, value in now.items() if value != self._defaults[name]]
+        return {"unneeded": self._unneeded(now) if self._unneeded else [], "changed": changed}
 
     def _build(self, members: Sequence[Spec], values: Mapping[str, Any]) -> Iterator[tuple[Spec, Any]]:
         """Components in their order; short ones that follow one another share a row."""
@@ -88,7 +140,7 @@ class Form(Generic[S]):
             )
         if spec.kind in ("integer", "number"):
             # A number field cannot be empty: it would say 0.
-            return gr.Textbox(value=shown, placeholder=OWN, **common) if spec.optional else gr.Number(shown, **common)
+            return gr.Textbox(value=shown, placeholder=UNSET, **common) if spec.optional else gr.Number(shown, **common)
         if spec.kind == "switch":
             return gr.Checkbox(value=shown, **common)
         if spec.kind == "choice":
@@ -142,8 +194,9 @@ class Form(Generic[S]):
             _, model = find_model(model_name)
         except ConfigError:
             return [gr.skip()] * len(self.hinted)
-        own = [getattr(model, spec.name.removeprefix("preview_"), None) for spec in self._may_be_empty]
-        return [gr.update(placeholder=OWN if value is None else f"{OWN}: {value}") for value in own]
+        names = [FACTS.get(spec.name, spec.name) for spec in self._may_be_empty]
+        own = [f"{getattr(model, name)}, {OWN}" if hasattr(model, name) else UNSET for name in names]
+        return [gr.update(placeholder=words) for words in own]
 
 
 def to_component(spec: Spec, value: Any) -> Any:

@@ -12,17 +12,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from workbench import jobs
 from workbench.devices import Load, load, pick_device
 from workbench.errors import ConfigError
 from workbench.families import find_model
+from workbench.trainer import retention, run_queue
 from workbench.trainer.curves import TIMESTEPS, Curves
+from workbench.trainer.retention import Doomed
 from workbench.trainer.runs import Preview, Run
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.verdict import Verdict, judge
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, read_json
 
 FRESH_SECONDS = 0.5
 KEPT_RUNS = 24
@@ -37,8 +39,43 @@ def thinned(points: list[T], most: int) -> list[T]:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Steps of checkpoints that are starred, and those that go with the next save."""
+
+    starred: tuple[int, ...] = ()
+    doomed: tuple[Doomed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A preview at another strength of the LoRA than 1."""
+
+    step: int
+    index: int
+    scale: float
+    prompt: str
+    video: Path
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Videos beside the previews, and how many previews are there as latents only.
+
+    inputs: (what a clip is, the clip as it goes in, what the VAE keeps of it)
+    """
+
+    inputs: tuple[tuple[str, Path, Path], ...] = ()
+    scaled: tuple[Scaled, ...] = ()
+    latents: int = 0
+
+
+@dataclass(frozen=True)
 class Snapshot:
-    """A run at one moment."""
+    """A run at one moment.
+
+    kept: why checkpoints stay or go;  shown: what lies beside the previews
+    queue: the waiting runs, next first;  parent: of a fork, where it began and what differs
+    """
 
     run: Run
     status: jobs.Status
@@ -48,6 +85,10 @@ class Snapshot:
     verdict: Verdict
     previews: list[Preview]
     checkpoints: list[int]
+    kept: Kept
+    shown: Shown
+    queue: list[str]
+    parent: dict[str, Any]
     log: str
     lora: Path | None
 
@@ -76,6 +117,7 @@ class Live:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self._list = Recent(lambda: jobs.jobs_in(workspace.runs))
+        self._queue = Recent(lambda: run_queue.order(workspace))
         self._load = Recent(self._measure, 1.0)
         self._lock = threading.Lock()
         self._runs: dict[str, Recent[Snapshot]] = {}
@@ -83,6 +125,10 @@ class Live:
     def statuses(self, now: bool = False) -> list[jobs.Status]:
         """Every run, newest first."""
         return self._list.get(now)
+
+    def waiting(self, now: bool = False) -> list[str]:
+        """Names of the runs that wait for the device, the next one first."""
+        return self._queue.get(now)
 
     def default(self) -> str | None:
         """The run to show when none was chosen: the newest one that is alive, else the newest."""
@@ -96,11 +142,12 @@ class Live:
             return None
         with self._lock:
             if name not in self._runs:
-                look = Look(Run.open(self.workspace, name))
+                look = Look(Run.open(self.workspace, name), self._queue)
                 self._runs[name] = Recent(look.now)
                 for oldest in list(self._runs)[:-KEPT_RUNS]:
                     del self._runs[oldest]
             recent = self._runs[name]
+        self.waiting(now)
         return recent.get(now)
 
     def load(self) -> tuple[str, Load]:
@@ -115,11 +162,13 @@ class Live:
 class Look:
     """Looks at one run again and again, and reads of it only what is new."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, queue: Recent[list[str]]) -> None:
+        self._run, self._queue = run, queue
         self._curves = Curves(run.folder, _timesteps(run))
         self._seen: list[tuple[str, int]] = []
         self._previews: list[Preview] = []
+        self._shown = Shown()
+        self._kept: tuple[tuple[object, ...], Kept] = ((), Kept())
 
     def now(self) -> Snapshot:
         run, curves = self._run, self._curves
@@ -131,25 +180,58 @@ class Look:
         except ConfigError:  # a run of a later version, or a model folder that is gone: show what can be shown
             pass
         saved = run.checkpoints
+        self._look_at_previews()
         return Snapshot(
-            run,
-            run.status,
-            settings,
-            width,
-            curves,
-            judge(curves, saved),
-            self._newest_previews(),
-            saved,
-            jobs.log_tail(run.folder, 200),
-            run.lora,
+            run=run,
+            status=run.status,
+            settings=settings,
+            width=width,
+            curves=curves,
+            verdict=judge(curves, saved),
+            previews=self._previews,
+            checkpoints=saved,
+            kept=self._keeping(saved) if settings else Kept(),
+            shown=self._shown,
+            queue=self._queue.get(),
+            parent=run.parent,
+            log=jobs.log_tail(run.folder, 200),
+            lora=run.lora,
         )
 
-    def _newest_previews(self) -> list[Preview]:
-        """The previews, read again only after a folder of theirs has changed: a long run has thousands."""
+    def _keeping(self, saved: list[int]) -> Kept:
+        """Judged again only after something was saved or starred: the best one is found by reading all measurements."""
+        starred = tuple(retention.starred(self._run.folder))
+        mark = (tuple(saved), starred)
+        if mark != self._kept[0]:
+            self._kept = (mark, Kept(starred, tuple(self._run.doomed())))
+        return self._kept[1]
+
+    def _look_at_previews(self) -> None:
+        """Read them again only after a folder of theirs has changed: a long run has thousands."""
         folders = sorted((one.name, one.stat().st_mtime_ns) for one in self._run.folder.glob("previews/step-*"))
         if folders != self._seen:
-            self._seen, self._previews = folders, self._run.previews
-        return self._previews
+            self._seen, self._previews, self._shown = folders, self._run.previews, shown_beside(self._run.folder)
+
+
+def shown_beside(run: Path) -> Shown:
+    """What lies in a run's folder of previews beside the previews themselves."""
+    inputs = []
+    for shown in sorted(run.glob("previews/step-00000000/input-*.mp4")):
+        back = shown.with_name(shown.name.replace("input-", "reconstruction-"))
+        if back.exists():
+            inputs.append((str(_record(shown).get("prompt", "")), shown, back))
+    scaled = []
+    for video in sorted(run.glob("previews/step-*/*-scale-*.mp4")):
+        index, _, scale = video.stem.partition("-scale-")
+        step = int(video.parent.name.removeprefix("step-"))
+        scaled.append(Scaled(step, int(index), float(scale), str(_record(video).get("prompt", "")), video))
+    latents = [path for path in run.glob("previews/step-*/*.safetensors") if not path.with_suffix(".mp4").exists()]
+    return Shown(tuple(inputs), tuple(scaled), len(latents))
+
+
+def _record(video: Path) -> dict[str, Any]:
+    path = video.with_suffix(".json")
+    return read_json(path) if path.exists() else {}
 
 
 def _timesteps(run: Run) -> int:

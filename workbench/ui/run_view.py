@@ -1,46 +1,22 @@
-"""What a training run looks like on the page: head, failure card, previews. Strings of HTML from a snapshot.
+"""The head of a training run: state, progress, the numbers that matter, and how it goes in words. HTML of a snapshot.
 
-Not covered: the charts and the buttons (train_tab), which are components.
+Not covered: everything below the head (workbench.ui.training).
 """
 
 from __future__ import annotations
 
 import time
 
-from workbench.errors import ExitCode
 from workbench.jobs import State, Status, duration
-from workbench.trainer.runs import Preview
+from workbench.trainer.starts import read_starts
 from workbench.ui import render
-from workbench.ui.live import Live, Snapshot, thinned
+from workbench.ui.live import Live, Snapshot
 
-COLUMNS = 8
 KINDS = {
     State.NEW: "idle", State.STARTING: "going", State.RUNNING: "going", State.PAUSED: "idle", State.STOPPING: "idle",
     State.FINISHED: "good", State.STOPPED: "idle", State.FAILED: "bad", State.DIED: "bad",
 }  # fmt: skip
-# What went wrong in a few words, and what to do next; the job's own sentence stands between them.
-CAUSES = {
-    ExitCode.BAD_CONFIG: (
-        "A setting does not fit",
-        "Copy its settings into the form, change the one named, and start.",
-    ),
-    ExitCode.BAD_DATA: ("The clips do not fit", "Look at the dataset in the Dataset tab, mend it, then go on."),
-    ExitCode.MODEL_UNAVAILABLE: ("The model could not be loaded", "Check the connection and the licence, then go on."),
-    ExitCode.CANNOT_WRITE: (
-        "The disk refused",
-        "Free some space, then go on: everything up to the checkpoint is safe.",
-    ),
-    ExitCode.DEVICE_BUSY: ("The GPU is taken", "Wait for the other job or stop it, then go on."),
-    ExitCode.RESUME_REFUSED: ("The run cannot go on", "What it was trained on has changed: start a new run instead."),
-    ExitCode.OUT_OF_MEMORY: (
-        "Out of memory",
-        "Copy its settings into the form; fewer frames, a smaller size, batch or rank, or gradient checkpointing help.",
-    ),
-    ExitCode.NON_FINITE_LOSS: ("The loss broke", "Copy its settings into the form and halve the learning rate."),
-    ExitCode.HUNG: ("The run stood still", "Go on from the checkpoint; if it happens again, look at the log."),
-}
-BUG = ("An error inside the workbench", "Go on from the checkpoint; if it happens again, the log says where.")
-DIED = ("The process is gone", "Go on from the checkpoint.")
+GOOD, BAD = ("learning", "levelled off"), ("over-fitting", "getting worse", "leaks")
 
 
 def empty() -> str:
@@ -58,12 +34,37 @@ def head(snapshot: Snapshot, live: Live) -> str:
         share = 1.0
     elif not status.state.alive:
         share = share or 0.0
-    title = f"<h2>{render.escaped(status.name)}</h2>{render.badge(status.state, kind)}"
+    waiting = status.name in snapshot.queue
+    if waiting:
+        kind, share = "idle", 0.0
+    badge = render.badge("waiting" if waiting and status.state is not State.STOPPING else status.state, kind)
+    title = f"<h2>{render.escaped(status.name)}</h2>{badge}"
     return (
         f'<div class="run-head"><div class="title">{title}'
         f'<span class="left">{render.escaped(_time(status))}</span></div>'
-        f"{render.bar(share, kind)}<p>{render.escaped(_doing(status))}</p>{render.facts(_facts(snapshot, live))}</div>"
+        f"{render.bar(share, kind)}<p>{render.escaped(_doing(status))}</p>{verdict(snapshot)}"
+        f"{render.facts(_facts(snapshot, live))}{_parent(snapshot)}</div>"
     )
+
+
+def verdict(snapshot: Snapshot) -> str:
+    """How the run goes, in words; nothing before the first measurement."""
+    found, curves = snapshot.verdict, snapshot.curves
+    if not curves.last and not curves.held_out:
+        return ""
+    kind = "good" if found.kind in GOOD else "bad" if found.kind in BAD else "plain"
+    advice = "" if found.kind == "too early" and not snapshot.status.state.alive else found.advice
+    return f'<div class="note verdict {kind}"><b>{render.escaped(found.sentence)}</b> {render.escaped(advice)}</div>'
+
+
+def _parent(snapshot: Snapshot) -> str:
+    """Where a fork began and what it does differently."""
+    parent = snapshot.parent
+    if not parent:
+        return ""
+    changed = "; ".join(f"{name} {old} → {new}" for name, (old, new) in parent.get("changed", {}).items())
+    said = f"Goes on from step {parent.get('step')} of {parent.get('run')}" + (f", with {changed}." if changed else ".")
+    return f'<p class="parent">{render.escaped(" ".join([said, *parent.get("dropped", [])]))}</p>'
 
 
 def _time(status: Status) -> str:
@@ -90,8 +91,6 @@ def _doing(status: Status) -> str:
         words.append("waits until you press Continue")
     if status.state.alive and status.message:
         words.append(status.message)
-    if status.hanging:
-        words.append(f"no sign of life for {duration(status.silent_seconds)}")
     return " · ".join(words)
 
 
@@ -109,6 +108,8 @@ def _facts(snapshot: Snapshot, live: Live) -> list[tuple[str, str]]:
         pairs.append(("a step takes", f"{curves.last['seconds']:.2f} s"))
     if curves.last.get("memory_gb"):
         pairs.append(("memory", f"{curves.last['memory_gb']:.1f} GB"))
+    if stops := _stops_at(snapshot):
+        pairs.append(("stops at", stops))
     if status.state.alive:
         device, load = live.load()
         what = "processor" if device.startswith("processor") else "GPU"
@@ -120,80 +121,22 @@ def _facts(snapshot: Snapshot, live: Live) -> list[tuple[str, str]]:
     return pairs
 
 
-def ending(snapshot: Snapshot) -> str:
-    """What to do once a run is over: the LoRA of a finished one, the card of a failed one. Empty before."""
+def _stops_at(snapshot: Snapshot) -> str:
+    """When the time limit of a living run is up; "" without one, and while it waits for its turn."""
+    settings, status = snapshot.settings, snapshot.status
+    if settings is None or settings.time_limit is None or not status.state.alive:
+        return ""
+    starts = read_starts(snapshot.run.folder)
+    if not starts or starts[-1].time < (status.started_at or 0.0):
+        return ""  # this start is not ready yet
+    return time.strftime("%H:%M, %d %b", time.localtime(starts[-1].time + 60 * settings.time_limit))
+
+
+def hanging(snapshot: Snapshot) -> str:
+    """What to think of a run that says nothing; empty for one that does."""
     status = snapshot.status
-    if status.state is State.FINISHED and snapshot.lora:
-        size = snapshot.lora.stat().st_size / 1e6
-        link = render.download(snapshot.lora, f"{status.name}.safetensors")
-        said = f"<b>The LoRA is ready.</b> {link} ({size:.1f} MB): it loads in diffusers as it is."
-        return f'<div class="note good">{said}</div>'
-    if status.state is State.STOPPED:
-        return render.note(f"Stopped as asked, {_saved(snapshot)}. It can go on from there at any time.")
-    if status.state not in (State.FAILED, State.DIED):
+    if not status.hanging:
         return ""
-    code = status.exit_code
-    cause, advice = DIED if status.state is State.DIED else CAUSES.get(ExitCode(code), BUG) if code in _CODES else BUG
-    tail = "\n".join(snapshot.log.splitlines()[-12:])
-    return (
-        f'<div class="note bad card"><h3>{render.escaped(cause)}</h3><p>{render.escaped(status.message)}</p>'
-        f"<p>{render.escaped(_saved(snapshot).capitalize())}. {render.escaped(advice)}</p>"
-        f"<details><summary>The log's last lines</summary>{render.log_box(tail)}</details></div>"
-    )
-
-
-_CODES = {code.value for code in ExitCode}
-
-
-def _saved(snapshot: Snapshot) -> str:
-    saved = snapshot.checkpoints
-    return f"the last good checkpoint is step {saved[-1]}" if saved else "no checkpoint was written yet"
-
-
-def previews(snapshot: Snapshot) -> str:
-    """Prompts down, steps across; the base model first. Once the run is over: before and after, large."""
-    found = snapshot.previews
-    if not found:
-        if snapshot.settings and snapshot.settings.preview_every and snapshot.status.state.alive:
-            return render.note("The first previews show what the model draws before training. They come soon.", "empty")
-        return render.note("This run has no previews.", "empty")
-    steps = thinned(sorted({preview.step for preview in found}), COLUMNS)
-    cells = {(preview.index, preview.step): preview for preview in found}
-    prompts: dict[int, str] = {}
-    for preview in found:
-        prompts[preview.index] = preview.prompt
-    titles = "".join(f"<th>{'base model' if step == 0 else f'step {step}'}</th>" for step in steps)
-    rows = []
-    for index, prompt in sorted(prompts.items()):
-        videos = "".join(_cell(cells.get((index, step)), snapshot) for step in steps)
-        rows.append(f'<tr><th scope="row">{render.escaped(prompt)}</th>{videos}</tr>')
-    return (
-        f'<div class="scroll"><table class="previews"><thead><tr><th>prompt</th>{titles}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
-
-
-def _cell(preview: Preview | None, snapshot: Snapshot) -> str:
-    if preview is None:
-        return "<td></td>"
-    label = f"{preview.prompt}, {'base model' if preview.step == 0 else f'step {preview.step}'}"
-    return f"<td>{render.video(preview.video, snapshot.width, label)}</td>"
-
-
-def before_after(snapshot: Snapshot) -> str:
-    """The base model and the finished LoRA side by side, a pair for each prompt; empty while the run goes on."""
-    if snapshot.status.state.alive or len({preview.step for preview in snapshot.previews}) < 2:
-        return ""
-    last = max(preview.step for preview in snapshot.previews)
-    pairs = []
-    for after in (preview for preview in snapshot.previews if preview.step == last):
-        before = next((p for p in snapshot.previews if p.step == 0 and p.index == after.index), None)
-        if before:
-            sides = ((before, "base model"), (after, f"with the LoRA, step {last}"))
-            videos = "".join(
-                f"<figure>{render.video(preview.video, snapshot.width, f'{preview.prompt}, {side}')}"
-                f"<figcaption>{side}</figcaption></figure>"
-                for preview, side in sides
-            )
-            pairs.append(f'<div class="pair"><div>{videos}</div><p>{render.escaped(after.prompt)}</p></div>')
-    return f'<div class="pairs">{"".join(pairs)}</div>' if pairs else ""
+    limit = snapshot.settings.hang_minutes if snapshot.settings else 0
+    ends = f" After {limit:g} minutes of silence it ends itself and says where it stood." if limit else ""
+    return render.note(f"No sign of life for {duration(status.silent_seconds)}: look at its stacks.{ends}", "bad")

@@ -68,9 +68,7 @@ class SampleTab:
         self.history.select(handler(self._select), seen, [self.chosen, *outputs], **QUIET)
         self.restore.click(handler(self._restore), self.chosen, [self.form.problems, *self.form.inputs], **QUIET)
         self.remove.click(handler(self._remove), [self.chosen, seen], [self.chosen, *outputs], **QUIET)
-        for event in (load, self.form.model.change):
-            event(self.form.hints, self.form.model, self.form.hinted, **QUIET)
-        load(self.form.refreshed, None, self.form.sourced, **QUIET)
+        self.form.wire(load)
 
     # ---- showing
 

@@ -1,0 +1,69 @@
+// The browser's half of workbench/ui/form.py: a search that leaves of a form what fits, as one types.
+// Gradio runs this as a function of (element, trigger, props, server, watch). A field counts by its name, title and help
+// (props.texts); the value says which fields have no effect now (they are left out unless asked for) and which differ
+// from their defaults. Attributes are set instead of classes, which the fields' own code writes anew.
+'use strict';
+
+const make = (tag, properties = {}, ...children) => {
+  const { role, label, ...rest } = properties;
+  const made = Object.assign(document.createElement(tag), rest);
+  if (role) made.setAttribute('role', role);
+  if (label) made.setAttribute('aria-label', label);
+  made.append(...children);
+  return made;
+};
+
+const texts = Object.fromEntries(Object.entries(props.texts).map(([name, text]) => [name, `${name} ${text}`.toLowerCase()]));
+const search = make('input', { type: 'search', label: 'Find a setting', placeholder: 'Find a setting: memory, flip, save_every ...' });
+const said = make('p', { role: 'status', hidden: true });
+element.replaceChildren(make('div', { className: 'find-setting' }, search, said));
+const form = element.closest('.form-parts');
+const more = form.querySelector('.more');
+let opened = false; // by the search, which closes it again
+
+const mark = (target, name, on) => (on ? target.setAttribute(name, '') : target.removeAttribute(name));
+const isOpen = () => more.querySelector(':scope > [data-testid=accordion-content]')?.style.display !== 'none';
+const toggle = () => more.querySelector(':scope > button').click();
+
+const apply = () => {
+  const { unneeded = [], changed = [] } = props.value ?? {};
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const off = new Set(unneeded.filter((name) => !changed.includes(name)));
+  const fits = Object.keys(texts).filter((name) => words.every((word) => texts[name].includes(word)));
+  const shown = new Set(fits.filter((name) => !off.has(name)));
+  for (const name of Object.keys(texts)) {
+    const block = document.getElementById(props.prefix + name);
+    if (!block) continue; // folded away
+    mark(block, 'data-off', !shown.has(name));
+    mark(block, 'data-changed', changed.includes(name));
+  }
+  const names = [...shown].map((name) => `#${CSS.escape(props.prefix + name)}`).join(',');
+  for (const group of form.querySelectorAll('.fields, .form, .setting-section')) {
+    if (group.querySelector('[id^=' + CSS.escape(props.prefix) + ']')) mark(group, 'data-off', !names || !group.querySelector(names));
+  }
+  const title = more.querySelector(':scope > button > span');
+  const count = changed.filter((name) => props.advanced.includes(name)).length;
+  if (title) count ? (title.dataset.count = `${count} changed`) : delete title.dataset.count;
+  const left = fits.length - shown.size;
+  said.hidden = !words.length;
+  const sentence = !fits.length ? `No setting is called “${search.value.trim()}”.`
+    : `${shown.size} of ${Object.keys(texts).length} settings`
+      + (left ? `, and ${left} more that ${left === 1 ? 'has' : 'have'} no effect with the others as they are` : '');
+  if (said.textContent !== sentence) said.textContent = sentence;
+};
+
+search.addEventListener('input', () => {
+  const searching = Boolean(search.value.trim());
+  if (searching && !isOpen()) { opened = true; toggle(); }
+  if (!searching && opened) { opened = false; if (isOpen()) toggle(); }
+  apply();
+});
+search.addEventListener('keydown', (event) => {
+  if (event.key !== 'Enter') return;
+  event.preventDefault();
+  const fields = [...form.querySelectorAll('.block:not([data-off]) input, .block:not([data-off]) textarea')];
+  fields.find((field) => field !== search && field.offsetParent && field.closest(`[id^="${CSS.escape(props.prefix)}"]`))?.focus();
+});
+new MutationObserver(apply).observe(more, { childList: true, subtree: true }); // what was folded away is made when it opens
+watch('value', apply);
+apply();

@@ -1,0 +1,286 @@
+"""What the Train tab shows of a run and what its buttons do, on folders that the real writers made."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drawing import MakeClip
+from tests.trainer.test_forks import saved
+from tests.trainer.written_run import add_preview, ended, write_run
+from workbench import jobs, processes
+from workbench.errors import ConfigError, ExitCode
+from workbench.trainer import retention
+from workbench.trainer.runs import Run
+from workbench.trainer.settings import TrainSettings
+from workbench.trainer.starts import record_start
+from workbench.ui import render, run_view
+from workbench.ui.applies import NEEDED, without_effect
+from workbench.ui.live import Live, Snapshot
+from workbench.ui.training import checkpoints, commands, curves, failure, previews, queue
+from workbench.workspace import Workspace, write_json
+
+MEMORY = "CUDA out of memory. Tried to allocate 2.50 GiB. 8.00 GiB total capacity, 1.20 GiB free."
+
+
+def look(workspace: Workspace, run: Run) -> Snapshot:
+    snapshot = Live(workspace).snapshot(run.name)
+    assert snapshot is not None
+    return snapshot
+
+
+def alive(run: Run, **beat: Any) -> None:
+    """Make the folder look as if this very process ran it."""
+    (run.folder / jobs.RESULT).unlink(missing_ok=True)
+    identity = {"pid": os.getpid(), "boot_id": processes.boot_id()}
+    identity["start_time"] = processes.start_time(os.getpid())
+    write_json(run.folder / jobs.PROCESS, {"module": "test", **identity, "started_at": time.time() - 60})
+    now = {"phase": "training", "step": 40, "total": 200, "time": time.time(), "step_seconds": 2.0}
+    write_json(run.folder / jobs.HEARTBEAT, {**now, **beat})
+
+
+def label_of(snapshot: Snapshot, kind: str) -> str:
+    card = failure.card_of(snapshot)
+    assert card is not None
+    return next(action.label for action in card.actions if action.kind == kind)
+
+
+def failed(workspace: Workspace, code: ExitCode, message: str, **settings: Any) -> Run:
+    run = Run.create(workspace, TrainSettings(dataset="cats", steps=100).changed(**settings), "failed")
+    write_json(run.folder / jobs.PROCESS, {"pid": 1, "start_time": "0", "boot_id": "none", "started_at": 0.0})
+    saved(run.folder, 50, run.settings)
+    ended(run.folder, "failed", int(code), message)
+    return run
+
+
+# ---- verdict, curves
+
+
+def test_the_head_says_how_the_run_goes_in_words(workspace: Workspace) -> None:
+    snapshot = look(workspace, write_run(workspace, "cats"))
+    head = run_view.head(snapshot, Live(workspace))
+    assert snapshot.verdict.sentence in head
+    assert snapshot.verdict.advice in head
+
+
+def test_the_loss_chart_marks_the_best_checkpoint_and_the_folded_ones_hold_every_band(workspace: Workspace) -> None:
+    snapshot = look(workspace, write_run(workspace, "cats"))
+    main = curves.main(snapshot)
+    assert "best checkpoint, step 200" in main
+    assert "what the drawn timesteps explain is taken out" in main
+    assert "the leak" in main
+    folded = curves.folded(snapshot)
+    bands = re.findall(r"<b>(\d+ to \d+)</b>", folded)
+    assert bands == ["0 to 199", "200 to 399", "400 to 599", "600 to 799", "800 to 999"]
+    assert "Learning rate" in folded
+    assert "Loss as it came" in folded
+
+
+def test_a_long_runs_charts_stay_small_and_the_folded_ones_are_seldom_drawn(workspace: Workspace) -> None:
+    run = write_run(workspace, "long", steps=20_000)
+    live = Live(workspace)
+    alive(run, step=20_000, total=20_000)
+    before = live.snapshot(run.name)
+    assert before is not None
+    assert len(curves.main(before)) < 100_000
+    mark = curves.folded_mark(before)
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 20001, "time": 0.0, "loss": 0.3, "lr": 1e-4, "samples": [[10, 0.3]]}\n')
+    after = live.snapshot(run.name, now=True)
+    assert after is not None
+    assert after.curves.last["step"] == 20_001
+    assert curves.folded_mark(after) == mark
+
+
+# ---- failure card
+
+
+@pytest.mark.parametrize("code", [code for code in ExitCode if code not in (ExitCode.FINISHED, ExitCode.STOPPED)])
+def test_every_failure_has_a_card_whose_ways_out_are_buttons_or_sentences(workspace: Workspace, code: ExitCode) -> None:
+    snapshot = look(workspace, failed(workspace, code, "batch_size is 9, too much"))
+    card = failure.card_of(snapshot)
+    assert card is not None
+    shown = failure.drawn(card, snapshot)
+    for words in (card.cause, card.advice, "batch_size is 9, too much", "step 50"):
+        assert render.escaped(words) in shown
+    values = failure.FailurePart.values(object.__new__(failure.FailurePart), snapshot)
+    labels = [values[f"button{place}"][0] for place in range(failure.BUTTONS)]
+    said = len(failure._ways(card, snapshot))
+    assert len([label for label in labels if label]) + said == min(len(card.actions), failure.BUTTONS + said)
+
+
+def test_the_cards_fork_goes_on_with_what_helps(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(Run, "start", lambda run: started.append(run.name))
+    run = failed(workspace, ExitCode.OUT_OF_MEMORY, MEMORY)
+    snapshot = look(workspace, run)
+    fork = failure.pressed(workspace, snapshot, label_of(snapshot, "fork"))
+    assert isinstance(fork, Run)
+    assert started == [fork.name]
+    assert fork.settings == run.settings.changed(gradient_checkpointing=True)
+    assert fork.checkpoints == [50]
+    assert "gradient_checkpointing False → True" in run_view.head(look(workspace, fork), Live(workspace))
+    filled = failure.pressed(workspace, snapshot, label_of(snapshot, "new run"))
+    assert filled == run.settings.changed(gradient_checkpointing=True)
+
+
+def test_a_button_of_a_card_that_is_gone_does_nothing(workspace: Workspace) -> None:
+    run = failed(workspace, ExitCode.OUT_OF_MEMORY, MEMORY)
+    label = label_of(look(workspace, run), "go on")
+    alive(run)
+    with pytest.raises(ConfigError, match="gone on meanwhile"):
+        failure.pressed(workspace, look(workspace, run), label)
+
+
+def test_logging_in_is_said_and_never_done_on_the_page(workspace: Workspace) -> None:
+    run = failed(workspace, ExitCode.MODEL_UNAVAILABLE, "the model asks for consent: gated repo")
+    snapshot = look(workspace, run)
+    card = failure.card_of(snapshot)
+    assert card is not None
+    assert "hf auth login" in failure.drawn(card, snapshot)
+    assert all(action.kind != "log in" for action in failure._pressable(card))
+
+
+# ---- checkpoints and forks
+
+
+def test_the_table_says_what_is_kept_and_what_goes_before_it_goes(workspace: Workspace) -> None:
+    run = Run.create(workspace, TrainSettings(dataset="cats", steps=100, save_every=10, keep_checkpoints=2), "many")
+    for step in (10, 20, 30):
+        saved(run.folder, step, run.settings)
+    assert checkpoints.star(run, "10") == "The checkpoint of step 10 is kept for good."
+    rows = re.findall(
+        r"<tr><td>step (\d+)</td><td>([\d.]+) MB</td><td>(.*?)</td>", checkpoints.table(look(workspace, run))
+    )
+    assert [(step, words) for step, _, words in rows] == [
+        ("30", "newest"), ("20", "goes with the next save"), ("10", "starred")
+    ]  # fmt: skip
+    saved(run.folder, 40, run.settings)
+    said, button = checkpoints.about_to_go(look(workspace, run))
+    assert "1 would go" in said
+    assert "step 20" in said
+    assert button["visible"]
+    assert run.checkpoints == [10, 20, 30, 40]
+    checkpoints.remove(run)
+    assert run.checkpoints == [10, 30, 40]
+    checkpoints.unstar(run, "10")
+    assert retention.starred(run.folder) == []
+
+
+def test_a_checkpoint_that_is_not_there_is_refused(workspace: Workspace, run: Run) -> None:
+    with pytest.raises(ConfigError, match="no checkpoint yet"):
+        checkpoints.chosen_step(run, "")
+    saved(run.folder, 10, run.settings)
+    assert checkpoints.chosen_step(run, "") == checkpoints.chosen_step(run, "10") == 10
+    with pytest.raises(ConfigError, match="choose one of 10"):
+        checkpoints.chosen_step(run, "11")
+
+
+def test_what_a_fork_would_change_is_shown_before_it_starts(workspace: Workspace, run: Run) -> None:
+    saved(run.folder, 10, run.settings)
+    form = run.settings.model_dump(mode="json")
+    same, button = checkpoints.differences(look(workspace, run), "", form)
+    assert "nothing changed" in same
+    changed, button = checkpoints.differences(look(workspace, run), "10", {**form, "learning_rate": 3e-5})
+    assert "<td>Learning rate</td><td>0.0001</td><td>3e-05</td>" in changed
+    assert button["value"] == "Fork from step 10 and start"
+    wrong, button = checkpoints.differences(look(workspace, run), "10", {**form, "rank": 0})
+    assert "1 to 1024" in wrong
+    assert not button["visible"]
+
+
+# ---- queue, time limit, silence, report
+
+
+def test_waiting_runs_stand_in_their_order(workspace: Workspace) -> None:
+    runs = [write_run(workspace, name) for name in ("one", "two")]
+    for run in runs:
+        alive(run, phase="waiting: second in the queue, after run one")
+    write_json(workspace.runs / ".queue.json", ["two", "one"])
+    snapshot = look(workspace, runs[0])
+    assert snapshot.queue == ["two", "one"]
+    shown = queue.listed(snapshot.queue, "one")
+    assert shown.index(">two<") < shown.index(">one<")
+    head = run_view.head(snapshot, Live(workspace))
+    assert ">waiting<" in head
+    assert "second in the queue, after run one" in head
+    looks = commands.looks(snapshot)
+    assert not looks["pause"]["visible"]
+    assert not looks["save"]["visible"]
+    assert looks["stop"]["visible"]
+    assert queue.listed([], "one") == ""
+
+
+def test_the_time_limit_is_a_time_of_day(workspace: Workspace) -> None:
+    run = write_run(workspace, "limited", time_limit=90.0)
+    (run.folder / "starts.jsonl").unlink()  # it waits for its turn
+    alive(run)
+    assert "stops at" not in run_view.head(look(workspace, run), Live(workspace))
+    record_start(run.folder, 0)
+    when = time.strftime("%H:%M", time.localtime(time.time() + 90 * 60))
+    assert f"<dt>stops at</dt><dd>{when}" in run_view.head(look(workspace, run), Live(workspace))
+
+
+def test_a_silent_run_says_so_and_offers_its_stacks(workspace: Workspace) -> None:
+    run = write_run(workspace, "silent")
+    alive(run, time=time.time() - 1000)
+    snapshot = look(workspace, run)
+    assert "No sign of life for 16 min" in run_view.hanging(snapshot)
+    assert commands.looks(snapshot)["stacks"]["visible"]
+    alive(run)
+    assert run_view.hanging(look(workspace, run)) == ""
+
+
+def test_the_report_is_a_link_once_it_is_written(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    assert commands.report_link(run) == ""
+    commands.report(run)
+    assert "cats-report.html" in commands.report_link(run)
+
+
+# ---- previews
+
+
+def test_what_goes_in_and_other_strengths_stand_beside_the_previews(
+    workspace: Workspace, make_clip: MakeClip, tmp_path: Path
+) -> None:
+    run, clip = write_run(workspace, "cats"), make_clip(tmp_path / "0.mp4")
+    for stem in ("input-0", "reconstruction-0"):
+        add_preview(run, 0, clip, "a <b>cat</b>", stem)
+    add_preview(run, 100, clip, "a cat")
+    for scale in ("0", "0.5"):
+        add_preview(run, 100, clip, "a cat", f"0-scale-{scale}")
+    snapshot = look(workspace, run)
+    assert previews.what_goes_in(snapshot).count("<video") == 2
+    assert "a &lt;b&gt;cat" in previews.what_goes_in(snapshot)
+    scaled = previews.scaled(snapshot)
+    assert scaled.count("<video") == 3
+    assert scaled.index("base model") < scaled.index("strength 0.5") < scaled.index("strength 1<")
+    assert previews.previews(snapshot).count("<video") == 1
+
+
+def test_previews_kept_as_latents_are_counted(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    folder = run.folder / "previews" / "step-00000100"
+    folder.mkdir(parents=True)
+    (folder / "0.safetensors").write_bytes(b"")
+    assert "1 preview is kept as latents" in previews.previews(look(workspace, run))
+
+
+# ---- the form
+
+
+def test_settings_without_effect_are_known(workspace: Workspace) -> None:
+    values = TrainSettings().model_dump(mode="json")
+    hidden = set(without_effect(values))
+    assert {"image_dropout", "preview_images", "snr_gamma", "lr_power"} <= hidden
+    assert not hidden & {"rank", "dora", "learning_rate"}
+    assert {"rank", "dora", "start_from"} <= set(without_effect({**values, "method": "full"}))
+    assert "snr_gamma" not in without_effect({**values, "loss_weighting": "min-snr"})
+    assert "image_dropout" not in without_effect({**values, "model": "some/folder"})
+    assert set(NEEDED) <= set(values)

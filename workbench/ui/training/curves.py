@@ -1,0 +1,80 @@
+"""The curves of a run: the loss and the change of the output in sight, the others when somebody opens them.
+
+A chart is sent again when it would look different, and those that are folded away not at all. Not covered: what is in a
+chart (trainer.curve_charts).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from workbench.trainer import curve_charts as charts
+from workbench.ui import render
+from workbench.ui.boundary import QUIET, TICK, Seen, handler, tick
+from workbench.ui.live import Snapshot
+from workbench.ui.training.part import Host, Part
+
+REDRAWN = 200  # times that the folded charts are drawn anew over a whole run
+SECONDS = 2.0  # between looks at them while they are open
+
+
+class CurvesPart(Part):
+    """Loss and leak; by noise level, learning rate and the loss as it came below."""
+
+    def __init__(self) -> None:
+        gr.HTML('<h3 class="part">Curves</h3>')
+        self.main = gr.HTML(elem_id="loss-chart")
+        with gr.Accordion("By noise level, learning rate, loss as it came", open=False, elem_id="more-curves") as fold:
+            self.more = gr.HTML(elem_id="more-charts")
+        self.fold = fold
+        self.view = {"main": self.main}
+
+    def values(self, snapshot: Snapshot) -> dict[str, Any]:
+        mark = (snapshot.run.name, snapshot.curves.version, snapshot.verdict.best_step)
+        return {"main": (mark, lambda: main(snapshot))}
+
+    def wire(self, host: Host) -> None:
+        seen, timer = gr.State(Seen()), gr.Timer(SECONDS, active=False)
+
+        def look(chosen: str | None, seen: Seen) -> Any:
+            snapshot = host.shown(chosen)
+            return seen.changed(["more"], {"more": (folded_mark(snapshot), lambda: folded(snapshot))})[0]
+
+        def opened(chosen: str | None, seen: Seen) -> list[Any]:
+            seen.choose(chosen)
+            return [look(chosen, seen), gr.Timer(active=True)]
+
+        self.fold.expand(handler(opened), [host.chosen, seen], [self.more, timer], **QUIET)
+        self.fold.collapse(lambda: ["", gr.Timer(active=False)], None, [self.more, timer], **QUIET)
+        timer.tick(tick(look), [host.chosen, seen], self.more, **TICK)
+
+
+def main(snapshot: Snapshot) -> str:
+    """The two charts that say most."""
+    drawn = charts.loss(snapshot.curves, snapshot.verdict.best_step) + charts.changes(snapshot.curves)
+    return (
+        f'<div class="two-charts">{drawn}</div>'
+        if drawn
+        else render.note("The curves begin with the first step.", "empty")
+    )
+
+
+def folded_mark(snapshot: Snapshot) -> tuple[Any, ...]:
+    """What changes when the folded charts would look different: a measurement, or a small part of the run."""
+    curves, status = snapshot.curves, snapshot.status
+    part = max(1, status.total // REDRAWN)
+    return (snapshot.run.name, len(curves.held_out), len(curves.changes), curves.last.get("step", 0) // part)
+
+
+def folded(snapshot: Snapshot) -> str:
+    """Small multiples by timestep, then the others."""
+    curves = snapshot.curves
+    bands = charts.bands(curves)
+    by_noise = (
+        f'<div class="heading">Loss by timestep, little noise to much {charts.band_legend()}</div>'
+        f'<div class="multiples">{"".join(bands)}</div>'
+    )
+    others = charts.loss_as_it_came(curves) + charts.learning_rate(curves)
+    return (by_noise if bands else "") + f'<div class="overlaid">{others}</div>'
