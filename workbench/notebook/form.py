@@ -135,7 +135,7 @@ class Form(Panel, Generic[S]):
             if spec.source and isinstance(field, widgets.Dropdown):
                 now = field.value
                 field.options = _options(spec, choices(spec.source, self.workspace), now)
-                field.value = now
+                _choose(field, now)
 
 
 def form(settings_class: type[S], workspace: Workspace | None = None, **values: Any) -> Form[S]:
@@ -233,7 +233,19 @@ def _write(spec: Spec, field: widgets.Widget, value: Any) -> None:
     else:
         if isinstance(field, widgets.Dropdown) and spec.source and value not in [option for _, option in field.options]:
             field.options = _options(spec, [option for _, option in field.options if option], value)
-        field.value = value
+        if isinstance(field, widgets.Dropdown):
+            _choose(field, value)
+        else:
+            field.value = value
+
+
+def _choose(field: widgets.Dropdown, value: Any) -> None:
+    """Choose by place: the value None would leave the field blank, though one of the choices has it."""
+    values = [option[1] if isinstance(option, tuple) else option for option in field.options]
+    if value in values:
+        field.index = values.index(value)
+    else:
+        field.value = value  # refused by the field in its own words
 
 
 def _row(spec: Spec, field: widgets.Widget, layouts: Mapping[str, widgets.Layout]) -> widgets.Widget:

@@ -27,13 +27,17 @@ COLOURS = {
     State.FINISHED: GREEN, State.STOPPED: AMBER, State.FAILED: RED, State.DIED: RED,
 }  # fmt: skip
 CHART_WIDTH = 760  # pixels that the loss takes at most
+NARROW = """
+.chart svg { max-height: 300px; } .chart figcaption { line-height: 1.4; }
+.overlaid { grid-template-columns: repeat(auto-fit, minmax(min(310px, 100%), 1fr)); }
+"""  # a notebook's page has less room than the web app's
 FIRST_STEP = "The curves begin with the first step."
 
 
 def style() -> str:
     """What the charts of a panel need to be in the page; the same in every panel."""
     css = (ASSETS / "charts.css").read_text(encoding="utf-8")
-    return f"<style>{css}.chart svg {{ max-height: 300px; }} .chart figcaption {{ line-height: 1.4; }}</style>"
+    return f"<style>{css}{NARROW}</style>"
 
 
 def head(name: str, status: jobs.Status, parent: Mapping[str, object]) -> str:

@@ -79,7 +79,7 @@ class RunPanel(Panel):
         self.preview_button = button("Preview", "Draw the preview videos after this step", "film", width="100px")
         self.prompt = widgets.Text(placeholder="a prompt of your own", layout=widgets.Layout(width="220px"))
         self.scales = widgets.Checkbox(
-            description="with the LoRA at 0, 0.5 and 1", indent=False, layout=widgets.Layout(width="230px")
+            description="with the LoRA at 0, 0.5 and 1", indent=False, layout=widgets.Layout(width="270px")
         )
         for each, action in (
             (self.start_button, self.start), (self.stop_button, self._stop), (self.save_button, self._save),
