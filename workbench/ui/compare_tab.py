@@ -34,11 +34,11 @@ class CompareTab:
         # Lines of metrics are read once, however often a person looks again.
         self._curves: dict[Path, Curves] = {}
         self._lock = threading.Lock()
-        with gr.Row():
+        with gr.Row(elem_classes="choosing"):
             self.chosen = gr.Dropdown(
                 self._names(), value=[], multiselect=True, max_choices=MOST, label="Runs", scale=8, elem_id="compared",
             )  # fmt: skip
-            self.again = gr.Button("Look again", scale=0, min_width=120, elem_id="compare-again")
+            self.again = gr.Button("Look again", scale=0, min_width=150, elem_id="compare-again")
         self.shown = gr.HTML(render.note(EMPTY, "empty"), elem_id="comparison")
 
     def wire(self, tab: gr.Tab, load: Any) -> None:
