@@ -93,7 +93,10 @@ def test_a_fork_goes_on_from_a_checkpoint_with_what_was_changed(
     fork = Run.open(workspace, "parent-2")
     assert fork.checkpoints == [10]
     assert fork.settings == settings.changed(learning_rate=5e-5, optimizer="muon")
-    assert "fork of     parent at step 10: learning_rate 0.0001 -> 5e-05, optimizer adamw -> muon" in shell("runs", "show", "parent-2").out
+    assert (
+        "fork of     parent at step 10: learning_rate 0.0001 -> 5e-05, optimizer adamw -> muon"
+        in shell("runs", "show", "parent-2").out
+    )
     said = shell("train", "--fork", "parent@10", "--rank", "3", "--detach")
     assert said.code == ExitCode.BAD_CONFIG
     assert "rank was 16, is 3" in said.err
