@@ -37,14 +37,8 @@ MAY_IMPORT = {
     "ui": COMMON
     | {"demo", "dataset_builder", "trainer.settings", "trainer.runs", "trainer.metrics", "trainer.curves"}
     | {"trainer.verdict", "trainer.failures", "trainer.retention", "trainer.run_queue", "trainer.sweeps"}
-    | {
-        "trainer.report",
-        "trainer.run_comparison",
-        "trainer.checks",
-        "trainer.trackers",
-        "trainer.series",
-        "trainer.curve_charts",
-    }
+    | {"trainer.report", "trainer.run_comparison", "trainer.checks", "trainer.trackers", "trainer.series"}
+    | {"trainer.curve_charts", "trainer.starts", "trainer.checkpoint"}
     | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction"},
     "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},
     "": set(),  # workbench/__init__.py loads its names on first use
