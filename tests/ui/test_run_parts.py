@@ -264,12 +264,21 @@ def test_what_goes_in_and_other_strengths_stand_beside_the_previews(
     assert previews.previews(snapshot).count("<video") == 1
 
 
-def test_previews_kept_as_latents_are_counted(workspace: Workspace) -> None:
+def test_previews_kept_as_latents_are_counted_and_can_be_decoded(workspace: Workspace) -> None:
     run = write_run(workspace, "cats")
     folder = run.folder / "previews" / "step-00000100"
     folder.mkdir(parents=True)
     (folder / "0.safetensors").write_bytes(b"")
-    assert "1 preview is kept as latents" in previews.previews(look(workspace, run))
+    snapshot = look(workspace, run)
+    part = object.__new__(previews.PreviewsPart)
+    assert "1 preview is kept as latents" in previews.previews(snapshot)
+    assert part.values(snapshot)["decode"][0]
+    job = Run(run.folder / ".decode")
+    job.folder.mkdir()
+    alive(job, phase="decoding previews", step=0, total=1)
+    snapshot = look(workspace, run)
+    assert "decoding previews, 0 of 1" in previews.previews(snapshot)
+    assert not part.values(snapshot)["decode"][0]
 
 
 # ---- the form

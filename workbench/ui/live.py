@@ -28,6 +28,7 @@ from workbench.workspace import Workspace, read_json
 
 FRESH_SECONDS = 0.5
 KEPT_RUNS = 24
+DECODING = ".decode"  # the folder of a run in which Run.decode_previews works
 T = TypeVar("T")
 
 
@@ -75,6 +76,7 @@ class Snapshot:
 
     kept: why checkpoints stay or go;  shown: what lies beside the previews
     queue: the waiting runs, next first;  parent: of a fork, where it began and what differs
+    decoding: the job that makes videos of previews kept as latents, None when there is none
     """
 
     run: Run
@@ -89,6 +91,7 @@ class Snapshot:
     shown: Shown
     queue: list[str]
     parent: dict[str, Any]
+    decoding: jobs.Status | None
     log: str
     lora: Path | None
 
@@ -194,9 +197,14 @@ class Look:
             shown=self._shown,
             queue=self._queue.get(),
             parent=run.parent,
+            decoding=self._decoding(),
             log=jobs.log_tail(run.folder, 200),
             lora=run.lora,
         )
+
+    def _decoding(self) -> jobs.Status | None:
+        folder = self._run.folder / DECODING
+        return jobs.status(folder) if self._shown.latents and folder.exists() else None
 
     def _keeping(self, saved: list[int]) -> Kept:
         """Judged again only after something was saved or starred: the best one is found by reading all measurements."""

@@ -34,21 +34,24 @@ class PreviewsPart(Part):
             )
             self.now = gr.Button("Preview now", elem_id="preview-run")
             self.scales = gr.Button(AT_SCALES, elem_id="preview-scales")
+        self.decode = gr.Button("Decode previews", visible=False, elem_id="decode-previews")
         self.scaled = gr.HTML(elem_id="scaled-previews")
         with gr.Accordion("What goes in", open=False, visible=False, elem_id="what-goes-in") as self.inputs_part:
             self.inputs = gr.HTML(elem_id="inputs")
-        names = ("pairs", "table", "ask", "scales", "scaled", "inputs_part", "inputs")
+        names = ("pairs", "table", "ask", "scales", "decode", "scaled", "inputs_part", "inputs")
         self.view = {name: getattr(self, name) for name in names}
 
     def values(self, snapshot: Snapshot) -> dict[str, Any]:
         asks = snapshot.status.state is State.RUNNING and not waits(snapshot)
         scales = asks and snapshot.settings is not None and snapshot.settings.method == "lora"
-        inputs = bool(snapshot.shown.inputs)
+        inputs, state = bool(snapshot.shown.inputs), snapshot.decoding and snapshot.decoding.state
+        decodes = bool(snapshot.shown.latents) and not snapshot.status.state.alive and not (state and state.alive)
         return {
             "pairs": before_after(snapshot),
             "table": previews(snapshot),
             "ask": (asks, lambda: gr.update(visible=asks)),
             "scales": (scales, lambda: gr.update(visible=scales)),
+            "decode": (decodes, lambda: gr.update(visible=decodes)),
             "scaled": scaled(snapshot),
             "inputs_part": (inputs, lambda: gr.update(visible=inputs)),
             "inputs": what_goes_in(snapshot),
@@ -65,6 +68,11 @@ class PreviewsPart(Part):
             run.preview(prompt.strip() or None, SCALES)
             return "Drawn after this step: the base model, the LoRA at half strength, and at full strength."
 
+        def decode(run: Run) -> str:
+            run.decode_previews()
+            return "The previews are decoded in the background, and come one by one."
+
+        host.act(self.decode.click, decode)
         for event in (self.now.click, self.prompt.submit):
             host.act(event, draw, [self.prompt])
         host.act(self.scales.click, draw_at_scales, [self.prompt])
@@ -140,7 +148,14 @@ def kept_as_latents(snapshot: Snapshot) -> str:
     if not count:
         return ""
     which = "1 preview is" if count == 1 else f"{count} previews are"
-    return render.note(f"{which} kept as latents, as this run's settings ask for, and cannot be played yet.")
+    decoding = snapshot.decoding
+    if decoding is None or decoding.state is State.FINISHED:
+        doing = "Decode them to see them."
+    elif decoding.state.alive:
+        doing = f"{decoding.phase}, {decoding.step} of {decoding.total}" if decoding.total else decoding.phase
+    else:
+        doing = f"Decoding them {decoding.state}: {decoding.message}"
+    return render.note(f"{which} kept as latents, as the run's settings ask for. {doing}")
 
 
 def before_after(snapshot: Snapshot) -> str:
