@@ -22,7 +22,7 @@ class CheckSettings(Settings):
         True,
         title="Look at the pictures",
         section=CHECK,
-        help="Near-duplicates, still, blurred and shaky clips, cuts, black bars, flashes, length and size.",
+        help="Near-duplicates, still, blurred and shaky clips, cuts, black bars, flashes, letters, length and size.",
     )
     captions: bool = field(
         True,
@@ -47,7 +47,7 @@ class CheckSettings(Settings):
         help="Frame rate you will train at. Empty: what the model was made for.",
     )  # fmt: skip
     near_duplicate: float = field(
-        0.15, title="Nearly the same", section=LIMITS, low=0.0, high=1.0, advanced=True,
+        0.25, title="Nearly the same", section=LIMITS, low=0.0, high=1.0, advanced=True,
         help="Clips whose pictures differ by less are called copies of one another. 0: only exact ones.",
     )  # fmt: skip
     still: float = field(
@@ -67,8 +67,8 @@ class CheckSettings(Settings):
         help="A jump of brightness by this much that soon returns is called a flash.",
     )  # fmt: skip
     cut: float = field(
-        2.5, title="Cut", section=LIMITS, low=1.5, high=20.0, unit="times the usual change", advanced=True,
-        help="A frame that differs this much more from the one before than its neighbours do is called a cut.",
+        2.0, title="Cut", section=LIMITS, low=1.5, high=20.0, unit="times the usual change", advanced=True,
+        help="The score, against its neighbours, from which a frame counts as a cut; splitting uses 2.",
     )  # fmt: skip
     fewest_words: int = field(
         3, title="Fewest words", section=LIMITS, low=1, high=100, unit="words", advanced=True,

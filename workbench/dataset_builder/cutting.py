@@ -75,7 +75,8 @@ def master_of(dataset: Path, clip: Clip) -> Master:
     path = dataset / (clip.master or clip.file_name)
     if not path.is_file():
         raise DataError(f"the recording of {clip.source or clip.id} is missing ({path}): import it again")
-    about, sha256 = media.probe(path), _sha256(path, path.stat().st_mtime_ns)
+    changed = path.stat().st_mtime_ns
+    about, sha256 = _about(path, changed), _sha256(path, changed)
     name = clip.master
     if not name:
         name = f"{MASTERS}/{clip.id}.mp4"
@@ -83,6 +84,12 @@ def master_of(dataset: Path, clip: Clip) -> Master:
         if taken.exists() and not taken.samefile(path) and _sha256(taken, taken.stat().st_mtime_ns) != sha256:
             name = f"{MASTERS}/{clip.id}-{sha256[:16]}.mp4"  # two clips of the same name, in folders of another tool
     return Master(name, path, sha256, about.frames, about.fps, about.width, about.height)
+
+
+@lru_cache(maxsize=64)
+def _about(path: Path, changed: int) -> media.Probe:
+    """A file's facts, once as long as nobody touches it: the index of hours takes a tenth of a second."""
+    return media.probe(path)
 
 
 @lru_cache(maxsize=64)
