@@ -8,6 +8,7 @@ the form. Not covered: the rules themselves (settings, families, runs.check), wh
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -140,7 +141,11 @@ class Form(Generic[S]):
             )
         if spec.kind in ("integer", "number"):
             # A number field cannot be empty: it would say 0.
-            return gr.Textbox(value=shown, placeholder=UNSET, **common) if spec.optional else gr.Number(shown, **common)
+            return (
+                gr.Textbox(value=shown, placeholder=UNSET, **common)
+                if spec.optional
+                else gr.Number(shown, step=step_of(spec), **common)
+            )
         if spec.kind == "switch":
             return gr.Checkbox(value=shown, **common)
         if spec.kind == "choice":
@@ -197,6 +202,13 @@ class Form(Generic[S]):
         names = [FACTS.get(spec.name, spec.name) for spec in self._may_be_empty]
         own = [f"{getattr(model, name)}, {OWN}" if hasattr(model, name) else UNSET for name in names]
         return [gr.update(placeholder=words) for words in own]
+
+
+def step_of(spec: Spec) -> float:
+    """What an arrow key adds to a number field: about the size of the default, so that 0.0001 does not become 1.0001."""
+    if spec.kind == "integer":
+        return 1
+    return float(10 ** math.floor(math.log10(spec.default))) if spec.default else 0.01
 
 
 def to_component(spec: Spec, value: Any) -> Any:
