@@ -205,7 +205,7 @@ class Form(Generic[S]):
 
 
 def step_of(spec: Spec) -> float:
-    """What an arrow key adds to a number field: about the size of the default, so that 0.0001 does not become 1.0001."""
+    """What an arrow key adds to a number field: about the default's size, so that 0.0001 does not become 1.0001."""
     if spec.kind == "integer":
         return 1
     return float(10 ** math.floor(math.log10(spec.default))) if spec.default else 0.01
