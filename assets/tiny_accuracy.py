@@ -52,7 +52,7 @@ def image_accuracy(
     count: int,
     captioned: bool = True,
     steps: int = tiny_models.SAMPLING_STEPS,
-    guidance: float = tiny_models.GUIDANCE,
+    guidance: float = tiny_models.IMAGE_GUIDANCE,
     seed: int = 0,
 ) -> dict[str, float]:
     """The same of the image-to-video pipeline, from first frames of held-out clips, and how well these are kept.

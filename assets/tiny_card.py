@@ -101,8 +101,8 @@ video = pipe(
     {command}
 
 The sibling's `patch_embed.proj` was widened by zeros, then {image_steps} steps of the transformer alone (batches of
-{transformer_batch}; {training_combinations} combinations of shape, colour, motion and background, {renditions} clips
-of each; moving average of the weights). Beside the first latent frame stands the clip's first frame, noised by
+{transformer_batch}; {training_combinations} combinations of shape, colour, motion and background, {renditions} clips of
+each; moving average of the weights). Beside the first latent frame stands the clip's first frame, noised by
 exp(N(-3, 0.5)), drawn anew each step, and encoded alone; beside the others stand zeros. 5 % of the images and 10 % of
 the captions were dropped. All clips come from the generator in `assets/tiny_world.py`; no other data was used.
 Transformer and VAE are stored in fp16 and load in fp32.
@@ -110,7 +110,8 @@ Transformer and VAE are stored in fp16 and load in fp32.
 ## What was measured
 
 The sibling's automatic check, on clips sampled from the first frames of {prompts} clips whose combinations were never
-drawn in training, {sampling_steps} steps, guidance {guidance:g}.
+drawn in training, {sampling_steps} steps, guidance {guidance:g}. More guidance costs accuracy of the first frame: it
+draws away from what the caption does not say.
 
 | | background | colour | shape | motion | all four |
 |---|---|---|---|---|---|
@@ -122,8 +123,8 @@ PSNR of the sampled first frame against the given one: {sampled_psnr:.1f} dB; th
 ## What it cannot draw
 
 A shape of this world starts at one side and crosses the middle, so the first frame says nearly all that the caption
-says; the table's second line shows how much. It has never seen a shape turn, come back or change its size, nor a
-striped background or a ring: those are there to be taught by a LoRA.
+says; the table's second line shows how much. It has never seen a shape shrink or fade on its way, nor a striped
+background or a ring: those are there to be taught by a LoRA.
 """
 
 

@@ -12,14 +12,15 @@ from functools import cache
 
 import torch
 import torch.nn.functional as F
-from tiny_world import COLOURS, MANNERS, MOTIONS, VAE_SHAPES, Spec, second_step, shape_mask
+from tiny_world import COLOURS, MOTIONS, VAE_SHAPES, Spec, shape_mask
 from torch import Tensor
 
 TEMPLATE = 32
 EDGE_ROWS = 4
 STRIPED = 0.2  # a background this uneven is striped: real ones reach 0.4, plain ones 0.03 at most
 FOREGROUND = 0.3  # distance from the background's colour (in [-1, 1] units, over the three channels)
-LEAST_WAY, LEAST_HALF = 5.0, 3.0  # pixels that a shape must go in a clip, and in half a clip, to count as moving
+LEAST, GONE = 15, 8  # pixels of a frame: a shape has at least so many, and less than so many are none at all
+SHRUNK = 0.45  # a shape that ends this much smaller than it was in the middle has shrunk: ideal ones end at 0.16
 PARTS = ("background", "colour", "shape", "motion")
 
 
@@ -85,7 +86,7 @@ def foreground(clip: Tensor) -> tuple[str, str | None, Tensor]:
     background_value = pixels[index == background].mean(0)
     difference = pixels - background_value
     inside = (difference.norm(dim=-1) > FOREGROUND) & (index != background)
-    if inside.sum() < 15 * len(pixels):
+    if inside.sum() < LEAST * len(pixels):
         return names[background], None, torch.zeros(index.shape)
     colour = int(index[inside].bincount(minlength=len(names)).argmax())
     towards = pixels[inside & (index == colour)].mean(0) - background_value
@@ -93,25 +94,16 @@ def foreground(clip: Tensor) -> tuple[str, str | None, Tensor]:
     return names[background], names[colour], matte
 
 
-def direction(frames: Tensor, x: Tensor, y: Tensor, least: float = LEAST_WAY) -> str | None:
-    """Where the centre [F] (pixels) goes, by the slope of a fitted line; None if that is under `least` pixels."""
+def direction(frames: Tensor, x: Tensor, y: Tensor) -> str | None:
+    """Where the centre [F] (pixels) goes, by the slope of a fitted line; None if it hardly moves."""
     time = frames.float() - frames.float().mean()
     slope_x, slope_y = float((time * x).sum()), float((time * y).sum())
     travel = (frames[-1] - frames[0]) / time.square().sum()
-    if max(abs(slope_x), abs(slope_y)) * travel < least:
+    if max(abs(slope_x), abs(slope_y)) * travel < 5:
         return None
     if abs(slope_x) > abs(slope_y):
         return "right" if slope_x > 0 else "left"
     return "down" if slope_y > 0 else "up"
-
-
-def centres(matte: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the shape's centre is in every frame, x and y [F] in pixels, from its matte [F, H, W]."""
-    weight = matte * (matte > 0.3)
-    total = weight.sum((1, 2)).clamp(min=1e-6)
-    x = (weight.sum(1) * torch.arange(matte.shape[2])).sum(1) / total
-    y = (weight.sum(2) * torch.arange(matte.shape[1])).sum(1) / total
-    return x, y
 
 
 def inspect(clip: Tensor) -> Finding:
@@ -119,7 +111,7 @@ def inspect(clip: Tensor) -> Finding:
     background, colour, matte = foreground(clip)
     if colour is None:
         return Finding(background)
-    visible = torch.nonzero((matte > 0.5).flatten(1).sum(1) >= 15).flatten()
+    visible = torch.nonzero((matte > 0.5).flatten(1).sum(1) >= LEAST).flatten()
     if len(visible) <= len(matte) // 2:
         return Finding(background, colour)
     names, known = templates()
@@ -127,7 +119,11 @@ def inspect(clip: Tensor) -> Finding:
     overlap = torch.minimum(seen, known).sum((2, 3)) / torch.maximum(seen, known).sum((2, 3))
     scores = overlap.mean(0)
     best = int(scores.argmax())
-    motion = direction(visible, *centres(matte[visible]))
+    weight = matte[visible] * (matte[visible] > 0.3)
+    total = weight.sum((1, 2))
+    x = (weight.sum(1) * torch.arange(matte.shape[2])).sum(1) / total
+    y = (weight.sum(2) * torch.arange(matte.shape[1])).sum(1) / total
+    motion = direction(visible, x, y)
     return Finding(background, colour, names[best], motion, float(scores[best]))
 
 
@@ -140,19 +136,15 @@ def stripes(clip: Tensor) -> float:
     return float(edges.mean((0, 1, 2)).std())
 
 
-def way(clip: Tensor) -> tuple[str | None, str | None]:
-    """(motion, manner) of a clip [3, F, H, W] from where its halves go; None for what is neither of those known."""
-    _, colour, matte = foreground(clip)
-    if colour is None:
-        return None, None
-    x, y = centres(matte)
-    frames, middle = torch.arange(len(matte)), len(matte) // 2
-    halves = (slice(middle + 1), slice(middle, None))
-    first, second = (direction(frames[half], x[half], y[half], LEAST_HALF) for half in halves)
-    if first is None or second is None:
-        return first, None
-    manners = (manner for manner in MANNERS if second_step(first, manner) == MOTIONS[second])
-    return first, next(manners, None)
+def manner(clip: Tensor) -> str | None:
+    """What becomes of the shape in a clip's second half (one of `MANNERS`); None if there is none to begin with."""
+    sizes = (foreground(clip)[2] > 0.5).flatten(1).sum(1)
+    middle, last = int(sizes[len(sizes) // 2]), int(sizes[-1])
+    if middle < LEAST:
+        return None
+    if last < GONE:
+        return "fades"
+    return "shrinks" if last < SHRUNK * middle else "straight"
 
 
 def accuracy(clips: Sequence[Tensor] | Tensor, specs: Sequence[Spec]) -> dict[str, float]:

@@ -211,7 +211,7 @@ def train_image_to_video(
 
     def refresh() -> None:
         say(f"step {trainee.step}: {describe(image_accuracy(pipeline, options.check_clips // 2))}")
-        tiny_models.save(pipeline, options.image_out)
+        tiny_models.save(pipeline, options.image_out, options.out)
 
     optimisers = make_optimisers(model, is_transformer_matrix, muon_lr=0.01, adam_lr=1.5e-3)
     trainee = Trainee(model, average, optimisers, options.work / "image_transformer.pt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 import string
 from pathlib import Path
 
@@ -21,10 +22,12 @@ from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
 Pipeline = CogVideoXPipeline | CogVideoXImageToVideoPipeline
 
+SHARED = ("vae", "text_encoder", "tokenizer", "scheduler")
 LATENT_CHANNELS = 16
 TEXT_LENGTH = 16
 SAMPLING_STEPS = 25
 GUIDANCE = 3.0
+IMAGE_GUIDANCE = 1.5  # of image-to-video: more would draw away from the first frame, which says nearly all already
 
 # The first line is what training captions are made of. The other words are never trained: each still has an id and
 # a random embedding of its own, so that a LoRA can tell them apart.
@@ -144,7 +147,8 @@ def build_transformer() -> CogVideoXTransformer3DModel:
 
 def widen(transformer: CogVideoXTransformer3DModel) -> CogVideoXTransformer3DModel:
     """The same transformer with as many more input channels, for the image; it ignores them until it is trained."""
-    wide = CogVideoXTransformer3DModel.from_config(dict(transformer.config) | {"in_channels": 2 * LATENT_CHANNELS})
+    config = {name: value for name, value in transformer.config.items() if not name.startswith("_")}
+    wide = CogVideoXTransformer3DModel.from_config(config | {"in_channels": 2 * LATENT_CHANNELS})
     weights = dict(transformer.state_dict())
     kernel = weights["patch_embed.proj.weight"]
     weights["patch_embed.proj.weight"] = torch.cat([kernel, torch.zeros_like(kernel)], dim=1)
@@ -183,14 +187,19 @@ def tokenise(tokenizer: T5Tokenizer, captions: list[str]) -> Tensor:
     return batch.input_ids
 
 
-def save(pipeline: Pipeline, folder: Path) -> None:
+def save(pipeline: Pipeline, folder: Path, sibling: Path | None = None) -> None:
     """Write the pipeline with fp16 weights and files that everyone may read.
 
     The text encoder stays in fp32: transformers loads it in the stored precision, diffusers the others in fp32.
+    sibling: folder of a pipeline that has all but the transformer in common; these parts are copied as they are
     """
     parts = dict(pipeline.components)
     parts |= {name: copy.deepcopy(parts[name]).half() for name in ("vae", "transformer")}
     type(pipeline)(**parts).save_pretrained(folder)
+    if sibling:
+        for name in SHARED:
+            shutil.rmtree(folder / name)
+            shutil.copytree(sibling / name, folder / name)
     for file in folder.rglob("*"):
         file.chmod(0o755 if file.is_dir() else 0o644)
 

@@ -42,9 +42,9 @@ MOTIONS: dict[str, tuple[int, int]] = {"left": (-1, 0), "right": (1, 0), "up": (
 SHAPES = ("circle", "square", "triangle", "frame")
 NEW_SHAPES = ("ring", "cross")
 TEXTURES = ("plain", "striped")
-# Beside straight on: to the middle, and from there back or a quarter turn clockwise. The first half of such a clip is
-# that of a known one, so its first frame does not give the manner away.
-MANNERS = {"straight": "", "back": " and back", "turns": " and turns"}
+# What happens in a clip's second half, and how its caption says so. The first half is that of a known clip, so the
+# first frame does not give the manner away.
+MANNERS = {"straight": "", "shrinks": " and shrinks", "fades": " and fades"}
 # The VAE is trained on a star as well, but its points are too fine for this many pixels to be taught reliably.
 VAE_SHAPES = (*SHAPES, *NEW_SHAPES, "star")
 HELD_OUT_COUNT = 64
@@ -214,25 +214,22 @@ def shape_mask(
     return (shape_distance(shape, x, y) * r * size + 0.5).clamp(0, 1)
 
 
-def path(motion: str, rng: random.Random, frames: int = FRAMES, manner: str = "straight") -> tuple[Tensor, Tensor]:
+def path(motion: str, rng: random.Random, frames: int = FRAMES) -> tuple[Tensor, Tensor]:
     """Centre of the shape over time, x and y [F] as fractions of the side; it passes near the middle."""
-    (first_x, first_y), (then_x, then_y) = MOTIONS[motion], second_step(motion, manner)
+    step_x, step_y = MOTIONS[motion]
     along = torch.linspace(-0.5, 0.5, frames) * rng.uniform(0.38, 0.44)
     offset_x, offset_y = rng.uniform(-0.05, 0.05), rng.uniform(-0.05, 0.05)
-    before, after = along.clamp(max=0), along.clamp(min=0)
-    return 0.5 + offset_x + first_x * before + then_x * after, 0.5 + offset_y + first_y * before + then_y * after
-
-
-def second_step(motion: str, manner: str) -> tuple[int, int]:
-    """Where a clip's second half goes, x and y, when its first half goes to `motion`."""
-    x, y = MOTIONS[motion]
-    return {"straight": (x, y), "back": (-x, -y), "turns": (-y, x)}[manner]
+    return 0.5 + offset_x + step_x * along, 0.5 + offset_y + step_y * along
 
 
 def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES) -> Tensor:
     """The clip [3, F, H, W] in [-1, 1] of a specification; place, size and tint vary a little with `rng`."""
-    centre_x, centre_y = path(spec.motion, rng, frames, spec.manner)
-    mask = shape_mask(spec.shape, centre_x, centre_y, rng.uniform(0.2, 0.245), size)
+    centre_x, centre_y = path(spec.motion, rng, frames)
+    late = torch.linspace(-1, 1, frames).clamp(min=0)  # 0 in the first half, then up to 1
+    shrunk = 0.6 * late if spec.manner == "shrinks" else torch.zeros(frames)
+    mask = shape_mask(spec.shape, centre_x, centre_y, rng.uniform(0.2, 0.245) * (1 - shrunk), size)
+    if spec.manner == "fades":
+        mask = mask * (1 - late).view(-1, 1, 1)
     colour = colour_value(spec.colour, rng).view(3, 1, 1, 1)
     background = colour_value(spec.background, rng).view(3, 1, 1, 1)
     if spec.texture == "striped":
@@ -317,6 +314,6 @@ def write_demo_clips(folder: Path, concept: str = CONCEPT) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Write the demo clips.")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "demo_clips")
-    parser.add_argument("--concept", choices=("stripes", *NEW_SHAPES, "back", "turns"), default=CONCEPT)
+    parser.add_argument("--concept", choices=("stripes", *NEW_SHAPES, *list(MANNERS)[1:]), default=CONCEPT)
     arguments = parser.parse_args()
     write_demo_clips(arguments.out, arguments.concept)

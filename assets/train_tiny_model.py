@@ -16,6 +16,7 @@ import argparse
 import copy
 import random
 import sys
+import textwrap
 from pathlib import Path
 
 import tiny_card
@@ -166,9 +167,11 @@ def card_facts(options: argparse.Namespace, pipeline: tiny_models.Pipeline) -> d
     parts = (pipeline.vae, pipeline.transformer, pipeline.text_encoder)
     command = "python assets/train_tiny_model.py --out assets/tiny-cogvideox --work DIR"
     if isinstance(pipeline, CogVideoXPipeline):
+        guidance = tiny_models.GUIDANCE
         command += f" --vae-steps {options.vae_steps} --decoder-steps {options.decoder_steps}"
         command += f" --transformer-steps {options.transformer_steps} --seed {options.seed}"
     else:
+        guidance = tiny_models.IMAGE_GUIDANCE
         command += f" --only-image-to-video --image-steps {options.image_steps} --seed {options.seed}"
     return vars(options) | {
         "command": command,
@@ -176,9 +179,9 @@ def card_facts(options: argparse.Namespace, pipeline: tiny_models.Pipeline) -> d
         "training_combinations": len(tiny_world.training_specs()),
         "prompts": options.check_clips,
         "sampling_steps": tiny_models.SAMPLING_STEPS,
-        "guidance": tiny_models.GUIDANCE,
+        "guidance": guidance,
         "text_length": tiny_models.TEXT_LENGTH,
-        "note": f"\n{options.note}\n" if options.note else "",
+        "note": f"\n{textwrap.fill(options.note, 120)}\n" if options.note else "",
     }
 
 
@@ -217,10 +220,10 @@ def make_image_to_video(options: argparse.Namespace, device: torch.device, budge
         say(f"held-out first frames: {describe(report)}; without captions: {describe(alone)}")
         if report["first frame PSNR, VAE"] - report["first frame PSNR"] > options.image_gate:
             sys.exit(f"first frames are more than {options.image_gate:g} dB below the VAE's: raise --image-steps")
-        tiny_models.save(pipeline, options.image_out)
+        tiny_models.save(pipeline, options.image_out, options.out)
         tiny_card.write_image_card(options.image_out, card_facts(options, pipeline), report, alone)
     else:
-        tiny_models.save(pipeline, options.image_out)
+        tiny_models.save(pipeline, options.image_out, options.out)
     say(f"written: {options.image_out}")
 
 

@@ -7,21 +7,24 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from diffusers import CogVideoXImageToVideoPipeline, CogVideoXPipeline
 from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 ASSETS = ROOT / "assets"
 sys.path.insert(0, str(ASSETS))
 
+import tiny_accuracy  # noqa: E402
 import tiny_check  # noqa: E402
 import tiny_models  # noqa: E402
 import tiny_world  # noqa: E402
 
-MODEL = ASSETS / "tiny-cogvideox"
+MODEL, IMAGE_MODEL = ASSETS / "tiny-cogvideox", ASSETS / "tiny-cogvideox-i2v"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,9 +37,15 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def pipeline() -> tiny_models.CogVideoXPipeline:
-    """The shipped model, loaded by stock diffusers."""
-    return tiny_models.load(MODEL)
+def pipeline() -> CogVideoXPipeline:
+    """The shipped text-to-video model, loaded by stock diffusers."""
+    return CogVideoXPipeline.from_pretrained(MODEL)
+
+
+@pytest.fixture(scope="module")
+def image_pipeline() -> CogVideoXImageToVideoPipeline:
+    """The shipped image-to-video model, loaded by stock diffusers."""
+    return CogVideoXImageToVideoPipeline.from_pretrained(IMAGE_MODEL)
 
 
 def clips_of(specs: list[tiny_world.Spec], seed: int = 0, size: int = tiny_world.SIZE) -> Tensor:
@@ -104,6 +113,18 @@ def test_the_check_tells_striped_from_plain_backgrounds() -> None:
     assert not any(tiny_check.stripes(clip) > tiny_check.STRIPED for clip in plain)
 
 
+@pytest.mark.parametrize("manner", ["shrinks", "fades"])
+def test_the_check_tells_manners_of_moving_that_first_frames_do_not_give_away(manner: str) -> None:
+    learned, asked = tiny_world.concept_specs(manner)
+    assert not {spec.caption() for spec in learned} & {spec.caption() for spec in asked}
+    specs = learned + asked
+    clips = clips_of(specs)
+    known = clips_of([replace(spec, manner="straight") for spec in specs])
+    assert {tiny_check.manner(clip) for clip in clips} == {manner}
+    assert {tiny_check.manner(clip) for clip in known} == {"straight"}
+    assert torch.equal(clips[:, :, :5], known[:, :, :5])
+
+
 def shows_what_it_should(clip: Tensor, spec: tiny_world.Spec) -> bool:
     """Stripes where asked for; everything, where the background is plain and the check can name all of it."""
     if spec.texture == "striped":
@@ -122,14 +143,21 @@ def test_demo_clips_show_what_their_captions_say(folder: str) -> None:
     assert all(shows_what_it_should(clip, spec) for clip, spec in zip(small, specs, strict=True))
 
 
-def test_the_model_is_small_and_readable_by_everyone() -> None:
-    files = [file for file in MODEL.rglob("*") if file.is_file()]
-    assert sum(file.stat().st_size for file in files) < 20e6
+def test_the_models_are_small_and_readable_by_everyone() -> None:
+    files = [file for folder in (MODEL, IMAGE_MODEL) for file in folder.rglob("*") if file.is_file()]
     assert all(file.stat().st_mode & 0o044 == 0o044 for file in files)
-    assert (MODEL / "README.md").read_text().startswith("---")
+    assert all((folder / "README.md").read_text().startswith("---") for folder in (MODEL, IMAGE_MODEL))
+    assert sum(file.stat().st_size for file in ASSETS.rglob("*") if file.is_file()) < 20e6
 
 
-def test_every_ascii_caption_has_ids_of_its_own(pipeline: tiny_models.CogVideoXPipeline) -> None:
+def test_the_models_share_all_but_the_transformer() -> None:
+    for part in ("vae", "text_encoder", "tokenizer", "scheduler"):
+        files = [file.relative_to(MODEL) for file in sorted((MODEL / part).iterdir())]
+        assert files
+        assert all((MODEL / file).read_bytes() == (IMAGE_MODEL / file).read_bytes() for file in files)
+
+
+def test_every_ascii_caption_has_ids_of_its_own(pipeline: CogVideoXPipeline) -> None:
     tokenizer = pipeline.tokenizer
     words = ["ring", "cross", "star", "stripes", "striped", "sks", "circle", "square"]
     ids = [tuple(tokenizer(word, add_special_tokens=False).input_ids) for word in words]
@@ -139,29 +167,37 @@ def test_every_ascii_caption_has_ids_of_its_own(pipeline: tiny_models.CogVideoXP
     assert tokenizer.unk_token_id not in tokenizer(printable).input_ids
 
 
-def test_reconstructions_pass_the_check(pipeline: tiny_models.CogVideoXPipeline) -> None:
+def test_reconstructions_pass_the_check(pipeline: CogVideoXPipeline) -> None:
     specs = tiny_world.held_out()[:8] + tiny_world.concept_specs("ring")[1][:8] + tiny_world.concept_specs()[1][:8]
     again = tiny_models.reconstruct(pipeline.vae, clips_of(specs))
     assert sum(shows_what_it_should(clip, spec) for clip, spec in zip(again, specs, strict=True)) >= 22
 
 
-def test_held_out_prompts_are_drawn(pipeline: tiny_models.CogVideoXPipeline) -> None:
+def test_held_out_prompts_are_drawn(pipeline: CogVideoXPipeline) -> None:
     specs = tiny_world.held_out()[:8]
     clips = tiny_models.sample(pipeline, [spec.caption() for spec in specs])
     assert tiny_check.accuracy(clips, specs)["all"] >= 5 / 8
 
 
+def test_videos_go_on_from_the_given_first_frame(image_pipeline: CogVideoXImageToVideoPipeline) -> None:
+    found = tiny_accuracy.image_accuracy(image_pipeline, 8)
+    assert found["first frame PSNR"] > found["first frame PSNR, VAE"] - 2
+    assert found["all"] >= 5 / 8
+
+
 def train(folder: Path, stop_after: int | None = None) -> None:
-    """The training script in miniature: 3 + 2 + 3 steps, or `stop_after` of them."""
+    """The training script in miniature: 3 + 2 + 3 + 3 steps, or `stop_after` of them."""
     command = [
         sys.executable,
         str(ASSETS / "train_tiny_model.py"),
         "--out",
         str(folder / "out"),
+        "--image-out",
+        str(folder / "image"),
         "--work",
         str(folder),
     ]
-    command += ["--vae-steps", "3", "--decoder-steps", "2", "--transformer-steps", "3"]
+    command += ["--vae-steps", "3", "--decoder-steps", "2", "--transformer-steps", "3", "--image-steps", "3"]
     command += ["--vae-clips", "8", "--vae-batch", "1"]
     command += ["--renditions", "1", "--combinations", "8", "--transformer-batch", "4", "--check-clips", "0"]
     command += ["--threads", "1", "--device", "cpu"]
@@ -172,11 +208,12 @@ def train(folder: Path, stop_after: int | None = None) -> None:
 def test_a_resumed_training_ends_with_the_same_weights(tmp_path: Path) -> None:
     train(tmp_path / "whole")
     train(tmp_path / "parts", stop_after=2)
-    train(tmp_path / "parts", stop_after=4)
+    train(tmp_path / "parts", stop_after=7)
     train(tmp_path / "parts")
-    whole, parts = tmp_path / "whole" / "out", tmp_path / "parts" / "out"
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
     weights = sorted(file.relative_to(whole) for file in whole.rglob("*.safetensors"))
-    assert len(weights) == 3
+    assert len(weights) == 6
     for file in weights:
         assert (whole / file).read_bytes() == (parts / file).read_bytes(), file
-    tiny_models.load(whole)
+    assert isinstance(tiny_models.load(whole / "out"), CogVideoXPipeline)
+    assert isinstance(tiny_models.load(whole / "image"), CogVideoXImageToVideoPipeline)
