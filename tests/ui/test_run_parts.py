@@ -81,20 +81,25 @@ def test_the_loss_chart_marks_the_best_checkpoint_and_the_folded_ones_hold_every
     assert "Loss as it came" in folded
 
 
-def test_a_long_runs_charts_stay_small_and_the_folded_ones_are_seldom_drawn(workspace: Workspace) -> None:
+def test_a_long_runs_charts_stay_small_and_are_drawn_only_when_they_look_different(workspace: Workspace) -> None:
     run = write_run(workspace, "long", steps=20_000)
     live = Live(workspace)
     alive(run, step=20_000, total=20_000)
     before = live.snapshot(run.name)
     assert before is not None
     assert len(curves.main(before)) < 100_000
-    mark = curves.folded_mark(before)
+    mark = curves.mark(before)
     with (run.folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 20001, "time": 0.0, "loss": 0.3, "lr": 1e-4, "samples": [[10, 0.3]]}\n')
     after = live.snapshot(run.name, now=True)
     assert after is not None
     assert after.curves.last["step"] == 20_001
-    assert curves.folded_mark(after) == mark
+    assert curves.mark(after) == mark
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 20001, "time": 0.0, "held_out_loss": 0.2}\n')
+    measured = live.snapshot(run.name, now=True)
+    assert measured is not None
+    assert curves.mark(measured) != mark
 
 
 # ---- failure card

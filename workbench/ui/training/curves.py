@@ -16,7 +16,7 @@ from workbench.ui.boundary import QUIET, TICK, Seen, handler, tick
 from workbench.ui.live import Snapshot
 from workbench.ui.training.part import Host, Part
 
-REDRAWN = 200  # times that the folded charts are drawn anew over a whole run
+DRAWN = 300  # steps that can be told apart in a chart
 SECONDS = 2.0  # between looks at them while they are open
 
 
@@ -32,15 +32,14 @@ class CurvesPart(Part):
         self.view = {"main": self.main}
 
     def values(self, snapshot: Snapshot) -> dict[str, Any]:
-        mark = (snapshot.run.name, snapshot.curves.version, snapshot.verdict.best_step)
-        return {"main": (mark, lambda: main(snapshot))}
+        return {"main": (mark(snapshot), lambda: main(snapshot))}
 
     def wire(self, host: Host) -> None:
         seen, timer = gr.State(Seen()), gr.Timer(SECONDS, active=False)
 
         def look(chosen: str | None, seen: Seen) -> Any:
             snapshot = host.shown(chosen)
-            return seen.changed(["more"], {"more": (folded_mark(snapshot), lambda: folded(snapshot))})[0]
+            return seen.changed(["more"], {"more": (mark(snapshot), lambda: folded(snapshot))})[0]
 
         def opened(chosen: str | None, seen: Seen) -> list[Any]:
             seen.choose(chosen)
@@ -61,11 +60,13 @@ def main(snapshot: Snapshot) -> str:
     )
 
 
-def folded_mark(snapshot: Snapshot) -> tuple[Any, ...]:
-    """What changes when the folded charts would look different: a measurement, or a small part of the run."""
-    curves, status = snapshot.curves, snapshot.status
-    part = max(1, status.total // REDRAWN)
-    return (snapshot.run.name, len(curves.held_out), len(curves.changes), curves.last.get("step", 0) // part)
+def mark(snapshot: Snapshot) -> tuple[Any, ...]:
+    """What changes when the charts would look different: a measurement, or a step the width of a pixel or two."""
+    curves = snapshot.curves
+    step = curves.last.get("step", 0)
+    width = 1 << max(0, (step // DRAWN).bit_length() - 1)
+    measured = (len(curves.held_out), len(curves.changes), snapshot.verdict.best_step)
+    return (snapshot.run.name, snapshot.status.state.alive, *measured, step // width)
 
 
 def folded(snapshot: Snapshot) -> str:
