@@ -50,7 +50,8 @@ def measure(options: argparse.Namespace) -> list[dict[str, object]]:
     size = sum(file.stat().st_size for file in options.model.rglob("*") if file.is_file())
     rows: list[dict[str, object]] = [{"case": "size, MB", "ours": size / 1e6}]
     rows += [{"case": f"VAE reconstruction, {key}", "ours": value} for key, value in vae_accuracy(pipeline.vae).items()]
-    for guidance in options.guidance:
+    own = tiny_models.IMAGE_GUIDANCE if takes_images(pipeline) else tiny_models.GUIDANCE
+    for guidance in options.guidance or [own]:
         drawing = {"steps": options.steps, "guidance": guidance, "seed": options.seed}
         if takes_images(pipeline):
             kinds = {
@@ -74,7 +75,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=ROOT / "assets" / "tiny-cogvideox")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--guidance", type=float, nargs="+", default=[3.0])
+    parser.add_argument("--guidance", type=float, nargs="+", help="the model's own")
     parser.add_argument("--seed", type=int, default=0, help="noise i has seed SEED + i")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
