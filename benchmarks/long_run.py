@@ -46,7 +46,7 @@ FIRST_MS, UPDATE_MS = 3000.0, 2000.0
 MEASURED, PREVIEWED, SAVED = 100, 500, 10_000  # every so many steps
 PROMPTS = ("a red ring moves left on a black background", "a blue ring turns")
 # A chart is painted when its marks are there; vega draws them at once.
-CHART = "#loss-chart canvas, #loss-chart svg g.mark-line path"
+CHART = "#loss-chart svg path.curve"
 REPAINTED = """() => new Promise((done) => {
     const chart = document.querySelector("#loss-chart");
     const seen = new MutationObserver(() => requestAnimationFrame(() => { seen.disconnect(); done(); }));
@@ -160,9 +160,9 @@ def measure(context: BrowserContext, url: str, writer: Writer, options: argparse
         page.close()
         page, took = opening(context, url)
         openings.append(took)
-    update(page, writer, 10)
+    update(page, writer, 100)
     before, spent, began = megabytes(process), processor_seconds(process), time.perf_counter()
-    told, drawn = zip(*(update(page, writer, 10) for _ in range(options.updates)), strict=True)
+    told, drawn = zip(*(update(page, writer, 100) for _ in range(options.updates)), strict=True)
     spent, watched = processor_seconds(process) - spent, time.perf_counter() - began
     return [
         row("charts painted, first visit, ms", [first], FIRST_MS),

@@ -287,7 +287,7 @@ def memory_facts(text: str) -> str:
     if free and total:
         words.append(f"{free[1]} of {total[1]} were free")
     others = re.findall(rf"Process (\d+) has {size} memory in use", text)
-    words += [f"process {pid} of another program holds {held}" for pid, held in others]
+    words += [f"process {pid} of another program holds {held}" for pid, held in dict.fromkeys(others)]
     return ", ".join(words) + "."
 
 
