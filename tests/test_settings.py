@@ -117,5 +117,5 @@ def test_a_file_that_is_no_object_is_refused(text: str, tmp_path: Path) -> None:
 def test_rules_are_written_as_people_write_numbers() -> None:
     rules = {spec.name: spec.rule for spec in specs(TrainSettings)}
     assert rules["steps"] == "1 to 1000000 steps"
-    assert rules["learning_rate"] == "1e-08 to 1"
+    assert rules["learning_rate"] == "1e-08 to 10"
     assert json.loads(json.dumps(rules)) == rules

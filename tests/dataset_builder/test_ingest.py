@@ -188,8 +188,8 @@ def test_nobody_could_see_that_a_clip_was_written_anew(tmp_path: Path, mend: dic
         errors.append((before.to_ndarray().astype(float) - after.to_ndarray()) ** 2)
     luma, overall = np.mean([error[: made.height] for error in errors]), np.mean(errors)
     assert made.mends
-    assert 10 * np.log10(255**2 / luma) >= 45
-    assert 10 * np.log10(255**2 / overall) >= 45
+    assert not luma or 10 * np.log10(255**2 / luma) >= 45
+    assert not overall or 10 * np.log10(255**2 / overall) >= 45
 
 
 def many(folder: Path, count: int) -> Path:

@@ -76,26 +76,20 @@ def master_of(dataset: Path, clip: Clip) -> Master:
     if not path.is_file():
         raise DataError(f"the recording of {clip.source or clip.id} is missing ({path}): import it again")
     changed = path.stat().st_mtime_ns
-    about, sha256 = _about(path, changed), _sha256(path, changed)
+    about, sha256 = _facts(path, changed)
     name = clip.master
     if not name:
         name = f"{MASTERS}/{clip.id}.mp4"
         taken = dataset / name
-        if taken.exists() and not taken.samefile(path) and _sha256(taken, taken.stat().st_mtime_ns) != sha256:
+        if taken.exists() and not taken.samefile(path) and file_sha256(taken) != sha256:
             name = f"{MASTERS}/{clip.id}-{sha256[:16]}.mp4"  # two clips of the same name, in folders of another tool
     return Master(name, path, sha256, about.frames, about.fps, about.width, about.height)
 
 
 @lru_cache(maxsize=64)
-def _about(path: Path, changed: int) -> media.Probe:
-    """A file's facts, once as long as nobody touches it: the index of hours takes a tenth of a second."""
-    return media.probe(path)
-
-
-@lru_cache(maxsize=64)
-def _sha256(path: Path, changed: int) -> str:
-    """A file's digest, once as long as nobody touches it; `changed` is its time of change."""
-    return file_sha256(path)
+def _facts(path: Path, changed: int) -> tuple[media.Probe, str]:
+    """What a file is, and its digest: read once as long as nobody touches it; `changed` is its time of change."""
+    return media.probe(path), file_sha256(path)
 
 
 def cut_of(clip: Clip, master: Master) -> Cut:
