@@ -44,7 +44,7 @@ import tiny_world  # noqa: E402
 
 MANY = 1_000_000
 WARM_UP = 10
-SQUARE, WIDE = (40, 40), (32, 48)  # height, width
+SQUARE, WIDE = (40, 40), (32, 64)  # height, width; decord cannot scale to every width
 Step = Callable[[], None]
 
 
@@ -85,7 +85,7 @@ def write_clips(folder: Path, wide: bool) -> list[tuple[list[Path], tuple[int, i
         rng = random.Random(0)
         for number, spec in enumerate(tiny_world.concept_specs()[1][: len(square)]):
             file = folder / f"{number}.mp4"
-            tiny_world.write_clip(tiny_world.draw(spec, rng, 240)[:, :, 40:200], file)
+            tiny_world.write_clip(tiny_world.draw(spec, rng, 320)[:, :, 80:240], file)
             file.with_suffix(".txt").write_text(spec.caption())
         groups.append((sorted(folder.glob("*.mp4")), WIDE))
     return groups
