@@ -107,7 +107,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(
     flags = [
         "--rank",
         "4",
-        "--gradient-checkpointing",
+        "--exact",
         "--frames",
         "",
         "--preview-prompt",
@@ -118,7 +118,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(
     assert shell("train", "--config", config, *flags, "--detach", "--name", "one").code == 0
     kept = Run.open(workspace, "one").settings
     assert (kept.steps, kept.rank, kept.batch_size) == (7, 4, 1)
-    assert kept.gradient_checkpointing
+    assert kept.exact
     assert kept.frames is None
     assert kept.preview_prompts == ("a", "b")
 

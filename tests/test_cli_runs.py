@@ -145,7 +145,7 @@ def test_the_list_tells_the_verdict_and_the_place_in_the_queue(shell: Shell, wor
 
 
 def test_a_failed_run_explains_itself_with_commands_that_help(shell: Shell, workspace: Workspace) -> None:
-    run = write_run(workspace, "cats", batch_size=4, gradient_checkpointing=True)
+    run = write_run(workspace, "cats", batch_size=4, gradient_checkpointing="full")
     error = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB"
     ended(run.folder, "failed", ExitCode.OUT_OF_MEMORY, error)
     for said in (shell("runs", "show", "cats"), shell("runs", "follow", "cats")):

@@ -51,8 +51,8 @@ def test_eighty_settings_are_folded_by_section_and_found_by_what_they_do(workspa
     assert {"gradient_checkpointing", "optimizer"} <= set(found)
     assert len(found) < len(advanced) / 4
     assert panel.sections.layout.display == "none"
-    panel.fields["gradient_checkpointing"].value = True
-    assert panel.settings.gradient_checkpointing
+    panel.fields["gradient_checkpointing"].value = "full"
+    assert panel.settings.gradient_checkpointing == "full"
     assert f"Machine ({counts['Machine']}, 1 changed)" in titles()
     panel.search.value = "nonsense"
     assert "No setting says that" in panel.found.children[0].value
@@ -110,7 +110,7 @@ def test_checkpoints_are_starred_and_go_after_a_look(workspace: Workspace) -> No
 
 @pytest.mark.usefixtures("not_started")
 def test_the_card_of_a_failed_run_has_buttons_that_act(workspace: Workspace, dataset: Dataset) -> None:
-    run = write_run(workspace, "cats", batch_size=4, gradient_checkpointing=True)
+    run = write_run(workspace, "cats", batch_size=4, gradient_checkpointing="full")
     settings = run.settings.changed(dataset=dataset.name)
     settings.save(run.folder / jobs.CONFIG)
     save(run, 100, settings)

@@ -128,10 +128,10 @@ def test_a_failed_run_goes_on_by_the_button_of_its_card(server: Server, page: Pa
     server.start()
     page.goto(server.url)
     page.locator("#run-ending h3", has_text="The GPU ran out of memory").wait_for()
-    page.get_by_role("button", name="Go on from step 2 with gradient_checkpointing True").click()
+    page.get_by_role("button", name="Go on from step 2 with gradient_checkpointing full").click()
     page.locator("#run-head h2", has_text="failed-2").wait_for()
     page.locator("#run-head .parent", has_text="Goes on from step 2 of failed").wait_for()
     page.locator("#run-head .badge", has_text="finished").wait_for()
     fork = Run(workspace.runs / "failed-2")
-    assert fork.settings == run.settings.changed(gradient_checkpointing=True)
+    assert fork.settings == run.settings.changed(gradient_checkpointing="full")
     assert [line["step"] for line in fork.metrics if "loss" in line] == [3, 4]

@@ -121,9 +121,9 @@ def test_the_log_of_an_earlier_start_is_no_evidence() -> None:
 def test_the_next_step_depends_on_settings_and_checkpoints() -> None:
     message = f"Out of memory: {GPU_2}"
     first = shown(ExitCode.OUT_OF_MEMORY, message).actions[0]
-    assert (first.kind, first.settings) == ("fork", {"gradient_checkpointing": True})
-    assert first.label == "Go on from step 20 with gradient_checkpointing True"
-    tight = shown(ExitCode.OUT_OF_MEMORY, message, gradient_checkpointing=True, batch_size=4).actions[0]
+    assert (first.kind, first.settings) == ("fork", {"gradient_checkpointing": "full"})
+    assert first.label == "Go on from step 20 with gradient_checkpointing full"
+    tight = shown(ExitCode.OUT_OF_MEMORY, message, gradient_checkpointing="full", batch_size=4).actions[0]
     assert tight.settings == {"batch_size": 2, "gradient_accumulation": 2}
     nothing_saved = shown(ExitCode.OUT_OF_MEMORY, message, saved=())
     assert nothing_saved.actions[0].kind == "new run"

@@ -150,9 +150,9 @@ def test_b8_b35_without_a_tracker_there_is_none_and_previews_are_kept_all_the_sa
 
 
 def test_b9_a_switch_turned_off_is_off(shell: Shell, workspace: Workspace, dataset: Dataset) -> None:
-    assert TrainSettings().changed(gradient_checkpointing=False).gradient_checkpointing is False
+    assert TrainSettings().changed(exact=False).exact is False
     with pytest.raises(ConfigError, match="true or false"):
-        TrainSettings().changed(gradient_checkpointing="False")
+        TrainSettings().changed(exact="False")
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.id)

@@ -127,11 +127,11 @@ def test_the_cards_fork_goes_on_with_what_helps(workspace: Workspace, monkeypatc
     fork = failure.pressed(workspace, snapshot, label_of(snapshot, "fork"))
     assert isinstance(fork, Run)
     assert started == [fork.name]
-    assert fork.settings == run.settings.changed(gradient_checkpointing=True)
+    assert fork.settings == run.settings.changed(gradient_checkpointing="full")
     assert fork.checkpoints == [50]
-    assert "gradient_checkpointing False → True" in run_view.head(look(workspace, fork), Live(workspace))
+    assert "gradient_checkpointing none → full" in run_view.head(look(workspace, fork), Live(workspace))
     filled = failure.pressed(workspace, snapshot, label_of(snapshot, "new run"))
-    assert filled == run.settings.changed(gradient_checkpointing=True)
+    assert filled == run.settings.changed(gradient_checkpointing="full")
 
 
 def test_a_button_of_a_card_that_is_gone_does_nothing(workspace: Workspace) -> None:

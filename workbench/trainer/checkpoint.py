@@ -30,12 +30,13 @@ from workbench.workspace import read_json, sync_folder, write_json, writing
 FOLDER, MANIFEST, STATE = "checkpoints", "MANIFEST.json", "state.json"
 LORA, WEIGHTS, ALSO = "lora.safetensors", "weights.safetensors", "also.safetensors"
 EMA, OPTIMIZER = "ema.safetensors", "optimizer.safetensors"
-# What may differ when a run goes on: how it is watched, never what is computed.
+# What may differ when a run goes on: how it is watched and what is computed twice or where, never what is computed.
 FREE = frozenset(
     name
     for name in TrainSettings.model_fields
     if name.startswith(("preview_", "evaluate_", "save_", "keep_", "tracker"))
     or name in ("leak_prompts", "hang_minutes", "time_limit", "loader_threads")
+    or name in ("gradient_checkpointing", "streamed_blocks", "step_down", "gpus", "parallel")
 )
 LENGTH = frozenset({"steps", "epochs"})  # so may these, where the learning rate does not depend on them
 ROOM = 1.2  # a checkpoint needs so many times the last one's bytes

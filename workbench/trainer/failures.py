@@ -75,8 +75,8 @@ class Rule:
 
 def lighter(settings: TrainSettings) -> dict[str, Any]:
     """The next change that needs less memory and leaves what is learned as it is; {} when none is left."""
-    if not settings.gradient_checkpointing:
-        return {"gradient_checkpointing": True}
+    if settings.gradient_checkpointing in ("none", "keep attention"):
+        return {"gradient_checkpointing": "full"}
     if settings.batch_size > 1:
         half = settings.batch_size // 2
         return {

@@ -146,7 +146,7 @@ class Session:
         self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.place.kind == "cpu", **more)
         transformer = family.load_transformer(self.folder, self.device, DTYPES[self.precision])
         self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"))
-        if settings.gradient_checkpointing:
+        if settings.gradient_checkpointing != "none":
             transformer.enable_gradient_checkpointing()
         self.transformer = self.accelerator.prepare(transformer)
         self.schedule = family.noise_schedule(self.folder, self.device)

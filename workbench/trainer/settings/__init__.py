@@ -8,13 +8,16 @@ from __future__ import annotations
 from workbench.trainer.settings.data import DataSettings
 from workbench.trainer.settings.lora import LoraSettings
 from workbench.trainer.settings.machine import MachineSettings
+from workbench.trainer.settings.memory import MemorySettings
 from workbench.trainer.settings.model import ModelSettings
 from workbench.trainer.settings.training import TrainingSettings
 from workbench.trainer.settings.watching import WatchSettings
 
 
 # Python reads bases from the last to the first: this is the order of the form, from below.
-class TrainSettings(MachineSettings, WatchSettings, LoraSettings, TrainingSettings, DataSettings, ModelSettings):
+class TrainSettings(
+    MachineSettings, MemorySettings, WatchSettings, LoraSettings, TrainingSettings, DataSettings, ModelSettings
+):
     """What `runs/<slug>/config.json` holds: a run can be repeated from it alone."""
 
 

@@ -1,4 +1,4 @@
-"""The device, the numbers' format, and what trades time for memory."""
+"""The device, the numbers' format, and how exactly it computes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,6 @@ class MachineSettings(Settings):
     precision: Literal["auto", "bf16", "fp16", "fp32"] = field(
         "auto", title="Precision", section=MACHINE, advanced=True,
         help="Number format of the computation. auto: the model's own on a GPU, fp32 on a processor.",
-    )  # fmt: skip
-    gradient_checkpointing: bool = field(
-        False, title="Gradient checkpointing", section=MACHINE, advanced=True,
-        help="Computes parts twice to need much less memory. Needed for the large models on most cards.",
     )  # fmt: skip
     exact: bool = field(
         False, title="Exact on the GPU", section=MACHINE, advanced=True,
