@@ -19,7 +19,7 @@ from workbench.families.base import Family, Model, Report
 @cache
 def families() -> tuple[Family, ...]:
     """Every family, in the order of their modules' names."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in ("base", "facts"))
     return tuple(importlib.import_module(f"{__name__}.{name}").FAMILY for name in names)
 
 

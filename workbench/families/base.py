@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from workbench.errors import ConfigError
+from workbench.families.facts import ModelFacts
 
 if TYPE_CHECKING:
     import torch
@@ -177,6 +178,10 @@ class Family(ABC):
     def stored_dtype(self, folder: Path) -> str:
         """The transformer's dtype on disk: "float32", "float16" or "bfloat16"."""
 
+    @abstractmethod
+    def facts(self, model: Model) -> ModelFacts:
+        """The model's sizes: from its configs where it is on the disk, else as published. Raises ConfigError."""
+
     # ---- loading: one part at a time, so that two never share memory without need
 
     @abstractmethod
@@ -190,6 +195,23 @@ class Family(ABC):
     @abstractmethod
     def load_transformer(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
         """The denoiser, frozen."""
+
+    # ---- what makes a transformer cheaper: see engine
+
+    @abstractmethod
+    def blocks(self, transformer: Any) -> Sequence[Any]:
+        """The equal blocks that hold nearly all of its weights and do nearly all of its work, first to last."""
+
+    @abstractmethod
+    def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
+        """Compute its attention with a kernel (a value of the setting `attention`) on this device.
+
+        Raises ConfigError for one that the device or this machine does not have.
+        """
+
+    @abstractmethod
+    def join_projections(self, transformer: Any) -> None:
+        """Join frozen layers that read the same input, after a LoRA was attached beside them; equal within rounding."""
 
     @abstractmethod
     def load_pipeline(

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.families.base import CaptionTokens, Family, ImageScale, LoraWeights, Model, Report, Tensors
-from workbench.families.cogvideox import convert, files, loras, tensors, toys, usage
+from workbench.families.cogvideox import convert, facts, files, loras, tensors, toys, usage
 from workbench.families.cogvideox.models import EVERYDAY_PROMPTS, MODELS, PIPELINES, describe
 from workbench.families.cogvideox.sampling import Drawing
+from workbench.families.facts import ModelFacts
 
 if TYPE_CHECKING:
     import torch
@@ -76,6 +77,9 @@ class CogVideoX(Family):
     def stored_dtype(self, folder: Path) -> str:
         return files.stored_dtype(folder)
 
+    def facts(self, model: Model) -> ModelFacts:
+        return facts.facts(model, files.on_disk(model), self.lora_targets)
+
     # ---- loading
 
     def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> TextEncoder:
@@ -102,6 +106,21 @@ class CogVideoX(Family):
         )
         tensors.keep_learned_positions(transformer)
         return transformer.to(device).eval().requires_grad_(False)
+
+    # ---- what makes a transformer cheaper
+
+    def blocks(self, transformer: Any) -> Sequence[Any]:
+        return list(transformer.transformer_blocks)
+
+    def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
+        from workbench.families.cogvideox import attention
+
+        attention.use_attention(transformer, kernel, device)
+
+    def join_projections(self, transformer: Any) -> None:
+        from workbench.families.cogvideox import attention
+
+        attention.join_projections(transformer)
 
     def load_pipeline(
         self, folder: Path, *, transformer: Any = None, vae: Any = None, text_encoder: Any = None, dtype: torch.dtype

@@ -6,6 +6,8 @@ Not covered: the weights (family), files of other layouts (sat, convert).
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -73,13 +75,29 @@ def config(folder: Path, part: str) -> dict[str, Any]:
 
 def stored_dtype(folder: Path) -> str:
     """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
-    files = sorted((folder / "transformer").glob("*.safetensors"))
-    if not files:
-        raise ModelUnavailable(f"{folder / 'transformer'} holds no .safetensors file: download the model again")
-    with files[0].open("rb") as file:
+    # The file's order is by size of number, so that a few fp64 positions may stand in front of everything.
+    formats = Counter(entry["dtype"] for entry in _entries(_weights(folder, "transformer")[0]))
+    return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[formats.most_common(1)[0][0]]
+
+
+@lru_cache(maxsize=64)
+def values(folder: Path, part: str) -> int:
+    """How many numbers the weights of a part hold, from the heads of its files. Raises ModelUnavailable."""
+    return sum(math.prod(entry["shape"]) for file in _weights(folder, part) for entry in _entries(file))
+
+
+def _weights(folder: Path, part: str) -> list[Path]:
+    found = sorted((folder / part).glob("*.safetensors"))
+    if not found:
+        raise ModelUnavailable(f"{folder / part} holds no .safetensors file: download the model again")
+    return found
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """Format and shape of every tensor of a file."""
+    with path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    dtype = next(entry["dtype"] for name, entry in header.items() if name != "__metadata__")
-    return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[dtype]
+    return [entry for name, entry in header.items() if name != "__metadata__"]
 
 
 def scheduler_class(name: str) -> Any:
