@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from workbench.families.base import Family, Model
 from workbench.trainer.cache import Cache, key_of, part_identity
 from workbench.trainer.data import Item
+from workbench.trainer.settings import TrainSettings
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +25,13 @@ Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds
 View = Literal["clip", "first frame", "low resolution"]
 CAPTIONS_AT_ONCE = 8
 FIRST_FRAME = "first_frame"  # the one tensor of a first-frame entry: uint8 [1, 3, H, W]
+
+
+def view_of(model: Model, settings: TrainSettings) -> View:
+    """What the model is shown beside the caption: "clip" stands for nothing more."""
+    if model.task == "text-to-video":
+        return "clip"
+    return "first frame" if settings.condition == "first frame" else "low resolution"
 
 
 class Encoder:

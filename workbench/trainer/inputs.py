@@ -17,7 +17,7 @@ from workbench.families.base import Model, Tensors
 from workbench.trainer.batches import Batches
 from workbench.trainer.conditions import FirstFrames
 from workbench.trainer.data import Item, TrainingData, seed_for
-from workbench.trainer.encode import FIRST_FRAME, Encoder, View
+from workbench.trainer.encode import FIRST_FRAME, Encoder, View, view_of
 from workbench.trainer.evaluation import Probe
 from workbench.trainer.settings import TrainSettings
 
@@ -237,10 +237,3 @@ class Inputs:
 
     def _generator(self, purpose: str, *place: int) -> torch.Generator:
         return torch.Generator().manual_seed(seed_for(self._settings.seed, purpose, *place))
-
-
-def view_of(model: Model, settings: TrainSettings) -> View:
-    """What the model is shown beside the caption: "clip" stands for nothing more."""
-    if model.task == "text-to-video":
-        return "clip"
-    return "first frame" if settings.condition == "first frame" else "low resolution"
