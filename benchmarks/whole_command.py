@@ -57,7 +57,7 @@ def main() -> None:
                 shutil.rmtree(workspace.cache)
                 workspace.cache.mkdir()
                 pairs.append((seconds(ours), seconds(reference)))
-                assert all(jobs.status(run).state == jobs.State.FINISHED for run in workspace.runs.iterdir())
+                assert all(run.state == jobs.State.FINISHED for run in jobs.jobs_in(workspace.runs))
             mine, theirs = (statistics.median(column) for column in zip(*pairs[1:], strict=True))
             ratio = statistics.median(a / b for a, b in pairs[1:])
             rows.append({"case": f"seconds for {steps} steps", "ours": mine, "reference": theirs, "ratio": ratio})

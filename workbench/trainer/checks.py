@@ -27,6 +27,8 @@ NOT_PORTABLE = {
     "loftq": "quantises the base model and puts the error into the LoRA",
     "eva": "needs a pass over the data before the start, which is not built",
 }
+# Levels of checkpointing that compute whole blocks again: only then may their weights come and go.
+RECOMPUTES_BLOCKS = ("full", "offloaded")
 
 
 def check(workspace: Workspace, settings: TrainSettings) -> Shape:
@@ -41,6 +43,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
             )
     _, model = find_model(settings.model)
     _check_lora(settings)
+    _check_memory(settings)
     initial_lora(workspace, settings)
     for path in settings.preview_images:
         if not Path(path).expanduser().is_file():
@@ -65,6 +68,24 @@ def _check_lora(settings: TrainSettings) -> None:
         for name in ("start_from", "train_also"):
             if getattr(settings, name):
                 raise _refusal(name, f"{name} is set, but method is full, which has no LoRA: leave {name} empty")
+
+
+def _check_memory(settings: TrainSettings) -> None:
+    if settings.streamed_blocks and settings.gradient_checkpointing not in RECOMPUTES_BLOCKS:
+        raise _refusal(
+            "streamed_blocks",
+            f"streamed_blocks is {settings.streamed_blocks} and gradient_checkpointing is "
+            f"{settings.gradient_checkpointing}: a block whose weights have left must be computed again for its "
+            f"gradient. Set gradient_checkpointing to full or offloaded",
+        )
+    if settings.method == "full":
+        for name, none in (("streamed_blocks", 0), ("base_weights", "as stored")):
+            if (value := getattr(settings, name)) != none:
+                raise _refusal(
+                    name,
+                    f"{name} is {value}, which is for frozen weights, and method full trains all of them: train a "
+                    f"LoRA, or set {name} to {none}",
+                )
 
 
 def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:

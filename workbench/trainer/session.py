@@ -24,7 +24,7 @@ from workbench.clips import read_info
 from workbench.devices import Device
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.families import find_model
-from workbench.trainer import checkpoint, optimizers, retention, trackers
+from workbench.trainer import checkpoint, ladder, optimizers, retention, trackers
 from workbench.trainer.cache import Cache
 from workbench.trainer.checks import check, initial_lora
 from workbench.trainer.data import load_data, seed_for
@@ -144,10 +144,11 @@ class Session:
         mixed = "no" if self.precision == "fp32" else self.precision
         more = trackers.accelerator_options(self.run, settings)
         self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.place.kind == "cpu", **more)
-        transformer = family.load_transformer(self.folder, self.device, DTYPES[self.precision])
+        place = torch.device("cpu") if ladder.begins_on_host(settings) else self.device
+        transformer = family.load_transformer(self.folder, place, DTYPES[self.precision])
+        family.use_attention(transformer, settings.attention, self.device)
         self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"))
-        if settings.gradient_checkpointing != "none":
-            transformer.enable_gradient_checkpointing()
+        self.ladder = ladder.Ladder(family, transformer, settings, self.device)
         self.transformer = self.accelerator.prepare(transformer)
         self.schedule = family.noise_schedule(self.folder, self.device)
         self.previewer = Previewer(

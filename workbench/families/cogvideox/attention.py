@@ -1,0 +1,209 @@
+"""CogVideoX's attention, computed with less: one projection for query, key and value, a LoRA's first matrices together,
+positions turned without copies, and the attention kernel of one's choice.
+
+It equals diffusers' CogVideoXAttnProcessor2_0, whose attention backend cannot be chosen, within rounding. What it does
+not know how to join (DoRA, dropout, LoRAs of some projections only, other adapters) goes through the layers' own
+forward. Not covered: which kernels a card has (PyTorch finds out), video tokens apart from the text's (there is one
+attention over both).
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from workbench.errors import ConfigError
+
+KERNELS = {
+    "flash": [SDPBackend.FLASH_ATTENTION],
+    "efficient": [SDPBackend.EFFICIENT_ATTENTION],
+    "cudnn": [SDPBackend.CUDNN_ATTENTION],
+    "math": [SDPBackend.MATH],
+}
+# What "auto" tries in turn on Hopper and later: cuDNN's kernel is the fastest there, PyTorch would try it last.
+FROM_HOPPER = [
+    SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH,
+]  # fmt: skip
+HOPPER = (9, 0)
+PROJECTIONS = ("to_q", "to_k", "to_v")
+
+
+def use_attention(transformer: Any, kernel: str, device: torch.device) -> None:
+    """Compute the transformer's attention here, or as diffusers does ("stock").
+
+    device: where it will compute. Raises ConfigError for a kernel that is not installed.
+    """
+    if kernel == "stock":
+        from diffusers.models.attention_processor import CogVideoXAttnProcessor2_0
+
+        transformer.set_attn_processor(CogVideoXAttnProcessor2_0())
+        return
+    if device.type != "cuda" and kernel not in ("auto", "math"):
+        sentence = f"attention is {kernel}, which only an NVIDIA GPU has, and this is the {device.type}: choose auto"
+        raise ConfigError(sentence, {"attention": sentence})
+    for block in transformer.transformer_blocks:
+        block.attn1.set_processor(JointAttention(kernel, device))
+
+
+def join_projections(transformer: Any) -> None:
+    """Put the frozen weights of query, key and value into one layer, whose parts the three go on using.
+
+    After LoRAs are attached: they need the three layers apart. Layers with weights that are trained stay as they are.
+    """
+    for block in transformer.transformer_blocks:
+        attention = block.attn1
+        bases = [_base(getattr(attention, name)) for name in PROJECTIONS]
+        if all(type(base) is nn.Linear and not base.weight.requires_grad for base in bases):
+            attention.to_qkv = _joined(bases)
+            for place, name in enumerate(PROJECTIONS):
+                part, layer = Part(attention, place), getattr(attention, name)
+                if layer is bases[place]:
+                    setattr(attention, name, part)
+                else:
+                    layer.base_layer = part
+
+
+def _joined(layers: list[Any]) -> nn.Linear:
+    first = layers[0]
+    joined = nn.Linear(first.in_features, sum(layer.out_features for layer in layers), device="meta")
+    joined.weight = nn.Parameter(torch.cat([layer.weight for layer in layers]), requires_grad=False)
+    joined.bias = None
+    if first.bias is not None:
+        joined.bias = nn.Parameter(torch.cat([layer.bias for layer in layers]), requires_grad=False)
+    return joined
+
+
+class Part(nn.Module):
+    """One of the projections whose weights lie together in the attention's `to_qkv`."""
+
+    def __init__(self, attention: nn.Module, place: int) -> None:
+        super().__init__()
+        joined: Any = attention.to_qkv
+        self._whole = (attention,)  # in a tuple, so that the weights are not listed twice
+        self.in_features, self.out_features = joined.in_features, joined.out_features // len(PROJECTIONS)
+        self._rows = slice(place * self.out_features, (place + 1) * self.out_features)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        weight: torch.Tensor = self._whole[0].to_qkv.weight[self._rows]
+        return weight
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        bias = self._whole[0].to_qkv.bias
+        return None if bias is None else bias[self._rows]
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return functional.linear(hidden, self.weight, self.bias)
+
+
+class JointAttention:
+    """diffusers' processor protocol. Tokens are [B, text + video, width], heads [B, heads, tokens, head width]."""
+
+    def __init__(self, kernel: str, device: torch.device) -> None:
+        self._flash_attention = _import_flash_attention() if kernel == "flash-attn" else None
+        hopper = device.type == "cuda" and torch.cuda.get_device_capability(device) >= HOPPER
+        self._kernels = FROM_HOPPER if kernel == "auto" and hopper else KERNELS.get(kernel)
+
+    def __call__(
+        self,
+        attn: Any,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        image_rotary_emb: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        assert attention_mask is None, "CogVideoX attends to everything"
+        text = encoder_hidden_states.shape[1]
+        tokens = torch.cat([encoder_hidden_states, hidden_states], dim=1)
+        query, key, value = (part.unflatten(-1, (attn.heads, -1)) for part in _project(attn, tokens))
+        if attn.norm_q is not None:
+            query, key = attn.norm_q(query), attn.norm_k(key)
+        if image_rotary_emb is not None:
+            query, key = _turned(query, text, image_rotary_emb), _turned(key, text, image_rotary_emb)
+        # Normalising may leave another number format than the value's.
+        query, key = query.to(value.dtype), key.to(value.dtype)
+        attended = attn.to_out[1](attn.to_out[0](self._attend(query, key, value).flatten(2)))
+        return attended[:, text:], attended[:, :text]
+
+    def _attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """All [B, tokens, heads, head width], as is the result."""
+        if self._flash_attention is not None:
+            found: torch.Tensor = self._flash_attention(query, key, value)
+            return found
+        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        with sdpa_kernel(self._kernels, set_priority=True) if self._kernels else nullcontext():
+            return functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+
+
+def _project(attn: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Query, key and value of tokens [B, T, width]."""
+    layers = [getattr(attn, name) for name in PROJECTIONS]
+    joined = getattr(attn, "to_qkv", None)
+    adapters = [_plain_lora(layer) for layer in layers]
+    if joined is None or None in adapters:
+        return tuple(layer(tokens) for layer in layers)
+    plain: tuple[torch.Tensor, ...] = joined(tokens).chunk(len(layers), dim=-1)
+    if not any(adapters):
+        return plain
+    if not all(adapters):
+        return tuple(layer(tokens) for layer in layers)
+    down = torch.cat([one[0] for one in adapters]).to(tokens.dtype)
+    inner = functional.linear(tokens, down).split([len(one[0]) for one in adapters], dim=-1)
+    return tuple(
+        base + (functional.linear(part, up.to(part.dtype)) * scale).to(base.dtype)
+        for base, part, (_, up, scale) in zip(plain, inner, adapters, strict=True)
+    )
+
+
+def _plain_lora(layer: Any) -> tuple[torch.Tensor, torch.Tensor, float] | tuple[()] | None:
+    """(A, B, scale) of a layer's one plain LoRA, () where there is none or it is off, None where there is more."""
+    if not hasattr(layer, "base_layer"):
+        return ()
+    if layer.disable_adapters or not layer.active_adapters:
+        return None if layer.merged else ()
+    known = [name for name in layer.active_adapters if name in layer.lora_A]
+    if not known:
+        return ()
+    name = known[0]
+    special = layer.merged or len(known) > 1 or name in layer.lora_variant or layer.lora_bias.get(name)
+    if special or not isinstance(layer.lora_dropout[name], nn.Identity):
+        return None
+    return layer.lora_A[name].weight, layer.lora_B[name].weight, layer.scaling[name]
+
+
+def _turned(heads: torch.Tensor, text: int, positions: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Heads [B, T, H, W] with the video's tokens turned by their positions' angles (cos, sin: [video tokens, W]).
+
+    The text in front is turned by nothing, so that nothing need be cut apart. Neighbouring values are one complex
+    number, as in the stock pipeline.
+    """
+    cos, sin = (
+        functional.pad(part[:, ::2], (0, 0, text, 0), value=still)[:, None]
+        for part, still in zip(positions, (1.0, 0.0), strict=True)
+    )
+    real, imaginary = heads.float().unflatten(-1, (-1, 2)).unbind(-1)
+    turned = torch.stack([real * cos - imaginary * sin, imaginary * cos + real * sin], dim=-1)
+    return turned.flatten(-2).to(heads.dtype)
+
+
+def _base(layer: Any) -> Any:
+    return getattr(layer, "base_layer", layer)
+
+
+def _import_flash_attention() -> Any:
+    """The function of the package flash-attn: version 3 where it is installed, else 2. Raises ConfigError."""
+    try:
+        from flash_attn_interface import flash_attn_func
+    except ImportError:
+        try:
+            from flash_attn import flash_attn_func
+        except ImportError:
+            sentence = "attention is flash-attn, which is not installed: pip install flash-attn, or choose auto"
+            raise ConfigError(sentence, {"attention": sentence}) from None
+    return flash_attn_func

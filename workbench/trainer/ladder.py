@@ -1,0 +1,59 @@
+"""Puts what makes a step cheaper on a transformer, in the one order in which it fits together.
+
+    host -> attention -> LoRA -> joined projections -> fewer bits -> device -> streaming -> recomputing -> compiling
+
+Every level computes the same as the plain model: bit for bit on a processor where nothing is rounded, within rounding
+elsewhere (benchmarks/ladder.py). Not covered: which levels a card needs (fit), how each works (engine).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from workbench.engine import compiling
+from workbench.engine.checkpointing import recomputing
+from workbench.families.base import Family
+from workbench.trainer.settings import TrainSettings
+
+
+def begins_on_host(settings: TrainSettings) -> bool:
+    """Whether the model must not come to the device as it is stored: it may not fit there."""
+    return settings.base_weights != "as stored" or settings.streamed_blocks > 0
+
+
+class Ladder:
+    """The levels of one transformer, whose LoRA is attached and whose attention is chosen."""
+
+    def __init__(self, family: Family, transformer: Any, settings: TrainSettings, device: torch.device) -> None:
+        """Put them on, and the transformer on the device. Raises ConfigError."""
+        blocks = family.blocks(transformer)
+        self._blocks, self._streamer = blocks, None
+        if settings.method == "lora" and settings.attention != "stock":
+            family.join_projections(transformer)
+        if settings.base_weights != "as stored":
+            from workbench.engine.low_bit import shrink
+
+            shrink(blocks, settings.base_weights)
+        if settings.streamed_blocks:
+            from workbench.engine.streaming import Streamer
+
+            self._streamer = Streamer(blocks, settings.streamed_blocks, device)
+        transformer.to(device)
+        level, random = settings.gradient_checkpointing, settings.lora_dropout > 0
+        recompute = recomputing(level, random) if level != "none" else None
+        # Within a translated block the compiler plans what is kept; what comes and goes must stay outside of it.
+        inside = settings.compile and not settings.streamed_blocks and level in ("keep attention", "full")
+        if recompute is not None and not inside:
+            transformer.enable_gradient_checkpointing(recompute)
+        if settings.compile:
+            compiling.check_compiler()
+            compiling.compile_blocks(blocks, recompute if inside else None)
+
+    def take_off(self) -> None:
+        """Back to plain blocks on the device: before layers are taken out of them or put in."""
+        compiling.interpret_blocks(self._blocks)
+        if self._streamer is not None:
+            self._streamer.close()
+            self._streamer = None
