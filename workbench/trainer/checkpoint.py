@@ -37,6 +37,7 @@ FREE = frozenset(
     if name.startswith(("preview_", "evaluate_", "save_", "keep_", "tracker"))
     or name in ("leak_prompts", "hang_minutes", "time_limit", "loader_threads")
     or name in ("gradient_checkpointing", "streamed_blocks", "step_down", "gpus", "parallel")
+    or name == "start_from"  # a checkpoint has weights of its own, and the file may be elsewhere on another machine
 )
 LENGTH = frozenset({"steps", "epochs"})  # so may these, where the learning rate does not depend on them
 ROOM = 1.2  # a checkpoint needs so many times the last one's bytes

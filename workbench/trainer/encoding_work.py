@@ -84,7 +84,7 @@ def portable_keys(workspace: Workspace, settings: TrainSettings) -> list[str]:
     chosen = {"fp32", stored} if settings.precision == "auto" else {settings.precision}
     for short in sorted(chosen):
         dtype: Any = TORCH_NAMES[short]  # its name is all that a key needs
-        encoder = Encoder(family, model, folder, Cache(workspace.cache), "cpu", dtype)  # type: ignore[arg-type]
+        encoder = Encoder(family, model, folder, Cache(workspace.cache), "cpu", dtype)
         keys = [encoder.caption_key(caption) for caption in work.captions]
         keys += [encoder.clip_key(one.item, one.view, one.mirrored, work.reduction) for one in work.pieces]
         found += [key for key in keys if (workspace.cache / f"{key}.safetensors").is_file()]

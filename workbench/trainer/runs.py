@@ -9,6 +9,7 @@ runs/<slug>/
   stacks.txt                           of a run that hung (workbench.trainer.watchdog)
   previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model
   lora.safetensors README.md           the export and its model card
+  remote.json                          of a run at a place: where it is (workbench.remote)
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace, fresh_folder, read_json, write_json
 
 MODULE = "workbench.trainer"
+REMOTE, REMOTE_MODULE = "remote.json", "workbench.remote"  # where a run is when it is not here; who stands for it
 EXPORT = "lora.safetensors"
 CARD = "README.md"
 
@@ -134,6 +136,12 @@ class Run:
         manifests = self.folder.glob("checkpoints/step-*/MANIFEST.json")
         return sorted(int(path.parent.name.removeprefix("step-")) for path in manifests)
 
+    @property
+    def place(self) -> str:
+        """The name of the place where it trains, "" here."""
+        path = self.folder / REMOTE
+        return str(read_json(path).get("place", "")) if path.exists() else ""
+
     def doomed(self) -> list[retention.Doomed]:
         """The checkpoints that go when the next one is written."""
         settings, saved = self.settings, self.checkpoints
@@ -141,10 +149,12 @@ class Run:
         return retention.doomed(self.folder, settings.keep_checkpoints, settings.keep_every, coming)
 
     def start(self) -> jobs.Status:
-        """Start the run, or go on from its newest good checkpoint, once it is its turn (run_queue).
+        """Start the run, or go on from its newest good checkpoint, once it is its turn (run_queue); at its place.
 
         A living run is left alone.
         """
+        if self.place:
+            return jobs.start(self.folder, REMOTE_MODULE)
         workspace = Workspace(self.folder.parent.parent)
         return jobs.start(self.folder, MODULE, before=lambda: run_queue.join(workspace, self.name))
 
@@ -188,4 +198,4 @@ def previews_of(run: Path, step: int) -> list[tuple[str, Path]]:
     return found
 
 
-__all__ = ["CARD", "EXPORT", "PARENT", "Preview", "Run", "check", "previews_of"]
+__all__ = ["CARD", "EXPORT", "PARENT", "REMOTE", "Preview", "Run", "check", "previews_of"]

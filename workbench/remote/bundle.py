@@ -1,0 +1,93 @@
+"""All that a run needs elsewhere: its settings, its clips, where it has got to, and tensors that are encoded already.
+
+A path here is one below the box, which is a workspace of its own; a file of this machine that a setting names
+(start_from, preview_images) goes to `given/`, and the sent config.json says so. Not covered: the model, which the other
+side fetches itself; sending (the engines).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from workbench import jobs
+from workbench.clips import INFO, METADATA, file_sha256, read_clips
+from workbench.remote.box import HERE
+from workbench.remote.record import SCRATCH
+from workbench.trainer import checkpoint
+from workbench.trainer.checks import initial_lora
+from workbench.trainer.data import sources_of
+from workbench.trainer.encoding_work import portable_keys
+from workbench.trainer.metrics import METRICS
+from workbench.trainer.runs import PARENT, Run
+from workbench.trainer.settings import TrainSettings
+from workbench.trainer.starts import STARTS
+from workbench.workspace import Workspace, write_json
+
+# Of the run's folder, besides its settings and its newest checkpoint.
+STATE = ("dataset.lock.json", PARENT, STARTS, METRICS, "stars.json", "tracker.json")
+Files = dict[str, tuple[str, Path]]
+
+
+def bundle(workspace: Workspace, run: Run, tell: Callable[[int], None] = lambda count: None) -> Files:
+    """path in the box -> (SHA-256, file here); tell: called with the files read so far, may raise to stop.
+
+    Raises ConfigError when something the settings name is not there.
+    """
+    found: Files = {}
+    for path, file in _files(workspace, run):
+        found[path] = (file_sha256(file), file)
+        tell(len(found))
+    return found
+
+
+def _files(workspace: Workspace, run: Run) -> Iterator[tuple[str, Path]]:
+    settings, home = run.settings, f"runs/{run.name}"
+    names = [*(source.name for source in sources_of(settings)), settings.regularization_dataset]
+    for name in dict.fromkeys(filter(None, names)):
+        yield from _dataset(workspace.dataset(name), f"datasets/{name}")
+    config = settings.model_dump(mode="json")
+    for path, file in _named(workspace, settings, config):
+        yield path, file
+    sent = run.folder / SCRATCH / jobs.CONFIG
+    write_json(sent, config)
+    yield f"{home}/{jobs.CONFIG}", sent
+    for name in STATE:
+        if (file := run.folder / name).is_file():
+            yield f"{home}/{name}", file
+    if (newest := checkpoint.newest(run.folder)) is not None:
+        for file in sorted(newest[1].iterdir()):
+            yield f"{home}/{checkpoint.FOLDER}/{newest[1].name}/{file.name}", file
+    for key in portable_keys(workspace, settings):
+        yield f"cache/{key}.safetensors", workspace.cache / f"{key}.safetensors"
+
+
+def _dataset(folder: Path, path: str) -> Iterator[tuple[str, Path]]:
+    """Records, clips, and the first frames that came with them."""
+    for name in (INFO, METADATA):
+        if (folder / name).is_file():
+            yield f"{path}/{name}", folder / name
+    for clip in read_clips(folder):
+        for name in filter(None, (clip.file_name, clip.first_frame)):
+            if (folder / name).is_file():
+                yield f"{path}/{name}", folder / name
+
+
+def _named(workspace: Workspace, settings: TrainSettings, config: dict[str, object]) -> Iterator[tuple[str, Path]]:
+    """Files that settings name, and in `config` where they are there."""
+    if (lora := initial_lora(workspace, settings)) is not None:
+        if lora.is_relative_to(workspace.runs):
+            yield f"runs/{settings.start_from}/{lora.name}", lora
+        else:
+            path = _given(lora)
+            config["start_from"] = HERE + path
+            yield path, lora
+    pictures = [Path(name).expanduser().resolve() for name in settings.preview_images]
+    config["preview_images"] = [HERE + _given(picture) for picture in pictures]
+    yield from ((_given(picture), picture) for picture in pictures)
+
+
+def _given(file: Path) -> str:
+    """By its path here: the same file has the same place there every time."""
+    return f"given/{hashlib.sha256(str(file).encode()).hexdigest()[:12]}/{file.name}"

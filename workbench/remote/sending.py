@@ -1,0 +1,41 @@
+"""Where a run is started: here, or at a place. It stays there until it is sent elsewhere.
+
+Not covered: the way there and back (mirror).
+"""
+
+from __future__ import annotations
+
+from workbench import jobs
+from workbench.errors import ConfigError
+from workbench.remote import places
+from workbench.remote.engines import engine_class
+from workbench.remote.record import Record
+from workbench.trainer.runs import REMOTE, Run
+from workbench.workspace import Workspace
+
+
+def choose(workspace: Workspace, run: Run, place: str) -> None:
+    """Let the next start of the run happen at a place, or here (`places.HERE`).
+
+    Raises ConfigError when there is no such place, when a package for it is missing, or when the run may still be at
+    work elsewhere.
+    """
+    record, target = Record.load(run.folder), "" if place == places.HERE else place
+    if target:
+        engine_class(places.load(workspace, target)).require()
+    if record.place == target:
+        return
+    if run.status.state.alive:
+        raise ConfigError(f"{run.name} is at work: stop it first: workbench runs stop {run.name}")
+    if record.open:
+        raise ConfigError(
+            f"{run.name} was sent to {record.place} and its end was not brought back: start it again, which looks "
+            f"there, then stop it. If {record.place} is gone for good, remove {run.folder / REMOTE}"
+        )
+    Record(place=target, box=record.box).save(run.folder)
+
+
+def start_at(workspace: Workspace, run: Run, place: str) -> jobs.Status:
+    """Start a run at a place, or let it go on there. Raises ConfigError, CannotWrite."""
+    choose(workspace, run, place)
+    return run.start()
