@@ -32,6 +32,7 @@ from workbench.dataset_builder import Dataset
 from workbench.devices import pick_device
 from workbench.families import find_model
 from workbench.trainer.loop import train_step
+from workbench.trainer.orders import obey
 from workbench.trainer.runs import Run
 from workbench.trainer.session import Session
 from workbench.trainer.settings import TrainSettings
@@ -96,7 +97,7 @@ def our_step(session: Session) -> Step:
 
     def step() -> None:
         train_step(session)
-        session.obey()
+        obey(session)
 
     return step
 

@@ -1,6 +1,6 @@
 """The machine's processor and GPUs: which one a job takes, and how busy it is. No torch.
 
-Not covered: several GPUs in one job, cards that are not NVIDIA's.
+Not covered: cards that are not NVIDIA's.
 """
 
 from __future__ import annotations
@@ -97,6 +97,21 @@ def pick_device(choice: str) -> Device:
     if choice == "cuda":
         raise ConfigError("device is cuda, but no NVIDIA GPU is usable here: choose auto or cpu, or install the driver")
     return Device("cpu", f"processor, {psutil.cpu_count()} cores", psutil.virtual_memory().total / GIGABYTE)
+
+
+def pick_devices(choice: str, count: int) -> list[Device]:
+    """The devices that share a job's work, of the kind `pick_device` takes: `count` GPUs, 0 for all of them.
+
+    The processor shares with itself: it is in the list `count` times. Raises ConfigError when there are fewer GPUs.
+    """
+    first = pick_device(choice)
+    if first.kind == "cpu":
+        return [first] * max(1, count)
+    found = gpus()
+    if count > len(found):
+        remedy = f"set gpus to {len(found)}, or to 0 for all"
+        raise ConfigError(f"gpus is {count}, but {len(found)} can be used here: {remedy}", {"gpus": remedy})
+    return found[: count or len(found)]
 
 
 def load(device: Device) -> Load:

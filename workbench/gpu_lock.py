@@ -34,8 +34,10 @@ def hold(
     name: str,
     patience: float = LOOK_SECONDS,
     meanwhile: Callable[[str], None] = lambda holder: None,
-) -> Iterator[None]:
+) -> Iterator[int]:
     """Hold a device for this process, under a name for people. Raises DeviceBusy.
+
+    Gives the lock's file descriptor: a child that inherits it holds the device as well, until it ends.
 
     With more `patience` (seconds) a holder that only keeps a model warm is asked to let go, and waited for.
     `meanwhile(holder)` is called every now and then while waiting; what it raises ends the waiting.
@@ -50,7 +52,7 @@ def hold(
         file.truncate(0)
         file.write(json.dumps({"holder": name, "pid": os.getpid()}))
         file.flush()
-        yield
+        yield file.fileno()
 
 
 def holder(locks: Path, uuid: str | None = None) -> str | None:

@@ -307,10 +307,20 @@ class Job:
         self._said = time.monotonic()
         self._stop_signal = threading.Event()
         self._over = threading.Event()
+        self._handed_over = False
         self._lock = threading.Lock()
 
     def __enter__(self) -> Job:
         (self.folder / CONTROL).mkdir(exist_ok=True)
+        self._announce()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop_signal.set())
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+        self._write_beat()
+        threading.Thread(target=self._keep_beating, daemon=True).start()
+        return self
+
+    def _announce(self) -> None:
         # The starter writes this too; a job run by hand (python -m ...) must be found as well.
         record = {
             "module": "",
@@ -319,17 +329,21 @@ class Job:
             **processes.identity(os.getpid()),
         }
         write_json(self.folder / PROCESS, record)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stop_signal.set())
-        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
-        self._write_beat()
-        threading.Thread(target=self._keep_beating, daemon=True).start()
-        return self
+
+    def hand_over(self) -> None:
+        """From here on another process beats, obeys and says how the job ended, while this one stays with it.
+
+        An error that leaves the context is still written down, over what the other process has said.
+        """
+        self._over.set()
+        self._handed_over = True
+        (self.folder / RESULT).unlink(missing_ok=True)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         self._over.set()
         if error is None:
-            self._end(State.FINISHED, "")
+            if not self._handed_over:
+                self._end(State.FINISHED, "")
         elif isinstance(error, Stop):
             self.exit_code = ExitCode.STOPPED
             self._end(State.STOPPED, str(error))
@@ -348,7 +362,8 @@ class Job:
     def _end(self, status: State, message: str) -> None:
         result = {"status": status, "exit_code": int(self.exit_code), "message": message, "ended_at": time.time()}
         with contextlib.suppress(CannotWrite):
-            self._write_beat()  # where it ended; the last one may be a second old
+            if not self._handed_over:
+                self._write_beat()  # where it ended; the last one may be a second old
             write_json(self.folder / RESULT, {**self.outcome, **result})
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:

@@ -49,7 +49,7 @@ def patient(job: jobs.Job) -> None:
 
 def queued(job: jobs.Job, device: str) -> None:
     """Takes its turn, says so, and holds the device until it is told to fail or to stop."""
-    with run_queue.turn(Workspace(job.folder.parent.parent), DEVICES[device], job):
+    with run_queue.turn(Workspace(job.folder.parent.parent), [DEVICES[device]], job):
         (job.folder / "turn").write_text(str(time.time()))
         job.beat("training", 1, 2)
         while not (job.folder / "fail").exists():

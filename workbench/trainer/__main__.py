@@ -1,20 +1,25 @@
 """`python -m workbench.trainer RUN_DIR`: the process of one training run. See workbench.jobs for the protocol.
 
-It waits for its turn before it loads torch, so that a long queue costs next to nothing, and holds the device from then
-to its end.
+It waits for its turn before it loads torch, so that a long queue costs next to nothing, and holds its devices from then
+to its end. A run on several GPUs has a process for each beside this one; `accelerate launch` and torchrun may start
+them, too. See workbench.trainer.launcher.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 import sys
 import time
 from pathlib import Path
 
 from workbench import jobs, processes
-from workbench.devices import pick_device
-from workbench.trainer import run_queue
+from workbench.devices import pick_devices
+from workbench.errors import ExitCode
+from workbench.trainer import launcher, run_queue
 from workbench.trainer.failures import BEGIN
+from workbench.trainer.launcher import ALONE, Place
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.watchdog import Watchdog
 from workbench.workspace import Workspace
@@ -22,19 +27,50 @@ from workbench.workspace import Workspace
 
 def main() -> int:
     folder = Path(sys.argv[1]).resolve()
+    place = launcher.place()
+    if place is not None:
+        return rank(folder, place)
     with jobs.Job(folder) as job:
-        sys.stdout.write(f"{BEGIN}{time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        begin()
         settings = TrainSettings.load(folder / jobs.CONFIG)
-        device = pick_device(settings.device)
-        workspace = Workspace.open(folder.parent.parent)
-        with run_queue.turn(workspace, device, job), Watchdog(job, settings.hang_minutes):
-            job.beat("loading torch")
-            with processes.loading():
-                from workbench.trainer.loop import train
-            gc.freeze()  # what was imported stays: later collections need not look at it
-
-            train(folder, job)
+        devices = pick_devices(settings.device, settings.gpus)
+        with run_queue.turn(Workspace.open(folder.parent.parent), devices, job) as held:
+            if len(devices) > 1:
+                launcher.keep(job, len(devices), held)
+            else:
+                compute(job, settings, ALONE)
     return int(job.exit_code)
+
+
+def rank(folder: Path, place: Place) -> int:
+    """One of the processes of a run; without a keeper the first of them waits for the run's turn."""
+    with launcher.job_of(folder, place) as job, contextlib.ExitStack() as held:
+        settings = TrainSettings.load(folder / jobs.CONFIG)
+        if place.first:
+            begin()
+        if place.first and place.keeper is None:
+            devices = pick_devices(settings.device, place.local_count)
+            held.enter_context(run_queue.turn(Workspace.open(folder.parent.parent), devices, job))
+        compute(job, settings, place)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    stopped = job.exit_code == ExitCode.STOPPED and not place.first  # rank 0 still saves, and says so itself
+    os._exit(0 if stopped else int(job.exit_code))  # no word to processes that may be gone
+
+
+def begin() -> None:
+    sys.stdout.write(f"{BEGIN}{time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+
+
+def compute(job: jobs.Job, settings: TrainSettings, place: Place) -> None:
+    """Load torch, and train."""
+    with Watchdog(job, settings.hang_minutes, place.rank):
+        job.beat("loading torch")
+        with processes.loading():
+            from workbench.trainer.loop import train
+        gc.freeze()  # what was imported stays: later collections need not look at it
+
+        train(job.folder, job, place)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import math
 from pathlib import Path
 
 from workbench.clips import METADATA
+from workbench.devices import gpus
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.frame_plan import Shape, shape_for
@@ -44,6 +45,8 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     _, model = find_model(settings.model)
     _check_lora(settings)
     _check_memory(settings)
+    if settings.gpus != 1:
+        check_ranks(settings, settings.gpus or len(gpus()) or 1)
     initial_lora(workspace, settings)
     for path in settings.preview_images:
         if not Path(path).expanduser().is_file():
@@ -86,6 +89,18 @@ def _check_memory(settings: TrainSettings) -> None:
                     f"{name} is {value}, which is for frozen weights, and method full trains all of them: train a "
                     f"LoRA, or set {name} to {none}",
                 )
+
+
+def check_ranks(settings: TrainSettings, count: int) -> None:
+    """Refuse what `count` processes cannot compute together as one would. Raises ConfigError."""
+    batches = settings.gradient_accumulation
+    if batches % count:
+        remedy = f"set it to {-(-batches // count) * count}"
+        raise _refusal(
+            "gradient_accumulation",
+            f"gradient_accumulation is {batches}, must be a multiple of {count}, the GPUs that share a step's batches: "
+            f"{remedy}",
+        )
 
 
 def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:

@@ -20,7 +20,9 @@ from workbench.workspace import write_text
 
 def export(session: Session) -> None:
     """Write what was trained and its card; prove that the stock pipeline loads it and draws otherwise with it."""
-    session.beat("exporting")
+    session.beat("exporting", patient=session.idle)
+    if session.idle:
+        return
     session.ladder.take_off()
     with session.weights_in_use():
         path = session.trainable.export(session.run, session.notes())

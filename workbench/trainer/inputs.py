@@ -56,12 +56,17 @@ class _Read:
 class Inputs:
     """Reads and draws the batches of one run."""
 
-    def __init__(self, encoder: Encoder, model: Model, data: TrainingData, settings: TrainSettings) -> None:
-        """encoder: has put all views of the clips and all captions into its cache"""
+    def __init__(
+        self, encoder: Encoder, model: Model, data: TrainingData, settings: TrainSettings, stride: int = 1
+    ) -> None:
+        """encoder: has put all views of the clips and all captions into its cache
+
+        stride: the batches asked for are so far apart, which is for reading ahead
+        """
         self._encoder, self._settings = encoder, settings
         self._family, self._folder, self._cache = encoder.family, encoder.folder, encoder.cache
         self._device = encoder.device
-        self._batches = Batches(data, settings)
+        self._batches, self._stride = Batches(data, settings), stride
         self.view = view_of(model, settings)
         self._frames = FirstFrames(encoder, settings) if self.view == "first frame" else None
         self._ahead: dict[int, Future[_Read]] = {}
@@ -103,7 +108,7 @@ class Inputs:
         """The batch with this number over the whole run, read ahead where threads may."""
         if self._threads is None:
             return self._read(number)
-        for ahead in range(number, number + 1 + self._settings.loader_threads):
+        for ahead in range(number, number + 1 + self._settings.loader_threads * self._stride, self._stride):
             if ahead not in self._ahead:
                 self._ahead[ahead] = self._threads.submit(self._read, ahead)
         for old in [key for key in self._ahead if key < number]:
@@ -143,9 +148,9 @@ class Inputs:
         """
         assert self._frames is not None
         if number not in self._encoded:
-            last = number + (FRAMES_AHEAD if self._device.type == "cuda" else 1)
+            last = number + self._stride * (FRAMES_AHEAD if self._device.type == "cuda" else 1)
             self._encoded = {}
-            for ahead in range(number, last):
+            for ahead in range(number, last, self._stride):
                 step, micro = divmod(ahead, self._settings.gradient_accumulation)
                 items = self._batches.batch(ahead)
                 pixels = self._pixels(items, self._mirrored(len(items), step + 1, micro))

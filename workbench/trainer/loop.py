@@ -2,13 +2,14 @@
 
 What it is told comes from the run's folder, what it has to say goes there. Every draw by chance comes from a generator
 seeded by (run seed, purpose, step), see inputs; so the loss is a pure function, and a resumed run equals an
-uninterrupted one bit for bit. Not covered: whose turn it is (run_queue), what is prepared before and happens between
-steps (session).
+uninterrupted one bit for bit. Where several processes share a step (ranks), each runs this loop. Not covered: whose
+turn it is (run_queue), what is prepared before and happens between steps (session).
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import time
@@ -18,25 +19,32 @@ import psutil
 import torch
 
 from workbench import jobs, processes
-from workbench.devices import GIGABYTE, Device, pick_device
+from workbench.devices import GIGABYTE, Device, pick_devices
 from workbench.errors import NonFiniteLoss
-from workbench.trainer.data import Item, seed_for
+from workbench.trainer.data import seed_for
 from workbench.trainer.deadline import Deadline
 from workbench.trainer.exporting import export
+from workbench.trainer.launcher import ALONE, Place
+from workbench.trainer.orders import obey
+from workbench.trainer.ranks import Ranks
 from workbench.trainer.session import Session
 from workbench.trainer.settings import TrainSettings
 
 
-def train(run: Path, job: jobs.Job) -> None:
-    """Train, or go on with, the run in this folder. Raises WorkbenchError, or jobs.Stop when asked to stop."""
+def train(run: Path, job: jobs.Job, place: Place = ALONE) -> None:
+    """Train, or go on with, the run in this folder. Raises WorkbenchError, or jobs.Stop when asked to stop.
+
+    place: which of the processes that train it together this one is
+    """
     settings = TrainSettings.load(run / jobs.CONFIG)
     deadline = Deadline(settings.time_limit)
-    device = pick_device(settings.device)
+    device = pick_devices(settings.device, place.local_count)[place.local_rank]
     set_arithmetic(settings, device)
-    with processes.loading():
-        session = Session(run, job, settings, device)
-    with contextlib.closing(session):
-        steps(session, deadline)
+    with Ranks.met(place, device) as ranks:
+        with processes.loading():
+            session = Session(run, job, settings, device, ranks)
+        with contextlib.closing(session):
+            steps(session, deadline)
 
 
 def set_arithmetic(settings: TrainSettings, device: Device) -> None:
@@ -58,6 +66,7 @@ def steps(session: Session, deadline: Deadline) -> None:
             session.evaluate()
         if settings.preview_every:
             session.preview_start()
+        session.ranks.wait()  # before any GPU waits for another
     while session.step < settings.steps:
         train_step(session)
         last = session.step == settings.steps
@@ -67,27 +76,25 @@ def steps(session: Session, deadline: Deadline) -> None:
             session.save(must=last)
         if settings.preview_every and (last or session.step % settings.preview_every == 0):
             session.preview()
-        session.obey()
-        if deadline.over() and not last:
-            session.end_early("The time limit is reached: saved and stopped")
+        obey(session, late=deadline.over() and not last)
     export(session)
 
 
 def train_step(session: Session) -> None:
     """One adjustment of the weights, told to metrics and heartbeat. Raises NonFiniteLoss before adjusting anything."""
     settings, family, transformer = session.settings, session.family, session.transformer
-    accelerator, optimizer = session.accelerator, session.optimizer
+    accelerator, optimizer, ranks = session.accelerator, session.optimizer, session.ranks
     began, step = time.perf_counter(), session.step + 1
     transformer.train()
     lr = session.learning_rate(step - 1)
     for group in optimizer.param_groups:
         group["lr"] = lr
 
-    # -- gradients, summed over the batches of this step
-    losses, samples, seen = [], [], list[Item]()
-    for micro in range(settings.gradient_accumulation):
+    # -- gradients, summed over the batches of this step, whoever computes them
+    losses, samples, names = [], [], []
+    for micro in ranks.share(range(settings.gradient_accumulation)):
         batch = session.inputs.batch(step, micro)
-        seen += batch.items
+        names.append([item.path.name for item in batch.items])
         weights = batch.weights
         if settings.loss_weighting == "min-snr":
             weights = weights * family.min_snr_weights(session.schedule, batch.timesteps, settings.snr_gamma)
@@ -101,16 +108,19 @@ def train_step(session: Session) -> None:
         accelerator.backward(loss / settings.gradient_accumulation)
         losses.append(loss.detach())
         samples.append(torch.stack([batch.timesteps.float(), each.detach()], dim=1))
+    ranks.sum_gradients(session.trainable.parameters)
 
     # -- one adjustment, unless something is not a number
     norm = float(accelerator.clip_grad_norm_(session.trainable.parameters, settings.max_grad_norm or math.inf))
-    mean_loss = torch.stack(losses).mean().item()
+    told = list(zip(torch.stack(losses).tolist(), (pairs.tolist() for pairs in samples), names, strict=True))
+    every_loss, every_pairs, every_name = zip(*ranks.in_order(told), strict=True)
+    mean_loss = sum(every_loss) / len(every_loss)
     # fp16 scales gradients up until they overflow, and skips that step: only there is an infinite norm ordinary.
     if not math.isfinite(mean_loss) or (session.precision != "fp16" and not math.isfinite(norm)):
         what = "gradient" if math.isfinite(mean_loss) else "loss"
         raise NonFiniteLoss(
             f"the {what} of step {step} is not a number (learning rate {lr:.2e}, clips "
-            f"{', '.join(item.path.name for item in seen)}): lower the learning rate, or use bf16 instead of fp16. "
+            f"{', '.join(itertools.chain(*every_name))}): lower the learning rate, or use bf16 instead of fp16. "
             f"Checkpoints before this step are good."
         )
     optimizer.step()
@@ -122,7 +132,7 @@ def train_step(session: Session) -> None:
     # -- tell
     seconds = time.perf_counter() - began
     session.step_seconds = 0.9 * session.step_seconds + 0.1 * seconds if session.step_seconds else seconds
-    pairs = torch.cat(samples).tolist()
+    pairs = list(itertools.chain(*every_pairs))
     session.write(
         loss=mean_loss,
         lr=lr,

@@ -14,10 +14,10 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from workbench import gpu_lock, jobs
-from workbench.devices import Device, pick_device
+from workbench.devices import Device, pick_devices
 from workbench.errors import ConfigError
 from workbench.workspace import Workspace, read_json, write_json
 
@@ -61,24 +61,30 @@ def move(workspace: Workspace, slug: str, place: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def turn(workspace: Workspace, device: Device, job: jobs.Job) -> Iterator[None]:
-    """Wait until it is this run's turn, then hold the device. Raises jobs.Stop when asked to stop while waiting.
+def turn(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> Iterator[list[int]]:
+    """Wait until it is this run's turn, then hold its devices; gives the file descriptors of their locks.
 
     Runs of other devices are not waited for. A program that only keeps a model warm is asked to let go of it.
+    Raises jobs.Stop when asked to stop while waiting.
     """
     slug = job.folder.name
-    place = _Place(workspace, device, job)
+    place = _Place(workspace, devices, job)
     with contextlib.ExitStack() as held:
         try:
             join(workspace, slug)
             while True:
                 place.wait_for_those_ahead()
-                with contextlib.suppress(_Overtaken):
-                    held.enter_context(gpu_lock.hold(workspace.locks, device.uuid, f"run {slug}", math.inf, place.look))
+                with contextlib.suppress(_Overtaken), contextlib.ExitStack() as taken:
+                    # All take them in the same order, so that no two wait for one another.
+                    locks = [
+                        taken.enter_context(gpu_lock.hold(workspace.locks, uuid, f"run {slug}", math.inf, place.look))
+                        for uuid in sorted(place.uuids)
+                    ]
+                    held.push(taken.pop_all())
                     break
         finally:
             leave(workspace, slug)
-        yield
+        yield locks
 
 
 class _Overtaken(Exception):
@@ -88,9 +94,10 @@ class _Overtaken(Exception):
 class _Place:
     """A run's place in the queue, as its own process sees it."""
 
-    def __init__(self, workspace: Workspace, device: Device, job: jobs.Job) -> None:
-        self._workspace, self._device, self._job = workspace, device, job
-        self._name = "GPU" if device.kind == "cuda" else "processor"
+    def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> None:
+        self._workspace, self._job = workspace, job
+        self.uuids = {device.uuid for device in devices}
+        self._name = "GPU" if devices[0].kind == "cuda" else "processor"
 
     def wait_for_those_ahead(self) -> None:
         while ahead := self._ahead():
@@ -118,8 +125,8 @@ class _Place:
 
     def _wants_the_same(self, slug: str) -> bool:
         try:
-            choice = read_json(self._workspace.runs / slug / jobs.CONFIG).get("device", "auto")
-            return _uuid_of(choice) == self._device.uuid
+            settings = read_json(self._workspace.runs / slug / jobs.CONFIG)
+            return bool(self.uuids & _uuids_of(settings.get("device", "auto"), settings.get("gpus", 1)))
         except ConfigError:  # it will not get far
             return False
 
@@ -132,8 +139,8 @@ class _Place:
 
 
 @functools.cache
-def _uuid_of(choice: str) -> str:
-    return pick_device(choice).uuid
+def _uuids_of(choice: str, count: int) -> frozenset[str]:
+    return frozenset(device.uuid for device in pick_devices(choice, count))
 
 
 def _listed(workspace: Workspace) -> list[str]:

@@ -1,7 +1,9 @@
 """Everything a run holds while it trains, made in order: data, encoded tensors, model, what is trained, optimizer; and
-what happens between two steps: measure, preview, save, obey.
+what happens between two steps: measure, preview, save.
 
-Not covered: the steps themselves (loop), what a finished run leaves (exporting), several GPUs.
+Where several processes compute a run (ranks), each has a session. All do the same in the same order, but only that of
+rank 0 writes and speaks. Not covered: the steps themselves (loop), commands (orders), what a finished run leaves
+(exporting).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.families import find_model
 from workbench.trainer import checkpoint, ladder, optimizers, retention, trackers
 from workbench.trainer.cache import Cache
-from workbench.trainer.checks import check, initial_lora
+from workbench.trainer.checks import check, check_ranks, initial_lora
 from workbench.trainer.data import load_data, seed_for
 from workbench.trainer.ema import Ema
 from workbench.trainer.encode import Encoder, View, free_memory
@@ -35,6 +37,7 @@ from workbench.trainer.inputs import Inputs, view_of
 from workbench.trainer.learning_rate import learning_rate
 from workbench.trainer.metrics import MetricsWriter, read_metrics
 from workbench.trainer.previews import Previewer
+from workbench.trainer.ranks import Ranks
 from workbench.trainer.runs import previews_of
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.shown import Shown
@@ -52,11 +55,15 @@ LEAK_PROBES = 3  # captions, or clips, on each side of the leak's measure
 class Session:
     """One run in one process, ready for its next step. `step` is the last one done."""
 
-    def __init__(self, run: Path, job: jobs.Job, settings: TrainSettings, place: Device) -> None:
+    def __init__(
+        self, run: Path, job: jobs.Job, settings: TrainSettings, place: Device, ranks: Ranks | None = None
+    ) -> None:
         self.run = run
         self.job = job
         self.settings = settings
         self.place = place
+        self.ranks = ranks or Ranks()
+        self.sharded = settings.parallel == "fsdp" and self.ranks.count > 1
         self.device = torch.device(place.torch_name)
         self.workspace = Workspace(run.parent.parent)
         self.step_seconds = 0.0
@@ -65,6 +72,7 @@ class Session:
 
         job.beat("reading the dataset")
         self.shape = check(self.workspace, settings)
+        check_ranks(settings, self.ranks.count)
         self.family, self.model = find_model(settings.model)
         self.data = load_data(self.workspace, settings)
         for sentence in self.data.dropped:
@@ -79,29 +87,35 @@ class Session:
         known = settings.leak_prompts or self.model.everyday_prompts or self.family.everyday_prompts
         self.everyday = [prompt for prompt in known if prompt.strip()][:LEAK_PROBES]
 
-        resumed = self._find_checkpoint()
+        resumed = self.ranks.from_first(self._find_checkpoint() if self.ranks.first else None)
         job.beat("fetching the model", patient=True)
-        self.folder = self.family.fetch(self.model, say)
+        with self.ranks.first_alone():
+            self.folder = self.family.fetch(self.model, say)
         self.precision = self._choose_precision()
         self._encode()
         self._load_model()
         self._make_optimizer()
         self.step = self._restore(*resumed) if resumed else self._begin()
-        record_start(
-            run,
-            self.step,
-            device=place.name,
-            precision=self.precision,
-            versions={name: version(name) for name in self.packages},
-            trained=sum(parameter.numel() for parameter in self.trainable.parameters),
-            dropped=list(data.dropped),
-        )
-        self.metrics = MetricsWriter(run, self.step)
-        self.unmeasured = not read_metrics(run)[0]  # a fork begins after step 0
-        self.tracker = trackers.Tracker(self.accelerator, run, settings, self.step, say)
+        if self.ranks.first:
+            self._open_records()
+        self.unmeasured = self.ranks.from_first(not read_metrics(run)[0])  # a fork begins after step 0
         self._prepare_measuring()
 
     # ---- making it, in order
+
+    def _open_records(self) -> None:
+        """What this start is, and where its figures go."""
+        record_start(
+            self.run,
+            self.step,
+            device=self.place.name if self.ranks.count == 1 else f"{self.ranks.count} x {self.place.name}",
+            precision=self.precision,
+            versions={name: version(name) for name in self.packages},
+            trained=sum(parameter.numel() for parameter in self.trainable.parameters),
+            dropped=list(self.data.dropped),
+        )
+        self.metrics = MetricsWriter(self.run, self.step)
+        self.tracker = trackers.Tracker(self.accelerator, self.run, self.settings, self.step, say)
 
     def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
         """The newest good checkpoint and its state, if this is still the run that wrote it. Raises ResumeRefused."""
@@ -124,14 +138,18 @@ class Session:
         settings, dtype = self.settings, DTYPES[self.precision]
         cache = Cache(self.workspace.cache)
         self.encoder = Encoder(self.family, self.model, self.folder, cache, self.device, dtype)
-        captions = [item.caption for item in self.data.items]
-        self.encoder.encode_captions([*captions, *self.shown.prompts, *self.everyday, ""], self._encoding)
+        ranks = self.ranks
+        captions = {*(item.caption for item in self.data.items), *self.shown.prompts, *self.everyday, ""}
+        self.encoder.encode_captions(ranks.share(sorted(captions)), self._encoding)
         views: list[View] = ["clip"]
         views += [view] if (view := view_of(self.model, settings)) != "clip" else []
         reduction = settings.low_resolution_scale
         for items, mirrored in (((*self.data.train, *self.data.known), settings.flip > 0), (self.data.held_out, False)):
-            self.encoder.encode_clips(items, views, mirrored, reduction, self._encoding)
-        self.inputs = Inputs(self.encoder, self.model, self.data, settings)
+            self.encoder.encode_clips(ranks.share(items), views, mirrored, reduction, self._encoding)
+        if ranks.count > 1:
+            self.job.beat("waiting for what other processes encode", patient=True)
+            ranks.wait()
+        self.inputs = Inputs(self.encoder, self.model, self.data, settings, ranks.count)
 
     def _encoding(self, phase: str, done: int, total: int, seconds: float) -> None:
         self.job.beat(phase, done, total, step_seconds=seconds)
@@ -149,7 +167,8 @@ class Session:
         family.use_attention(transformer, settings.attention, self.device)
         self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"))
         self.ladder = ladder.Ladder(family, transformer, settings, self.device)
-        self.transformer = self.accelerator.prepare(transformer)
+        # No wrapper where several processes share the steps: they sum their gradients themselves.
+        self.transformer = self.accelerator.prepare_model(transformer, evaluation_mode=self.ranks.count > 1)
         self.schedule = family.noise_schedule(self.folder, self.device)
         self.previewer = Previewer(
             family, self.model, self.folder, self.shape, settings, self.device, DTYPES[self.precision]
@@ -158,6 +177,7 @@ class Session:
 
     def _make_optimizer(self) -> None:
         settings = self.settings
+        self.ranks.begin_alike(self.trainable.parameters)
         optimizer = optimizers.build(settings, self.trainable.named)
         self.learning_rate = learning_rate(settings, optimizer)
         self.optimizer = self.accelerator.prepare(optimizer)
@@ -194,7 +214,9 @@ class Session:
 
     def _prepare_measuring(self) -> None:
         """The leak is measured on clips where there are known ones, else on captions alone."""
-        data, inputs = self.data, self.inputs
+        self.leak, data, inputs = None, self.data, self.inputs
+        if self.idle:
+            return
         own, others = list(inputs.clips(data.train[:LEAK_PROBES])), list(inputs.clips(data.known[:LEAK_PROBES]))
         if not others:
             captions = list(dict.fromkeys(item.caption for item in data.train))[:LEAK_PROBES]
@@ -202,9 +224,15 @@ class Session:
             others = list(inputs.captions(self.everyday, data.train[0]))
         # Without its base model at hand there is nothing to compare with.
         at_hand = self.settings.method == "lora" and not self.settings.train_also and others
-        self.leak = Leak(self.family, self.schedule, own, others, self.settings.seed, self.device) if at_hand else None
+        if at_hand:
+            self.leak = Leak(self.family, self.schedule, own, others, self.settings.seed, self.device)
 
     # ---- what is held
+
+    @property
+    def idle(self) -> bool:
+        """Whether rank 0 measures, draws and writes without this process; weights in pieces need all."""
+        return not self.ranks.first and not self.sharded
 
     @property
     def bare_transformer(self) -> Any:
@@ -237,12 +265,16 @@ class Session:
 
     def write(self, **line: Any) -> None:
         """A line of the metrics, for whoever reads them."""
+        if not self.ranks.first:
+            return
         self.metrics.write(step=self.step, time=time.time(), **line)
         self.tracker.log({"step": self.step, **line})
 
     def evaluate(self) -> None:
         """Measure the held-out loss and the leak; what cannot be measured is left out."""
-        self.beat("measuring")
+        self.beat("measuring", patient=self.idle)
+        if self.idle:
+            return
         line: dict[str, Any] = {}
         with self.weights_in_use(), self.accelerator.autocast():
             if self.data.held_out:
@@ -261,7 +293,7 @@ class Session:
 
     def preview_start(self) -> None:
         """Before the first step: what goes in, and what the base model draws."""
-        if self.settings.preview_inputs:
+        if self.settings.preview_inputs and self.ranks.first:
             self.beat("drawing previews", message="what goes in")
             with self._previewing():
                 self.previewer.draw_inputs(self.run, self.shown.clips(self.inputs))
@@ -273,6 +305,9 @@ class Session:
         def report(done: int, total: int) -> None:
             self.beat("drawing previews", message=f"denoising step {done} of {total}")
 
+        if self.idle:
+            self.beat("drawing previews", patient=True)
+            return
         prompts = prompts or self.shown.prompts
         self.encoder.encode_captions(prompts, lambda *_: None)  # a person may ask for a new one
         with self._previewing(), self.weights_in_use(), self.accelerator.autocast():
@@ -295,7 +330,9 @@ class Session:
 
         must: a disk that refuses ends the run; else it is said, and the next save tries again. Raises CannotWrite.
         """
-        self.beat("saving a checkpoint")
+        self.beat("saving a checkpoint", patient=self.idle)
+        if self.idle:
+            return
         scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None
         tensors, values = optimizers.state_of(self.optimizer, self.trainable.named)
         state = {
@@ -336,34 +373,11 @@ class Session:
             "seed": str(self.settings.seed),
         }
 
-    def obey(self) -> None:
-        """Follow the commands left in the run's control folder. Raises jobs.Stop after saving."""
-        if self.job.take("save") is not None:
-            self.save(must=False)
-        if (asked := self.job.take("preview")) is not None:
-            prompts = [asked["prompt"]] if asked.get("prompt") else self.shown.prompts
-            for scale in asked.get("scales") or [1.0]:
-                self.preview(prompts, float(scale))
-        paused = self.job.take("pause") is not None
-        while paused and self.job.take("resume") is None:
-            self.beat("paused", paused=True)
-            self._stop_if_asked()
-            time.sleep(0.2)
-        self._stop_if_asked()
-
-    def _stop_if_asked(self) -> None:
-        if self.job.take("stop") is not None:
-            self.end_early("Stopped")
-
-    def end_early(self, why: str) -> None:
-        """Save and end; the run can go on from here. Raises jobs.Stop."""
-        self.save()
-        raise jobs.Stop(f"{why} at step {self.step} of {self.settings.steps}; start it again to go on.")
-
     def close(self) -> None:
         """Let go of what is written to, however the run ends."""
-        self.metrics.close()
-        self.tracker.finish()
+        if self.ranks.first:
+            self.metrics.close()
+            self.tracker.finish()
 
 
 def say(text: str) -> None:

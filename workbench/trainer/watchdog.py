@@ -1,6 +1,7 @@
 """The watchdog: a run that hangs is ended, and leaves what every thread was doing.
 
     stacks.txt      what every thread was doing when the run was ended; empty while all is well
+    stacks-2.txt    the same of the second of several processes
 
 A thread looks at when the loop last said what it does (`Job.beat`). Silence for longer than the limit ends the process
 as HUNG, but for phases that said they may be silent (`patient=True`: downloads). Code that does not even let other
@@ -29,12 +30,15 @@ LOOK_SECONDS = 1.0
 
 
 class Watchdog:
-    """Watches a job while the context lasts. `minutes`: how long it may be silent; 0 watches nothing."""
+    """Watches a job while the context lasts.
 
-    def __init__(self, job: jobs.Job, minutes: float) -> None:
+    minutes: how long it may be silent; 0 watches nothing.  rank: of several processes each writes stacks of its own
+    """
+
+    def __init__(self, job: jobs.Job, minutes: float, rank: int = 0) -> None:
         self._job, self._limit = job, minutes * 60
         self._over = threading.Event()
-        self._path = job.folder / STACKS
+        self._path = job.folder / (f"stacks-{rank + 1}.txt" if rank else STACKS)
         self._file: IO[str] | None = None
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -79,8 +83,8 @@ class Watchdog:
         where = f" (step {step} of {total})" if total else ""
         kept = f"the last checkpoint is of step {saved[-1]}" if saved else "no checkpoint was written yet"
         error = Hung(
-            f"nothing happened for {jobs.duration(self._limit)} in the phase {phase!r}{where}: {kept}. {STACKS} says "
-            "what every thread was doing; raise hang_minutes if the machine is only slow"
+            f"nothing happened for {jobs.duration(self._limit)} in the phase {phase!r}{where}: {kept}. "
+            f"{self._path.name} says what every thread was doing; raise hang_minutes if the machine is only slow"
         )
         sys.stderr.write(f"{error}\n{self._path.read_text()}")
         sys.stderr.flush()
