@@ -59,13 +59,15 @@ class SshEngine(Engine):
             )
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True).start()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True)
+            self._thread.start()
         with self._explained():
             self._do(self._connect(), 3 * CONNECT_SECONDS)
 
     async def _connect(self) -> None:
         import asyncssh
 
+        await self._disconnect()
         user, _, host = self.place.host.rpartition("@")
         files = [str(Path(self.place.ssh_config).expanduser())] if self.place.ssh_config else ()
         options = asyncssh.SSHClientConnectionOptions(
@@ -92,13 +94,17 @@ class SshEngine(Engine):
         with contextlib.suppress(Lost):
             self._do(self._disconnect(), CONNECT_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CONNECT_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()
         self._loop = None
 
     async def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            await self._connection.wait_closed()
-        self._connection = self._agent = self._sftp = None
+        connection, self._connection, self._agent, self._sftp = self._connection, None, None, None
+        if connection is not None:
+            connection.abort()
+            await connection.wait_closed()
+            await asyncio.sleep(0.05)  # its transports say goodbye after it
 
     def _do(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
         """Run it in the loop's thread. Raises Lost, and what it raises."""

@@ -1,0 +1,132 @@
+"""Runs on another machine: through a real ssh server, in real processes, the connection cut in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.remote.ssh_server import SshServer, serving
+from workbench import jobs
+from workbench.dataset_builder import Dataset
+from workbench.errors import ConfigError
+from workbench.families.base import Model
+from workbench.jobs import State
+from workbench.remote import places
+from workbench.remote.engines import check
+from workbench.remote.record import Record
+from workbench.remote.sending import choose, start_at
+from workbench.remote.settings import SshPlace
+from workbench.trainer.runs import Run
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace, read_json
+
+PATIENCE = 120.0
+
+
+@pytest.fixture
+def far(tmp_path: Path, workspace: Workspace) -> Iterator[SshServer]:
+    """A machine named "far" that is a place of the workspace; its folder is tmp_path/far."""
+    (tmp_path / "keys").mkdir()
+    with serving(tmp_path / "keys") as server:
+        place = SshPlace(
+            host="far", python=sys.executable, folder=str(tmp_path / "far"), ssh_config=str(server.config)
+        )
+        places.save(workspace, "far", place)
+        yield server
+
+
+@pytest.fixture
+def run(workspace: Workspace, dataset: Dataset, toy_model: Model) -> Run:
+    chosen = TrainSettings(
+        model=toy_model.source, dataset="squares", steps=300, rank=2, learning_rate=0.001, preview_every=5, held_out=1,
+        preview_steps=1, preview_prompts=("a red square",), evaluate_every=5, save_every=5, frames=9,
+    )  # fmt: skip
+    return Run.create(workspace, chosen, "cats")
+
+
+def until(true: Callable[[], object], run: Run) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert run.status.state.alive, jobs.log_tail(run.folder)
+        assert time.monotonic() < end, jobs.log_tail(run.folder)
+        time.sleep(0.05)
+
+
+def steps(run: Run) -> list[int]:
+    return [line["step"] for line in run.metrics if "loss" in line]
+
+
+def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshServer, run: Run, tmp_path: Path) -> None:
+    start_at(workspace, run, "far")
+    until(lambda: len(steps(run)) > 3 and run.checkpoints and run.previews, run)
+    record = Record.load(run.folder)
+    there = tmp_path / "far" / "boxes" / record.box / "runs" / "cats"
+    process = read_json(there / jobs.PROCESS)
+
+    # The connection goes: the run there stays, and is found again.
+    before, connections = len(steps(run)), far.connections
+    far.cut()
+    until(lambda: len(steps(run)) > before and far.connections > connections, run)
+
+    # The process that mirrors it is killed: what was started there is found again, not started twice.
+    os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
+    jobs.wait(run.folder, 10)
+    assert run.status.state == State.DIED
+    with pytest.raises(ConfigError, match="was sent to far and its end was not brought back"):
+        choose(workspace, run, places.HERE)
+    before = len(steps(run))
+    run.start()
+    until(lambda: len(steps(run)) > before, run)
+    assert read_json(there / jobs.PROCESS) == process
+
+    # Commands go there.
+    run.pause()
+    until(lambda: run.status.state == State.PAUSED, run)
+    run.resume()
+    until(lambda: run.status.state == State.RUNNING, run)
+    run.stop()
+    assert run.wait(PATIENCE).state == State.STOPPED, jobs.log_tail(run.folder)
+    assert run.result == jobs.result(there)
+    last = run.checkpoints[-1]
+    assert steps(run) == list(range(1, last + 1))
+    for name in ("metrics.jsonl", "starts.jsonl", "dataset.lock.json"):
+        assert (run.folder / name).read_bytes() == (there / name).read_bytes()
+    assert {p.relative_to(there) for p in (there / "previews").rglob("*.*")} == {
+        p.relative_to(run.folder) for p in (run.folder / "previews").rglob("*.*")
+    }
+    assert "this start begins at" in (run.folder / jobs.LOG).read_text()
+    assert not Record.load(run.folder).open
+
+    # It goes on here, from what was brought back.
+    choose(workspace, run, places.HERE)
+    run.settings.changed(steps=last + 2).save(run.folder / jobs.CONFIG)
+    run.start()
+    assert run.wait(PATIENCE).state == State.FINISHED, jobs.log_tail(run.folder)
+    assert steps(run) == list(range(1, last + 3))
+
+
+def test_a_dry_run_says_what_is_there(workspace: Workspace, far: SshServer, tmp_path: Path) -> None:
+    found = {line.title: line for line in check(workspace, "far")}
+    assert found["workbench"].remedy == ""
+    assert "free disk" in found
+    place = places.load(workspace, "far")
+    places.save(workspace, "bare", place.changed(python="/usr/bin/env python-that-is-not-there"))
+    with pytest.raises(ConfigError, match="cannot run the workbench"):
+        check(workspace, "bare")
+    assert not (tmp_path / "far").exists()
+
+
+def test_a_host_that_is_not_known_is_refused(workspace: Workspace, far: SshServer, tmp_path: Path) -> None:
+    (tmp_path / "keys" / "known_hosts").write_text("")
+    with pytest.raises(ConfigError, match="is not known"):
+        check(workspace, "far")
+    # and no ssh config turns the check off
+    far.config.write_text(far.config.read_text().replace(str(tmp_path / "keys" / "known_hosts"), "none"))
+    with pytest.raises(ConfigError, match="UserKnownHostsFile none"):
+        check(workspace, "far")
