@@ -40,7 +40,8 @@ MAY_IMPORT = {
     | {"trainer.verdict", "trainer.failures", "trainer.retention", "trainer.run_queue", "trainer.sweeps"}
     | {"trainer.report", "trainer.run_comparison", "trainer.checks", "trainer.trackers", "trainer.series"}
     | {"trainer.curve_charts", "trainer.starts", "trainer.checkpoint"}
-    | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction"},
+    | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"},
+    "remote": COMMON | {"trainer"},
     "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},
     "": set(),  # workbench/__init__.py loads its names on first use
 }
@@ -67,6 +68,8 @@ ONLY_IN = {
     "bitsandbytes": {"trainer"},
     "trackio": {"ui", "trainer"},
     "wandb": {"trainer"},
+    "asyncssh": {"remote"},
+    "submitit": {"remote"},
 }
 # One file outside of those may load them too, inside its methods.
 HEAVY_FILES = {PACKAGE / "dataset_builder" / "captioners" / "vision_language.py"}
@@ -200,6 +203,8 @@ def test_families_load_torch_inside_their_methods_only() -> None:
         "workbench.trainer.report",
         "workbench.trainer.run_comparison",
         "workbench.trainer.optimizers",
+        "workbench.remote.mirror",
+        "workbench.remote.there",
         "workbench.sampler.queue",
         "workbench.sampler.samples",
         "workbench.dataset_builder.dataset",
