@@ -1,0 +1,164 @@
+"""Frozen linear layers kept in fewer bits: a quarter to a half of the memory, the model rounded a little.
+
+    int8  8-bit integers, a scale for each row of the weight
+    fp8   8-bit floats (e4m3), a scale for each row
+    nf4   4-bit NormalFloat (QLoRA, arXiv 2305.14314), a scale for each 64 values; two values a byte
+
+The weight is made anew, in the precision of the step, whenever a layer computes, forwards and backwards: what waits
+between the two is the packed bytes. Rounding is deterministic, one layer at a time, where the layer lies. Not covered:
+trained weights, merging a LoRA into rounded weights, arithmetic in few bits.
+
+Why not a package: torchao 0.18 keeps the full weight of its int8 and fp8 layers for the backward pass, and its fp8
+gradients come out as NaN; bitsandbytes 0.50 trains right in nf4 but keeps scales outside of parameters and buffers,
+where nothing streams them, and its int8 rounds activations, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+Format = Literal["int8", "fp8", "nf4"]
+
+SMALLEST = 4096  # values; what is smaller is not worth rounding
+BLOCK = 64  # values that share a scale in nf4
+# Quantiles of the normal distribution, scaled to [-1, 1], with zero among them (QLoRA, appendix E).
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+
+
+class Packed(NamedTuple):
+    """A weight in fewer bits: `scale` broadcasts over `values`, except in nf4, where it holds one for each BLOCK."""
+
+    values: torch.Tensor
+    scale: torch.Tensor
+
+
+# ---- rounding and back
+
+
+def pack(weight: torch.Tensor, how: Format) -> Packed:
+    """Round a weight [out, in]."""
+    full = weight.detach().float()
+    if how == "nf4":
+        return _pack_nf4(full)
+    largest = 127.0 if how == "int8" else torch.finfo(torch.float8_e4m3fn).max
+    scale = _largest(full) / largest
+    scaled = (full / scale).clamp_(-largest, largest)
+    values = scaled.round_().to(torch.int8) if how == "int8" else scaled.to(torch.float8_e4m3fn)
+    return Packed(values, scale)
+
+
+def unpack(values: torch.Tensor, scale: torch.Tensor, how: Format, rows: int, dtype: torch.dtype) -> torch.Tensor:
+    """The weight [rows, in] in a dtype, rounded to it once."""
+    if how != "nf4":
+        return values.to(dtype).mul_(scale)  # every int8 and e4m3 number is exact in bfloat16 and float16
+    pairs = functional.embedding(values.int(), _pairs(values.device, dtype))
+    return pairs.view(len(scale), BLOCK).mul_(scale).view(rows, -1)
+
+
+def _pack_nf4(full: torch.Tensor) -> Packed:
+    blocks = full.reshape(-1, BLOCK)
+    scale = _largest(blocks).bfloat16()
+    levels = torch.tensor(NF4, device=full.device)
+    nearest = torch.bucketize(blocks / scale.float(), (levels[1:] + levels[:-1]) / 2, out_int32=True).to(torch.uint8)
+    first, second = nearest.view(-1, 2).unbind(1)
+    return Packed(first * 16 + second, scale)
+
+
+def _largest(rows: torch.Tensor) -> torch.Tensor:
+    """The largest absolute value of each row [rows, 1]; never zero."""
+    return rows.abs().amax(1, keepdim=True).clamp_(min=torch.finfo(torch.bfloat16).tiny)
+
+
+def _pairs(device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """What each byte of nf4 stands for [256, 2]."""
+    levels = torch.tensor(NF4, device=device, dtype=dtype)
+    return torch.stack([levels.repeat_interleave(16), levels.repeat(16)], 1)
+
+
+# ---- the layer
+
+
+class _Product(torch.autograd.Function):
+    """x @ weight.T + bias for a weight that is unpacked twice, so that it is not kept in between."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        values: torch.Tensor,
+        scale: torch.Tensor,
+        bias: torch.Tensor | None,
+        how: Format,
+        rows: int,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(values, scale)
+        ctx.how, ctx.rows = how, rows
+        return functional.linear(x, unpack(values, scale, how, rows, x.dtype), bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        values, scale = ctx.saved_tensors
+        into_x = grad @ unpack(values, scale, ctx.how, ctx.rows, grad.dtype) if ctx.needs_input_grad[0] else None
+        into_bias = grad.flatten(0, -2).sum(0) if ctx.needs_input_grad[3] else None
+        return into_x, None, None, into_bias, None, None
+
+
+class LowBitLinear(nn.Linear):
+    """A linear layer whose frozen weight is packed. It is one for those who look for linear layers, such as peft."""
+
+    values: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, linear: nn.Linear, how: Format) -> None:
+        nn.Module.__init__(self)  # nn.Linear's own would make a weight
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.how: Format = how
+        self.dtype = linear.weight.dtype
+        packed = pack(linear.weight, how)
+        self.register_buffer("values", packed.values)
+        self.register_buffer("scale", packed.scale)
+        self.bias = linear.bias
+        self.train(linear.training)
+
+    @property
+    def weight(self) -> torch.Tensor:  # type: ignore[override]
+        """The weight [out, in], made anew; what is written into it is lost."""
+        return unpack(self.values, self.scale, self.how, self.out_features, self.dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        place = x.device.type
+        dtype = torch.get_autocast_dtype(place) if torch.is_autocast_enabled(place) else x.dtype
+        bias = None if self.bias is None else self.bias.to(dtype)
+        drawn: torch.Tensor = _Product.apply(x.to(dtype), self.values, self.scale, bias, self.how, self.out_features)
+        return drawn
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, {self.how}"
+
+
+def shrink(blocks: Sequence[nn.Module], how: Format) -> int:
+    """Replace the frozen linear layers of the blocks by LowBitLinear, one after the other; the bytes saved."""
+    saved = 0
+    for parent, name, linear in list(_frozen(blocks)):
+        packed = LowBitLinear(linear, how)
+        setattr(parent, name, packed)
+        saved += linear.weight.nbytes - packed.values.nbytes - packed.scale.nbytes
+    return saved
+
+
+def _frozen(blocks: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
+    for block in blocks:
+        for parent in block.modules():
+            for name, child in parent.named_children():
+                plain = isinstance(child, nn.Linear) and not isinstance(child, LowBitLinear)
+                if plain and not child.weight.requires_grad and child.weight.numel() >= SMALLEST:
+                    yield parent, name, child
