@@ -17,8 +17,10 @@ from workbench.errors import WorkbenchError
 
 LOG = logging.getLogger("workbench.ui")
 BUG = "Something went wrong inside the workbench; the terminal where it was started says more. Nothing was lost."
-# What every listener of the page shares: nothing here is an API, and no handler works longer than a moment.
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# What every listener of the page shares: nothing here is an API, and no handler works longer than a moment. Without
+# `show_progress_on` Gradio's browser part looks up every output that any listener ever had, at every event of any of
+# them: seconds of work for each tick on a page of this size.
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "show_progress_on": []}
 LATE_SECONDS = 10.0
 # What was asked for is shown at the top of the page, while the button that asked stands at the end of a long form.
 UPWARDS = """() => {
@@ -59,6 +61,33 @@ def tick(function: Callable[..., Any]) -> Callable[..., Any]:
     return listener
 
 
+def watch(
+    timer: gr.Timer, look: Callable[..., dict[str, Any] | None], inputs: list[Any], view: dict[str, Any],
+    quick: tuple[str, ...] = (),
+) -> None:  # fmt: skip
+    """Keep the components of `view` as `look(*inputs)` says, with each tick of the timer; None leaves all as they are.
+
+    The last of the inputs holds the session's Seen. The browser does work for every output of a listener, changed or
+    not: so a tick sends only what is `quick`, which changes all the time, and asks for the rest when any of it would
+    be different.
+    """
+    slow, pulse = [name for name in view if name not in quick], gr.State(0)
+
+    def glance(*arguments: Any) -> Any:
+        values, seen = look(*arguments), arguments[-1]
+        if values is None:
+            return gr.skip()
+        moved = seen.would_change(slow, values)
+        return [*seen.changed(quick, values), time.monotonic_ns() if moved else gr.skip()]
+
+    def whole(*arguments: Any) -> Any:
+        values = look(*arguments)
+        return gr.skip() if values is None else arguments[-1].changed(view, values)
+
+    timer.tick(tick(glance), inputs, [*(view[name] for name in quick), pulse], **TICK)
+    pulse.change(tick(whole), inputs, list(view.values()), **TICK)
+
+
 class Seen:
     """What one open page shows already, kept with its session: only what changed is sent again.
 
@@ -80,6 +109,10 @@ class Seen:
         choice, until = self._choice
         return name != choice and time.monotonic() < until
 
+    def would_change(self, names: Iterable[str], values: dict[str, Any]) -> bool:
+        """Whether `changed` would send any of them; they count as not yet seen."""
+        return any(name in values and self._marks.get(name) != _mark(values[name]) for name in names)
+
     def changed(self, names: Iterable[str], values: dict[str, Any]) -> list[Any]:
         """The values of these names, those that the page shows already replaced by "leave it".
 
@@ -91,9 +124,13 @@ class Seen:
             if name not in values:
                 outputs.append(gr.skip())
                 continue
-            value = values[name]
-            signature, make = value if isinstance(value, tuple) else (value, None)
-            mark = hash(repr(signature))
+            value, mark = values[name], _mark(values[name])
+            make = value[1] if isinstance(value, tuple) else None
             outputs.append(gr.skip() if self._marks.get(name) == mark else make() if make else value)
             self._marks[name] = mark
         return outputs
+
+
+def _mark(value: Any) -> int:
+    """By which a value is known again: its signature's, where it has one."""
+    return hash(repr(value[0] if isinstance(value, tuple) else value))

@@ -19,7 +19,7 @@ from workbench.sampler.queue import RequestState
 from workbench.sampler.samples import Sample, Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, TICK, UPWARDS, Seen, handler, tick
+from workbench.ui.boundary import QUIET, TICK, UPWARDS, Seen, handler, tick, watch
 from workbench.ui.form import Form, sentences
 from workbench.ui.live import Live, Recent
 from workbench.workspace import Workspace
@@ -55,8 +55,8 @@ class SampleTab:
         self.chosen = gr.BrowserState(None, storage_key="workbench-sample", secret="workbench")
         seen = gr.State(Seen())
         outputs = [getattr(self, name) for name in VIEW]
-        for event in (load, timer.tick):
-            event(tick(self._tick), [self.chosen, seen], outputs, **TICK)
+        load(tick(self._tick), [self.chosen, seen], outputs, **TICK)
+        watch(timer, self._look, [self.chosen, seen], dict(zip(VIEW, outputs, strict=True)))
         asked = self.generate.click(
             handler(self._generate),
             [seen, *self.form.inputs],
@@ -72,8 +72,12 @@ class SampleTab:
 
     # ---- showing
 
+    def _look(self, chosen: str | None, seen: Seen) -> dict[str, Any] | None:
+        return None if seen.late(chosen) else self._values(chosen)
+
     def _tick(self, chosen: str | None, seen: Seen) -> Any:
-        return gr.skip() if seen.late(chosen) else seen.changed(VIEW, self._values(chosen))
+        values = self._look(chosen, seen)
+        return gr.skip() if values is None else seen.changed(VIEW, values)
 
     def _show(self, chosen: str | None, seen: Seen) -> list[Any]:
         seen.choose(chosen)

@@ -15,7 +15,7 @@ from workbench.trainer.settings import TrainSettings
 from workbench.trainer.sweeps import parse_values, sweep
 from workbench.ui import render, run_view
 from workbench.ui.applies import without_effect
-from workbench.ui.boundary import QUIET, TICK, UPWARDS, Seen, handler, tick
+from workbench.ui.boundary import QUIET, TICK, UPWARDS, Seen, handler, tick, watch
 from workbench.ui.form import Form, sentences
 from workbench.ui.live import Live, Snapshot
 from workbench.ui.tracker_view import TrackerView
@@ -32,6 +32,8 @@ TRY_HELP = (
     "SETTING=VALUE, VALUE, one setting a line: every combination becomes a run of its own, named after its values, "
     "and they train one after the other. Empty: one run."
 )
+# What is different with nearly every step of a run.
+QUICK = ("head", "log", "curves.main")
 
 
 class TrainTab:
@@ -82,8 +84,8 @@ class TrainTab:
         """Connect the listeners. `chosen` remembers the run over reloads; `load` is the page's load event."""
         seen = gr.State(Seen())
         outputs = list(self.view.values())
-        for event in (load, timer.tick):
-            event(tick(self._tick), [chosen, seen], outputs, **TICK)
+        load(tick(self._tick), [chosen, seen], outputs, **TICK)
+        watch(timer, self._look, [chosen, seen], self.view, QUICK)
         self.runs.input(handler(self._choose), [self.runs, seen], [chosen, *outputs], **QUIET)
         started = self.start.click(
             handler(self._start),
@@ -107,11 +109,14 @@ class TrainTab:
             for status in self.live.statuses()
         ]
 
-    def _tick(self, chosen: str | None, seen: Seen) -> Any:
+    def _look(self, chosen: str | None, seen: Seen) -> dict[str, Any] | None:
         if seen.late(chosen):
-            return gr.skip()
-        snapshot = self.live.snapshot(chosen) or self.live.snapshot(self.live.default())
-        return seen.changed(self.view, self._values(snapshot))
+            return None
+        return self._values(self.live.snapshot(chosen) or self.live.snapshot(self.live.default()))
+
+    def _tick(self, chosen: str | None, seen: Seen) -> Any:
+        values = self._look(chosen, seen)
+        return gr.skip() if values is None else seen.changed(self.view, values)
 
     def _show(self, name: str, seen: Seen) -> list[Any]:
         """The run of that name, all of it, as it is this very moment."""

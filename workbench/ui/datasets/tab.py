@@ -16,7 +16,7 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.frame_plan import Shape, shape_for
 from workbench.trainer.settings import TrainSettings
-from workbench.ui.boundary import QUIET, TICK, Seen, handler, tick
+from workbench.ui.boundary import QUIET, TICK, Seen, handler, tick, watch
 from workbench.ui.datasets import head
 from workbench.ui.datasets.add import AddPanel
 from workbench.ui.datasets.captions import CaptionPanel
@@ -101,8 +101,9 @@ class DatasetTab:
         self.host = Host(self.workspace, self.chosen, clip, selected, self.model, self.frames)
         outputs = list(self.view.values())
         looking = [self.chosen, clip, selected, self.model, self.frames, seen]
-        for event in (load, timer.tick, self.model.change, self.frames.submit, self.frames.blur):
+        for event in (load, self.model.change, self.frames.submit, self.frames.blur):
             event(tick(self._tick), looking, outputs, **TICK)
+        watch(timer, self._look, looking, self.view)
         self.host.refresh = lambda event: event.then(tick(self._tick), looking, outputs, **TICK)
         self.dataset.input(
             handler(self._choose), [self.dataset, seen], [self.chosen, clip, selected], **QUIET
@@ -131,14 +132,14 @@ class DatasetTab:
     def _names(self) -> list[str]:
         return [dataset.name for dataset in Dataset.all(self.workspace)]
 
-    def _tick(
+    def _look(
         self, chosen: str | None, clip: str | None, selected: list[str], model: str, frames: str, seen: Seen
-    ) -> Any:
-        return (
-            gr.skip()
-            if seen.late(chosen)
-            else seen.changed(self.view, self._values(chosen, clip, selected, model, frames))
-        )
+    ) -> dict[str, Any] | None:
+        return None if seen.late(chosen) else self._values(chosen, clip, selected, model, frames)
+
+    def _tick(self, *looking: Any) -> Any:
+        values, seen = self._look(*looking), looking[-1]
+        return gr.skip() if values is None else seen.changed(self.view, values)
 
     def _values(
         self, chosen: str | None, clip: str | None, selected: list[str], model: str, frames: str
