@@ -19,12 +19,14 @@ class Linear:
 
     name:      as in the transformer's parameters; a block's number is written as BLOCK
     per_token: whether it sees every token; else one vector a clip (the timestep's)
+    shared:    whether it is given what the layer before it is given
     """
 
     name: str
     inputs: int
     outputs: int
     per_token: bool = True
+    shared: bool = False
 
     @property
     def in_blocks(self) -> bool:

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from workbench.errors import ExitCode
 from workbench.jobs import State, Status
+from workbench.trainer.fit import stepping
+from workbench.trainer.fit.levels import step_down
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.watchdog import STACKS
 
@@ -83,7 +85,12 @@ def lighter(settings: TrainSettings) -> dict[str, Any]:
             "batch_size": half,
             "gradient_accumulation": settings.gradient_accumulation * settings.batch_size // half,
         }
-    return {"precision": "auto"} if settings.precision == "fp32" else {}
+    if settings.precision == "fp32":
+        return {"precision": "auto"}
+    if (cheaper := step_down(settings)) is None:
+        return {}
+    now = settings.model_dump(mode="json")
+    return {name: value for name, value in cheaper.model_dump(mode="json").items() if now[name] != value}
 
 
 def calmer(settings: TrainSettings) -> dict[str, Any]:
@@ -262,6 +269,7 @@ def card(status: Status, log: str, saved: Sequence[int], settings: TrainSettings
         return None
     rule = _rule(status, log)
     checkpoint = saved[-1] if saved else None
+    settings = settings and stepping.in_use(status.folder, settings)
     return Card(
         rule=rule.name,
         cause=rule.cause,

@@ -23,11 +23,13 @@ from workbench.devices import GIGABYTE, Device, pick_devices
 from workbench.errors import NonFiniteLoss
 from workbench.trainer.data import seed_for
 from workbench.trainer.deadline import Deadline
+from workbench.trainer.encode import free_memory
 from workbench.trainer.exporting import export
+from workbench.trainer.fit import stepping
 from workbench.trainer.launcher import ALONE, Place
 from workbench.trainer.orders import obey
 from workbench.trainer.ranks import Ranks
-from workbench.trainer.session import Session
+from workbench.trainer.session import Session, say
 from workbench.trainer.settings import TrainSettings
 
 
@@ -41,10 +43,27 @@ def train(run: Path, job: jobs.Job, place: Place = ALONE) -> None:
     device = pick_devices(settings.device, place.local_count)[place.local_rank]
     set_arithmetic(settings, device)
     with Ranks.met(place, device) as ranks:
-        with processes.loading():
-            session = Session(run, job, settings, device, ranks)
-        with contextlib.closing(session):
+        if not finished(run, job, stepping.in_use(run, settings), device, ranks, deadline):
+            free_memory()
+            finished(run, job, stepping.in_use(run, settings), device, ranks, deadline)
+
+
+def finished(
+    run: Path, job: jobs.Job, settings: TrainSettings, device: Device, ranks: Ranks, deadline: Deadline
+) -> bool:
+    """Train to the end; False where memory ran out and the run can go on with less. Nothing is held afterwards."""
+    with processes.loading():
+        session = Session(run, job, settings, device, ranks)
+    with contextlib.closing(session):
+        try:
             steps(session, deadline)
+        except torch.OutOfMemoryError as error:
+            said = stepping.step(run, settings, session.step, str(error)) if ranks.count == 1 else ""
+            if not said:
+                raise
+            say(said)
+            return False
+    return True
 
 
 def set_arithmetic(settings: TrainSettings, device: Device) -> None:

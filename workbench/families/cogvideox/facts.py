@@ -31,6 +31,7 @@ VAE = {
     "block_out_channels": [128, 256, 256, 512], "temporal_compression_ratio": 4, "sample_height": 480,
     "sample_width": 720,
 }  # fmt: skip
+ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
 VAE_VALUES, T5_VALUES = 215_583_907, 4_762_310_656
 STORED = {"cogvideox-2b": "float16"}  # the others: bfloat16
 
@@ -90,7 +91,7 @@ def _linears(transformer: Mapping[str, Any]) -> list[Linear]:
         Linear("time_embedding.linear_1", width, time, per_token=False),
         Linear("time_embedding.linear_2", time, time, per_token=False),
         Linear(f"{block}norm1.linear", time, 6 * width, per_token=False),
-        *(Linear(f"{block}attn1.{name}", width, width) for name in ("to_q", "to_k", "to_v", "to_out.0")),
+        *(Linear(f"{block}attn1.{name}", width, width, shared=name in ("to_k", "to_v")) for name in ATTENTION),
         Linear(f"{block}norm2.linear", time, 6 * width, per_token=False),
         Linear(f"{block}ff.net.0.proj", width, 4 * width),
         Linear(f"{block}ff.net.2", 4 * width, width),
