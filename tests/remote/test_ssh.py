@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.remote.ssh_server import SshServer, serving
+from tests.remote.waiting import PATIENCE, steps, until
 from workbench import jobs
-from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
-from workbench.families.base import Model
 from workbench.jobs import State
 from workbench.remote import places
 from workbench.remote.engines import check
@@ -23,10 +21,7 @@ from workbench.remote.record import Record
 from workbench.remote.sending import choose, start_at
 from workbench.remote.settings import SshPlace
 from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
-
-PATIENCE = 120.0
 
 
 @pytest.fixture
@@ -34,32 +29,9 @@ def far(tmp_path: Path, workspace: Workspace) -> Iterator[SshServer]:
     """A machine named "far" that is a place of the workspace; its folder is tmp_path/far."""
     (tmp_path / "keys").mkdir()
     with serving(tmp_path / "keys") as server:
-        place = SshPlace(
-            host="far", python=sys.executable, folder=str(tmp_path / "far"), ssh_config=str(server.config)
-        )
+        place = SshPlace(host="far", python=sys.executable, folder=str(tmp_path / "far"), ssh_config=str(server.config))
         places.save(workspace, "far", place)
         yield server
-
-
-@pytest.fixture
-def run(workspace: Workspace, dataset: Dataset, toy_model: Model) -> Run:
-    chosen = TrainSettings(
-        model=toy_model.source, dataset="squares", steps=300, rank=2, learning_rate=0.001, preview_every=5, held_out=1,
-        preview_steps=1, preview_prompts=("a red square",), evaluate_every=5, save_every=5, frames=9,
-    )  # fmt: skip
-    return Run.create(workspace, chosen, "cats")
-
-
-def until(true: Callable[[], object], run: Run) -> None:
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert run.status.state.alive, jobs.log_tail(run.folder)
-        assert time.monotonic() < end, jobs.log_tail(run.folder)
-        time.sleep(0.05)
-
-
-def steps(run: Run) -> list[int]:
-    return [line["step"] for line in run.metrics if "loss" in line]
 
 
 def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshServer, run: Run, tmp_path: Path) -> None:

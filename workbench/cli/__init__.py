@@ -2,6 +2,7 @@
 
     workbench dataset ...                           clips and captions: import, caption, cut, check, export ...
     workbench train, workbench runs ...             training runs, started here or anywhere else
+    workbench places                                machines and clusters that runs can be sent to
     workbench sample                                draw a video
     workbench convert                               weights in another layout
     workbench webui, demo, doctor                   the page; the whole loop once; is everything in order?
@@ -26,6 +27,7 @@ COMMANDS = {
     "dataset": ("datasets", "Build datasets of captioned clips."),
     "train": ("training", "Train a LoRA and watch it; sweeps, clones and forks."),
     "runs": ("runs", "List, watch, compare and command training runs."),
+    "places": ("places", "Machines and clusters to which runs can be sent."),
     "sample": ("samples", "Draw a video from a prompt."),
     "convert": ("convert", "Convert a model or a LoRA to its authors' own layout, or back."),
     "webui": ("webui", "Open the page in a browser."),

@@ -12,8 +12,10 @@ import click
 from workbench.cli import run_keeping, run_views
 from workbench.cli.follow import doing, duration, follow
 from workbench.cli.options import with_workspace
+from workbench.cli.places import ON_HELP
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError
+from workbench.remote.sending import choose
 from workbench.trainer import run_queue
 from workbench.trainer.report import curves_of
 from workbench.trainer.runs import Run
@@ -83,14 +85,17 @@ def follow_(workspace: Workspace, names: tuple[str, ...]) -> int:
 
 @runs.command()
 @click.argument("name")
+@click.option("--on", metavar="PLACE", help=ON_HELP)
 @click.option("--detach", is_flag=True, help="Return at once.")
 @with_workspace
-def start(workspace: Workspace, name: str, detach: bool) -> int:
+def start(workspace: Workspace, name: str, on: str | None, detach: bool) -> int:
     """Start a run, or let one that ended go on.
 
     It goes on from its newest good checkpoint.
     """
     run = Run.open(workspace, name)
+    if on:
+        choose(workspace, run, on)
     run.start()
     return 0 if detach else follow(run)
 

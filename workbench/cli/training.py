@@ -12,7 +12,9 @@ import click
 
 from workbench.cli.follow import follow
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
+from workbench.cli.places import ON_HELP
 from workbench.errors import ConfigError
+from workbench.remote.sending import choose, ready
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.sweeps import parse_values, sweep
@@ -31,6 +33,7 @@ SWEEP_HELP = "A run for every value, as in learning_rate=1e-4,3e-4; given again,
 @click.option("--clone", metavar="RUN", help=CLONE_HELP)
 @click.option("--fork", metavar="RUN@STEP", help=FORK_HELP)
 @click.option("--sweep", "swept", metavar="SETTING=VALUE,VALUE", multiple=True, help=SWEEP_HELP)
+@click.option("--on", metavar="PLACE", help=ON_HELP)
 @click.option("--detach", is_flag=True, help="Start the run and return at once.")
 @with_workspace
 def train(
@@ -40,6 +43,7 @@ def train(
     clone: str | None,
     fork: str | None,
     swept: tuple[str, ...],
+    on: str | None,
     detach: bool,
     **flags: Any,
 ) -> int:
@@ -48,6 +52,8 @@ def train(
     Runs that are started while another one trains wait for their turn. Ends with the run's exit code: 0 finished, 90
     stopped on request, others in docs/file_formats.md.
     """
+    if on:
+        ready(workspace, on)  # before there is a run
     given = [flag for flag, value in (("--config", config), ("--clone", clone), ("--fork", fork)) if value]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} both say where the settings come from: give one of them")
@@ -62,6 +68,9 @@ def train(
         runs = [parent.fork(workspace, step, settings, title)]
     else:
         runs = [Run.create(workspace, settings, title)]
+    for run in runs:
+        if on:
+            choose(workspace, run, on)
     return _start(runs, detach)
 
 

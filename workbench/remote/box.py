@@ -101,8 +101,11 @@ def lay_out(root: str, box: str, run: str, files: Mapping[str, str]) -> None:
         for name in SHARED:
             (base / name).mkdir(parents=True, exist_ok=True)
             place.mkdir(parents=True, exist_ok=True)
-            if not (place / name).is_symlink():
+            if not (place / name).exists():
                 (place / name).symlink_to(Path("../..") / name)
+        if not jobs.status(home).state.alive:  # what an earlier start left says nothing of the next one
+            for name in (jobs.RESULT, jobs.HEARTBEAT, jobs.PROCESS):
+                (home / name).unlink(missing_ok=True)
         sent = {Path(path).parts[3] for path in files if path.startswith(f"runs/{run}/{CHECKPOINTS}/")}
         for other in (home / CHECKPOINTS).glob("*"):
             if other.name not in sent:  # where the run is now is what was sent

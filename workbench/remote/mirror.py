@@ -49,6 +49,7 @@ class Mirror:
         self._fetching: Future[None] | None = None
         self._pending: list[tuple[jobs.Command, dict[str, Any]]] = []
         self._last_beat: dict[str, Any] = {}
+        self._sent_from: list[int] = []  # the step it began with there, if any
 
     def go(self) -> dict[str, Any]:
         """Send the run, or find it where it is, and stay with it to its end; returns its result.
@@ -73,6 +74,7 @@ class Mirror:
 
     def _send_run(self) -> None:
         run, record = self._run, self._record
+        self._sent_from = run.checkpoints[-1:]
         files = bundle(self._workspace, run, lambda count: self._say("gathering the run's files", count))
         if not record.box:
             record.box = f"{run.name}-{os.urandom(3).hex()}"
@@ -274,7 +276,8 @@ class Mirror:
             self._grow(path, size, sure=True)
         self._there = dict(view.files or {})
         self._lasting(lambda: self._fetch_new(self._there))
-        if view.interrupted and not self._record.stop_asked:
+        further = self._run.checkpoints[-1:] != self._sent_from
+        if view.interrupted and further and not self._record.stop_asked:
             self._log(f"{self._record.place} stopped the run; it is sent again")
             self._send_run()
             return None

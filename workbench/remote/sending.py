@@ -14,15 +14,21 @@ from workbench.trainer.runs import REMOTE, Run
 from workbench.workspace import Workspace
 
 
+def ready(workspace: Workspace, place: str) -> str:
+    """The place's name, "" for here. Raises ConfigError when there is none of that name, or a package is missing."""
+    if place == places.HERE:
+        return ""
+    engine_class(places.load(workspace, place)).require()
+    return place
+
+
 def choose(workspace: Workspace, run: Run, place: str) -> None:
     """Let the next start of the run happen at a place, or here (`places.HERE`).
 
     Raises ConfigError when there is no such place, when a package for it is missing, or when the run may still be at
     work elsewhere.
     """
-    record, target = Record.load(run.folder), "" if place == places.HERE else place
-    if target:
-        engine_class(places.load(workspace, target)).require()
+    record, target = Record.load(run.folder), ready(workspace, place)
     if record.place == target:
         return
     if run.status.state.alive:

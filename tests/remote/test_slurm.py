@@ -1,0 +1,72 @@
+"""Runs on a cluster: submitit's own local executor runs the job as processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.remote.waiting import PATIENCE, steps, until
+from workbench import jobs, processes
+from workbench.errors import ConfigError
+from workbench.jobs import State
+from workbench.remote import places
+from workbench.remote.engines import check
+from workbench.remote.record import Record
+from workbench.remote.sending import start_at
+from workbench.remote.settings import SlurmPlace
+from workbench.trainer.runs import Run
+from workbench.trainer.starts import read_starts
+from workbench.workspace import Workspace, read_json
+
+
+def test_a_run_that_must_make_room_saves_and_goes_on(workspace: Workspace, run: Run) -> None:
+    places.save(workspace, "cluster", SlurmPlace(executor="local", gpus=0))
+    start_at(workspace, run, "cluster")
+    until(lambda: len(steps(run)) > 3 and run.checkpoints, run)
+    record = Record.load(run.folder)
+
+    # The process that mirrors it is killed: the job stays, and is found again.
+    os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
+    jobs.wait(run.folder, 10)
+    run.start()
+    before = len(steps(run))
+    until(lambda: len(steps(run)) > before, run)
+    assert Record.load(run.folder).job == record.job
+
+    # Slurm's warning, as submitit sends it: it saves, is queued again, and loses no step.
+    (task,) = psutil.Process(int(record.job)).children()
+    task.send_signal(signal.SIGUSR2)
+    until(lambda: len(read_starts(run.folder)) == 2, run)
+    before = len(steps(run))
+    until(lambda: len(steps(run)) > before, run)
+    run.stop()
+    assert run.wait(PATIENCE).state == State.STOPPED, jobs.log_tail(run.folder)
+    assert steps(run) == list(range(1, run.checkpoints[-1] + 1))
+    second = read_starts(run.folder)[1]
+    assert second.step in run.checkpoints or second.step < run.checkpoints[0]
+    assert processes.start_time(int(record.job)) is None
+    # The clips are linked, not copied, and what was encoded is in the workspace's own cache.
+    clip = next(workspace.dataset("squares").glob("clips/*.mp4"))
+    assert clip.stat().st_nlink > 1
+    assert any(workspace.cache.glob("*.safetensors"))
+
+
+def test_a_job_that_never_begins_says_why(workspace: Workspace, run: Run) -> None:
+    places.save(workspace, "cluster", SlurmPlace(executor="local", gpus=0, setup=("echo no such module >&2", "false")))
+    start_at(workspace, run, "cluster")
+    status = run.wait(PATIENCE)
+    assert status.state == State.FAILED
+    assert "cluster ended the job before the run began" in status.message
+
+
+def test_without_slurm_the_remedy_is_said(workspace: Workspace, run: Run) -> None:
+    places.save(workspace, "cluster", SlurmPlace())
+    assert all(line.remedy for line in check(workspace, "cluster") if line.title in ("sbatch", "srun"))
+    start_at(workspace, run, "cluster")
+    assert run.wait(PATIENCE).state == State.FAILED
+    assert "srun" in run.status.message
+    with pytest.raises(ConfigError, match="there is no place 'moon'"):
+        start_at(workspace, run, "moon")
