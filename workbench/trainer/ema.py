@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from workbench.trainer.sharding import cut_like, whole
 
 if TYPE_CHECKING:
     import torch
@@ -46,13 +48,15 @@ class Ema:
         finally:
             self.model.restore(self.parameters)
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """The average by parameter name, on the CPU."""
-        return {
-            name: value.to("cpu", copy=True) for name, value in zip(self.names, self.model.shadow_params, strict=True)
-        }
+    def tensors(self, keep: bool = True) -> dict[str, torch.Tensor]:
+        """The average by parameter name, on the CPU; {} where it is not kept. Every process must call this."""
+        found = dict[str, Any]()
+        for name, value in zip(self.names, self.model.shadow_params, strict=True):
+            value = whole(value)
+            found |= {name: value.to("cpu", copy=True)} if keep else {}
+        return found
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Go on from what `tensors` gave. Raises KeyError when a parameter has none."""
         for name, value in zip(self.names, self.model.shadow_params, strict=True):
-            value.copy_(tensors[name])
+            value.copy_(cut_like(tensors[name], value))

@@ -25,9 +25,13 @@ def export(session: Session) -> None:
         return
     session.ladder.take_off()
     with session.weights_in_use():
-        path = session.trainable.export(session.run, session.notes())
+        path = session.trainable.export(session.run, session.notes(), session.ranks.first)
+        if session.sharded:
+            session.ranks.wait()  # all read what rank 0 has written
         with session.accelerator.autocast():
             change = session.trainable.prove(session.folder, path, _probe(session))
+    if not session.ranks.first:
+        return
     lines = read_metrics(session.run)[0]
     measured = [line["held_out_loss"] for line in lines if "held_out_loss" in line]
     losses = (measured[0], measured[-1]) if measured else (None, None)

@@ -1,6 +1,7 @@
 """Puts what makes a step cheaper on a transformer, in the one order in which it fits together.
 
-    host -> attention -> LoRA -> joined projections -> fewer bits -> device -> streaming -> recomputing -> compiling
+    host -> attention -> LoRA -> joined projections -> fewer bits -> device, or pieces -> streaming -> recomputing
+    -> compiling
 
 Every level computes the same as the plain model: bit for bit on a processor where nothing is rounded, within rounding
 elsewhere (benchmarks/ladder.py). Not covered: which levels a card needs (fit), how each works (engine).
@@ -18,16 +19,18 @@ from workbench.families.base import Family
 from workbench.trainer.settings import TrainSettings
 
 
-def begins_on_host(settings: TrainSettings) -> bool:
+def begins_on_host(settings: TrainSettings, in_pieces: bool = False) -> bool:
     """Whether the model must not come to the device as it is stored: it may not fit there."""
-    return settings.base_weights != "as stored" or settings.streamed_blocks > 0
+    return in_pieces or settings.base_weights != "as stored" or settings.streamed_blocks > 0
 
 
 class Ladder:
     """The levels of one transformer, whose LoRA is attached and whose attention is chosen."""
 
-    def __init__(self, family: Family, transformer: Any, settings: TrainSettings, device: torch.device) -> None:
-        """Put them on, and the transformer on the device. Raises ConfigError."""
+    def __init__(
+        self, family: Family, transformer: Any, settings: TrainSettings, device: torch.device, in_pieces: bool = False
+    ) -> None:
+        """Put them on, and the transformer on the device, or a piece of it for each process. Raises ConfigError."""
         blocks = family.blocks(transformer)
         self._blocks, self._streamer = blocks, None
         if settings.method == "lora" and settings.attention != "stock":
@@ -40,7 +43,12 @@ class Ladder:
             from workbench.engine.streaming import Streamer
 
             self._streamer = Streamer(blocks, settings.streamed_blocks, device)
-        transformer.to(device)
+        if in_pieces:
+            from workbench.trainer.sharding import cut
+
+            cut(blocks, transformer, device)
+        else:
+            transformer.to(device)
         level, random = settings.gradient_checkpointing, settings.lora_dropout > 0
         recompute = recomputing(level, random) if level != "none" else None
         # Within a translated block the compiler plans what is kept; what comes and goes must stay outside of it.

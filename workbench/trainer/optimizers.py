@@ -233,15 +233,18 @@ def build(settings: TrainSettings, named: Sequence[tuple[str, torch.nn.Parameter
 
 
 def state_of(
-    optimizer: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]]
+    optimizer: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]], keep: bool = True
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """What the optimizer remembers: (tensors, on the CPU; plain values, fit for JSON).
 
     Both by "<parameter name>/<key>" and "group.<number>/<key>". Constants that come from the settings and the learning
-    rate of the step are not in it, so that a fork with other settings may take it over.
+    rate of the step are not in it, so that a fork with other settings may take it over. What is in pieces is put
+    together, for which every process must call this; keep: whether this one wants the tensors.
     Must be called outside of `averaged`.
     """
     import torch
+
+    from workbench.trainer.sharding import whole
 
     tensors: dict[str, torch.Tensor] = {}
     values: dict[str, Any] = {}
@@ -249,7 +252,8 @@ def state_of(
         for key, value in entries.items():
             if isinstance(value, torch.Tensor):
                 # Some optimizers share one tensor among parameters; a file of tensors takes each but once.
-                tensors[f"{place}/{key}"] = value.detach().to("cpu", copy=True).contiguous()
+                value = whole(value.detach())
+                tensors |= {f"{place}/{key}": value.to("cpu", copy=True).contiguous()} if keep else {}
             elif isinstance(value, bool | int | float | str | None):
                 values[f"{place}/{key}"] = value
             else:
@@ -268,6 +272,8 @@ def load_state(
 
     Raises ResumeRefused when the state is of a parameter that is not trained here.
     """
+    from workbench.trainer.sharding import cut_like
+
     parameters = dict(named)
     groups = {f"group.{number}": group for number, group in enumerate(optimizer.param_groups)}
     optimizer.state.clear()
@@ -284,6 +290,8 @@ def load_state(
             )
         # A copy, because sums depend in their last bit on how memory is aligned, and in a file it is aligned otherwise.
         entries[key] = value.to(device, copy=True) if path in tensors else value
+        if place in parameters and path in tensors and value.shape == parameters[place].shape:
+            entries[key] = cut_like(entries[key], parameters[place].data)
 
 
 def _places(

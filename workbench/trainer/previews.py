@@ -68,7 +68,10 @@ class PreviewClip(NamedTuple):
 
 @dataclass
 class Previewer:
-    """Draws previews with the transformer that is being trained; the VAE is on the device only meanwhile."""
+    """Draws previews with the transformer that is being trained; the VAE is on the device only meanwhile.
+
+    writes: False for a process that only helps another one to draw, because each has a piece of the weights
+    """
 
     family: Family
     model: Model
@@ -78,6 +81,7 @@ class Previewer:
     device: torch.device
     dtype: torch.dtype
     vae: Any = None
+    writes: bool = True
     _places: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def draw(
@@ -101,7 +105,8 @@ class Previewer:
         missing = [each for each in every if not _record(folder, each[2], scale).exists()]
         if not missing:
             return
-        _note_prompts(folder, [one.prompt for one in prompts])
+        if self.writes:
+            _note_prompts(folder, [one.prompt for one in prompts])
         transformer.eval()
         with self._vae_there(), at_scale(transformer, scale):
             pipeline = self.family.load_pipeline(self.folder, transformer=transformer, vae=self.vae, dtype=self.dtype)
@@ -111,8 +116,9 @@ class Previewer:
                     on_step(done * total + at, len(missing) * total)
 
                 drawn = self._sample(pipeline, one, seed, negative, report)
-                record = self._described(run, step, one, seed, place, scale)
-                self._write(_record(folder, place, scale), drawn, record)
+                if self.writes:
+                    record = self._described(run, step, one, seed, place, scale)
+                    self._write(_record(folder, place, scale), drawn, record)
 
     def draw_inputs(self, run: Path, clips: Sequence[PreviewClip]) -> None:
         """Step 0: each clip as the model is shown it, and decoded again from what the VAE says of it."""

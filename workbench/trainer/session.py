@@ -162,17 +162,20 @@ class Session:
         mixed = "no" if self.precision == "fp32" else self.precision
         more = trackers.accelerator_options(self.run, settings)
         self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.place.kind == "cpu", **more)
-        place = torch.device("cpu") if ladder.begins_on_host(settings) else self.device
+        place = torch.device("cpu") if ladder.begins_on_host(settings, self.sharded) else self.device
         transformer = family.load_transformer(self.folder, place, DTYPES[self.precision])
         family.use_attention(transformer, settings.attention, self.device)
         self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"))
-        self.ladder = ladder.Ladder(family, transformer, settings, self.device)
+        self.ladder = ladder.Ladder(family, transformer, settings, self.device, self.sharded)
+        if self.sharded:
+            self.trainable.follow()
         # No wrapper where several processes share the steps: they sum their gradients themselves.
         self.transformer = self.accelerator.prepare_model(transformer, evaluation_mode=self.ranks.count > 1)
         self.schedule = family.noise_schedule(self.folder, self.device)
         self.previewer = Previewer(
-            family, self.model, self.folder, self.shape, settings, self.device, DTYPES[self.precision]
-        )
+            family, self.model, self.folder, self.shape, settings, self.device, DTYPES[self.precision],
+            writes=self.ranks.first,
+        )  # fmt: skip
         say(f"{self.model.title} on {self.place.name} in {self.precision}; training {self.trainable.said}")
 
     def _make_optimizer(self) -> None:
@@ -314,7 +317,8 @@ class Session:
             asked = self.shown.asked(prompts, self.inputs)
             negative = self.inputs.embeddings([""])
             self.previewer.draw(self.run, self.step, self.bare_transformer, asked, negative, report, scale)
-        self.tracker.show(self.step, previews_of(self.run, self.step))
+        if self.ranks.first:
+            self.tracker.show(self.step, previews_of(self.run, self.step))
 
     @contextmanager
     def _previewing(self) -> Iterator[None]:
@@ -334,7 +338,12 @@ class Session:
         if self.idle:
             return
         scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None
-        tensors, values = optimizers.state_of(self.optimizer, self.trainable.named)
+        first = self.ranks.first  # the others give their pieces of weights that are cut, and keep nothing
+        beside = self.trainable.plain(first)
+        tensors, values = optimizers.state_of(self.optimizer, self.trainable.named, first)
+        averages = self.ema.tensors(first) if self.ema is not None else None
+        if not first:
+            return
         state = {
             "step": self.step,
             "settings": self.settings.model_dump(mode="json"),
@@ -345,10 +354,10 @@ class Session:
         }
 
         def fill(target: Path) -> None:
-            self.trainable.write(target, self.notes())
+            self.trainable.write(target, self.notes(), beside)
             write_bytes(target / checkpoint.OPTIMIZER, to_bytes(tensors))
-            if self.ema is not None:
-                write_bytes(target / checkpoint.EMA, to_bytes(self.ema.tensors()))
+            if averages is not None:
+                write_bytes(target / checkpoint.EMA, to_bytes(averages))
             write_json(target / checkpoint.STATE, state)
 
         try:

@@ -17,7 +17,8 @@ from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families.base import Family
 from workbench.trainer import lora
 from workbench.trainer.settings import TrainSettings
-from workbench.workspace import write_bytes
+from workbench.trainer.sharding import cut_like, whole
+from workbench.workspace import write_bytes, writing
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     Named = list[tuple[str, torch.nn.Parameter]]
 
 LORA, ALSO, WEIGHTS, TRANSFORMER = "lora.safetensors", "also.safetensors", "weights.safetensors", "transformer"
+WEIGHTS_PATTERN = "diffusion_pytorch_model{suffix}.safetensors"  # of the files in `transformer`
 
 
 class Trainable:
@@ -46,6 +48,11 @@ class Trainable:
         self.parameters = [parameter for _, parameter in found]
         self._beside = [] if self.full else [name for name in self.names if not _of_lora(name)]
 
+    def follow(self) -> None:
+        """Take the parameters that the transformer has now: cutting it into pieces makes new ones of the same names."""
+        present = dict(self.transformer.named_parameters())
+        self.parameters = [present[name] for name in self.names]
+
     @property
     def named(self) -> Named:
         return list(zip(self.names, self.parameters, strict=True))
@@ -60,13 +67,29 @@ class Trainable:
 
     # ---- checkpoints
 
-    def write(self, folder: Path, notes: Mapping[str, str]) -> list[Path]:
-        """Write the trained values; the files written. Raises DataError when a value is not finite, CannotWrite."""
+    def plain(self, keep: bool = True) -> dict[str, torch.Tensor]:
+        """The trained values that are no LoRA, by plain name, on the processor; {} where they are not kept.
+
+        Pieces are put together, for which every process must call this. Raises DataError when a value is not finite.
+        """
+        wanted = set(self.names if self.full else self._beside)
+        found = dict[str, Any]()
+        for name, parameter in self.named:
+            if name in wanted:
+                value = whole(parameter.detach())
+                _refuse_broken(name, value)
+                found |= {plain_name(name): value.cpu().contiguous()} if keep else {}
+        return found
+
+    def write(self, folder: Path, notes: Mapping[str, str], plain: Mapping[str, torch.Tensor]) -> list[Path]:
+        """Write the trained values; the files written. `plain`: what the method of that name gave.
+
+        Raises DataError when a value is not finite, CannotWrite.
+        """
         if self.full:
-            return [self._write_plain(folder / WEIGHTS, self.names, notes)]
+            return [_write_plain(folder / WEIGHTS, plain, notes)]
         lora.write(self.family, self.transformer, folder / LORA, notes)
-        beside = [self._write_plain(folder / ALSO, self._beside, notes)] if self._beside else []
-        return [folder / LORA, *beside]
+        return [folder / LORA, *([_write_plain(folder / ALSO, plain, notes)] if plain else [])]
 
     def load(self, folder: Path) -> None:
         """Put back what `write` left."""
@@ -77,36 +100,35 @@ class Trainable:
         if self._beside:
             self._load_plain(folder / ALSO)
 
-    def _write_plain(self, path: Path, names: Sequence[str], notes: Mapping[str, str]) -> Path:
-        from safetensors.torch import save
-
-        wanted = set(names)
-        pairs = [(name, parameter) for name, parameter in self.named if name in wanted]
-        for name, parameter in pairs:
-            if not parameter.isfinite().all():
-                raise DataError(f"{name} holds values that are not numbers: lower the learning rate")
-        tensors = {plain_name(name): parameter.detach().cpu().contiguous() for name, parameter in pairs}
-        write_bytes(path, lora.with_metadata(save(tensors), {"format": "pt", **notes}))
-        return path
-
     def _load_plain(self, path: Path) -> None:
         from safetensors.torch import load_file
 
         tensors = load_file(path)
         for name, parameter in self.named:
             if (tensor := tensors.get(plain_name(name))) is not None:
-                parameter.data.copy_(tensor)
+                parameter.data.copy_(cut_like(tensor, parameter.data))
 
     # ---- the export
 
-    def export(self, run: Path, notes: Mapping[str, str]) -> Path:
-        """Write what a person takes away into the run's folder; its path. Raises DataError, CannotWrite."""
+    def export(self, run: Path, notes: Mapping[str, str], first: bool = True) -> Path:
+        """Write what a person takes away into the run's folder; its path. Raises DataError, CannotWrite.
+
+        first: whether it is this process that writes; the others give their pieces
+        """
         if not self.full:
-            return self.write(run, notes)[0]
-        broken = [name for name, parameter in self.named if not parameter.isfinite().all()]
-        if broken:
-            raise DataError(f"{broken[0]} holds values that are not numbers: lower the learning rate")
-        self.transformer.save_pretrained(run / TRANSFORMER)
+            plain = self.plain(first)
+            return self.write(run, notes, plain)[0] if first else run / LORA
+        from huggingface_hub import save_torch_state_dict
+
+        tensors = dict[str, Any]()
+        for name, value in self.transformer.state_dict().items():  # buffers as well, as diffusers saves it
+            value = whole(value)
+            _refuse_broken(name, value)
+            tensors |= {name: value.cpu()} if first else {}
+        if first:
+            self.transformer.save_config(run / TRANSFORMER)
+            with writing(run / TRANSFORMER):
+                save_torch_state_dict(tensors, run / TRANSFORMER, filename_pattern=WEIGHTS_PATTERN)
         return run / TRANSFORMER
 
     def prove(self, folder: Path, exported: Path, inputs: dict[str, Any]) -> float:
@@ -129,9 +151,11 @@ class Trainable:
         tensors = {
             name: tensor for file in sorted(source.glob("*.safetensors")) for name, tensor in load_file(file).items()
         }
-        missing, unexpected = self.transformer.load_state_dict(tensors, strict=False)
-        if unexpected or missing:
-            raise WorkbenchError(f"{source.name} lacks {missing[:1]} or has {unexpected[:1]}: please report this")
+        present = self.transformer.state_dict()
+        if differing := sorted(set(present) ^ set(tensors)):
+            raise WorkbenchError(f"{source.name} lacks {differing[0]} or should not have it: please report this")
+        for name, value in present.items():
+            value.copy_(cut_like(tensors[name], value))
         return self.transformer
 
 
@@ -168,6 +192,18 @@ def continue_from(family: Family, transformer: Any, settings: TrainSettings, pat
     lora.set_state(transformer, tensors)
     scaled = "" if factor == 1 else f", its strength kept by scaling it {factor:g} times"
     return f"going on from {path.name} ({found.origin}, rank {found.rank}{scaled})"
+
+
+def _refuse_broken(name: str, value: torch.Tensor) -> None:
+    if not value.isfinite().all():
+        raise DataError(f"{name} holds values that are not numbers: lower the learning rate")
+
+
+def _write_plain(path: Path, tensors: Mapping[str, torch.Tensor], notes: Mapping[str, str]) -> Path:
+    from safetensors.torch import save
+
+    write_bytes(path, lora.with_metadata(save(dict(tensors)), {"format": "pt", **notes}))
+    return path
 
 
 def plain_name(name: str) -> str:
