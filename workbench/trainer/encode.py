@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.families.base import Family, Model
+from workbench.families.base import Family, Model, Tensors
 from workbench.trainer.cache import Cache, key_of, part_identity
 from workbench.trainer.data import Item
 from workbench.trainer.settings import TrainSettings
@@ -72,7 +72,7 @@ class Encoder:
         if not missing:
             return
         progress("loading the text encoder", 0, len(missing), 0.0)
-        encoder = self.family.load_text_encoder(self.folder, self.device, self.dtype)
+        encoder = self._text_encoder()
         began = time.monotonic()
         for start in range(0, len(missing), CAPTIONS_AT_ONCE):
             part = missing[start : start + CAPTIONS_AT_ONCE]
@@ -108,10 +108,33 @@ class Encoder:
                 self.cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
             else:
                 video = reduced(video, reduction) if view == "low resolution" else video
-                self.cache.put(key, self.family.encode_video(vae, video))
+                self.cache.put(key, self._encoded(vae, video))
             progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
         del vae
         free_memory()
+
+    def _text_encoder(self) -> Any:
+        """On the device, or on the processor where it does not fit: slower, and only once for each caption."""
+        import torch
+
+        try:
+            return self.family.load_text_encoder(self.folder, self.device, self.dtype)
+        except torch.OutOfMemoryError:
+            free_memory()
+        return self.family.load_text_encoder(self.folder, torch.device("cpu"), self.dtype)
+
+    def _encoded(self, vae: Any, video: torch.Tensor) -> Tensors:
+        """In one piece, or in tiles from the first clip on that is too large for the device's memory."""
+        import torch
+
+        try:
+            return self.family.encode_video(vae, video)
+        except torch.OutOfMemoryError:
+            if vae.use_tiling:
+                raise
+        vae.enable_tiling()
+        free_memory()
+        return self.family.encode_video(vae, video)
 
 
 def given_picture(item: Item) -> Path | None:

@@ -173,42 +173,65 @@ def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[fl
 
 def phases(settings: TrainSettings, facts: ModelFacts, card: Card, size: Sizes) -> tuple[Phase, ...]:
     """Every phase of the run that the settings ask for, in order."""
-    number, cuda = NUMBER[size.precision], card.kind == "cuda"
-    base = {"CUDA": CONTEXT_GB} if cuda else {"Python and its libraries": PROCESS_GB["cpu"]}
-    held = base | _held(settings, size, number)
-    frames, height, width = size.shape
-    vae = facts.vae
-    pictures = 3 * frames * height * width * 4 / GIGABYTE
-    together = min(vae.frames_at_once, frames)
-    encoding = VAE_UNITS * vae.encoder_width * together * height * width * number
-    tall, wide = (min(height, vae.tile[0]), min(width, vae.tile[1])) if height >= TILED_FROM else (height, width)
-    decoding = VAE_UNITS * vae.decoder_width * together * tall * wide * number
-    text = TEXT_UNITS * CAPTIONS_AT_ONCE * facts.text_tokens * facts.text_width * number
+    number = NUMBER[size.precision]
+    base = {"CUDA": CONTEXT_GB} if card.kind == "cuda" else {"Python and its libraries": PROCESS_GB["cpu"]}
+    held = base | _held(settings, size)
+    vae = {"VAE": facts.vae.values * number / GIGABYTE}
     one_clip = size.unit / settings.batch_size * size.rates.forward
-    vae_weights = {"VAE": vae.values * number / GIGABYTE}
     found = [
-        Phase(CAPTIONS, base | _gb({"text encoder": facts.text_encoder_values * number, "activations": text})),
-        Phase(CLIPS, base | vae_weights | _gb({"activations": encoding}) | {"the clip": pictures}),
+        _captions(facts, card, base, number),
+        _clips(facts, card, base | vae, size, number),
         Phase(TRAINING, held | _training(settings, facts, size)),
     ]
     if settings.evaluate_every:
         found.append(Phase(MEASURING, held | _gb({"activations": one_clip})))
     if settings.preview_every:
         # Guided drawing asks with and without the prompt at once.
-        found.append(Phase(DENOISING, held | vae_weights | _gb({"activations": 2 * one_clip})))
+        found.append(Phase(DENOISING, held | vae | _gb({"activations": 2 * one_clip})))
         if not settings.preview_latents_only:
-            parts = held | vae_weights | _gb({"activations": decoding}) | {"the video": 2 * pictures}
-            found.append(Phase(DECODING, parts))
-    copies = {"copies to write": size.trained.values * (4 + STATES[settings.optimizer])} if not cuda else {}
-    found.append(Phase(SAVING, held | _gb(copies)))
+            working = _vae_work(facts, facts.vae.decoder_width, size, number, tiled=size.shape[1] >= TILED_FROM)
+            found.append(Phase(DECODING, held | vae | _gb({"activations": working, "the video": 2 * _pixels(size)})))
+    copies = {"copies to write": size.trained.values * (4 + STATES[settings.optimizer])}
+    found.append(Phase(SAVING, held | (_gb(copies) if card.kind == "cpu" else {})))
     return tuple(found)
 
 
-def _held(settings: TrainSettings, size: Sizes, number: int) -> dict[str, float]:
+def _captions(facts: ModelFacts, card: Card, base: Mapping[str, float], number: int) -> Phase:
+    text = TEXT_UNITS * CAPTIONS_AT_ONCE * facts.text_tokens * facts.text_width * number
+    needed = Phase(CAPTIONS, {**base, **_gb({"text encoder": facts.text_encoder_values * number, "activations": text})})
+    # What does not fit a card is encoded on the processor (Encoder).
+    return needed if card.kind == "cpu" or needed.gb <= card.usable_gb else Phase(CAPTIONS, base)
+
+
+def _clips(facts: ModelFacts, card: Card, base: Mapping[str, float], size: Sizes, number: int) -> Phase:
+    found = []
+    for tiled in (False, True):
+        working = _vae_work(facts, facts.vae.encoder_width, size, number, tiled)
+        found.append(Phase(CLIPS, {**base, **_gb({"activations": working, "the clip": _pixels(size)})}))
+    # What does not fit a card in one piece is encoded in tiles (Encoder).
+    return found[0] if card.kind == "cpu" or found[0].gb <= card.usable_gb else found[1]
+
+
+def _vae_work(facts: ModelFacts, width: int, size: Sizes, number: int, tiled: bool) -> float:
+    """Bytes that the VAE works with at its worst moment."""
+    frames, height, wide = size.shape
+    tile = facts.vae.tile if tiled else (height, wide)
+    area = min(height, tile[0]) * min(wide, tile[1])
+    return VAE_UNITS * width * min(facts.vae.frames_at_once, frames) * area * number
+
+
+def _pixels(size: Sizes) -> float:
+    """Bytes of one clip's pictures in fp32."""
+    frames, height, width = size.shape
+    return 12.0 * frames * height * width
+
+
+def _held(settings: TrainSettings, size: Sizes) -> dict[str, float]:
     """What lies on the device from the first step to the last."""
     values = size.trained.values
     what = "trained weights" if settings.method == "full" else "LoRA"
-    found = {"weights": size.frozen, what: values * 4.0, "optimizer": values * STATES[settings.optimizer]}
+    found = {"weights": size.frozen} if size.frozen else {}
+    found |= {what: values * 4.0, "optimizer": values * STATES[settings.optimizer]}
     if settings.ema_decay:
         found["average (EMA)"] = values * 4.0
     return _gb(found)

@@ -1,0 +1,42 @@
+"""`python -m workbench.trainer.fit FOLDER`: the process that measures a run's settings. See measuring for the folder.
+
+It waits until its device is free, as runs do, before it loads torch.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+from workbench import gpu_lock, jobs, processes
+from workbench.devices import pick_device
+from workbench.trainer.fit import measuring
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace
+
+
+def main() -> int:
+    folder = Path(sys.argv[1]).resolve()
+    workspace = Workspace.open(folder.parent.parent)
+    job = measuring.TrialJob(folder)
+    with job:
+        settings = TrainSettings.load(folder / jobs.CONFIG)
+        device = pick_device(settings.device)
+
+        def wait(holder: str) -> None:
+            job.beat(f"waiting, the device is held by {holder}", patient=True)
+            if job.take("stop") is not None:
+                raise jobs.Stop("Stopped while it waited for the device.")
+
+        with gpu_lock.hold(workspace.locks, device.uuid, "a measurement", math.inf, wait):
+            job.beat("loading torch")
+            with processes.loading():
+                from workbench.trainer.fit.trial import measure
+            found = measure(folder, job, settings, device)
+        measuring.keep(workspace, settings, device, found)
+    return int(job.exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
