@@ -39,7 +39,7 @@ MAY_IMPORT = {
     | {"demo", "dataset_builder", "trainer.settings", "trainer.runs", "trainer.metrics", "trainer.curves"}
     | {"trainer.verdict", "trainer.failures", "trainer.retention", "trainer.run_queue", "trainer.sweeps"}
     | {"trainer.report", "trainer.run_comparison", "trainer.checks", "trainer.trackers", "trainer.series"}
-    | {"trainer.curve_charts", "trainer.starts", "trainer.checkpoint"}
+    | {"trainer.curve_charts", "trainer.starts", "trainer.checkpoint", "trainer.fit"}
     | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"},
     "remote": COMMON | {"trainer"},
     "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},
@@ -200,6 +200,9 @@ def test_families_load_torch_inside_their_methods_only() -> None:
         "workbench.trainer.verdict",
         "workbench.trainer.failures",
         "workbench.trainer.sweeps",
+        "workbench.trainer.fit.look",
+        "workbench.trainer.fit.levels",
+        "workbench.trainer.fit.measuring",
         "workbench.trainer.report",
         "workbench.trainer.run_comparison",
         "workbench.trainer.optimizers",

@@ -64,6 +64,7 @@ class Form(Generic[S]):
         self.specs = specs(settings)
         self.finder: Any = None
         self._unneeded = unneeded
+        self._watchers: list[tuple[Any, list[Any], list[Any]]] = []
         self._defaults = settings().model_dump(mode="json")
         self._components = {}
         values = start.model_dump(mode="json")
@@ -107,6 +108,14 @@ class Form(Generic[S]):
         """Look again once `event` has filled in the form: fields that are folded away do not say that they changed."""
         if self.finder:
             event.then(tick(self.look), self.inputs, self.finder, **QUIET)
+        for look, inputs, outputs in self._watchers:
+            event.then(look, inputs, outputs, **QUIET)
+
+    def watch(self, names: Sequence[str], look: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Call the listener `look` whenever one of these settings, or the whole form, is given another value."""
+        self._watchers.append((look, list(inputs), list(outputs)))
+        changes = [self._components[name].change for name in names]
+        gr.on(changes, look, list(inputs), list(outputs), trigger_mode="always_last", **QUIET)
 
     def look(self, *values: Any) -> dict[str, list[str]]:
         """What the search is told of the fields: which have no effect, which differ from their defaults."""

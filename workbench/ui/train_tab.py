@@ -23,6 +23,7 @@ from workbench.ui.training.checkpoints import CheckpointsPart
 from workbench.ui.training.commands import CommandsPart
 from workbench.ui.training.curves import CurvesPart
 from workbench.ui.training.failure import FailurePart
+from workbench.ui.training.fit import FitPart
 from workbench.ui.training.part import Host, Part
 from workbench.ui.training.previews import PreviewsPart
 from workbench.ui.training.queue import QueuePart
@@ -67,6 +68,7 @@ class TrainTab:
             elem_id="run-name",
         )  # fmt: skip
         self.form = Form(TrainSettings, self.workspace, TrainSettings(), without_effect)
+        self.fit = FitPart(self.workspace, self.form)
         with gr.Accordion("Try several values", open=False, elem_id="try-values"):
             self.values = gr.Textbox(
                 "", label="Values to try", info=TRY_HELP, placeholder="learning_rate=1e-4, 3e-4", lines=2,
@@ -95,6 +97,7 @@ class TrainTab:
         )
         started.then(None, js=UPWARDS)
         self.form.wire(load)
+        self.fit.wire(load)
         host = Host(self.live, self.form, chosen, seen, outputs, self._show)
         for part in self.parts.values():
             part.wire(host)

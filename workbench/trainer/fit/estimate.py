@@ -32,7 +32,8 @@ FROZEN = {"int8": 1.0, "fp8": 1.0, "nf4": 0.5625}
 STATES = {"adamw": 8.0, "adamw-8bit": 2.1, "prodigy": 16.0, "came": 4.1, "schedule-free": 8.0, "muon": 4.0}
 RING = 2  # streamed blocks that are on the device at a time
 CONTEXT_GB = 0.6  # CUDA's own, with cuBLAS's and cuDNN's workspaces
-PROCESS_GB = {"cuda": 2.6, "cpu": 0.62}  # what Python and its libraries take of the machine's memory
+PROCESS_GB = {"cuda": 2.6, "cpu": 0.53}  # what Python and its libraries take of the machine's memory
+EARLIER_GB = {CAPTIONS: 0.37, CLIPS: 0.47}  # on a processor, before all of them are loaded
 RESERVE = 0.03  # of what comes and goes: room between tensors
 CAPTIONS_AT_ONCE = 8
 TEXT_UNITS = 24  # widths of text that an encoder's layer holds for a token
@@ -174,13 +175,12 @@ def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[fl
 def phases(settings: TrainSettings, facts: ModelFacts, card: Card, size: Sizes) -> tuple[Phase, ...]:
     """Every phase of the run that the settings ask for, in order."""
     number = NUMBER[size.precision]
-    base = {"CUDA": CONTEXT_GB} if card.kind == "cuda" else {"Python and its libraries": PROCESS_GB["cpu"]}
-    held = base | _held(settings, size)
+    held = _base(card) | _held(settings, size)
     vae = {"VAE": facts.vae.values * number / GIGABYTE}
     one_clip = size.unit / settings.batch_size * size.rates.forward
     found = [
-        _captions(facts, card, base, number),
-        _clips(facts, card, base | vae, size, number),
+        _captions(facts, card, _base(card, CAPTIONS), number),
+        _clips(facts, card, _base(card, CLIPS) | vae, size, number),
         Phase(TRAINING, held | _training(settings, facts, size)),
     ]
     if settings.evaluate_every:
@@ -194,6 +194,12 @@ def phases(settings: TrainSettings, facts: ModelFacts, card: Card, size: Sizes) 
     copies = {"copies to write": size.trained.values * (4 + STATES[settings.optimizer])}
     found.append(Phase(SAVING, held | (_gb(copies) if card.kind == "cpu" else {})))
     return tuple(found)
+
+
+def _base(card: Card, phase: str = "") -> dict[str, float]:
+    if card.kind == "cuda":
+        return {"CUDA": CONTEXT_GB}
+    return {"Python and its libraries": EARLIER_GB.get(phase, PROCESS_GB["cpu"])}
 
 
 def _captions(facts: ModelFacts, card: Card, base: Mapping[str, float], number: int) -> Phase:

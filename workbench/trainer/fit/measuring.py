@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -80,10 +81,18 @@ def start(workspace: Workspace, settings: TrainSettings) -> Path:
     """
     check(workspace, settings)
     folder = workspace.root / FOLDER / key_of(settings, pick_device(settings.device))
+    for status in jobs.jobs_in(workspace.root / FOLDER):
+        if not status.state.alive:
+            shutil.rmtree(status.folder, ignore_errors=True)
     if not jobs.status(folder).state.alive:
         settings.save(folder / jobs.CONFIG)
     jobs.start(folder, MODULE)
     return folder
+
+
+def stop(status: jobs.Status) -> None:
+    """Ask a measurement to end; one that was asked before is ended by force."""
+    jobs.stop(status.folder, 0.0 if status.state is jobs.State.STOPPING else None)
 
 
 def newest(workspace: Workspace, within: float = 3600.0) -> jobs.Status | None:
