@@ -1,6 +1,7 @@
 """`workbench`: the same library as the page and the notebooks, in a shell.
 
     workbench dataset ...                           clips and captions: import, caption, cut, check, export ...
+    workbench fit                                   does a run fit the card?
     workbench train, workbench runs ...             training runs, started here or anywhere else
     workbench places                                machines and clusters that runs can be sent to
     workbench sample                                draw a video
@@ -26,6 +27,7 @@ from workbench.errors import WorkbenchError
 COMMANDS = {
     "dataset": ("datasets", "Build datasets of captioned clips."),
     "train": ("training", "Train a LoRA and watch it; sweeps, clones and forks."),
+    "fit": ("fit", "Say whether a run fits the card: memory, disk and time."),
     "runs": ("runs", "List, watch, compare and command training runs."),
     "places": ("places", "Machines and clusters to which runs can be sent."),
     "sample": ("samples", "Draw a video from a prompt."),

@@ -10,11 +10,14 @@ from typing import Any
 
 import click
 
+from workbench.cli.fit import fitted, said
 from workbench.cli.follow import follow
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.cli.places import ON_HELP
 from workbench.errors import ConfigError
 from workbench.remote.sending import choose, ready
+from workbench.trainer.fit import words
+from workbench.trainer.fit.look import look
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.sweeps import parse_values, sweep
@@ -34,6 +37,7 @@ SWEEP_HELP = "A run for every value, as in learning_rate=1e-4,3e-4; given again,
 @click.option("--fork", metavar="RUN@STEP", help=FORK_HELP)
 @click.option("--sweep", "swept", metavar="SETTING=VALUE,VALUE", multiple=True, help=SWEEP_HELP)
 @click.option("--on", metavar="PLACE", help=ON_HELP)
+@click.option("--make-it-fit", is_flag=True, help=words.MAKE_HELP)
 @click.option("--detach", is_flag=True, help="Start the run and return at once.")
 @with_workspace
 def train(
@@ -44,6 +48,7 @@ def train(
     fork: str | None,
     swept: tuple[str, ...],
     on: str | None,
+    make_it_fit: bool,
     detach: bool,
     **flags: Any,
 ) -> int:
@@ -62,6 +67,10 @@ def train(
     parent, step = _checkpoint(workspace, fork) if fork else (Run.open(workspace, clone) if clone else None, 0)
     settings = settings_from(TrainSettings, config, flags, parent.settings if parent else None)
     title = name or (parent.name if parent else None)
+    if on and make_it_fit:
+        raise ConfigError("--make-it-fit looks at this machine's card, --on trains elsewhere: see workbench fit --card")
+    if make_it_fit:
+        settings = fitted(workspace, settings)
     if swept:
         runs = sweep(workspace, settings, parse_values(swept), title)
     elif parent and fork:
@@ -71,6 +80,8 @@ def train(
     for run in runs:
         if on:
             choose(workspace, run, on)
+    if not on:
+        click.echo(said(look(workspace, settings)))
     return _start(runs, detach)
 
 

@@ -13,9 +13,7 @@ SMALLEST_GB = 0.005  # parts below this are not worth a word
 CARD_HELP = (
     "The card that is reckoned for: this machine's, or one with that memory. A number of GB will do, too, as in 20."
 )
-MEASURE_HELP = (
-    "A few real steps, a preview and a save in a process of their own. Takes a minute or more, leaves no run."
-)
+MEASURE_HELP = "Some real steps, a preview and a save in a process of their own. Takes a minute or more, leaves no run."
 MAKE_HELP = "Choose the fastest memory settings that fit the card."
 
 
