@@ -15,7 +15,7 @@ where nothing streams them, and its int8 rounds activations, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -105,8 +105,13 @@ class _Product(torch.autograd.Function):
         return functional.linear(x, unpack(values, scale, how, rows, x.dtype), bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         values, scale = ctx.saved_tensors
+        if torch.compiler.is_compiling():
+            # Always false, which the compiler cannot know. Else it sees that both passes unpack the same weight, and
+            # keeps it from one to the other.
+            first = grad.flatten()[0]
+            scale = scale + ((first > 0) & (first <= 0))
         into_x = grad @ unpack(values, scale, ctx.how, ctx.rows, grad.dtype) if ctx.needs_input_grad[0] else None
         into_bias = grad.flatten(0, -2).sum(0) if ctx.needs_input_grad[3] else None
         return into_x, None, None, into_bias, None, None
@@ -130,7 +135,7 @@ class LowBitLinear(nn.Linear):
         self.train(linear.training)
 
     @property
-    def weight(self) -> torch.Tensor:  # type: ignore[override]
+    def weight(self) -> torch.Tensor:
         """The weight [out, in], made anew; what is written into it is lost."""
         return unpack(self.values, self.scale, self.how, self.out_features, self.dtype)
 
@@ -160,5 +165,9 @@ def _frozen(blocks: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, str, nn.Li
         for parent in block.modules():
             for name, child in parent.named_children():
                 plain = isinstance(child, nn.Linear) and not isinstance(child, LowBitLinear)
-                if plain and not child.weight.requires_grad and child.weight.numel() >= SMALLEST:
+                if plain and not child.weight.requires_grad and _worth_it(child.weight.numel()):
                     yield parent, name, child
+
+
+def _worth_it(values: int) -> bool:
+    return values >= SMALLEST and values % BLOCK == 0
