@@ -1,0 +1,117 @@
+"""CogVideoX's own attention against diffusers' processor: every architecture, with LoRAs of all kinds beside it."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.errors import ConfigError
+from workbench.families.base import Model
+from workbench.families.cogvideox import attention
+from workbench.families.cogvideox.family import FAMILY
+from workbench.trainer import lora
+from workbench.trainer.settings import TrainSettings
+
+CPU = torch.device("cpu")
+LIMIT = 3e-6  # relative, float32: sums in another order
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    @functools.cache
+    def made(variant: str) -> Model:
+        return FAMILY.toy(tmp_path_factory.mktemp("toys") / variant, variant)
+
+    return made
+
+
+def transformer(model: Model, kernel: str, joined: bool = False, **settings: Any) -> Any:
+    """With a LoRA that does something, always the same for the same settings."""
+    made = FAMILY.load_transformer(Path(model.source), CPU, torch.float32)
+    attention.use_attention(made, kernel, CPU)
+    pairs = lora.attach(FAMILY, made, TrainSettings().changed(rank=2, **settings), 1)
+    draw = torch.Generator().manual_seed(5)
+    for name, parameter in pairs:
+        if "lora_B" in name:
+            parameter.data = torch.randn(parameter.shape, generator=draw) * 0.1
+    if joined:
+        attention.join_projections(made)
+    return made
+
+
+def outcome(model: Model, made: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Losses of two clips, and the gradients of the LoRA."""
+    draw, folder = torch.Generator().manual_seed(3), Path(model.source)
+    shape = (2, *FAMILY.latents_shape(folder, model.frame_rule.step + 1, 16, 16))
+    latents, noise, condition = (torch.randn(shape, generator=draw) for _ in range(3))
+    text = {"prompt_embeds": torch.randn(2, made.config.max_text_seq_length, 32, generator=draw)}
+    found = FAMILY.loss(
+        made, FAMILY.noise_schedule(folder, CPU), latents, text, noise, torch.tensor([100, 700]),
+        condition if model.task == "image-to-video" else None,
+    )  # fmt: skip
+    found.mean().backward()
+    named = {name: parameter.grad for name, parameter in made.named_parameters() if parameter.grad is not None}
+    return found.detach(), named
+
+
+def same(ours: Any, theirs: Any) -> None:
+    assert torch.allclose(ours[0], theirs[0], rtol=LIMIT, atol=0)
+    assert ours[1].keys() == theirs[1].keys() and theirs[1]
+    for name, gradient in theirs[1].items():
+        assert (ours[1][name] - gradient).norm() <= LIMIT * gradient.norm() + 1e-9, name
+
+
+@pytest.mark.parametrize("variant", FAMILY.toys)
+def test_loss_and_gradients_equal_the_stock_processors(toy: Any, variant: str) -> None:
+    model = toy(variant)
+    stock = outcome(model, transformer(model, "stock"))
+    same(outcome(model, transformer(model, "auto")), stock)
+    same(outcome(model, transformer(model, "auto", joined=True)), stock)
+    same(outcome(model, transformer(model, "math", joined=True)), stock)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"dora": True}, {"rslora": True}, {"targets": ".*attn1.to_[qv]"}, {"targets": ".*to_out.0"}], ids=str
+)
+def test_loras_that_cannot_be_joined_go_their_own_way(toy: Any, settings: dict[str, Any]) -> None:
+    model = toy("rotary")
+    stock = outcome(model, transformer(model, "stock", **settings))
+    same(outcome(model, transformer(model, "auto", joined=True, **settings)), stock)
+
+
+def test_a_lora_can_be_weakened_switched_off_taken_out_and_dropped_out(toy: Any) -> None:
+    model = toy("rotary")
+    stock, ours = transformer(model, "stock"), transformer(model, "auto", joined=True)
+    for made in (stock, ours):
+        for module in made.modules():
+            if hasattr(module, "lora_A"):
+                module.scale_layer(0.3)
+    same(outcome(model, ours), outcome(model, stock))
+    for change in ("disable_adapters", "enable_adapters"):
+        losses = []
+        for made in (stock, ours):
+            getattr(made, change)()
+            losses.append(outcome(model, made.requires_grad_(True))[0])
+        assert torch.allclose(*losses, rtol=LIMIT)
+    dropping = [transformer(model, kernel, kernel == "auto", lora_dropout=0.5).train() for kernel in ("stock", "auto")]
+    drawn = []
+    for made in dropping:
+        torch.manual_seed(0)
+        drawn.append(outcome(model, made))
+    same(*reversed(drawn))
+
+
+def test_joined_weights_exist_once(toy: Any) -> None:
+    made = transformer(toy("rotary"), "auto", joined=True)
+    held = {name for name, _ in made.named_parameters() if ".attn1." in name and "lora" not in name}
+    assert any("to_qkv.weight" in name for name in held)
+    assert not any(part in name for name in held for part in ("to_q.", "to_k.", "to_v."))
+
+
+def test_a_kernel_that_is_not_there_is_refused(toy: Any) -> None:
+    with pytest.raises(ConfigError, match="attention is cudnn, which only an NVIDIA GPU has"):
+        transformer(toy("rotary"), "cudnn")
