@@ -18,6 +18,7 @@ from workbench.cli.tables import print_table
 from workbench.errors import ConfigError
 from workbench.trainer import retention, run_queue
 from workbench.trainer.curves import Curves
+from workbench.trainer.fit import stepping
 from workbench.trainer.report import curves_of, write_report
 from workbench.trainer.run_comparison import compare as side_by_side
 from workbench.trainer.runs import Run
@@ -72,6 +73,8 @@ def _facts(run: Run, curves: Curves) -> Iterator[str]:
     if parent := run.parent:
         changes = ", ".join(f"{key} {old} -> {new}" for key, (old, new) in parent["changed"].items())
         yield f"fork of     {parent['run']} at step {parent['step']}" + (f": {changes}" if changes else "")
+    if said := stepping.sentence(stepping.record(run.folder)):
+        yield f"memory      {said}"
     yield from _checkpoints(run, verdict.best_step)
     yield f"previews    {len(run.previews)}"
     yield f"LoRA        {run.lora or 'not yet'}"

@@ -25,6 +25,7 @@ from workbench.notebook.failure_part import FailurePart
 from workbench.notebook.live import Panel, Ticker, button, folded
 from workbench.trainer import failures, run_queue
 from workbench.trainer.failures import Action, Card
+from workbench.trainer.fit import stepping
 from workbench.trainer.report import curves_of, write_report
 from workbench.trainer.runs import Run
 from workbench.trainer.verdict import judge
@@ -208,7 +209,9 @@ class RunPanel(Panel):
         status = self.run.status
         alive = status.state.alive
         self.curves.refresh()
-        self.head.value = run_drawing.head(self.run.name, status, self.run.parent)
+        self.head.value = run_drawing.head(
+            self.run.name, status, self.run.parent, stepping.sentence(stepping.record(self.run.folder))
+        )
         self.bar.value = status.step / status.total if status.total else float(status.state is State.FINISHED)
         self.bar.bar_style = BAR_STYLES.get(status.state, "info")
         self.numbers.value = run_drawing.numbers(self.curves)

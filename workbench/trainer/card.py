@@ -54,6 +54,7 @@ class CardFacts(TypedDict):
     usage:   the family's code that draws with a LoRA file;  packages: name -> version
     changes: how much the model's output changes on its own captions and on prompts to leave alone
     parent:  of a fork, its parent.json;  also: whether ALSO lies beside the LoRA
+    stepped_down: what was changed when memory ran out, a sentence; "" when it did not
     """
 
     clips: int
@@ -65,6 +66,7 @@ class CardFacts(TypedDict):
     steps: NotRequired[int]
     changes: NotRequired[tuple[float, float] | None]
     parent: NotRequired[dict[str, Any] | None]
+    stepped_down: NotRequired[str]
     also: NotRequired[bool]
 
 
@@ -173,7 +175,8 @@ def _origin(settings: TrainSettings, facts: CardFacts) -> str:
         )
     if settings.start_from:
         said.append(f"It went on from the LoRA {settings.start_from}.")
-    return " ".join(said) or "It began with the base model."
+    said = said or ["It began with the base model."]
+    return " ".join(filter(None, [*said, facts.get("stepped_down", "")]))
 
 
 def _cell(value: Any) -> str:

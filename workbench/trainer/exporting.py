@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from workbench.trainer.card import CardFacts, model_card
+from workbench.trainer.fit import stepping
 from workbench.trainer.metrics import read_metrics
 from workbench.trainer.runs import CARD, Run
 from workbench.trainer.session import Session, say
@@ -66,6 +67,7 @@ def _card(
         "changes": changes,
         "parent": Run(session.run).parent or None,
         "also": bool(session.settings.train_also),
+        "stepped_down": stepping.sentence(stepping.record(session.run)),
     }
     return model_card(session.run.name, session.model, session.settings, facts)
 

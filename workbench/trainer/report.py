@@ -20,6 +20,7 @@ from workbench.families import find_model
 from workbench.jobs import State, duration
 from workbench.trainer import report_tables as tables
 from workbench.trainer.curves import BANDS, TIMESTEPS, Curves, Row
+from workbench.trainer.fit import stepping
 from workbench.trainer.report_charts import Line, chart, escaped, legend
 from workbench.trainer.runs import Preview, Run
 from workbench.trainer.starts import read_starts, seconds_used
@@ -108,8 +109,14 @@ def _head(run: Run, curves: Curves, verdict: Verdict) -> str:
         f'<p class="faint">{escaped(what)} {escaped(tables.model_title(settings))}, '
         f"dataset {escaped(', '.join([settings.dataset, *settings.more_datasets]))}</p>"
         f'<div class="verdict {judged}"><b>{escaped(verdict.sentence)}</b><p>{escaped(verdict.advice)}</p></div>'
-        f"<dl>{facts}</dl>"
+        f"<dl>{facts}</dl>{_stepped_down(run)}"
     )
+
+
+def _stepped_down(run: Run) -> str:
+    """What was changed when memory ran out."""
+    said = stepping.sentence(stepping.record(run.folder))
+    return f"<p>{escaped(said)}</p>" if said else ""
 
 
 # ---- previews

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 from workbench.jobs import State, Status, duration
+from workbench.trainer.fit import stepping
 from workbench.trainer.starts import read_starts
 from workbench.ui import render
 from workbench.ui.live import Live, Snapshot
@@ -43,7 +44,7 @@ def head(snapshot: Snapshot, live: Live) -> str:
         f'<div class="run-head"><div class="title">{title}'
         f'<span class="left">{render.escaped(_time(status))}</span></div>'
         f"{render.bar(share, kind)}<p>{render.escaped(_doing(status))}</p>{verdict(snapshot)}"
-        f"{render.facts(_facts(snapshot, live))}{_parent(snapshot)}</div>"
+        f"{render.facts(_facts(snapshot, live))}{_parent(snapshot)}{_stepped_down(snapshot)}</div>"
     )
 
 
@@ -65,6 +66,12 @@ def _parent(snapshot: Snapshot) -> str:
     changed = "; ".join(f"{name} {old} → {new}" for name, (old, new) in parent.get("changed", {}).items())
     said = f"Goes on from step {parent.get('step')} of {parent.get('run')}" + (f", with {changed}." if changed else ".")
     return f'<p class="parent">{render.escaped(" ".join([said, *parent.get("dropped", [])]))}</p>'
+
+
+def _stepped_down(snapshot: Snapshot) -> str:
+    """What was changed when memory ran out."""
+    said = stepping.sentence(stepping.record(snapshot.run.folder))
+    return f'<p class="parent">{render.escaped(said)}</p>' if said else ""
 
 
 def _time(status: Status) -> str:
