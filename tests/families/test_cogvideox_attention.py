@@ -60,7 +60,8 @@ def outcome(model: Model, made: Any) -> tuple[torch.Tensor, dict[str, torch.Tens
 
 def same(ours: Any, theirs: Any) -> None:
     assert torch.allclose(ours[0], theirs[0], rtol=LIMIT, atol=0)
-    assert ours[1].keys() == theirs[1].keys() and theirs[1]
+    assert ours[1].keys() == theirs[1].keys()
+    assert theirs[1]
     for name, gradient in theirs[1].items():
         assert (ours[1][name] - gradient).norm() <= LIMIT * gradient.norm() + 1e-9, name
 
