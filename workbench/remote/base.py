@@ -7,6 +7,7 @@ and when (mirror).
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-from workbench.errors import ConfigError
+from workbench import jobs
+from workbench.errors import ConfigError, ExitCode
 from workbench.remote import box
 from workbench.remote.record import Record
 from workbench.workspace import Workspace
@@ -53,6 +55,11 @@ class View:
     death: Mapping[str, Any] = field(default_factory=dict)
     message: str = ""
     interrupted: bool = False
+
+
+def ended(status: jobs.State, code: ExitCode, message: str) -> dict[str, Any]:
+    """The result of a run that could not write its own."""
+    return {"status": status.value, "exit_code": int(code), "message": message, "ended_at": time.time()}
 
 
 class Engine(ABC):

@@ -75,12 +75,13 @@ def link(source: Path, target: Path) -> None:
     if source.suffix in (".json", ".jsonl"):
         write_bytes(target, source.read_bytes())
         return
-    if not source.is_file():
-        raise FileNotFoundError(source)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
-        try:
-            os.link(source, target)
-        except OSError:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        with writing(target):
             shutil.copyfile(source, target)

@@ -18,7 +18,7 @@ from workbench import jobs, processes
 from workbench.errors import ConfigError, ExitCode
 from workbench.remote import box
 from workbench.remote.attempt import Attempt
-from workbench.remote.base import Finding, View, findings
+from workbench.remote.base import Finding, View, ended, findings
 from workbench.remote.nearby import NearbyEngine
 
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
@@ -119,11 +119,11 @@ class SlurmEngine(NearbyEngine):
         """The result of a job that ended before the run in it began."""
         if self.record.stop_asked:
             words = f"Stopped while it waited at {self.name}; start it again to queue it again."
-            return _result(jobs.State.STOPPED, ExitCode.STOPPED, words)
+            return ended(jobs.State.STOPPED, ExitCode.STOPPED, words)
         logs = sorted((Path(self.root) / "submitit").glob(f"{self.record.job}_0_log.*"))
         said = [line for log in logs for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
         words = f"{self.name} ended the job before the run began: {' '.join(said[-LOG_LINES:])[-500:] or self._state}"
-        return _result(jobs.State.FAILED, ExitCode.BAD_CONFIG, words)
+        return ended(jobs.State.FAILED, ExitCode.BAD_CONFIG, words)
 
     # ---- commanding
 
@@ -144,10 +144,6 @@ class SlurmEngine(NearbyEngine):
         else:
             self._job().cancel(check=False)
             self._asked = 0.0
-
-
-def _result(status: jobs.State, code: ExitCode, message: str) -> dict[str, Any]:
-    return {"status": status.value, "exit_code": int(code), "message": message, "ended_at": time.time()}
 
 
 @contextlib.contextmanager

@@ -1,0 +1,158 @@
+"""A Hub on this machine that also takes jobs: each runs as a real process with the environment that was asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlparse
+
+from tests.dataset_builder.fake_hub import TOKEN, FakeHub, _Handler
+
+USER = "somebody"
+
+
+class Job:
+    """One job: what was asked, and its process."""
+
+    def __init__(self, number: int, spec: dict[str, Any], environment: dict[str, str], log: Path) -> None:
+        self.id, self.spec, self.log = f"{number:024x}", spec, log
+        self.canceled = False
+        environment = {**environment, **spec["environment"], **spec.get("secrets", {})}
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(spec["command"], env=environment, stdout=output, stderr=subprocess.STDOUT)
+
+    def record(self) -> dict[str, Any]:
+        code = self.process.poll()
+        stage = "CANCELED" if self.canceled else "RUNNING" if code is None else "ERROR" if code else "COMPLETED"
+        kept = {name: value for name, value in self.spec.items() if name != "secrets"}
+        return {
+            "id": self.id, "createdAt": "2026-01-01T00:00:00.000Z", "owner": {"id": "1", "name": USER, "type": "user"},
+            "status": {"stage": stage, "message": None}, **kept,
+        }  # fmt: skip
+
+
+class FakeJobs(FakeHub):
+    """jobs: id -> Job. folder: where their logs and homes are."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder, self.jobs = folder, dict[str, Job]()
+
+    def environment(self) -> dict[str, str]:
+        """Of a job's container: this machine's, with a home of its own and no login."""
+        home = self.folder / "container"
+        home.mkdir(exist_ok=True)
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith("HF_")},
+            "HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", "PYTHONUNBUFFERED": "1",
+            "WORKBENCH_PUSH_SECONDS": "1", "WORKBENCH_COMMAND_SECONDS": "0.5", "TMPDIR": str(home),
+        }  # fmt: skip
+
+    def commit(self, repo: str, lines: list[dict[str, Any]]) -> None:
+        for line in lines:
+            if line["key"] == "deletedFile":
+                self.repos[repo].pop(line["value"]["path"], None)
+        super().commit(repo, lines)
+
+    @contextmanager
+    def serving(self) -> Iterator[FakeJobs]:
+        hub = self
+
+        class Handler(_JobsHandler):
+            state = hub
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            for job in self.jobs.values():
+                job.process.kill()
+                job.process.wait()
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+class _JobsHandler(_Handler):
+    state: FakeJobs
+
+    def _handle(self) -> None:
+        path = unquote(urlparse(self.path).path)
+        parts = path.strip("/").split("/")
+        hub = self.state
+        if parts[:2] == ["api", "whoami-v2"]:
+            return self._answer(200, {"name": USER, "type": "user"})
+        if parts[:2] == ["api", "jobs"] or "paths-info" in parts:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            hub.requests.append(f"{self.command} {path}")
+            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+                return self._answer(401, {"error": "Invalid credentials"})
+            if "paths-info" in parts:
+                files, asked = hub.repos["/".join(parts[2:4])], parse_qs(body.decode()).get("paths", [])
+                found = [
+                    {"type": "file", "path": p, "size": len(files[p]), "oid": "0" * 40} for p in asked if p in files
+                ]
+                return self._answer(200, json.dumps(found).encode())
+            return self._jobs(parts[2:], body)
+        return super()._handle()
+
+    def _jobs(self, rest: list[str], body: bytes) -> None:
+        hub = self.state
+        if rest == ["hardware"]:
+            names = ("cpu-basic", "a10g-large")
+            return self._answer(200, json.dumps([_hardware(name) for name in names]).encode())
+        if len(rest) == 1:  # run it
+            number = len(hub.jobs) + 1
+            job = Job(number, json.loads(body), hub.environment(), hub.folder / f"job-{number}.log")
+            hub.jobs[job.id] = job
+            return self._answer(200, job.record())
+        job = hub.jobs[rest[1]]
+        if rest[2:] == ["cancel"]:
+            job.canceled = True
+            job.process.terminate()
+            return self._answer(200, {})
+        return self._log(job) if rest[2:] == ["logs"] else self._answer(200, job.record())
+
+    def _log(self, job: Job) -> None:
+        """Every line from the first, then those that come, until the process has ended."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        with job.log.open("rb") as file:
+            while True:
+                over, line = job.process.poll() is not None, file.readline()
+                if line.endswith(b"\n"):
+                    stamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+                    event = {"timestamp": stamp, "data": line.decode("utf-8", "replace").rstrip("\n")}
+                    try:
+                        self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+                        self.wfile.flush()
+                    except OSError:
+                        return
+                elif over:
+                    return
+                else:
+                    file.seek(-len(line), 1)
+                    time.sleep(0.05)
+
+    do_GET = do_POST = do_PUT = do_HEAD = _handle
+
+
+def _hardware(name: str) -> dict[str, Any]:
+    about = {"name": name, "prettyName": name, "cpu": "2 vCPU", "ram": "16 GB", "accelerator": None}
+    return {**about, "unitCostMicroUSD": 1, "unitCostUSD": 0.01, "unitLabel": "minute"}

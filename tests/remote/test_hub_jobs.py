@@ -1,0 +1,92 @@
+"""Runs as jobs of the Hub: a server that speaks its protocol runs each job as a process of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dataset_builder.fake_hub import TOKEN
+from tests.remote.fake_jobs import USER, FakeJobs
+from tests.remote.waiting import PATIENCE, steps, until
+from workbench import jobs
+from workbench.errors import ExitCode
+from workbench.jobs import State
+from workbench.remote import places
+from workbench.remote.record import Record
+from workbench.remote.sending import choose, start_at
+from workbench.remote.settings import HubJobsPlace
+from workbench.trainer.runs import Run
+from workbench.workspace import Workspace, read_json
+
+REPOSITORY = f"{USER}/runs"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workspace: Workspace) -> Iterator[FakeJobs]:
+    """The Hub, somebody logged in to it on this machine, and a place of the workspace named "hub"."""
+    home = tmp_path / "login"
+    home.mkdir()
+    (home / "token").write_text(TOKEN)
+    (tmp_path / "hub").mkdir()
+    with FakeJobs(tmp_path / "hub").serving() as server:
+        for name, value in (("HF_ENDPOINT", server.url), ("HF_HOME", str(home)), ("HF_HUB_DISABLE_XET", "1")):
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        place = HubJobsPlace(flavor="cpu-basic", repository=REPOSITORY, image="an/image", python=sys.executable)
+        places.save(workspace, "hub", place)
+        yield server
+
+
+def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run) -> None:
+    start_at(workspace, run, "hub")
+    until(lambda: len(steps(run)) > 3 and run.checkpoints and run.previews, run)
+    assert REPOSITORY in hub.private
+
+    # The process that mirrors it is killed: the job stays, and is found again.
+    os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
+    jobs.wait(run.folder, 10)
+    before = len(steps(run))
+    run.start()
+    until(lambda: len(steps(run)) > before, run)
+    assert len(hub.jobs) == 1
+
+    run.stop()
+    assert run.wait(PATIENCE).state == State.STOPPED, jobs.log_tail(run.folder)
+    assert steps(run) == list(range(1, run.checkpoints[-1] + 1))
+    assert "this start begins at" in (run.folder / jobs.LOG).read_text()
+    (job,) = hub.jobs.values()
+    assert job.process.wait(PATIENCE) == ExitCode.STOPPED
+    assert job.spec["flavor"] == "cpu-basic"
+
+    # The token went as a secret, and nowhere else.
+    assert job.spec.pop("secrets") == {"HF_TOKEN": TOKEN}
+    assert TOKEN not in json.dumps(job.spec) + job.log.read_text()
+    kept = [path for path in workspace.root.rglob("*") if path.is_file()]
+    assert not any(TOKEN.encode() in path.read_bytes() for path in kept)
+
+    # It goes on there in another job, without sending the clips again.
+    last = run.checkpoints[-1]
+    clips = [name for name in hub.repos[REPOSITORY] if name.startswith("contents/")]
+    run.settings.changed(steps=last + 2, preview_every=0).save(run.folder / jobs.CONFIG)
+    run.start()
+    assert run.wait(PATIENCE).state == State.FINISHED, jobs.log_tail(run.folder)
+    assert steps(run) == list(range(1, last + 3))
+    assert run.lora is not None
+    assert len(hub.jobs) == 2
+    assert set(clips) < {name for name in hub.repos[REPOSITORY] if name.startswith("contents/")}
+    assert not Record.load(run.folder).open
+    choose(workspace, run, places.HERE)
+
+
+def test_what_is_missing_is_said_before_anything_is_sent(workspace: Workspace, hub: FakeJobs, run: Run) -> None:
+    places.save(workspace, "empty", HubJobsPlace(repository=REPOSITORY))
+    start_at(workspace, run, "empty")
+    assert run.wait(PATIENCE).state == State.FAILED
+    assert "image of the place empty is empty" in run.status.message
+    assert not hub.repos

@@ -1,0 +1,255 @@
+"""Jobs of the Hub: a container that the Hub starts, a private repository through which files go there and come back.
+
+The container's log brings heartbeat and metrics within seconds, commits bring everything else (hub_side). The token is
+that of `hf auth login`; the job gets it as a secret of the Jobs API. Not covered: building the image.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workbench import jobs
+from workbench.errors import ConfigError, ExitCode
+from workbench.remote.base import Engine, Finding, Lost, Tell, View, ended
+from workbench.remote.hub_folder import LOGIN, HubFolder, explained, hub
+from workbench.remote.hub_side import LIVE, MARK
+
+MODULE = "workbench.remote.hub_side"
+OVER = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
+ASK_SECONDS, SOON_SECONDS = 10.0, 2.0  # between two questions to the Hub about the job; once its log has ended
+AGAIN_SECONDS = 5.0  # between two tries to read its log
+FILES_AT_ONCE, BYTES_AT_ONCE = 200, 1 << 30  # of a commit
+
+
+class HubJobsEngine(Engine):
+    """One run as a job of the Hub."""
+
+    kind = "hf-jobs"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._repository = HubFolder(self.place.repository)
+        self._log: _Log | None = None
+        self._stage, self._words, self._asked = "SCHEDULING", "", 0.0
+        self._pushes = -1
+        self._out: dict[str, Any] = {}
+        self._commands: list[tuple[int, str, dict[str, Any]]] = []
+
+    @property
+    def _folder(self) -> str:
+        """The repository's folder of this start."""
+        return f"boxes/{self.record.box}/{int(self.record.sent_at)}"
+
+    @cached_property
+    def _who(self) -> dict[str, Any]:
+        """Whose job it is; asked once, for the Hub is strict about this question."""
+        with explained("the account"):
+            return {"namespace": self.place.namespace or hub().whoami()["name"]}
+
+    def check(self) -> list[Finding]:
+        self._complete()
+        with explained("the account"):
+            about = hub().whoami()
+            hardware = [one.name for one in hub().list_jobs_hardware()]
+        known = self.place.flavor in hardware
+        found = [Finding("login", str(about["name"])), Finding("image", self.place.image)]
+        remedy = "" if known else f"choose one of {', '.join(hardware)}"
+        found.append(Finding("hardware", self.place.flavor, remedy))
+        return [*found, Finding("repository", f"{self.place.repository}, private")]
+
+    def _complete(self) -> None:
+        """Raises ConfigError for a setting that is missing, or when nobody is logged in."""
+        from huggingface_hub import get_token
+
+        for name, example in (("repository", "OWNER/NAME"), ("image", "an image with the workbench installed")):
+            if not getattr(self.place, name):
+                raise ConfigError(f"{name} of the place {self.name} is empty: give {example}")
+        if not get_token():
+            raise ConfigError(f"nobody is logged in to the Hub: {LOGIN}")
+
+    def open(self) -> None:
+        self._complete()
+        if self.record.job:
+            self._listen()
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.over.set()
+
+    # ---- there
+
+    def hand_over(self, files: Mapping[str, tuple[str, Path]], tell: Tell) -> None:
+        self._repository.make()
+        here = {f"contents/{sha256}": file for sha256, file in files.values()}
+        lacking = self._repository.lacking(here)
+        total, done = sum(here[path].stat().st_size for path in lacking), 0
+        batch: dict[str, Path | bytes] = {}
+        size = 0
+        for path in lacking:
+            tell(done + size, total)
+            batch[path] = here[path]
+            size += here[path].stat().st_size
+            if len(batch) >= FILES_AT_ONCE or size > BYTES_AT_ONCE:
+                self._repository.put(batch, f"{self.run}: clips and state")
+                batch, done, size = {}, done + size, 0
+        sent = json.dumps({path: sha256 for path, (sha256, _) in files.items()}).encode()
+        self._repository.put({**batch, f"{self._folder}/bundle.json": sent}, f"{self.run}: sent")
+        self.record.job, self._out, self._pushes = "", {}, -1
+
+    def start(self) -> str:
+        from huggingface_hub import get_token
+
+        if self.record.job:
+            return self.record.job
+        place, seconds = self.place, int(self.place.hours * 3600)
+        command = [place.python, "-m", MODULE, place.repository, self._folder, self.run, str(seconds)]
+        with explained("the job"):
+            job = hub().run_job(
+                image=place.image, command=command, flavor=place.flavor, timeout=seconds,
+                secrets={"HF_TOKEN": get_token()}, name=self.record.box, **self._who,
+            )  # fmt: skip
+        self.record.job = job.id
+        self._listen()
+        return job.id
+
+    def _listen(self) -> None:
+        if self._log is None or self._log.job != self.record.job:
+            self._log = _Log(self.record.job, self._who, self.workspace.runs / self.run)
+            threading.Thread(target=self._log.follow, name="log", daemon=True).start()
+
+    # ---- looking
+
+    def look(self, listing: str) -> View:
+        if not self.record.job or self._log is None:
+            return View(False, "new", {}, {}, {}, {}, "")
+        log, alive = self._log, self._alive()
+        if log.pushes != self._pushes or not alive:
+            pushes = log.pushes
+            self._read_out()
+            self._pushes = pushes
+        files, end = dict(self._out.get("files", {})), self._out.get("end", {})
+        growing = {name: log.size(name) for name in LIVE if log.size(name)}
+        if not alive:  # what was committed at the end is the whole truth
+            growing |= {name: files[name][0] for name in LIVE if name in files}
+        beat = end.get("beat") or log.beat
+        now = f"{self._pushes} {self._stage}"
+        return View(
+            alive=alive,
+            state=str(end.get("state") or log.beat.get("state") or "starting"),
+            beat={name: value for name, value in beat.items() if name != "state"},
+            result=end.get("result") or ({} if alive or end else self._never_ended()),
+            growing=growing,
+            files=None if now == listing else {name: facts for name, facts in files.items() if name not in LIVE},
+            listing=now,
+            death=end.get("death", {}),
+            message=f"waiting for {self.place.flavor} ({self._stage.lower()})" if not log.beat else "",
+        )
+
+    def _alive(self) -> bool:
+        patience = SOON_SECONDS if self._log is not None and self._log.ended else ASK_SECONDS
+        if self._stage not in OVER and time.monotonic() - self._asked > patience:
+            self._asked = time.monotonic()
+            with explained("the job"):
+                status = hub().inspect_job(job_id=self.record.job, **self._who).status
+            self._stage, self._words = str(getattr(status.stage, "value", status.stage)), status.message or ""
+        return self._stage not in OVER
+
+    def _read_out(self) -> None:
+        try:
+            self._out = json.loads(self._repository.get(f"{self._folder}/out.json"))
+        except FileNotFoundError:
+            self._out = {}
+
+    def _never_ended(self) -> dict[str, Any]:
+        """The result of a job that ended without saying how."""
+        if self.record.stop_asked:
+            words = f"Stopped at {self.name}; start it again to go on."
+            return ended(jobs.State.STOPPED, ExitCode.STOPPED, words)
+        said = self._words or (self._log.last if self._log else "") or self._stage.lower()
+        words = f"the Hub ended the job before the run did: {said[-400:]}"
+        return ended(jobs.State.FAILED, ExitCode.BUG, words)
+
+    def read(self, path: str, start: int, size: int) -> bytes:
+        if self._stage in OVER and path in self._out.get("files", {}):
+            return self._repository.get(f"{self._folder}/out/{path}")[start : start + size]
+        assert self._log is not None
+        return self._log.read(path, start, size)
+
+    def fetch(self, path: str, target: Path) -> None:
+        self._repository.fetch(f"{self._folder}/out/{path}", target)
+
+    # ---- commanding
+
+    def send(self, command: str, payload: dict[str, Any]) -> None:
+        if command == "stop" and (self._log is None or not self._log.beat):
+            self.end()  # nobody is there to take the command
+            return
+        last = self._commands[-1][0] if self._commands else int(time.time())
+        self._commands.append((last + 1, command, payload))
+        data = json.dumps(self._commands).encode()
+        self._repository.put({f"{self._folder}/control.json": data}, f"{self.run}: {command}")
+
+    def end(self) -> None:
+        with explained("the job"):
+            hub().cancel_job(job_id=self.record.job, **self._who)
+        self._asked = 0.0
+
+
+class _Log:
+    """The job's log as it comes: the newest heartbeat, and files that grow, put together from its lines.
+
+    The Hub tells the log from its beginning whenever it is asked, so nothing is lost by asking again.
+    """
+
+    def __init__(self, job: str, who: dict[str, Any], folder: Path) -> None:
+        self.job, self.beat, self.pushes, self.last = job, dict[str, Any](), 0, ""
+        self.over, self.ended = threading.Event(), False
+        self._who = who
+        self._lock = threading.Lock()
+        # What was sent, or mirrored before: the lines go on from there.
+        kept = {name: folder / name for name in LIVE if name != jobs.LOG}
+        self._files = {name: bytearray(path.read_bytes()) for name, path in kept.items() if path.exists()}
+
+    def follow(self) -> None:
+        """Read it to its end, however often that takes."""
+        while not self.over.is_set():
+            try:
+                with explained("the job's log"):
+                    for line in hub().fetch_job_logs(job_id=self.job, follow=True, **self._who):
+                        self._line(line)
+                        if self.over.is_set():
+                            return
+                self.ended = True
+                return
+            except (Lost, ConfigError, FileNotFoundError):
+                self.over.wait(AGAIN_SECONDS)
+
+    def _line(self, line: str) -> None:
+        if not line.startswith(MARK):
+            self.last = line.strip() or self.last
+            return
+        said = json.loads(line.removeprefix(MARK))
+        self.beat = said.get("beat", self.beat)
+        self.pushes = said.get("pushes", self.pushes)
+        if (name := said.get("grow")) in LIVE:
+            with self._lock:
+                held = self._files.setdefault(name, bytearray())
+                if said["at"] <= len(held):
+                    held[said["at"] :] = said["text"].encode("utf-8", "surrogateescape")
+
+    def size(self, name: str) -> int:
+        with self._lock:
+            return len(self._files.get(name, b""))
+
+    def read(self, name: str, start: int, size: int) -> bytes:
+        with self._lock:
+            return bytes(self._files.get(name, b"")[start : start + size])
+
+
+ENGINE = HubJobsEngine
