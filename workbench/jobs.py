@@ -308,6 +308,7 @@ class Job:
         self._stop_signal = threading.Event()
         self._over = threading.Event()
         self._handed_over = False
+        self._result = folder / RESULT
         self._lock = threading.Lock()
 
     def __enter__(self) -> Job:
@@ -331,13 +332,13 @@ class Job:
         write_json(self.folder / PROCESS, record)
 
     def hand_over(self) -> None:
-        """From here on another process beats, obeys and says how the job ended, while this one stays with it.
+        """From here on another process beats and obeys, and this one stays with it.
 
-        An error that leaves the context is still written down, over what the other process has said.
+        How the job ended is still for this one to write: where no error leaves the context, by whoever calls this.
         """
         self._over.set()
         self._handed_over = True
-        (self.folder / RESULT).unlink(missing_ok=True)
+        self._result.unlink(missing_ok=True)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         self._over.set()
@@ -364,7 +365,7 @@ class Job:
         with contextlib.suppress(CannotWrite):
             if not self._handed_over:
                 self._write_beat()  # where it ended; the last one may be a second old
-            write_json(self.folder / RESULT, {**self.outcome, **result})
+            write_json(self._result, {**self.outcome, **result})
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
         """Say where the job is. Cheap: written by a thread.

@@ -247,7 +247,7 @@ RULES = (
         "killed", "The process was killed",
         "If nobody did it, memory ran out: close other programs, or use a smaller batch or size. Go on from the "
         "checkpoint.",
-        (DEAD,), r"^The process was killed", kinds=("go on", "new run"),
+        UNKNOWN, r"^(Process \d+ of \d+: )?The process was killed", kinds=("go on", "new run"),
     ),
     Rule("died", "The process is gone", "Go on from the checkpoint.", (DEAD,)),
 )  # fmt: skip

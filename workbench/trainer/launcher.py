@@ -2,8 +2,9 @@
 
     keeper      `python -m workbench.trainer RUN` of a run on more than one GPU, the process that workbench.jobs knows.
                 It waits for the run's turn, holds the locks of all its GPUs and starts a process (rank) for each
-    rank 0      is the run for everybody who looks: heartbeat, commands, metrics, checkpoints, log, result
-    the others  compute. They say nothing, but why they failed: RUN/ranks/NUMBER.json {message, exit_code, time}
+    rank 0      is the run for everybody who looks: heartbeat, commands, metrics, checkpoints, log. How it ended it
+                leaves in RUN/ranks/0.json; the keeper makes the run's result.json of it when no process is left
+    the others  compute. They say nothing, but why they failed: RUN/ranks/NUMBER.json, which is like a result.json
 
 Under somebody's own `accelerate launch` or torchrun the ranks are there already (RANK and WORLD_SIZE in the
 environment) and need no keeper: rank 0 is the job, waits for its turn and holds the locks of its machine.
@@ -29,6 +30,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -66,7 +68,7 @@ class RankFailed(WorkbenchError):
 
     def __init__(self, rank: int, count: int, said: str, code: int = ExitCode.BUG) -> None:
         super().__init__(f"Process {rank + 1} of {count}: {said}")
-        self.exit_code = ExitCode(code) if code in list(ExitCode) else ExitCode.BUG
+        self.exit_code = ExitCode(code) if code and code in list(ExitCode) else ExitCode.BUG
 
 
 def place() -> Place | None:
@@ -99,6 +101,8 @@ class FirstRank(jobs.Job):
     def __init__(self, folder: Path, place: Place) -> None:
         super().__init__(folder)
         self.place, self._began = place, time.time()
+        if place.keeper is not None:
+            self._result = _said(folder, 0)
 
     def _announce(self) -> None:
         if self.place.keeper is None:
@@ -115,7 +119,7 @@ class Follower(jobs.Job):
 
     def __init__(self, folder: Path, place: Place) -> None:
         super().__init__(folder)
-        self.place = place
+        self.place, self._result = place, _said(folder, place.rank)
 
     def _announce(self) -> None:
         """Rank 0, or the keeper, is the process that readers look for."""
@@ -128,8 +132,11 @@ class Follower(jobs.Job):
 
     def _end(self, status: jobs.State, message: str) -> None:
         if status is jobs.State.FAILED:
-            record = {"message": message, "exit_code": int(self.exit_code), "time": time.time()}
-            write_json(self.folder / RANKS / f"{self.place.rank}.json", record)
+            super()._end(status, message)
+
+
+def _said(folder: Path, rank: int) -> Path:
+    return folder / RANKS / f"{rank}.json"
 
 
 def job_of(folder: Path, place: Place) -> jobs.Job:
@@ -144,19 +151,20 @@ def job_of(folder: Path, place: Place) -> jobs.Job:
 
 def said_by_another(folder: Path, count: int, since: float = 0.0) -> RankFailed | None:
     """What the first of the other ranks that failed has said; None when none did."""
-    found = []
-    for path in (folder / RANKS).glob("*.json"):
+    told = []
+    for rank in range(1, count):
         with contextlib.suppress(ConfigError):
-            found.append((read_json(path), int(path.stem)))
-    told = sorted((record["time"], rank, record) for record, rank in found if record["time"] >= since)
-    return RankFailed(told[0][1], count, told[0][2]["message"], told[0][2]["exit_code"]) if told else None
+            record = read_json(_said(folder, rank))
+            told.append((record["ended_at"], rank, record["message"], record["exit_code"]))
+    first = min((one for one in told if one[0] >= since), default=None)
+    return RankFailed(first[1], count, first[2], first[3]) if first else None
 
 
 # ---- the keeper -----------------------------------------------------------------------------------------------------
 
 
 def keep(job: jobs.Job, count: int, held: Sequence[int]) -> None:
-    """Start `count` ranks of this run and stay with them to the end, which rank 0 writes down.
+    """Start `count` ranks of this run, stay with them to the end, and write down what rank 0 says of it.
 
     held: file descriptors of the locks, which the ranks hold as well, so that none is free before all are gone.
     Raises RankFailed when one died without rank 0 being able to say so, jobs.Stop when nothing was started yet.
@@ -188,7 +196,9 @@ def keep(job: jobs.Job, count: int, held: Sequence[int]) -> None:
         for one in ranks:
             one.kill()
             one.wait()
-    job.exit_code = _verdict(job.folder, codes, processes.memory_kills() > memory_kills)
+    result = _verdict(job.folder, codes, processes.memory_kills() > memory_kills)
+    job.exit_code = ExitCode(result["exit_code"])
+    write_json(job.folder / jobs.RESULT, result)
 
 
 def _pass_on(asked: set[int], ranks: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -221,21 +231,24 @@ def _saves(folder: Path, first: subprocess.Popen[bytes]) -> bool:
     return first.poll() is None and jobs.status(folder).phase.startswith("saving")
 
 
-def _verdict(folder: Path, codes: Sequence[int | None], memory_ran_out: bool) -> ExitCode:
-    """The run's exit code as rank 0 wrote it. Raises RankFailed where another word is nearer to the truth.
+def _verdict(folder: Path, codes: Sequence[int | None], memory_ran_out: bool) -> dict[str, Any]:
+    """How the run ended, as rank 0 says. Raises RankFailed where another word is nearer to the truth.
 
     codes: as the ranks ended by themselves; None of those that had to be ended
     """
-    count, result = len(codes), jobs.result(folder)
+    count, result = len(codes), dict[str, Any]()
+    with contextlib.suppress(ConfigError):
+        result = read_json(_said(folder, 0))
     if result and result["status"] != jobs.State.FAILED:
-        return ExitCode(result["exit_code"])
+        return result
     for rank, code in enumerate(codes):
         # No rank is killed, or crashes, because of another; an abort may be NCCL's way of saying that one is gone.
         if code is not None and code < 0 and code != -signal.SIGABRT:
             raise RankFailed(rank, count, processes.death({"signal": -code, "memory_ran_out": memory_ran_out}))
     if result:
-        return ExitCode(result["exit_code"])
+        return result
     if (said := said_by_another(folder, count)) is not None:
         raise said
     rank = next((rank for rank, code in enumerate(codes) if code), 0)
-    raise RankFailed(rank, count, f"it ended with exit code {codes[rank]} and without a word: the log may say more.")
+    code = codes[rank] or 0
+    raise RankFailed(rank, count, f"it ended with exit code {code} and without a word: the log may say more.", code)

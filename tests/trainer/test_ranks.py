@@ -1,0 +1,181 @@
+"""Several processes that compute one run, here two on the processor: they learn what one learns, none is left over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+from tests.trainer.driving import create, go
+from tests.trainer.test_run_queue import until
+from workbench import gpu_lock, jobs
+from workbench.dataset_builder import Dataset
+from workbench.devices import Device
+from workbench.errors import ConfigError, ExitCode
+from workbench.families.base import Model
+from workbench.jobs import State
+from workbench.trainer import checkpoint, failures, launcher, run_queue
+from workbench.trainer.checks import check_ranks
+from workbench.trainer.runs import Run
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace
+
+STEPS, PATIENCE = 6, 120.0
+SETTINGS = {"steps": STEPS, "gradient_accumulation": 2, "evaluate_every": 0, "device": "cpu", "save_every": 2}
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def begin(workspace: Workspace, dataset: Dataset, toy_model: Model) -> Iterator[Callable[..., Run]]:
+    """Make and start a run on two processes, settings by name; what is left of it afterwards is ended."""
+
+    def make(**values: object) -> Run:
+        run = create(workspace, toy_model.source, **{**SETTINGS, "gpus": 2, **values})
+        run.start()
+        return run
+
+    yield make
+    for folder in workspace.runs.glob("*/"):
+        jobs.kill(folder)
+
+
+def set_to(run: Run, **values: object) -> None:
+    run.settings.changed(**values).save(run.folder / jobs.CONFIG)
+
+
+def of(run: Run) -> list[psutil.Process]:
+    """The living processes of a run: its keeper and its ranks."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if str(run.folder) in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def rank_of(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return process.environ().get("RANK", "")
+    return ""
+
+
+def reach(run: Run, step: int) -> None:
+    def there() -> bool:
+        assert run.status.state.alive, jobs.log_tail(run.folder)
+        return any(line["step"] >= step for line in run.metrics if "loss" in line)
+
+    until(there, PATIENCE)
+
+
+def losses(run: Run) -> list[float]:
+    return [line["loss"] for line in run.metrics if "loss" in line]
+
+
+def test_two_learn_what_one_learns_stop_on_a_signal_and_one_goes_on(
+    begin: Callable[..., Run], workspace: Workspace, toy_model: Model
+) -> None:
+    run = begin(preview_every=STEPS, preview_steps=1, preview_prompts=("a red square",), evaluate_every=STEPS)
+    reach(run, 3)
+    assert sorted(map(rank_of, of(run))) == ["", "0", "1"]
+    os.kill(run.status.pid or 0, signal.SIGTERM)
+    stopped = run.wait(PATIENCE)
+    assert (stopped.state, stopped.exit_code) == (State.STOPPED, ExitCode.STOPPED), jobs.log_tail(run.folder)
+    assert not any(map(rank_of, of(run)))
+    assert run.checkpoints[-1] == stopped.step
+    set_to(run, gpus=1)
+    run.start()
+    assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
+
+    alone = go(create(workspace, toy_model.source, **SETTINGS), STEPS)
+    alone.save()
+    assert losses(run) == pytest.approx(losses(Run(alone.run)), rel=1e-6)
+    ours, theirs = (load_file(checkpoint.folder_of(one, STEPS) / checkpoint.LORA) for one in (run.folder, alone.run))
+    for name, tensor in theirs.items():
+        assert (ours[name] - tensor).abs().max() < 1e-5, name
+    first, again = (
+        [line["samples"] for line in Run(folder).metrics if "samples" in line] for folder in (run.folder, alone.run)
+    )
+    assert [[pair[0] for pair in pairs] for pairs in first] == [[pair[0] for pair in pairs] for pairs in again]
+    assert [line["step"] for line in run.metrics if "held_out_loss" in line] == [0, STEPS]
+    assert [preview.step for preview in run.previews] == [0, STEPS]
+    assert jobs.log_tail(run.folder).count("held-out loss") == 2
+
+
+def test_when_one_dies_all_end_and_the_card_names_it(begin: Callable[..., Run]) -> None:
+    run = begin(steps=500)
+    reach(run, 2)
+    dead = next(process for process in of(run) if rank_of(process) == "1")
+    dead.kill()
+    ended = run.wait(PATIENCE)
+    assert ended.state is State.FAILED
+    assert ended.message.startswith("Process 2 of 2: The process was killed")
+    assert not any(map(rank_of, of(run)))
+    card = failures.card(ended, jobs.log_tail(run.folder), run.checkpoints, run.settings)
+    assert card is not None
+    assert card.cause == "The process was killed"
+
+
+def test_no_rank_outlives_its_keeper(begin: Callable[..., Run], workspace: Workspace) -> None:
+    run = begin()
+    until(lambda: {"0", "1"} <= set(map(rank_of, of(run))), PATIENCE)
+    os.kill(run.status.pid or 0, signal.SIGKILL)
+    until(lambda: not of(run), 10)
+    until(lambda: gpu_lock.holder(workspace.locks, "") is None, 10)
+    assert run.status.state is State.DIED
+
+
+def test_weights_in_pieces_learn_the_same_and_the_file_is_one_process_s(
+    begin: Callable[..., Run], workspace: Workspace, toy_model: Model
+) -> None:
+    run = begin(method="full", parallel="fsdp", ema_decay=0.9, steps=4, learning_rate=0.001)
+    assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
+    values = {**SETTINGS, "method": "full", "ema_decay": 0.9, "steps": 4, "learning_rate": 0.001}
+    alone = go(create(workspace, toy_model.source, **values), 2)
+    alone.save()
+    alone.metrics.close()
+    assert losses(run)[:2] == pytest.approx(losses(Run(alone.run)), rel=1e-6)
+    pieces, whole = (checkpoint.folder_of(folder, 2) for folder in (run.folder, alone.run))
+    for name in (checkpoint.WEIGHTS, checkpoint.OPTIMIZER, checkpoint.EMA):
+        ours, theirs = load_file(pieces / name), load_file(whole / name)
+        assert set(ours) == set(theirs), name
+        assert all((ours[key] - value).abs().max() < 1e-5 for key, value in theirs.items()), name
+
+
+def test_a_rank_that_fails_says_why_and_the_run_fails_of_it(tmp_path: Path) -> None:
+    with launcher.Follower(tmp_path, launcher.Place(1, 2)):
+        raise ConfigError("rank is 0, must be 1 or more: set it to 4")
+    with launcher.FirstRank(tmp_path, launcher.Place(0, 2)) as job:
+        job._began = 0.0
+        raise RuntimeError("Connection closed by peer")
+    result = jobs.result(tmp_path)
+    assert result["message"] == "Process 2 of 2: rank is 0, must be 1 or more: set it to 4"
+    assert result["exit_code"] == ExitCode.BAD_CONFIG
+
+
+def test_batches_must_share_out_evenly() -> None:
+    check_ranks(TrainSettings(gradient_accumulation=4), 2)
+    with pytest.raises(ConfigError, match="gradient_accumulation is 5, must be a multiple of 4, .*: set it to 8"):
+        check_ranks(TrainSettings(gradient_accumulation=5), 4)
+
+
+def test_a_run_holds_all_its_gpus_and_so_do_those_who_inherit_the_locks(workspace: Workspace) -> None:
+    cards = [Device("cuda", "a card", 1.0, index, f"GPU-{index}") for index in (1, 0)]
+    folder = workspace.runs / "both"
+    folder.mkdir()
+    with jobs.Job(folder) as job, run_queue.turn(workspace, cards, job) as held:
+        assert [gpu_lock.holder(workspace.locks, card.uuid) for card in cards] == ["run both", "run both"]
+        copy = os.dup(held[0])
+    assert gpu_lock.holder(workspace.locks, "GPU-0") == "run both"
+    assert gpu_lock.holder(workspace.locks, "GPU-1") is None
+    os.close(copy)
+    assert gpu_lock.holder(workspace.locks, "GPU-0") is None
