@@ -16,6 +16,7 @@ PACKAGE = ROOT / "workbench"
 
 GROUND = {"errors", "workspace", "settings"}
 COMMON = GROUND | {"clips", "media", "processes", "jobs", "gpu_lock", "devices", "families", "frame_plan", "buckets"}
+COMMON |= {"shards", "workers"}
 # Who may import whom inside the package. A name with a dot allows that module of a package alone.
 MAY_IMPORT = {
     "errors": set(),
@@ -27,6 +28,8 @@ MAY_IMPORT = {
     "media": {"errors", "workspace"},
     "jobs": {"errors", "workspace", "processes"},
     "gpu_lock": {"errors", "workspace", "processes"},
+    "shards": {"errors", "workspace", "processes"},
+    "workers": {"errors", "workspace", "processes", "jobs", "devices", "shards"},
     "families": GROUND,
     "engine": {"errors"},
     "frame_plan": {"clips", "families", "errors"},
@@ -39,7 +42,7 @@ MAY_IMPORT = {
     | {"demo", "dataset_builder", "trainer.settings", "trainer.runs", "trainer.metrics", "trainer.curves"}
     | {"trainer.verdict", "trainer.failures", "trainer.retention", "trainer.run_queue", "trainer.sweeps"}
     | {"trainer.report", "trainer.run_comparison", "trainer.checks", "trainer.trackers", "trainer.series"}
-    | {"trainer.curve_charts", "trainer.starts", "trainer.checkpoint", "trainer.fit"}
+    | {"trainer.curve_charts", "trainer.starts", "trainer.checkpoint", "trainer.encoding", "trainer.fit", "trainer.gpu_offer"}
     | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"},
     "remote": COMMON | {"trainer"},
     "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},
@@ -207,6 +210,7 @@ def test_families_load_torch_inside_their_methods_only() -> None:
         "workbench.trainer.run_comparison",
         "workbench.trainer.optimizers",
         "workbench.remote.mirror",
+        "workbench.trainer.encoding",
         "workbench.remote.there",
         "workbench.sampler.queue",
         "workbench.sampler.samples",

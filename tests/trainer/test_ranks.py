@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +21,7 @@ from workbench.devices import Device
 from workbench.errors import ConfigError, ExitCode
 from workbench.families.base import Model
 from workbench.jobs import State
-from workbench.trainer import checkpoint, failures, launcher, run_queue
+from workbench.trainer import checkpoint, failures, gpu_offer, launcher, run_queue
 from workbench.trainer.checks import check_ranks
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
@@ -166,6 +167,34 @@ def test_batches_must_share_out_evenly() -> None:
     check_ranks(TrainSettings(gradient_accumulation=4), 2)
     with pytest.raises(ConfigError, match="gradient_accumulation is 5, must be a multiple of 4, .*: set it to 8"):
         check_ranks(TrainSettings(gradient_accumulation=5), 4)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"parallel": "zero3"}, "parallel is zero3, .*: use fsdp"),
+        ({"parallel": "fsdp", "base_weights": "int8"}, "base_weights is int8 and parallel is fsdp"),
+        ({"parallel": "fsdp", "method": "full", "optimizer": "muon"}, "optimizer is muon, .*: use adamw, or ddp"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_for_several_processes_alone(
+    values: dict[str, Any], sentence: str
+) -> None:
+    settings = TrainSettings().changed(gradient_accumulation=2, **values)
+    check_ranks(settings, 1)
+    with pytest.raises(ConfigError, match=sentence):
+        check_ranks(settings, 2)
+
+
+def test_all_gpus_of_a_machine_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [Device("cuda", "a card", 24.0, index, f"GPU-{index}") for index in range(4)]
+    monkeypatch.setattr(gpu_offer, "gpus", lambda: cards)
+    found = gpu_offer.offer(TrainSettings(gradient_accumulation=6))
+    assert found is not None
+    assert found.flags == "--gpus 4 --gradient-accumulation 8"
+    assert "8 batches now instead of 6" in found.sentence
+    assert gpu_offer.offer(TrainSettings(gpus=0)) is None
+    assert gpu_offer.offer(TrainSettings(device="cpu")) is None
 
 
 def test_a_run_holds_all_its_gpus_and_so_do_those_who_inherit_the_locks(workspace: Workspace) -> None:

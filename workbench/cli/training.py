@@ -18,6 +18,7 @@ from workbench.errors import ConfigError
 from workbench.remote.sending import choose, ready
 from workbench.trainer.fit import words
 from workbench.trainer.fit.look import look
+from workbench.trainer.gpu_offer import offer
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.sweeps import parse_values, sweep
@@ -82,6 +83,8 @@ def train(
             choose(workspace, run, on)
     if not on:
         click.echo(said(look(workspace, settings)))
+        if (more := offer(settings)) is not None:
+            click.echo(f"this machine has {more.count} GPUs, all of which could share the steps: {more.flags}")
     return _start(runs, detach)
 
 

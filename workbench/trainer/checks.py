@@ -101,6 +101,32 @@ def check_ranks(settings: TrainSettings, count: int) -> None:
             f"gradient_accumulation is {batches}, must be a multiple of {count}, the GPUs that share a step's batches: "
             f"{remedy}",
         )
+    if count > 1 and settings.parallel in ("zero2", "zero3"):
+        raise _refusal(
+            "parallel",
+            f"parallel is {settings.parallel}, but DeepSpeed's engine clips and adjusts in one call, so that a "
+            f"gradient that is no number could not be refused, and keeps its memory in pieces of its own: use fsdp, "
+            f"which cuts the same things",
+        )
+    if count > 1 and settings.parallel == "fsdp":
+        _check_pieces(settings)
+
+
+def _check_pieces(settings: TrainSettings) -> None:
+    """Refuse what does not go with weights in pieces."""
+    for name, plain in (("streamed_blocks", 0), ("base_weights", "as stored")):
+        if (value := getattr(settings, name)) != plain:
+            raise _refusal(
+                name,
+                f"{name} is {value} and parallel is fsdp, which keeps weights elsewhere in another way: set {name} to "
+                f"{plain}, or parallel to ddp",
+            )
+    if settings.method == "full" and settings.optimizer != "adamw":
+        raise _refusal(
+            "optimizer",
+            f"optimizer is {settings.optimizer}, which looks at whole matrices, and with parallel fsdp and method full "
+            f"no process has one: use adamw, or ddp",
+        )
 
 
 def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:

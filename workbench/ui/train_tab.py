@@ -24,6 +24,7 @@ from workbench.ui.training.commands import CommandsPart
 from workbench.ui.training.curves import CurvesPart
 from workbench.ui.training.failure import FailurePart
 from workbench.ui.training.fit import FitPart
+from workbench.ui.training.gpus import GpusPart
 from workbench.ui.training.part import Host, Part
 from workbench.ui.training.previews import PreviewsPart
 from workbench.ui.training.queue import QueuePart
@@ -74,6 +75,7 @@ class TrainTab:
                 "", label="Values to try", info=TRY_HELP, placeholder="learning_rate=1e-4, 3e-4", lines=2,
                 elem_id="sweep-values",
             )  # fmt: skip
+        self.gpus = GpusPart(self.form)
         self.start = gr.Button("Start training", variant="primary", elem_id="start-training")
 
     @property
@@ -98,6 +100,7 @@ class TrainTab:
         started.then(None, js=UPWARDS)
         self.form.wire(load)
         self.fit.wire(load)
+        self.gpus.wire()
         host = Host(self.live, self.form, chosen, seen, outputs, self._show)
         for part in self.parts.values():
             part.wire(host)
