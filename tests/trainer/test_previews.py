@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from workbench.errors import ConfigError
 from workbench.families import families
 from workbench.families.base import Model
 from workbench.frame_plan import Shape
-from workbench.sampler.samples import settings_of
+from workbench.sampler.samples import settings_of, write_sample
 from workbench.trainer import lora, previews
 from workbench.trainer.previews import PreviewClip, Previewer, PreviewPrompt, at_scale
 from workbench.trainer.settings import TrainSettings
@@ -196,3 +197,36 @@ def test_weights_that_only_the_run_holds_are_not_offered_to_the_sample_tab(toy_m
         step = 1 + len(list(run.glob("previews/*")))
         toy.draw(step, toy.prompt("a red circle"))
         assert "settings" not in toy.record(step, "0")
+
+
+@pytest.mark.parametrize("variant", ["sincos", "image", "image-1.5"])
+def test_latents_first_and_the_vae_afterwards_give_what_the_stock_pipeline_draws(
+    tmp_path: Path, run: Path, variant: str
+) -> None:
+    toy = Toy(FAMILY.toy(tmp_path / "toy", variant), run)
+    order: list[str] = []
+    toy.previewer.spare = lambda: _noted(order)
+    height, width = toy.model.height, toy.model.width
+    picture = torch.linspace(-1, 1, 3 * height * width).reshape(1, 3, height, width) if "image" in variant else None
+    prompt = toy.prompt("a red circle", image=picture)
+    toy.previewer.draw(
+        run, 4, toy.transformer, [prompt], toy.prompt("").text, lambda *at: order.append(f"step {at[0]}")
+    )
+    assert order == ["step 1", "step 2", "room", "no room"], "room is made when the transformer is done"
+
+    vae = FAMILY.load_vae(toy.folder, CPU, torch.float32)
+    stock = FAMILY.sample(
+        FAMILY.load_pipeline(toy.folder, transformer=toy.transformer, vae=vae, dtype=torch.float32),
+        text=prompt.text, negative_text=None, frames=9, height=height, width=width, steps=2, guidance_scale=1.0,
+        dynamic_guidance=False, scheduler="model", noise=torch.Generator().manual_seed(7), on_step=lambda *at: None,
+        image=picture,
+    )  # fmt: skip
+    write_sample(run / "stock.mp4", stock[0].numpy(), 8, {})
+    assert (toy.pixels(4, "0") == media.read_frames(run / "stock.mp4", range(9))).all()
+
+
+@contextlib.contextmanager
+def _noted(order: list[str]) -> Iterator[None]:
+    order.append("room")
+    yield
+    order.append("no room")

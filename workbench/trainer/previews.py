@@ -10,8 +10,11 @@ previews/picture-I.png                    the first frame that an image-to-video
 
 A record's "kind" is sample, latents, input or reconstruction; its "settings" are those with which the Sample tab draws
 the same video from the checkpoint of that step. They are left out where nothing but the run holds the weights (full
-fine-tuning, weights trained beside the LoRA, averaged weights before the export) or the condition. Not covered:
-choosing prompts and pictures (session), samples outside a run (sampler).
+fine-tuning, weights trained beside the LoRA, averaged weights before the export) or the condition.
+
+Drawing needs no more memory than training: the VAE encodes the pictures and leaves, all latents are drawn without it,
+then it comes back and decodes, in tiles where they are large; `spare` may move the transformer out of its way. Not
+covered: choosing prompts and pictures (session), samples outside a run (sampler).
 """
 
 from __future__ import annotations
@@ -56,6 +59,14 @@ class PreviewPrompt(NamedTuple):
     condition: torch.Tensor | None = None
 
 
+class _Ask(NamedTuple):
+    """A preview that is missing; `place` is its number in the run."""
+
+    one: PreviewPrompt
+    seed: int
+    place: int
+
+
 class PreviewClip(NamedTuple):
     """A clip as it goes into training: frames [1, 3, F, H, W] in [-1, 1], moments with a batch of 1 on the device."""
 
@@ -68,8 +79,9 @@ class PreviewClip(NamedTuple):
 
 @dataclass
 class Previewer:
-    """Draws previews with the transformer that is being trained; the VAE is on the device only meanwhile.
+    """Draws previews with the transformer that is being trained; the VAE is on the device only to encode and decode.
 
+    spare:  makes room on the device while the VAE decodes, and takes it back (see engine.streaming.parked)
     writes: False for a process that only helps another one to draw, because each has a piece of the weights
     """
 
@@ -81,6 +93,7 @@ class Previewer:
     device: torch.device
     dtype: torch.dtype
     vae: Any = None
+    spare: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     writes: bool = True
     _places: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -101,24 +114,27 @@ class Previewer:
         """
         folder = _step_folder(run, step)
         seeds = range(self.settings.preview_seed, self.settings.preview_seed + self.settings.preview_count)
-        every = [(one, seed, self._place(run, one.prompt, seed)) for one in prompts for seed in seeds]
-        missing = [each for each in every if not _record(folder, each[2], scale).exists()]
+        every = [_Ask(one, seed, self._place(run, one.prompt, seed)) for one in prompts for seed in seeds]
+        missing = [ask for ask in every if not _record(folder, ask.place, scale).exists()]
         if not missing:
             return
         if self.writes:
             _note_prompts(folder, [one.prompt for one in prompts])
         transformer.eval()
-        with self._vae_there(), at_scale(transformer, scale):
-            pipeline = self.family.load_pipeline(self.folder, transformer=transformer, vae=self.vae, dtype=self.dtype)
-            for done, (one, seed, place) in enumerate(missing):
-
-                def report(at: int, total: int, done: int = done) -> None:
-                    on_step(done * total + at, len(missing) * total)
-
-                drawn = self._sample(pipeline, one, seed, negative, report)
-                if self.writes:
-                    record = self._described(run, step, one, seed, place, scale)
-                    self._write(_record(folder, place, scale), drawn, record)
+        with at_scale(transformer, scale):
+            drawn = self._draw_latents(transformer, missing, negative, on_step)
+        if not self.writes:
+            return
+        described = [self._described(run, step, *ask, scale) for ask in missing]
+        records = [_record(folder, ask.place, scale) for ask in missing]
+        if self.settings.preview_latents_only:
+            for record, latents, said in zip(records, drawn, described, strict=True):
+                _write_latents(record, latents, said)
+            return
+        with self.spare(), self._vae_there():
+            for record, latents, said in zip(records, drawn, described, strict=True):
+                frames = _frames(self.family.decode(self.vae, latents), self.shape.frames)
+                write_sample(record.with_suffix(".mp4"), frames.numpy(), self.shape.fps, said)
 
     def draw_inputs(self, run: Path, clips: Sequence[PreviewClip]) -> None:
         """Step 0: each clip as the model is shown it, and decoded again from what the VAE says of it."""
@@ -130,7 +146,7 @@ class Previewer:
         ]
         if not missing:
             return
-        with self._vae_there():
+        with self.spare(), self._vae_there():
             for place, clip in missing:
                 middle = torch.zeros(1, *clip.latents_shape, device=self.device)
                 latents = self.family.draw_latents(clip.moments, middle)
@@ -161,29 +177,52 @@ class Previewer:
                 self.vae.to(torch.device("cpu"))
                 free_memory()
 
-    def _sample(self, pipeline: Any, one: PreviewPrompt, seed: int, negative: Tensors, report: OnStep) -> torch.Tensor:
+    def _draw_latents(
+        self, transformer: Any, missing: Sequence[_Ask], negative: Tensors, on_step: OnStep
+    ) -> list[torch.Tensor]:
+        """The latents of every preview, on the host; the VAE is gone while the transformer computes."""
         import torch
 
         settings, shape = self.settings, self.shape
-        more: dict[str, Any] = {}
-        if self.model.task == "image-to-video":
-            more = {"image": one.image, "image_scale": settings.image_latent_scale, "condition": one.condition}
-        return self.family.sample(
-            pipeline,
-            text=one.text,
-            negative_text=negative,
-            frames=shape.frames,
-            height=shape.height,
-            width=shape.width,
-            steps=self._steps,
-            guidance_scale=self._guidance,
-            dynamic_guidance=settings.preview_dynamic_guidance,
-            scheduler="model",
-            noise=torch.Generator().manual_seed(seed),
-            on_step=report,
-            latents_only=settings.preview_latents_only,
-            **more,
-        )
+        noises = [torch.Generator().manual_seed(ask.seed) for ask in missing]
+        conditions = self._conditions(missing, noises)
+        pipeline = self.family.load_pipeline(self.folder, transformer=transformer, dtype=self.dtype)
+        drawn = []
+        for done, (ask, noise, condition) in enumerate(zip(missing, noises, conditions, strict=True)):
+
+            def report(at: int, total: int, done: int = done) -> None:
+                on_step(done * total + at, len(missing) * total)
+
+            latents = self.family.sample(
+                pipeline, text=ask.one.text, negative_text=negative, frames=shape.frames, height=shape.height,
+                width=shape.width, steps=self._steps, guidance_scale=self._guidance,
+                dynamic_guidance=settings.preview_dynamic_guidance, scheduler="model", noise=noise, on_step=report,
+                condition=condition, latents_only=True,
+            )  # fmt: skip
+            drawn.append(latents)
+        return drawn
+
+    def _conditions(self, missing: Sequence[_Ask], noises: Sequence[torch.Generator]) -> list[torch.Tensor | None]:
+        """What an image-to-video model is shown beside the latents; None for the others."""
+        given = [ask.one.condition for ask in missing]
+        if self.model.task != "image-to-video" or all(condition is not None for condition in given):
+            return given
+        with self._vae_there():
+            return [
+                self._first_frame(ask.one, noise) if condition is None else condition
+                for ask, noise, condition in zip(missing, noises, given, strict=True)
+            ]
+
+    def _first_frame(self, one: PreviewPrompt, noise: torch.Generator) -> torch.Tensor:
+        """The condition that the stock pipeline makes of a picture: it, too, draws this noise before the latents'."""
+        import torch
+
+        assert one.image is not None, "an image-to-video model draws from a picture"
+        shape = self.shape
+        latents = self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width)
+        around = torch.randn(1, 1, *latents[1:], generator=noise, dtype=self.dtype)
+        moments = self.family.encode_image(self.vae, one.image, self.settings.image_latent_scale)
+        return self.family.image_condition(moments, around.to(self.device), latents)
 
     @property
     def _steps(self) -> int:
@@ -193,15 +232,6 @@ class Previewer:
     def _guidance(self) -> float:
         chosen = self.settings.preview_guidance
         return self.model.guidance_scale if chosen is None else chosen
-
-    def _write(self, record: Path, drawn: torch.Tensor, described: dict[str, Any]) -> None:
-        if not self.settings.preview_latents_only:
-            write_sample(record.with_suffix(".mp4"), drawn[0].numpy(), self.shape.fps, described)
-            return
-        from safetensors.torch import save
-
-        write_bytes(record.with_suffix(".safetensors"), save({LATENTS: drawn.detach().cpu().contiguous()}))
-        write_json(record, described)
 
     def _described(
         self, run: Path, step: int, one: PreviewPrompt, seed: int, place: int, scale: float
@@ -328,6 +358,13 @@ def _frames(video: torch.Tensor, count: int) -> torch.Tensor:
     What a family puts in front of the latents to fill them up comes back in front of the frames.
     """
     return (video[0, :, -count:].float().cpu().permute(1, 2, 3, 0) + 1) / 2
+
+
+def _write_latents(record: Path, latents: torch.Tensor, described: dict[str, Any]) -> None:
+    from safetensors.torch import save
+
+    write_bytes(record.with_suffix(".safetensors"), save({LATENTS: latents.contiguous()}))
+    write_json(record, described)
 
 
 def _note_prompts(folder: Path, prompts: Sequence[str]) -> None:

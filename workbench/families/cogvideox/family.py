@@ -136,6 +136,10 @@ class CogVideoX(Family):
             transformer=transformer,
             scheduler=files.load_scheduler(folder),
         )
+        if vae is None:  # then the stock pipelines guess
+            config = files.config(folder, "vae")
+            pipeline.vae_scale_factor_spatial = 2 ** (len(config["block_out_channels"]) - 1)
+            pipeline.vae_scale_factor_temporal = int(config["temporal_compression_ratio"])
         pipeline.set_progress_bar_config(disable=True)
         return pipeline
 
