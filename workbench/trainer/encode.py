@@ -7,9 +7,10 @@ frame_plan), drawing latents from what is stored (the family).
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,6 +48,8 @@ class Encoder:
         self.dtype = dtype
         self._text = part_identity(model, folder, "text_encoder") + part_identity(model, folder, "tokenizer")
         self._vae = part_identity(model, folder, "vae")
+        self._loaded: tuple[str, Any] = ("", None)  # one of the two encoders
+        self._keepers = 0
 
     def caption_key(self, caption: str) -> str:
         return key_of({"text": caption, "encoder": self._text, "dtype": str(self.dtype)})
@@ -72,18 +75,18 @@ class Encoder:
         if not missing:
             return
         progress("loading the text encoder", 0, len(missing), 0.0)
-        encoder = self._text_encoder()
-        began = time.monotonic()
-        for start in range(0, len(missing), CAPTIONS_AT_ONCE):
-            part = missing[start : start + CAPTIONS_AT_ONCE]
-            encoded = self.family.encode_text(encoder, part)
-            for index, caption in enumerate(part):
-                one = {name: tensor[index : index + 1] for name, tensor in encoded.items()}
-                self.cache.put(self.caption_key(caption), one)
-            done = start + len(part)
-            progress("encoding captions", done, len(missing), (time.monotonic() - began) / done)
-        del encoder
-        free_memory()
+        with self.kept_loaded():
+            encoder = self._part("text encoder", self._text_encoder)
+            began = time.monotonic()
+            for start in range(0, len(missing), CAPTIONS_AT_ONCE):
+                part = missing[start : start + CAPTIONS_AT_ONCE]
+                encoded = self.family.encode_text(encoder, part)
+                for index, caption in enumerate(part):
+                    one = {name: tensor[index : index + 1] for name, tensor in encoded.items()}
+                    self.cache.put(self.caption_key(caption), one)
+                done = start + len(part)
+                progress("encoding captions", done, len(missing), (time.monotonic() - began) / done)
+            del encoder
 
     def encode_clips(
         self, items: Iterable[Item], views: Iterable[View], mirrored: bool, reduction: float, progress: Progress
@@ -99,19 +102,43 @@ class Encoder:
         if not missing:
             return
         progress("loading the video encoder", 0, len(missing), 0.0)
-        vae = self.family.load_vae(self.folder, self.device, self.dtype)
-        began = time.monotonic()
-        for done, (key, (item, view, flipped)) in enumerate(missing.items(), 1):
-            video = read_first_frame(item) if view == "first frame" else read_video(item)
-            video = video.flip(-1) if flipped else video
-            if view == "first frame":
-                self.cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
-            else:
-                video = reduced(video, reduction) if view == "low resolution" else video
-                self.cache.put(key, self._encoded(vae, video))
-            progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
-        del vae
-        free_memory()
+        with self.kept_loaded():
+            began = time.monotonic()
+            for done, (item, view, flipped) in enumerate(missing.values(), 1):
+                self.encode_clip(item, view, flipped, reduction)
+                progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
+
+    def encode_clip(self, item: Item, view: View, mirrored: bool, reduction: float) -> None:
+        """Encode one view of one clip, whether it is in the cache or not."""
+        key = self.clip_key(item, view, mirrored, reduction)
+        video = read_first_frame(item) if view == "first frame" else read_video(item)
+        video = video.flip(-1) if mirrored else video
+        if view == "first frame":
+            self.cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
+            return
+        video = reduced(video, reduction) if view == "low resolution" else video
+        with self.kept_loaded():
+            vae = self._part("vae", lambda: self.family.load_vae(self.folder, self.device, self.dtype))
+            self.cache.put(key, self._encoded(vae, video))
+
+    @contextlib.contextmanager
+    def kept_loaded(self) -> Iterator[None]:
+        """An encoder that was loaded stays until the outermost of these ends, or until the other one is needed."""
+        self._keepers += 1
+        try:
+            yield
+        finally:
+            self._keepers -= 1
+            if not self._keepers and self._loaded[0]:
+                self._loaded = ("", None)
+                free_memory()
+
+    def _part(self, name: str, load: Callable[[], Any]) -> Any:
+        if self._loaded[0] != name:
+            self._loaded = ("", None)
+            free_memory()
+            self._loaded = (name, load())
+        return self._loaded[1]
 
     def _text_encoder(self) -> Any:
         """On the device, or on the processor where it does not fit: slower, and only once for each caption."""
