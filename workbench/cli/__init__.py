@@ -28,6 +28,7 @@ COMMANDS = {
     "dataset": ("datasets", "Build datasets of captioned clips."),
     "train": ("training", "Train a LoRA and watch it; sweeps, clones and forks."),
     "fit": ("fit", "Say whether a run fits the card: memory, disk and time."),
+    "encode": ("encoding", "Encode a dataset ahead of training, by many processes and machines."),
     "runs": ("runs", "List, watch, compare and command training runs."),
     "places": ("places", "Machines and clusters to which runs can be sent."),
     "sample": ("samples", "Draw a video from a prompt."),

@@ -94,9 +94,9 @@ class Encoding:
         parent = workspace.cache / FOLDER / key_of({"keys": sorted(keys)})
         kept = {"settings": settings.model_dump(mode="json"), "precision": precision, "shards": plan.shards}
         make_once(parent / WORK, kept)
-        machine = slugify(f"{socket.gethostname()[:40]}-{processes.boot_id()[:8]}")
-        how.save(parent / machine / jobs.CONFIG)
-        return cls(parent / machine)
+        folder = machine_of(parent)
+        how.save(folder / jobs.CONFIG)
+        return cls(folder)
 
     def start(self) -> jobs.Status:
         return jobs.start(self.folder, MODULE)
@@ -110,6 +110,11 @@ class Encoding:
     @property
     def status(self) -> jobs.Status:
         return jobs.status(self.folder)
+
+
+def machine_of(parent: Path) -> Path:
+    """The job of this machine at the work in a folder."""
+    return parent / slugify(f"{socket.gethostname()[:40]}-{processes.boot_id()[:8]}")
 
 
 def _plan(settings: TrainSettings, precision: str, data: TrainingData, size: int) -> Plan:
