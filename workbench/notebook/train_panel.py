@@ -12,11 +12,14 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import jobs
+from workbench.devices import gpus
 from workbench.errors import ConfigError
 from workbench.notebook.compare_panel import ComparePanel
+from workbench.notebook.fit_part import FitPart
 from workbench.notebook.form import Form
 from workbench.notebook.live import Panel, button, folded
 from workbench.notebook.run_panel import RunPanel
+from workbench.trainer.gpu_offer import offer
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.sweeps import parse_values, sweep
@@ -44,6 +47,7 @@ class TrainPanel(Panel):
         self.runs: list[Run] = []
         self.live: RunPanel | ComparePanel | None = None
         self.form = Form(TrainSettings, workspace, settings.model_dump(mode="json") if settings else None)
+        self.fit = FitPart(workspace, self.form)
         placeholder = f"{parent.name}, numbered" if parent else "the dataset's name"
         self.name = widgets.Text(placeholder=placeholder, layout=widgets.Layout(width="300px"))
         self.swept = widgets.Textarea(
@@ -52,6 +56,11 @@ class TrainPanel(Panel):
         self.begin = widgets.Dropdown(options=_beginnings(parent, step), value=step)
         self.start_button = button("Start training", "Check the settings, start a new run", "play", "primary", "150px")
         self.start_button.on_click(self.doing(self.start))
+        cards = len(gpus())
+        self.gpus_button = button(
+            f"Use {cards} GPUs", "All of this machine's GPUs share each step", "clone", "", "150px"
+        )
+        self.gpus_button.on_click(self.doing(self.use_all_gpus))
         self.look_button = button("", "Look again which datasets and models there are", "refresh", width="44px")
         self.look_button.on_click(lambda _: self.form.refresh_choices())
         self._settings = folded("Settings", self.form.box, opened=True)
@@ -59,10 +68,16 @@ class TrainPanel(Panel):
         rows = [
             *([_row("Begins", self.begin)] if parent else []),
             _row("Values to try", self.swept, widgets.HTML(f'<div style="opacity:.65;font-size:88%">{help}</div>')),
-            _row("Name of the run", self.name, self.start_button, self.look_button),
+            _row(
+                "Name of the run",
+                self.name,
+                self.start_button,
+                self.look_button,
+                *([self.gpus_button] if cards > 1 else []),
+            ),
         ]
         self.shown = widgets.VBox([])
-        super().__init__([self._settings, *rows])
+        super().__init__([self._settings, self.fit.box, *rows])
         self.box.children += (self.said, self.shown)
 
     @property
@@ -95,6 +110,12 @@ class TrainPanel(Panel):
         self.shown.children = (self.live.box,)
         return runs[0]
 
+    def use_all_gpus(self) -> None:
+        """Set what makes all GPUs of this machine share the run's steps."""
+        if (found := offer(self.form.settings)) is not None:
+            self.form.set(found.changed)
+            self.say(found.sentence)
+
     def wait(self, seconds: float | None = None) -> jobs.Status:
         """Wait for what this panel started, live; returns the status of the last. Raises ConfigError before that."""
         end = None if seconds is None else time.monotonic() + seconds
@@ -108,6 +129,7 @@ class TrainPanel(Panel):
     def close(self) -> None:
         if self.live is not None:
             self.live.close()
+        self.fit.close()
         super().close()
 
 

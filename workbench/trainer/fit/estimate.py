@@ -22,6 +22,7 @@ from workbench.trainer.settings import TrainSettings
 
 CAPTIONS, CLIPS, TRAINING, MEASURING = "encoding captions", "encoding clips", "training", "measuring"
 DENOISING, DECODING, SAVING = "previews, denoising", "previews, decoding", "saving"
+LEFT = "not given back"
 PHASES = (CAPTIONS, CLIPS, TRAINING, MEASURING, DENOISING, DECODING, SAVING)
 
 NUMBER = {"fp32": 4, "fp16": 2, "bf16": 2}  # bytes
@@ -32,12 +33,15 @@ FROZEN = {"int8": 1.0, "fp8": 1.0, "nf4": 0.5625}
 STATES = {"adamw": 8.0, "adamw-8bit": 2.1, "prodigy": 16.0, "came": 4.1, "schedule-free": 8.0, "muon": 4.0}
 RING = 2  # streamed blocks that are on the device at a time
 CONTEXT_GB = 0.6  # CUDA's own, with cuBLAS's and cuDNN's workspaces
-PROCESS_GB = {"cuda": 2.6, "cpu": 0.53}  # what Python and its libraries take of the machine's memory
+PROCESS_GB = {"cuda": 2.6, "cpu": 0.51}  # what Python and its libraries take of the machine's memory
 EARLIER_GB = {CAPTIONS: 0.37, CLIPS: 0.47}  # on a processor, before all of them are loaded
 RESERVE = 0.03  # of what comes and goes: room between tensors
 CAPTIONS_AT_ONCE = 8
 TEXT_UNITS = 24  # widths of text that an encoder's layer holds for a token
-VAE_UNITS = 11.5  # full-resolution tensors that the VAE holds at its worst moment
+VAE_UNITS = {"cuda": 11.5, "cpu": 36.0}  # full-resolution tensors that the VAE works with at its worst moment
+# A processor's allocator: what it makes of tensors that come and go, of weights that are mapped and copied, and how
+# much of a phase's memory is still the process's in the next one.
+SPREAD, MAPPED, NOT_GIVEN_BACK = 1.5, 1.25, 0.8
 TILED_FROM = 256  # pixels of height from which previews are decoded in tiles
 
 
@@ -61,7 +65,7 @@ class Rates:
     shared: bool
 
 
-SINGLE = Rates(52.0, 4.0, 4.0, 4.1, 28.0, 44.0, 24.0, shared=True)
+SINGLE = Rates(47.0, 4.0, 4.0, 4.1, 36.0, 50.0, 24.0, shared=True)
 MIXED = Rates(34.0, 2.0, 2.0, 2.1, 48.0, 30.0, 16.0, shared=True)
 MIXED_STOCK = Rates(33.0, 2.0, 2.0, 2.1, 48.0, 34.0, 16.0, shared=False)
 
@@ -175,25 +179,35 @@ def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[fl
 def phases(settings: TrainSettings, facts: ModelFacts, card: Card, size: Sizes) -> tuple[Phase, ...]:
     """Every phase of the run that the settings ask for, in order."""
     number = NUMBER[size.precision]
-    held = _base(card) | _held(settings, size)
+    held = _base(card) | _held(settings, size, card)
     vae = {"VAE": facts.vae.values * number / GIGABYTE}
     one_clip = size.unit / settings.batch_size * size.rates.forward
-    found = [
-        _captions(facts, card, _base(card, CAPTIONS), number),
-        _clips(facts, card, _base(card, CLIPS) | vae, size, number),
-        Phase(TRAINING, held | _training(settings, facts, size)),
-    ]
+    captions = _captions(facts, card, _base(card, CAPTIONS), number)
+    clips = _clips(facts, card, _base(card, CLIPS) | vae, size, number)
+    before = {LEFT: NOT_GIVEN_BACK * clips.parts["activations"]} if card.kind == "cpu" else {}
+    training = Phase(TRAINING, held | _training(settings, facts, size, card) | before)
+    found = [captions, clips, training]
     if settings.evaluate_every:
         found.append(Phase(MEASURING, held | _gb({"activations": one_clip})))
     if settings.preview_every:
         # Guided drawing asks with and without the prompt at once.
         found.append(Phase(DENOISING, held | vae | _gb({"activations": 2 * one_clip})))
         if not settings.preview_latents_only:
-            working = _vae_work(facts, facts.vae.decoder_width, size, number, tiled=size.shape[1] >= TILED_FROM)
+            tiled = size.shape[1] >= TILED_FROM
+            working = _vae_work(facts, facts.vae.decoder_width, size, number, card, tiled)
             found.append(Phase(DECODING, held | vae | _gb({"activations": working, "the video": 2 * _pixels(size)})))
-    copies = {"copies to write": size.trained.values * (4 + STATES[settings.optimizer])}
+    # The state is copied, and once more as the bytes of a file.
+    copies = {"copies to write": 2 * size.trained.values * STATES[settings.optimizer]}
     found.append(Phase(SAVING, held | (_gb(copies) if card.kind == "cpu" else {})))
+    if card.kind == "cpu":
+        found[3:] = [_at_least(phase, training) for phase in found[3:]]
     return tuple(found)
+
+
+def _at_least(phase: Phase, training: Phase) -> Phase:
+    """On a processor what training took is still the process's: later phases work within it, or beyond it."""
+    rest = training.gb - phase.gb
+    return Phase(phase.name, {**phase.parts, LEFT: rest}) if rest > 0 else phase
 
 
 def _base(card: Card, phase: str = "") -> dict[str, float]:
@@ -212,18 +226,18 @@ def _captions(facts: ModelFacts, card: Card, base: Mapping[str, float], number: 
 def _clips(facts: ModelFacts, card: Card, base: Mapping[str, float], size: Sizes, number: int) -> Phase:
     found = []
     for tiled in (False, True):
-        working = _vae_work(facts, facts.vae.encoder_width, size, number, tiled)
+        working = _vae_work(facts, facts.vae.encoder_width, size, number, card, tiled)
         found.append(Phase(CLIPS, {**base, **_gb({"activations": working, "the clip": _pixels(size)})}))
     # What does not fit a card in one piece is encoded in tiles (Encoder).
     return found[0] if card.kind == "cpu" or found[0].gb <= card.usable_gb else found[1]
 
 
-def _vae_work(facts: ModelFacts, width: int, size: Sizes, number: int, tiled: bool) -> float:
+def _vae_work(facts: ModelFacts, width: int, size: Sizes, number: int, card: Card, tiled: bool) -> float:
     """Bytes that the VAE works with at its worst moment."""
     frames, height, wide = size.shape
     tile = facts.vae.tile if tiled else (height, wide)
     area = min(height, tile[0]) * min(wide, tile[1])
-    return VAE_UNITS * width * min(facts.vae.frames_at_once, frames) * area * number
+    return VAE_UNITS[card.kind] * width * min(facts.vae.frames_at_once, frames) * area * number
 
 
 def _pixels(size: Sizes) -> float:
@@ -232,18 +246,19 @@ def _pixels(size: Sizes) -> float:
     return 12.0 * frames * height * width
 
 
-def _held(settings: TrainSettings, size: Sizes) -> dict[str, float]:
+def _held(settings: TrainSettings, size: Sizes, card: Card) -> dict[str, float]:
     """What lies on the device from the first step to the last."""
     values = size.trained.values
     what = "trained weights" if settings.method == "full" else "LoRA"
-    found = {"weights": size.frozen} if size.frozen else {}
-    found |= {what: values * 4.0, "optimizer": values * STATES[settings.optimizer]}
+    found = {"weights": size.frozen * (MAPPED if card.kind == "cpu" else 1.0)} if size.frozen else {}
+    full = settings.method == "full" and card.kind == "cpu"
+    found |= {what: values * 4.0 * (MAPPED if full else 1.0), "optimizer": values * STATES[settings.optimizer]}
     if settings.ema_decay:
         found["average (EMA)"] = values * 4.0
     return _gb(found)
 
 
-def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> dict[str, float]:
+def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, card: Card) -> dict[str, float]:
     """What a step needs beside what is always held."""
     rates, mixed = size.rates, size.precision != "fp32"
     saved = _saved(settings, facts, size)
@@ -254,16 +269,17 @@ def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> dict[s
         "full": facts.blocks * rates.boundary + saved,
         "offloaded": 2 * rates.boundary + saved,
     }[level]
-    number = NUMBER[size.precision]
+    number, spread = NUMBER[size.precision], SPREAD if card.kind == "cpu" else 1.0
     found = {
         # Trained values are fp32; a step computes with copies of them in its own format.
         "gradients": size.trained.values * (4.0 + (number if mixed else 0)),
-        "activations": kept * size.unit,
-        "backward pass": rates.backward * size.unit,
+        "activations": kept * size.unit * spread,
+        "backward pass": rates.backward * size.unit * spread,
     }
     if settings.attention == "math":
         found["attention scores"] = 3.0 * settings.batch_size * facts.heads * size.tokens**2 * number
-    found["reserve"] = RESERVE * (found["activations"] + found["backward pass"])
+    if card.kind == "cuda":
+        found["reserve"] = RESERVE * (found["activations"] + found["backward pass"])
     return _gb(found)
 
 
@@ -279,7 +295,7 @@ def _saved(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> float:
     if settings.lora_dropout:
         found += (rates.inputs + 1.0) * size.trained.inputs / width
     if settings.dora:
-        found += 3.0 * rates.inputs * size.trained.outputs / width
+        found += 2.5 * rates.inputs * size.trained.outputs / width
     return found
 
 

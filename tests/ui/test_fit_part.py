@@ -1,0 +1,64 @@
+"""The line below the form of a new run, and what its buttons do; the browser's part is in tests/browser."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from workbench.trainer.fit.cards import HERE
+from workbench.trainer.settings import TrainSettings
+from workbench.ui.form import Form
+from workbench.ui.training.fit import FitPart
+from workbench.workspace import Workspace
+
+
+@pytest.fixture
+def part(workspace: Workspace) -> FitPart:
+    async def build() -> FitPart:
+        with gr.Blocks():
+            return FitPart(workspace, Form(TrainSettings, workspace, TrainSettings()))
+
+    return asyncio.run(build())  # outside of a loop Gradio makes one and never closes it
+
+
+def values(part: FitPart, **settings: Any) -> list[Any]:
+    """What the form's fields hold."""
+    wanted = TrainSettings().changed(**settings).model_dump(mode="json")
+    shown = part.form.write(wanted)
+    return [update["value"] for update in shown]
+
+
+def test_the_line_is_red_where_it_does_not_fit_and_offers_what_does(part: FitPart) -> None:
+    large = values(part, model="cogvideox-5b", rank=64)
+    line, table, button = part.look("24 GB", *large)
+    assert "note fit-line bad" in line
+    assert "It does not fit: most is needed in training." in line
+    assert 'class="fit-phase over"' in table
+    assert button["visible"]
+    said, problems, *filled = part.make_it_fit("24 GB", *large)
+    assert "Fits with gradient checkpointing full" in said
+    changed = {
+        spec.name: update["value"] for spec, update in zip(part.form.specs, filled, strict=True) if "value" in update
+    }
+    assert changed == {"gradient_checkpointing": "full"}
+    line, _, button = part.look("24 GB", *values(part, model="cogvideox-5b", rank=64, **changed))
+    assert "note fit-line good" in line
+    assert not button["visible"]
+
+
+def test_a_form_that_is_being_filled_in_says_nothing(part: FitPart) -> None:
+    broken = values(part)
+    broken[[spec.name for spec in part.form.specs].index("frames")] = "10"
+    assert part.look(HERE, *broken)[0] == ""
+    line, table, _ = part.look(HERE, *values(part))
+    assert "estimated." in line
+    assert "Python and its libraries" in table
+
+
+def test_where_nothing_fits_the_form_stays(part: FitPart) -> None:
+    said, *rest = part.make_it_fit("8 GB", *values(part, model="cogvideox1.5-5b"))
+    assert "33 would fit" in said
+    assert all("value" not in update for update in rest)
