@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ LOOK_SECONDS = 0.3
 DEATHS = 3  # of workers, without a finished shard in between
 STOP_SECONDS = 60.0  # that a worker has for its piece when it is asked to end
 PARENT = "WORKBENCH_PARENT"
+Handing = Callable[[], AbstractContextManager[Any]]
 
 
 class WorkerFailed(WorkbenchError):
@@ -39,17 +41,24 @@ class WorkerFailed(WorkbenchError):
 class Workers:
     """The workers of one job: `python -m module FOLDER NUMBER`, output to FOLDER/worker-NUMBER.log."""
 
-    def __init__(self, job: jobs.Job, module: str, count: int, gpus: Sequence[Device]) -> None:
+    def __init__(
+        self, job: jobs.Job, module: str, count: int, gpus: Sequence[Device], handing: Handing = nullcontext
+    ) -> None:
+        """handing: gives what Popen gets for each worker besides (pass_fds, env); gpus: empty on a processor"""
+        self._handing = handing
         self._job, self._module, self._count, self._gpus = job, module, count, gpus
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._deaths = 0
 
-    def run(self, shards: Shards, phase: str, total: int) -> None:
-        """Until every shard is finished, here or elsewhere; total: pieces.
+    def run(
+        self, shards: Shards, phase: str, total: int, already: int = 0, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """Until every shard is finished, here or elsewhere; total: pieces, already: those done before the shards were
+        cut; meanwhile: called at every look.
 
-        Raises jobs.Stop when asked to, WorkerFailed.
+        Raises jobs.Stop when asked to, WorkerFailed, and what `meanwhile` raises.
         """
-        began, before = time.monotonic(), _pieces(shards)
+        began, before = time.monotonic(), already + _pieces(shards)
         finished = len(shards.finished())
         try:
             for number in range(self._count):
@@ -58,7 +67,8 @@ class Workers:
                 if now > finished:
                     finished, self._deaths = now, 0
                 self._look_after_them()
-                done = _pieces(shards)
+                meanwhile()
+                done = already + _pieces(shards)
                 seconds = (time.monotonic() - began) / (done - before) if done > before else None
                 more: dict[str, Any] = {} if seconds is None else {"step_seconds": seconds}
                 words = f"{len(self._running)} workers here, shard {now} of {shards.count} done"
@@ -66,6 +76,8 @@ class Workers:
                 if self._job.take("stop") is not None:
                     raise jobs.Stop(f"Stopped while {phase}, {done} of {total} done; start it again to go on.")
                 time.sleep(LOOK_SECONDS)
+            meanwhile()
+            self._job.beat(phase, min(already + _pieces(shards), total), total)
         finally:
             self._end()
 
@@ -76,10 +88,12 @@ class Workers:
         else:
             environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self._count)))
         path = self._log(number)
-        with writing(path), path.open("ab") as log:
+        with writing(path), path.open("ab") as log, self._handing() as more:
+            given = more or {}
             self._running[number] = subprocess.Popen(
                 [sys.executable, "-m", self._module, str(self._job.folder), str(number)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                env={**environment, **given.get("env", {})}, pass_fds=given.get("pass_fds", ()),
             )  # fmt: skip
 
     def _log(self, number: int) -> Path:

@@ -11,7 +11,7 @@ import contextlib
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -159,6 +159,17 @@ class CaptionSettings(Settings):
         help="How often the same is asked again when it fails: after 1, 2, 4 ... seconds, or as the server says.",
     )
 
+    processes: int = field(
+        1,
+        title="Processes",
+        section=ASKING,
+        low=1,
+        high=256,
+        advanced=True,
+        help="How many ask at once. With vision_language each has a GPU of its own, so no more than there are GPUs "
+        "work; with endpoint each asks the server.",
+    )
+
     @field_validator("base_url")
     @classmethod
     def _checked_address(cls, text: str) -> str:
@@ -222,9 +233,14 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """
     settings = CaptionSettings.load(config)
     captioner = find_captioner(settings.captioner)(settings, _workspace(dataset))
-    answers = Answers(dataset, job.folder / LOG, settings.model_dump(mode="json"), captioner.model_name)
+    asked = settings.model_dump(mode="json", exclude={"processes"})  # how many ask changes no answer
+    answers = Answers(dataset, job.folder / LOG, asked, captioner.model_name)
     waiting = [clip for clip in wanted(read_clips(dataset), settings) if clip.file_name not in answers.texts]
-    if waiting:
+    if waiting and settings.processes > 1:
+        from workbench.dataset_builder.caption_sharing import caption_together
+
+        caption_together(dataset, settings, job, answers, waiting)
+    elif waiting:
         _Work(dataset, settings, captioner, job, answers).caption(waiting)
     job.outcome = answers.outcome
     answers.forget()
@@ -248,6 +264,35 @@ def wanted(clips: Sequence[Clip], settings: CaptionSettings) -> list[Clip]:
     ]
 
 
+class Asker:
+    """Asks a captioner about clips of a dataset, again where it fails."""
+
+    def __init__(
+        self, dataset: Path, settings: CaptionSettings, captioner: Captioner, pause: Callable[[float, str], None]
+    ) -> None:
+        """pause: called with seconds and a reason before the same is asked again; returns after that time"""
+        self._dataset, self._settings, self._captioner, self._pause = dataset, settings, captioner, pause
+        self._trigger = read_info(dataset).trigger_word
+
+    def ask(self, clip: Clip) -> str:
+        """A clip's caption, clean. Raises CaptionFailed, or what ends the job."""
+        settings = self._settings
+        try:
+            frames, fps = sample_frames(self._dataset / clip.file_name, clip, settings.frames, settings.picture_side)
+        except DataError as error:
+            raise CaptionFailed(str(error)) from error
+        question = instruction(settings.instruction, self._trigger, clip.text)
+        for attempt in range(settings.retries + 1):
+            try:
+                return tidy(self._captioner.caption(frames, fps, question))
+            except (CaptionFailed, NoAnswer) as error:
+                if attempt == settings.retries or (isinstance(error, CaptionFailed) and not error.again):
+                    raise
+                asked = error.wait if isinstance(error, NoAnswer) else None
+                self._pause(min(LONGEST_WAIT, 2.0**attempt if asked is None else asked), str(error))
+        raise AssertionError("the last attempt returns or raises")
+
+
 class _Work:
     """The loop over the clips, and what it tells of itself."""
 
@@ -256,7 +301,7 @@ class _Work:
     ) -> None:
         self._dataset, self._settings, self._captioner = dataset, settings, captioner
         self._job, self._answers = job, answers
-        self._trigger = read_info(dataset).trigger_word
+        self._asker = Asker(dataset, settings, captioner, self._wait)
         self._before = self._total = answers.count
         self._began = time.monotonic()
 
@@ -278,31 +323,13 @@ class _Work:
     def _one(self, clip: Clip) -> None:
         name = clip.source or clip.file_name
         try:
-            text = self._ask(clip)
+            text = self._asker.ask(clip)
         except CaptionFailed as error:
             self._answers.fail(clip, str(error))
             sys.stdout.write(f"{name}: no caption: {error}\n")
         else:
             self._answers.add(clip, text)
             sys.stdout.write(f"{name}: {text}\n")
-
-    def _ask(self, clip: Clip) -> str:
-        """The caption, clean. Raises CaptionFailed, or what ends the job."""
-        settings = self._settings
-        try:
-            frames, fps = sample_frames(self._dataset / clip.file_name, clip, settings.frames, settings.picture_side)
-        except DataError as error:
-            raise CaptionFailed(str(error)) from error
-        question = instruction(settings.instruction, self._trigger, clip.text)
-        for attempt in range(settings.retries + 1):
-            try:
-                return tidy(self._captioner.caption(frames, fps, question))
-            except (CaptionFailed, NoAnswer) as error:
-                if attempt == settings.retries or (isinstance(error, CaptionFailed) and not error.again):
-                    raise
-                asked = error.wait if isinstance(error, NoAnswer) else None
-                self._wait(min(LONGEST_WAIT, 2.0**attempt if asked is None else asked), str(error))
-        raise AssertionError("the last attempt returns or raises")
 
     def _wait(self, seconds: float, reason: str) -> None:
         end = time.monotonic() + seconds

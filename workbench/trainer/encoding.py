@@ -159,7 +159,6 @@ def launch(folder: Path) -> int:
                 name = f"encoding {plan.settings.dataset}"
                 held.enter_context(gpu_lock.hold(workspace.locks, card.uuid, name, math.inf, _patient(job)))
             Workers(job, MODULE, count, cards).run(shards, "encoding", plan.total)
-        job.beat("encoding", plan.total, plan.total)
         job.outcome = {"encoded": sum(shards.finished().values()), "workers": count}
     return int(job.exit_code)
 

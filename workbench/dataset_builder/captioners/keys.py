@@ -25,12 +25,14 @@ KEYRING_SERVICE = "video-lora-workbench"
 
 
 @contextlib.contextmanager
-def handed_over(variable: str) -> Iterator[dict[str, Any]]:
+def handed_over(variable: str, key: str = "") -> Iterator[dict[str, Any]]:
     """What subprocess.Popen must get for its child to find the key of that environment variable: pass_fds and env.
+
+    key: the key itself, where it is not in this process's environment.
 
     `env` holds only what is to be added to the child's environment. Both are empty when there is no key to hand over.
     """
-    key = os.environ.get(variable, "") if variable else ""
+    key = (key or os.environ.get(variable, "")) if variable else ""
     if not key:
         yield {"pass_fds": (), "env": {}}
         return
