@@ -10,6 +10,8 @@ from typing import Any
 import gradio as gr
 
 from workbench.errors import ConfigError
+from workbench.remote.places import HERE
+from workbench.remote.sending import ready, start_at
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.sweeps import parse_values, sweep
@@ -28,6 +30,7 @@ from workbench.ui.training.gpus import GpusPart
 from workbench.ui.training.part import Host, Part
 from workbench.ui.training.previews import PreviewsPart
 from workbench.ui.training.queue import QueuePart
+from workbench.ui.training.where import WherePart
 from workbench.workspace import Workspace
 
 TRY_HELP = (
@@ -76,6 +79,7 @@ class TrainTab:
                 elem_id="sweep-values",
             )  # fmt: skip
         self.gpus = GpusPart(self.form)
+        self.where = WherePart(self.workspace)
         self.start = gr.Button("Start training", variant="primary", elem_id="start-training")
 
     @property
@@ -93,7 +97,7 @@ class TrainTab:
         self.runs.input(handler(self._choose), [self.runs, seen], [chosen, *outputs], **QUIET)
         started = self.start.click(
             handler(self._start),
-            [seen, self.name, self.values, *self.form.inputs],
+            [seen, self.name, self.values, self.where.place, *self.form.inputs],
             [chosen, self.form.problems, *outputs],
             **QUIET,
         )
@@ -101,6 +105,7 @@ class TrainTab:
         self.form.wire(load)
         self.fit.wire(load)
         self.gpus.wire()
+        self.where.wire(load)
         host = Host(self.live, self.form, chosen, seen, outputs, self._show)
         for part in self.parts.values():
             part.wire(host)
@@ -153,13 +158,14 @@ class TrainTab:
 
     # ---- starting
 
-    def _start(self, seen: Seen, name: str, tried: str, *values: Any) -> list[Any]:
+    def _start(self, seen: Seen, name: str, tried: str, place: str, *values: Any) -> list[Any]:
         try:
+            ready(self.workspace, place or HERE)
             runs = self._created(name.strip() or None, tried, self.form.parse(values))
         except ConfigError as error:
             return [gr.skip(), sentences(error, TrainSettings), *[gr.skip()] * len(self.view)]
         for run in runs:
-            run.start()
+            start_at(self.workspace, run, place or HERE)
         if len(runs) > 1:
             gr.Info(f"{len(runs)} runs are in the queue; each begins when the one before it is over.", duration=8)
         return [runs[0].name, "", *self._show(runs[0].name, seen)]
