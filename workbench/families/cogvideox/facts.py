@@ -27,7 +27,7 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "cogvideox1.5-5b": NEWER,
     "cogvideox1.5-5b-i2v": {**NEWER, "in_channels": 32, "ofs_embed_dim": 512},
 }
-VAE = {
+VAE: dict[str, Any] = {
     "block_out_channels": [128, 256, 256, 512], "temporal_compression_ratio": 4, "sample_height": 480,
     "sample_width": 720,
 }  # fmt: skip

@@ -114,7 +114,7 @@ class Sizes:
 def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, card: Card) -> Sizes:
     """Raises ConfigError for a shape that the model cannot take."""
     shape = largest_shape(settings, model, facts)
-    precision = settings.precision
+    precision: str = settings.precision
     if precision == "auto":
         precision = "fp32" if card.kind == "cpu" else PRECISIONS[facts.stored]
     tokens, what = facts.tokens(*shape), trained(settings, facts)

@@ -28,7 +28,11 @@ ALSO = (
     "keep_checkpoints", "keep_every", "flip", "fps",
 )  # fmt: skip
 SECONDS = 1.0
-COLOURS = 8  # of the charts' series
+# Parts that have a colour of the charts' series, red being left for what does not fit; the others are grey.
+COLOURS = {
+    "weights": 1, "trained weights": 1, "LoRA": 2, "activations": 3, "VAE": 4, "backward pass": 5, "text encoder": 7,
+    "optimizer": 8,
+}  # fmt: skip
 
 
 class FitPart:
@@ -123,24 +127,24 @@ def said(text: str, going: bool) -> str:
 def table(fit: Fit) -> str:
     """A bar a phase, of its parts, as long as the card's memory; then what is needed beside the card."""
     found = words.rows(fit)
-    names = list(dict.fromkeys(name for row in found for name in row.parts))
-    colours = {name: place % COLOURS + 1 for place, name in enumerate(names)}
+    names = sorted({name for row in found for name in row.parts} & set(COLOURS), key=lambda name: COLOURS[name])
     scale = max([1.0, *(row.share for row in found)])
     facts = "".join(f"<dt>{render.escaped(k)}</dt><dd>{render.escaped(v)}</dd>" for k, v in words.beside(fit))
-    keys = "".join(f'<span class="key"><i style="{_colour(colours[n])}"></i>{render.escaped(n)}</span>' for n in names)
+    keys = "".join(f'<span class="key"><i style="{_colour(name)}"></i>{render.escaped(name)}</span>' for name in names)
+    keys += f'<span class="key"><i style="{_colour("")}"></i>others</span>'
     card = f"{fit.card.name}, {fit.card.memory_gb:.0f} GB"
-    bars = "".join(_bar(row, colours, scale) for row in found)
+    bars = "".join(_bar(row, scale) for row in found)
     return (
         f'<div class="fit-phases"><p class="hint">On {render.escaped(card)}. The line marks what it has.</p>{bars}'
         f'<div class="keys">{keys}</div><dl class="beside">{facts}</dl></div>'
     )
 
 
-def _bar(row: Row, colours: dict[str, int], scale: float) -> str:
+def _bar(row: Row, scale: float) -> str:
     total = sum(row.parts.values()) or 1.0
     parts = "".join(
         f'<i title="{render.escaped(f"{name} {words.size(gb)}")}" '
-        f'style="width:{100 * row.share / scale * gb / total:.2f}%;{_colour(colours[name])}"></i>'
+        f'style="width:{100 * row.share / scale * gb / total:.2f}%;{_colour(name)}"></i>'
         for name, gb in row.parts.items()
     )
     kind = "" if row.fits else " over"
@@ -152,5 +156,5 @@ def _bar(row: Row, colours: dict[str, int], scale: float) -> str:
     )
 
 
-def _colour(place: int) -> str:
-    return f"background:var(--series-{place})"
+def _colour(part: str) -> str:
+    return f"background:var(--series-{COLOURS[part]})" if part in COLOURS else "background:var(--wb-idle)"
