@@ -14,6 +14,8 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
 from workbench.families import families
 from workbench.trainer.checks import check
+from workbench.trainer.deadline import Deadline
+from workbench.trainer.loop import steps
 from workbench.trainer.session import Session
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
@@ -82,6 +84,20 @@ def test_each_level_computes_what_the_plain_model_does(
         assert cosine(ours, plain) > least, how
         both = outcome(4, base_weights=how, gradient_checkpointing="full", streamed_blocks=1)[1]
         assert all(torch.equal(both[name], ours[name]) for name in ours), how
+
+
+def test_a_run_ends_with_a_proved_lora_while_its_weights_are_rounded_and_elsewhere(
+    workspace: Workspace, dataset: Dataset, toy: Any
+) -> None:
+    run = create(
+        workspace, toy("rotary"), frames=9, steps=3, evaluate_every=2, preview_every=2, preview_steps=2,
+        base_weights="nf4", gradient_checkpointing="offloaded", streamed_blocks=2,
+    )  # fmt: skip
+    made = session(run)
+    steps(made, Deadline(None))
+    assert made.job.outcome["change"] > 0
+    assert (run.folder / made.job.outcome["lora"]).exists()
+    assert {preview.step for preview in run.previews} == {0, 2, 3}
 
 
 @pytest.mark.parametrize(

@@ -32,17 +32,20 @@ class Ladder:
     ) -> None:
         """Put them on, and the transformer on the device, or a piece of it for each process. Raises ConfigError."""
         blocks = family.blocks(transformer)
-        self._blocks, self._streamer = blocks, None
+        self._blocks = blocks
         if settings.method == "lora" and settings.attention != "stock":
             family.join_projections(transformer)
         if settings.base_weights != "as stored":
             from workbench.engine.low_bit import shrink
 
-            shrink(blocks, settings.base_weights)
+            for block in blocks:  # rounded where that is fast, one at a time, so that one at most is there unrounded
+                shrink([block.to(device)], settings.base_weights)
+                if settings.streamed_blocks:
+                    block.to("cpu")
         if settings.streamed_blocks:
             from workbench.engine.streaming import Streamer
 
-            self._streamer = Streamer(blocks, settings.streamed_blocks, device)
+            Streamer(blocks, settings.streamed_blocks, device)
         if in_pieces:
             from workbench.trainer.sharding import cut
 
@@ -60,8 +63,5 @@ class Ladder:
             compiling.compile_blocks(blocks, recompute if inside else None)
 
     def take_off(self) -> None:
-        """Back to plain blocks on the device: before layers are taken out of them or put in."""
+        """Back to blocks that run line by line: before layers are taken out of them or put in."""
         compiling.interpret_blocks(self._blocks)
-        if self._streamer is not None:
-            self._streamer.close()
-            self._streamer = None

@@ -24,6 +24,7 @@ from safetensors.torch import save as to_bytes
 from workbench import jobs
 from workbench.clips import read_info
 from workbench.devices import Device
+from workbench.engine.streaming import parked
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.families import find_model
 from workbench.trainer import checkpoint, ladder, optimizers, retention, trackers
@@ -200,6 +201,8 @@ class Session:
                 f"the checkpoint was computed in {before}, this machine computes in {self.precision}: set precision to "
                 f"{before} and go on, or fork the run"
             )
+        if not self.sharded:
+            self.previewer.spare = lambda: parked(self.bare_transformer)
         self.trainable.load(folder)
         if (file := folder / checkpoint.OPTIMIZER).exists():
             optimizers.load_state(self.optimizer, self.trainable.named, load_file(file), state["optimizer"])
