@@ -1,0 +1,316 @@
+"""A training step of the real models on a GPU: seconds and peak memory at each level of the memory ladder.
+
+    python benchmarks/gpu_training.py --json benchmarks/results/gpu_training.json       all models and levels, on a GPU
+    python benchmarks/gpu_training.py --models tiny                                     the same harness on a processor
+
+Real configurations, random weights, random latents and embeddings: speed and memory do not depend on what the weights
+have learned. LoRA of rank 64, one clip a batch, the published frame counts and sizes. Every row is measured in a
+process of its own, the references in turn with ours: "diffusers" is the step of the diffusers example (bf16 base,
+checkpointing of whole blocks, weighted x0 loss), "finetune" that of CogVideo/finetune, whose base stays in fp32.
+"share" is the work that the step cannot do without (one pass forwards; backwards the gradients of what flows, not of
+frozen weights), at the rate that this card multiplies large bf16 matrices with, over the seconds it took.
+`--profile FOLDER` also writes which kernels took the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import arguments, report
+
+from workbench.families.cogvideox import tensors
+from workbench.families.cogvideox.facts import TRANSFORMERS
+from workbench.families.cogvideox.family import FAMILY
+from workbench.trainer import optimizers
+from workbench.trainer.ladder import Ladder, begins_on_host
+from workbench.trainer.settings import TrainSettings
+from workbench.trainer.trainable import Trainable
+
+RANK, WARM_UP, STEPS = 64, 3, 5
+GIGABYTE = 1e9
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model and the clip it is trained on. `latents`: [frames, channels, height, width] as the transformer gets them."""
+
+    config: dict[str, Any]
+    latents: tuple[int, int, int, int]
+    goals: str = ""
+
+
+TINY = {
+    "num_attention_heads": 2, "attention_head_dim": 32, "in_channels": 16, "out_channels": 16, "text_embed_dim": 64,
+    "time_embed_dim": 64, "num_layers": 4, "sample_height": 8, "sample_width": 8, "sample_frames": 9,
+    "max_text_seq_length": 16, "use_rotary_positional_embeddings": True,
+}  # fmt: skip
+SIZES = {
+    "2b": Size(TRANSFORMERS["cogvideox-2b"], (13, 16, 60, 90), "7.5 GB, 1.5 times the references"),
+    "5b": Size(TRANSFORMERS["cogvideox-5b"], (13, 16, 60, 90), "3.0 s; 20 GB in bf16; 10.5 GB in fp8"),
+    "1.5-5b": Size(
+        {**TRANSFORMERS["cogvideox1.5-5b"], "sample_height": 96, "sample_width": 170}, (22, 16, 96, 170), "20 GB"
+    ),
+    "tiny": Size(TINY, (3, 16, 8, 8)),
+}
+LEVELS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "keep attention": {"gradient_checkpointing": "keep attention"},
+    "full": {"gradient_checkpointing": "full"},
+    "offloaded": {"gradient_checkpointing": "offloaded"},
+    "none, compiled": {"compile": True},
+    "keep attention, compiled": {"gradient_checkpointing": "keep attention", "compile": True},
+    "full, compiled": {"gradient_checkpointing": "full", "compile": True},
+    "offloaded, compiled": {"gradient_checkpointing": "offloaded", "compile": True},
+    "fp8, keep attention, compiled": {
+        "base_weights": "fp8", "gradient_checkpointing": "keep attention", "compile": True,
+    },
+    "fp8, full, compiled": {"base_weights": "fp8", "gradient_checkpointing": "full", "compile": True},
+    "fp8, offloaded, compiled": {"base_weights": "fp8", "gradient_checkpointing": "offloaded", "compile": True},
+    "int8, full, compiled": {"base_weights": "int8", "gradient_checkpointing": "full", "compile": True},
+    "nf4, full, compiled": {"base_weights": "nf4", "gradient_checkpointing": "full", "compile": True},
+    "nf4, offloaded, compiled": {"base_weights": "nf4", "gradient_checkpointing": "offloaded", "compile": True},
+    "half streamed, offloaded": {"gradient_checkpointing": "offloaded", "streamed_blocks": -2},
+    "all streamed, offloaded": {"gradient_checkpointing": "offloaded", "streamed_blocks": -1},
+    "fp8, all streamed, offloaded": {
+        "base_weights": "fp8", "gradient_checkpointing": "offloaded", "streamed_blocks": -1,
+    },
+}  # fmt: skip
+REFERENCES = ("diffusers", "finetune")
+
+
+def random_transformer(config: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:
+    """Of these sizes, with weights as large as those of a trained one."""
+    from diffusers import CogVideoXTransformer3DModel
+
+    with torch.device("meta"):
+        made: Any = CogVideoXTransformer3DModel(**config).to(dtype)
+    made.to_empty(device=device)
+    draw = torch.Generator(device).manual_seed(SEED)
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0.0, 0.02, generator=draw)
+            else:
+                parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
+        if hasattr(made.patch_embed, "pos_embedding"):
+            own = CogVideoXTransformer3DModel(**{**config, "num_layers": 1}).patch_embed.pos_embedding
+            made.patch_embed.pos_embedding.copy_(own)
+    return made.eval().requires_grad_(False)
+
+
+def batch(size: Size, device: torch.device, step: int) -> dict[str, torch.Tensor]:
+    """What the cache would give, by chance."""
+    draw = torch.Generator().manual_seed(step)
+    shape = (1, *size.latents)
+    config = size.config
+    return {
+        "latents": torch.randn(shape, generator=draw).to(device),
+        "noise": torch.randn(shape, generator=draw).to(device),
+        "timesteps": torch.randint(1000, (1,), generator=draw).to(device),
+        "text": torch.randn(1, config["max_text_seq_length"], config["text_embed_dim"], generator=draw).to(device),
+    }
+
+
+def schedule(device: torch.device) -> Any:
+    from diffusers import CogVideoXDDIMScheduler
+
+    made = CogVideoXDDIMScheduler(prediction_type="v_prediction", rescale_betas_zero_snr=True, snr_shift_scale=1.0)
+    made.alphas_cumprod = made.alphas_cumprod.to(device)
+    return made
+
+
+def autocast(device: torch.device) -> Any:
+    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def our_step(size: Size, level: dict[str, Any], device: torch.device) -> Callable[[int], None]:
+    """The step of a run at a level: what trainer.loop computes, with what trainer.session prepares."""
+    blocks = size.config["num_layers"]
+    streamed = level.get("streamed_blocks", 0)
+    settings = TrainSettings().changed(
+        rank=RANK, alpha=float(RANK), targets="attention",
+        **{**level, "streamed_blocks": -(-blocks // -streamed) if streamed < 0 else streamed},
+    )  # fmt: skip
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    place = torch.device("cpu") if begins_on_host(settings) else device
+    transformer = random_transformer(size.config, place, dtype)
+    FAMILY.use_attention(transformer, settings.attention, device)
+    trainable = Trainable(FAMILY, transformer, settings, SEED)
+    Ladder(FAMILY, transformer, settings, device)
+    optimizer = optimizers.build(settings, trainable.named)
+    alphas = schedule(device).alphas_cumprod.float()
+    transformer.train()
+
+    def step(number: int) -> None:
+        given = batch(size, device, number)
+        with autocast(device):
+            each = FAMILY.loss(
+                transformer, alphas, given["latents"], {"prompt_embeds": given["text"]}, given["noise"],
+                given["timesteps"],
+            )  # fmt: skip
+        each.mean().backward()
+        torch.nn.utils.clip_grad_norm_(trainable.parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def reference_step(size: Size, which: str, device: torch.device) -> Callable[[int], None]:
+    """The step of a published trainer, with everything it keeps on the GPU while it trains left out but the model."""
+    from peft import LoraConfig
+
+    low = torch.bfloat16 if device.type == "cuda" else torch.float32
+    transformer = random_transformer(size.config, device, torch.float32 if which == "finetune" else low)
+    transformer.enable_gradient_checkpointing()
+    transformer.add_adapter(LoraConfig(r=RANK, lora_alpha=RANK, target_modules=["to_q", "to_k", "to_v", "to_out.0"]))
+    parameters = [parameter for parameter in transformer.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.data = parameter.data.float()
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=1e-4)
+    scheduler = schedule(device)
+    frames, _, height, width = size.latents
+    rotary = tensors.rotary_embeddings(transformer.config, frames, height, width, device)
+    transformer.train()
+
+    def step(number: int) -> None:
+        given = {
+            name: tensor.to(low) if tensor.is_floating_point() else tensor
+            for name, tensor in batch(size, device, number).items()
+        }
+        latents, timesteps = given["latents"], given["timesteps"]
+        noisy = scheduler.add_noise(latents, given["noise"], timesteps)
+        with autocast(device):
+            output = transformer(noisy, given["text"], timesteps, image_rotary_emb=rotary, return_dict=False)[0]
+            predicted = scheduler.get_velocity(output, noisy, timesteps)
+            weights = (1 / (1 - scheduler.alphas_cumprod[timesteps])).view(-1, 1, 1, 1, 1)
+            loss = torch.mean((weights * (predicted - latents) ** 2).reshape(1, -1), dim=1).mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+# ---- measuring
+
+
+def needed(size: Size) -> float:
+    """Floating-point operations that a step of a LoRA on frozen weights cannot do without."""
+    config = size.config
+    frames, _, height, width = size.latents
+    width_of_model = config["num_attention_heads"] * config["attention_head_dim"]
+    patches = (height // 2) * (width // 2) * frames // (config.get("patch_size_t") or 1)
+    tokens = patches + config["max_text_seq_length"]
+    linear = 24 * tokens * width_of_model**2  # four projections and a feed-forward of four times the width
+    attention = 4 * tokens**2 * width_of_model
+    return float(config["num_layers"] * (2 * linear + 3 * attention))
+
+
+def matrix_rate(device: torch.device) -> float:
+    """Operations a second of a large bf16 product on this card."""
+    side = 8192
+    a, b = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
+    for _ in range(5):
+        a @ b
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(50):
+        a @ b
+    torch.cuda.synchronize()
+    return 50 * 2 * side**3 / (time.perf_counter() - began)
+
+
+def measure_one(model: str, level: str, profile: Path | None) -> dict[str, Any]:
+    """One row, in this process."""
+    on_gpu = torch.cuda.is_available() and model != "tiny"
+    device, size = torch.device("cuda" if on_gpu else "cpu"), SIZES[model]
+    torch.backends.cuda.matmul.allow_tf32 = True
+    row: dict[str, Any] = {"model": model, "level": level}
+    rate = matrix_rate(device) if on_gpu else 0.0
+    step = reference_step(size, level, device) if level in REFERENCES else our_step(size, LEVELS[level], device)
+    times = []
+    for number in range(WARM_UP + STEPS):
+        if on_gpu and number == 1:  # what loading needed is not the step's
+            torch.cuda.reset_peak_memory_stats()
+        began = time.perf_counter()
+        step(number)
+        if on_gpu:
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    seconds = statistics.median(times[WARM_UP:])
+    row |= {"seconds": seconds, "first_step": times[0]}
+    if on_gpu:
+        row |= {
+            "peak_gb": torch.cuda.max_memory_allocated() / GIGABYTE,
+            "reserved_gb": torch.cuda.max_memory_reserved() / GIGABYTE,
+            "share": needed(size) / rate / seconds,
+            "matrix_tflops": rate / 1e12,
+        }
+    if profile is not None:
+        profiled(step, profile / f"{model} {level}.txt")
+    return row
+
+
+def profiled(step: Callable[[int], None], path: Path) -> None:
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    kinds += [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+    with torch.profiler.profile(activities=kinds) as found:
+        step(WARM_UP + STEPS)
+    by = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(found.key_averages().table(sort_by=by, row_limit=40))
+
+
+def measure(model: str, level: str, options: argparse.Namespace) -> dict[str, Any]:
+    """One row, in a process of its own: what one level leaves in memory is not the next one's."""
+    command = [sys.executable, __file__, "--one", model, level]
+    command += ["--profile", str(options.profile)] if options.profile else []
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode == 0:
+        row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return row
+    lines = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
+    return {"model": model, "level": level, "failed": lines[-1][:300]}
+
+
+def main() -> None:
+    parser = arguments((__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", nargs="+", choices=SIZES, default=["2b", "5b", "1.5-5b"])
+    parser.add_argument("--levels", nargs="+", choices=[*LEVELS, *REFERENCES], default=[*REFERENCES, *LEVELS])
+    parser.add_argument("--profile", type=Path, help="also write which kernels took the time, into this folder")
+    parser.add_argument("--one", nargs=2, metavar=("MODEL", "LEVEL"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure_one(*options.one, options.profile)))
+        return
+    if "tiny" not in options.models and not torch.cuda.is_available():
+        sys.exit("there is no GPU here: --models tiny shows that the harness runs")
+    rows = []
+    for model in options.models:
+        for level in options.levels:
+            rows.append(measure(model, level, options))
+            print(json.dumps(rows[-1]), flush=True)
+            if options.json:  # what is measured is kept, however this ends
+                options.json.parent.mkdir(parents=True, exist_ok=True)
+                options.json.with_suffix(".partial.json").write_text(json.dumps(rows, indent=2))
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    card = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
+    report([{column: row.get(column, "") for column in columns} for row in rows], options.json, card=card)
+
+
+if __name__ == "__main__":
+    main()
