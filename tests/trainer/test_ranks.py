@@ -23,6 +23,7 @@ from workbench.families.base import Model
 from workbench.jobs import State
 from workbench.trainer import checkpoint, failures, gpu_offer, launcher, run_queue
 from workbench.trainer.checks import check_ranks
+from workbench.trainer.loop import train_step
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
@@ -82,7 +83,11 @@ def losses(run: Run) -> list[float]:
     return [line["loss"] for line in run.metrics if "loss" in line]
 
 
-def test_two_learn_what_one_learns_stop_on_a_signal_and_one_goes_on(
+def timesteps(run: Run) -> list[list[int]]:
+    return [[pair[0] for pair in line["samples"]] for line in run.metrics if "samples" in line]
+
+
+def test_two_learn_what_one_learns_stop_on_a_signal_and_go_on_with_weights_in_pieces(
     begin: Callable[..., Run], workspace: Workspace, toy_model: Model
 ) -> None:
     run = begin(preview_every=STEPS, preview_steps=1, preview_prompts=("a red square",), evaluate_every=STEPS)
@@ -93,7 +98,7 @@ def test_two_learn_what_one_learns_stop_on_a_signal_and_one_goes_on(
     assert (stopped.state, stopped.exit_code) == (State.STOPPED, ExitCode.STOPPED), jobs.log_tail(run.folder)
     assert not any(map(rank_of, of(run)))
     assert run.checkpoints[-1] == stopped.step
-    set_to(run, gpus=1)
+    set_to(run, parallel="fsdp")
     run.start()
     assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
 
@@ -103,20 +108,19 @@ def test_two_learn_what_one_learns_stop_on_a_signal_and_one_goes_on(
     ours, theirs = (load_file(checkpoint.folder_of(one, STEPS) / checkpoint.LORA) for one in (run.folder, alone.run))
     for name, tensor in theirs.items():
         assert (ours[name] - tensor).abs().max() < 1e-5, name
-    first, again = (
-        [line["samples"] for line in Run(folder).metrics if "samples" in line] for folder in (run.folder, alone.run)
-    )
-    assert [[pair[0] for pair in pairs] for pairs in first] == [[pair[0] for pair in pairs] for pairs in again]
+    assert timesteps(run) == timesteps(Run(alone.run))
     assert [line["step"] for line in run.metrics if "held_out_loss" in line] == [0, STEPS]
     assert [preview.step for preview in run.previews] == [0, STEPS]
     assert jobs.log_tail(run.folder).count("held-out loss") == 2
 
 
-def test_when_one_dies_all_end_and_the_card_names_it(begin: Callable[..., Run]) -> None:
-    run = begin(steps=500)
-    reach(run, 2)
-    dead = next(process for process in of(run) if rank_of(process) == "1")
-    dead.kill()
+def test_when_one_dies_all_end_the_card_names_it_and_one_process_goes_on_from_the_pieces(
+    begin: Callable[..., Run], workspace: Workspace, toy_model: Model
+) -> None:
+    values = {"method": "full", "ema_decay": 0.9, "learning_rate": 0.001, "steps": 500}
+    run = begin(parallel="fsdp", **values)
+    reach(run, 3)
+    next(process for process in of(run) if rank_of(process) == "1").kill()
     ended = run.wait(PATIENCE)
     assert ended.state is State.FAILED
     assert ended.message.startswith("Process 2 of 2: The process was killed")
@@ -124,6 +128,19 @@ def test_when_one_dies_all_end_and_the_card_names_it(begin: Callable[..., Run]) 
     card = failures.card(ended, jobs.log_tail(run.folder), run.checkpoints, run.settings)
     assert card is not None
     assert card.cause == "The process was killed"
+
+    saved = run.checkpoints[-1]
+    alone = go(create(workspace, toy_model.source, **{**SETTINGS, **values}), saved)
+    alone.save()
+    pieces, whole = (checkpoint.folder_of(folder, saved) for folder in (run.folder, alone.run))
+    for name in (checkpoint.WEIGHTS, checkpoint.OPTIMIZER, checkpoint.EMA):
+        ours, theirs = load_file(pieces / name), load_file(whole / name)
+        assert set(ours) == set(theirs), name
+        assert all((ours[key] - value).abs().max() < 1e-5 for key, value in theirs.items()), name
+    train_step(alone)
+    set_to(run, gpus=1)
+    go(run, saved + 1)
+    assert losses(run) == pytest.approx(losses(Run(alone.run)), rel=1e-6)
 
 
 def test_no_rank_outlives_its_keeper(begin: Callable[..., Run], workspace: Workspace) -> None:
@@ -133,23 +150,6 @@ def test_no_rank_outlives_its_keeper(begin: Callable[..., Run], workspace: Works
     until(lambda: not of(run), 10)
     until(lambda: gpu_lock.holder(workspace.locks, "") is None, 10)
     assert run.status.state is State.DIED
-
-
-def test_weights_in_pieces_learn_the_same_and_the_file_is_one_process_s(
-    begin: Callable[..., Run], workspace: Workspace, toy_model: Model
-) -> None:
-    run = begin(method="full", parallel="fsdp", ema_decay=0.9, steps=4, learning_rate=0.001)
-    assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
-    values = {**SETTINGS, "method": "full", "ema_decay": 0.9, "steps": 4, "learning_rate": 0.001}
-    alone = go(create(workspace, toy_model.source, **values), 2)
-    alone.save()
-    alone.metrics.close()
-    assert losses(run)[:2] == pytest.approx(losses(Run(alone.run)), rel=1e-6)
-    pieces, whole = (checkpoint.folder_of(folder, 2) for folder in (run.folder, alone.run))
-    for name in (checkpoint.WEIGHTS, checkpoint.OPTIMIZER, checkpoint.EMA):
-        ours, theirs = load_file(pieces / name), load_file(whole / name)
-        assert set(ours) == set(theirs), name
-        assert all((ours[key] - value).abs().max() < 1e-5 for key, value in theirs.items()), name
 
 
 def test_a_rank_that_fails_says_why_and_the_run_fails_of_it(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@
     the others  compute. They say nothing, but why they failed: RUN/ranks/NUMBER.json, which is like a result.json
 
 Under somebody's own `accelerate launch` or torchrun the ranks are there already (RANK and WORLD_SIZE in the
-environment) and need no keeper: rank 0 is the job, waits for its turn and holds the locks of its machine.
+environment) and need no keeper: rank 0 is the job, waits for its turn and holds the locks of its machine. A signal that
+ends such a launcher, which may not pass it on, is a signal to stop for them.
 
 The keeper starts the ranks itself. torchrun's agent, which accelerate launch uses, gives every rank a session of its
 own, so that ending the job's process group would miss them; killed with -9 it leaves them all behind; it tells a rank's
@@ -72,22 +73,29 @@ class RankFailed(WorkbenchError):
 
 
 def place() -> Place | None:
-    """The place that a launcher has given this process, None where there is none. A rank dies with its launcher."""
+    """The place that a launcher has given this process, None where there is none.
+
+    Whoever was started by a launcher ends with it: a rank of our keeper at once, another process after saving.
+    """
     values = os.environ
-    if int(values.get("WORLD_SIZE", "1")) < 2 or "RANK" not in values:
-        return None
     keeper = int(values[KEEPER]) if KEEPER in values else None
-    _die_with_parent(keeper)
+    together = int(values.get("WORLD_SIZE", "1")) > 1 and "RANK" in values
+    # `accelerate launch` says nothing of ranks to a process that it starts alone. A job of ours has its own session.
+    alone = any(name.startswith("ACCELERATE_") for name in values) and os.getsid(0) != os.getpid()
+    if together or alone:
+        _end_with_parent(keeper)
+    if not together:
+        return None
     rank, count = int(values["RANK"]), int(values["WORLD_SIZE"])
     return Place(
         rank, count, int(values.get("LOCAL_RANK", rank)), int(values.get("LOCAL_WORLD_SIZE", count)), keeper
     )  # fmt: skip
 
 
-def _die_with_parent(keeper: int | None) -> None:
-    """Have the kernel end this process with its parent. Linux only."""
+def _end_with_parent(keeper: int | None) -> None:
+    """Have the kernel end this process with its parent, or tell it to stop where that is no keeper. Linux only."""
     if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGTERM if keeper is None else signal.SIGKILL)
     if keeper is not None and os.getppid() != keeper:  # it was gone before the kernel knew
         os._exit(int(ExitCode.BUG))
 
