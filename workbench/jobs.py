@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from workbench import processes
 from workbench.errors import CannotWrite, ConfigError, ExitCode, explain
@@ -307,11 +307,10 @@ class Job:
         self._said = time.monotonic()
         self._stop_signal = threading.Event()
         self._over = threading.Event()
-        self._handed_over = False
         self._result = folder / RESULT
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> Self:
         (self.folder / CONTROL).mkdir(exist_ok=True)
         self._announce()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -323,28 +322,13 @@ class Job:
 
     def _announce(self) -> None:
         # The starter writes this too; a job run by hand (python -m ...) must be found as well.
-        record = {
-            "module": "",
-            "started_at": time.time(),
-            **_read(self.folder / PROCESS),
-            **processes.identity(os.getpid()),
-        }
-        write_json(self.folder / PROCESS, record)
-
-    def hand_over(self) -> None:
-        """From here on another process beats and obeys, and this one stays with it.
-
-        How the job ended is still for this one to write: where no error leaves the context, by whoever calls this.
-        """
-        self._over.set()
-        self._handed_over = True
-        self._result.unlink(missing_ok=True)
+        record = {"module": "", "started_at": time.time(), **_read(self.folder / PROCESS)}
+        write_json(self.folder / PROCESS, record | processes.identity(os.getpid()))
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         self._over.set()
         if error is None:
-            if not self._handed_over:
-                self._end(State.FINISHED, "")
+            self._end(State.FINISHED, "")
         elif isinstance(error, Stop):
             self.exit_code = ExitCode.STOPPED
             self._end(State.STOPPED, str(error))
@@ -363,8 +347,7 @@ class Job:
     def _end(self, status: State, message: str) -> None:
         result = {"status": status, "exit_code": int(self.exit_code), "message": message, "ended_at": time.time()}
         with contextlib.suppress(CannotWrite):
-            if not self._handed_over:
-                self._write_beat()  # where it ended; the last one may be a second old
+            self._write_beat()  # where it ended; the last one may be a second old
             write_json(self._result, {**self.outcome, **result})
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:

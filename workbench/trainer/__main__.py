@@ -30,7 +30,7 @@ def main() -> int:
     place = launcher.place()
     if place is not None:
         return rank(folder, place)
-    with jobs.Job(folder) as job:
+    with launcher.Keeper(folder) as job:
         begin()
         settings = TrainSettings.load(folder / jobs.CONFIG)
         devices = pick_devices(settings.device, settings.gpus)

@@ -168,10 +168,30 @@ def said_by_another(folder: Path, count: int, since: float = 0.0) -> RankFailed 
     return RankFailed(first[1], count, first[2], first[3]) if first else None
 
 
+class Keeper(jobs.Job):
+    """The job of a run that may turn out to need several processes; then it is handed over to rank 0."""
+
+    _handed_over = False
+
+    def hand_over(self) -> None:
+        """From here on rank 0 beats and obeys. How the job ended is still written here."""
+        self._over.set()
+        self._handed_over = True
+        self._result.unlink(missing_ok=True)
+
+    def _write_beat(self) -> None:
+        if not self._handed_over:
+            super()._write_beat()
+
+    def _end(self, status: jobs.State, message: str) -> None:
+        if status is not jobs.State.FINISHED or not self._handed_over:  # `keep` has written what rank 0 said
+            super()._end(status, message)
+
+
 # ---- the keeper -----------------------------------------------------------------------------------------------------
 
 
-def keep(job: jobs.Job, count: int, held: Sequence[int]) -> None:
+def keep(job: Keeper, count: int, held: Sequence[int]) -> None:
     """Start `count` ranks of this run, stay with them to the end, and write down what rank 0 says of it.
 
     held: file descriptors of the locks, which the ranks hold as well, so that none is free before all are gone.

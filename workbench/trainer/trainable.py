@@ -81,11 +81,14 @@ class Trainable:
                 found |= {plain_name(name): value.cpu().contiguous()} if keep else {}
         return found
 
-    def write(self, folder: Path, notes: Mapping[str, str], plain: Mapping[str, torch.Tensor]) -> list[Path]:
-        """Write the trained values; the files written. `plain`: what the method of that name gave.
+    def write(
+        self, folder: Path, notes: Mapping[str, str], plain: Mapping[str, torch.Tensor] | None = None
+    ) -> list[Path]:
+        """Write the trained values; the files written. `plain`: what the method of that name gave, where it was asked.
 
         Raises DataError when a value is not finite, CannotWrite.
         """
+        plain = self.plain() if plain is None else plain
         if self.full:
             return [_write_plain(folder / WEIGHTS, plain, notes)]
         lora.write(self.family, self.transformer, folder / LORA, notes)
