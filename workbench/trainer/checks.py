@@ -104,9 +104,9 @@ def check_ranks(settings: TrainSettings, count: int) -> None:
     if count > 1 and settings.parallel in ("zero2", "zero3"):
         raise _refusal(
             "parallel",
-            f"parallel is {settings.parallel}, but DeepSpeed's engine clips and adjusts in one call, so that a "
-            f"gradient that is no number could not be refused, and keeps its memory in pieces of its own: use fsdp, "
-            f"which cuts the same things",
+            f"parallel is {settings.parallel}, which leaves clipping, adjusting and saving to DeepSpeed's engine: bad "
+            f"gradients would be seen too late, checkpoints would not be those of one process. Use fsdp, which cuts "
+            f"weights, gradients and the optimizer's memory as well",
         )
     if count > 1 and settings.parallel == "fsdp":
         _check_pieces(settings)

@@ -42,6 +42,8 @@ def train(run: Path, job: jobs.Job, place: Place = ALONE) -> None:
     deadline = Deadline(settings.time_limit)
     device = pick_devices(settings.device, place.local_count)[place.local_rank]
     set_arithmetic(settings, device)
+    if not place.first:
+        job.beat("waiting for the first process", patient=True)  # whose turn may be a while away
     with Ranks.met(place, device) as ranks:
         if not finished(run, job, stepping.in_use(run, settings), device, ranks, deadline):
             free_memory()

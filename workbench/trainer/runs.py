@@ -7,6 +7,7 @@ runs/<slug>/
   metrics.jsonl                        (workbench.trainer.metrics)
   checkpoints/step-00000250/           (workbench.trainer.checkpoint); stars.json (workbench.trainer.retention)
   stacks.txt                           of a run that hung (workbench.trainer.watchdog)
+  ranks/0.json                         of several processes: how each ended (workbench.trainer.launcher)
   previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model
   lora.safetensors README.md           the export and its model card
   remote.json                          of a run at a place: where it is (workbench.remote)
