@@ -191,11 +191,13 @@ def phases(settings: TrainSettings, facts: ModelFacts, card: Card, size: Sizes) 
         found.append(Phase(MEASURING, held | _gb({"activations": one_clip})))
     if settings.preview_every:
         # Guided drawing asks with and without the prompt at once.
-        found.append(Phase(DENOISING, held | vae | _gb({"activations": 2 * one_clip})))
+        found.append(Phase(DENOISING, held | _gb({"activations": 2 * one_clip})))
         if not settings.preview_latents_only:
             tiled = size.shape[1] >= TILED_FROM
             working = _vae_work(facts, facts.vae.decoder_width, size, number, card, tiled)
-            found.append(Phase(DECODING, held | vae | _gb({"activations": working, "the video": 2 * _pixels(size)})))
+            # On a card the frozen weights make room for the VAE meanwhile (Previewer.spare).
+            rest = {name: gb for name, gb in held.items() if name != "weights" or card.kind == "cpu"}
+            found.append(Phase(DECODING, rest | vae | _gb({"activations": working, "the video": 2 * _pixels(size)})))
     # The state is copied, and once more as the bytes of a file.
     copies = {"copies to write": 2 * size.trained.values * STATES[settings.optimizer]}
     found.append(Phase(SAVING, held | (_gb(copies) if card.kind == "cpu" else {})))
