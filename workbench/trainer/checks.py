@@ -114,12 +114,15 @@ def check_ranks(settings: TrainSettings, count: int) -> None:
 
 def _check_pieces(settings: TrainSettings) -> None:
     """Refuse what does not go with weights in pieces."""
-    for name, plain in (("streamed_blocks", 0), ("base_weights", "as stored")):
+    for name, plain, why in (
+        ("streamed_blocks", 0, "keeps weights elsewhere in another way"),
+        ("base_weights", "as stored", "cuts weights as they are stored"),
+        ("compile", False, "changes a block's weights while it computes, which no translated block was proved with"),
+        ("dora", False, "has no whole matrix at hand to measure, with which a DoRA begins"),
+    ):
         if (value := getattr(settings, name)) != plain:
             raise _refusal(
-                name,
-                f"{name} is {value} and parallel is fsdp, which keeps weights elsewhere in another way: set {name} to "
-                f"{plain}, or parallel to ddp",
+                name, f"{name} is {value} and parallel is fsdp, which {why}: set {name} to {plain}, or parallel to ddp"
             )
     if settings.method == "full" and settings.optimizer != "adamw":
         raise _refusal(
