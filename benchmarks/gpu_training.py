@@ -44,7 +44,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Size:
-    """A model and the clip it is trained on. `latents`: [frames, channels, height, width] as the transformer gets them."""
+    """A model and its clip; latents: [frames, channels, height, width], as the transformer takes them."""
 
     config: dict[str, Any]
     latents: tuple[int, int, int, int]

@@ -42,7 +42,14 @@ MAY_IMPORT = {
     | {"demo", "dataset_builder", "trainer.settings", "trainer.runs", "trainer.metrics", "trainer.curves"}
     | {"trainer.verdict", "trainer.failures", "trainer.retention", "trainer.run_queue", "trainer.sweeps"}
     | {"trainer.report", "trainer.run_comparison", "trainer.checks", "trainer.trackers", "trainer.series"}
-    | {"trainer.curve_charts", "trainer.starts", "trainer.checkpoint", "trainer.encoding", "trainer.fit", "trainer.gpu_offer"}
+    | {
+        "trainer.curve_charts",
+        "trainer.starts",
+        "trainer.checkpoint",
+        "trainer.encoding",
+        "trainer.fit",
+        "trainer.gpu_offer",
+    }
     | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"},
     "remote": COMMON | {"trainer"},
     "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},

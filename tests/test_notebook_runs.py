@@ -53,7 +53,7 @@ def test_eighty_settings_are_folded_by_section_and_found_by_what_they_do(workspa
     assert panel.sections.layout.display == "none"
     panel.fields["gradient_checkpointing"].value = "full"
     assert panel.settings.gradient_checkpointing == "full"
-    assert f"Machine ({counts['Machine']}, 1 changed)" in titles()
+    assert f"Memory and speed ({counts['Memory and speed']}, 1 changed)" in titles()
     panel.search.value = "nonsense"
     assert "No setting says that" in panel.found.children[0].value
     panel.search.value = ""

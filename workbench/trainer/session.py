@@ -177,6 +177,8 @@ class Session:
             family, self.model, self.folder, self.shape, settings, self.device, DTYPES[self.precision],
             writes=self.ranks.first,
         )  # fmt: skip
+        if not self.sharded:
+            self.previewer.spare = lambda: parked(self.bare_transformer)
         say(f"{self.model.title} on {self.place.name} in {self.precision}; training {self.trainable.said}")
 
     def _make_optimizer(self) -> None:
@@ -201,8 +203,6 @@ class Session:
                 f"the checkpoint was computed in {before}, this machine computes in {self.precision}: set precision to "
                 f"{before} and go on, or fork the run"
             )
-        if not self.sharded:
-            self.previewer.spare = lambda: parked(self.bare_transformer)
         self.trainable.load(folder)
         if (file := folder / checkpoint.OPTIMIZER).exists():
             optimizers.load_state(self.optimizer, self.trainable.named, load_file(file), state["optimizer"])

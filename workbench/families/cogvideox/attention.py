@@ -9,8 +9,9 @@ attention over both).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -141,40 +142,46 @@ class JointAttention:
             return functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
 
 
+class _Lora(NamedTuple):
+    """A plain LoRA beside one layer: what it adds is scale * up(down(x))."""
+
+    down: torch.Tensor
+    up: torch.Tensor
+    scale: float
+
+
 def _project(attn: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Query, key and value of tokens [B, T, width]."""
     layers = [getattr(attn, name) for name in PROJECTIONS]
-    joined = getattr(attn, "to_qkv", None)
-    adapters = [_plain_lora(layer) for layer in layers]
-    if joined is None or None in adapters:
+    loras = _joinable(layers) if hasattr(attn, "to_qkv") else None
+    if loras is None:
         return tuple(layer(tokens) for layer in layers)
-    plain: tuple[torch.Tensor, ...] = joined(tokens).chunk(len(layers), dim=-1)
-    if not any(adapters):
+    plain: tuple[torch.Tensor, ...] = attn.to_qkv(tokens).chunk(len(layers), dim=-1)
+    if not loras:
         return plain
-    if not all(adapters):
-        return tuple(layer(tokens) for layer in layers)
-    down = torch.cat([one[0] for one in adapters]).to(tokens.dtype)
-    inner = functional.linear(tokens, down).split([len(one[0]) for one in adapters], dim=-1)
+    down = torch.cat([lora.down for lora in loras]).to(tokens.dtype)
+    inner = functional.linear(tokens, down).split([len(lora.down) for lora in loras], dim=-1)
     return tuple(
-        base + (functional.linear(part, up.to(part.dtype)) * scale).to(base.dtype)
-        for base, part, (_, up, scale) in zip(plain, inner, adapters, strict=True)
+        base + (functional.linear(part, lora.up.to(part.dtype)) * lora.scale).to(base.dtype)
+        for base, part, lora in zip(plain, inner, loras, strict=True)
     )
 
 
-def _plain_lora(layer: Any) -> tuple[torch.Tensor, torch.Tensor, float] | tuple[()] | None:
-    """(A, B, scale) of a layer's one plain LoRA, () where there is none or it is off, None where there is more."""
-    if not hasattr(layer, "base_layer"):
-        return ()
-    if layer.disable_adapters or not layer.active_adapters:
-        return None if layer.merged else ()
-    known = [name for name in layer.active_adapters if name in layer.lora_A]
-    if not known:
-        return ()
-    name = known[0]
-    special = layer.merged or len(known) > 1 or name in layer.lora_variant or layer.lora_bias.get(name)
-    if special or not isinstance(layer.lora_dropout[name], nn.Identity):
-        return None
-    return layer.lora_A[name].weight, layer.lora_B[name].weight, layer.scaling[name]
+def _joinable(layers: Sequence[Any]) -> list[_Lora] | None:
+    """The LoRAs that are at work beside the layers: of all of them, or none. None where it is otherwise."""
+    found: list[_Lora] = []
+    for layer in layers:
+        names = [name for name in getattr(layer, "active_adapters", ()) if name in layer.lora_A]
+        if getattr(layer, "merged", False):
+            return None
+        if not names or layer.disable_adapters:
+            continue
+        name = names[0]
+        special = len(names) > 1 or name in layer.lora_variant or layer.lora_bias.get(name)
+        if special or not isinstance(layer.lora_dropout[name], nn.Identity):
+            return None
+        found.append(_Lora(layer.lora_A[name].weight, layer.lora_B[name].weight, layer.scaling[name]))
+    return found if len(found) in (0, len(layers)) else None
 
 
 def _turned(heads: torch.Tensor, text: int, positions: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
