@@ -23,9 +23,9 @@ class MemorySettings(Settings):
 
     gradient_checkpointing: Checkpointing = field(
         "none", title="Gradient checkpointing", section=MEMORY, advanced=True,
-        help="What is computed twice so that the run needs less memory. none: nothing, fastest. keep attention: all but "
-        "the attention, which costs most to repeat. full: every block. offloaded: every block, with what is still kept "
-        "in the machine's own memory. Needed for the large models on most cards.",
+        help="What is computed twice so that the run needs less memory. none: nothing, fastest. keep attention: all "
+        "but the attention, which costs most to repeat. full: every block. offloaded: every block, with what is "
+        "still kept in the machine's own memory. Needed for the large models on most cards.",
     )  # fmt: skip
     base_weights: BaseWeights = field(
         "as stored", title="Frozen weights", section=MEMORY, advanced=True,
