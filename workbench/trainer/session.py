@@ -64,6 +64,8 @@ class Session:
         self.settings = settings
         self.place = place
         self.ranks = ranks or Ranks()
+        count = self.ranks.count
+        self.machine = f"{count} processes ({settings.parallel}), each on {place.name}" if count > 1 else place.name
         self.sharded = settings.parallel == "fsdp" and self.ranks.count > 1
         self.device = torch.device(place.torch_name)
         self.workspace = Workspace(run.parent.parent)
@@ -109,7 +111,7 @@ class Session:
         record_start(
             self.run,
             self.step,
-            device=self.place.name if self.ranks.count == 1 else f"{self.ranks.count} x {self.place.name}",
+            device=self.machine,
             precision=self.precision,
             versions={name: version(name) for name in self.packages},
             trained=sum(parameter.numel() for parameter in self.trainable.parameters),
@@ -179,7 +181,7 @@ class Session:
         )  # fmt: skip
         if not self.sharded:
             self.previewer.spare = lambda: parked(self.bare_transformer)
-        say(f"{self.model.title} on {self.place.name} in {self.precision}; training {self.trainable.said}")
+        say(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.said}")
 
     def _make_optimizer(self) -> None:
         settings = self.settings
