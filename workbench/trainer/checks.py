@@ -7,6 +7,7 @@ Not covered: bounds of single settings (settings), what a model's layers are cal
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 from workbench.clips import METADATA
@@ -28,6 +29,8 @@ NOT_PORTABLE = {
     "loftq": "quantises the base model and puts the error into the LoRA",
     "eva": "needs a pass over the data before the start, which is not built",
 }
+# What a configuration of accelerate would bring along.
+FOREIGN_ENGINES = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
 # Levels of checkpointing that compute whole blocks again: only then may their weights come and go.
 RECOMPUTES_BLOCKS = ("full", "offloaded")
 
@@ -101,6 +104,13 @@ def check_ranks(settings: TrainSettings, count: int) -> None:
             f"gradient_accumulation is {batches}, must be a multiple of {count}, the GPUs that share a step's batches: "
             f"{remedy}",
         )
+    for variable, name in FOREIGN_ENGINES.items():
+        if os.environ.get(variable, "").lower() in ("1", "true"):
+            raise _refusal(
+                "parallel",
+                f"this process was started by accelerate with {name} ({variable} is set), which would wrap the model a "
+                f"second time: choose a plain multi-GPU configuration there, and {name}'s work with parallel here",
+            )
     if count > 1 and settings.parallel in ("zero2", "zero3"):
         raise _refusal(
             "parallel",

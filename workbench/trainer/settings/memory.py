@@ -59,8 +59,8 @@ class MemorySettings(Settings):
     )  # fmt: skip
     parallel: Parallel = field(
         "ddp", title="How GPUs share", section=MEMORY, advanced=True,
-        help="ddp: each GPU holds the whole model. fsdp: each holds a part (FSDP2). zero2, zero3: the same through "
-        "DeepSpeed, which must be installed.",
+        help="ddp: each GPU holds the whole model. fsdp: each holds a part of it (FSDP2). zero2 and zero3, DeepSpeed's "
+        "names for that, are refused with the reason: fsdp cuts the same things.",
     )  # fmt: skip
 
     @field_validator("gradient_checkpointing", mode="before")
