@@ -7,13 +7,14 @@ import re
 import pytest
 
 from workbench import errors, jobs
-from workbench.errors import ConfigError, ExitCode, NonFiniteLoss, OutOfMemory, WorkbenchError
+from workbench.errors import ConfigError, ExitCode, NonFiniteLoss, OutOfMemory, ProcessFailed, WorkbenchError
 
 TREE = dict(re.findall(r"(\w+) +(\d+)  ", errors.__doc__ or ""))
 
 
 def subclasses() -> list[type[WorkbenchError]]:
-    return [WorkbenchError, *WorkbenchError.__subclasses__()]
+    """Those with a code of their own."""
+    return [WorkbenchError, *(one for one in WorkbenchError.__subclasses__() if one is not ProcessFailed)]
 
 
 def test_the_docstring_draws_the_tree() -> None:
@@ -39,6 +40,8 @@ def test_a_config_error_keeps_a_sentence_per_setting() -> None:
         (OutOfMemory("no memory"), ExitCode.OUT_OF_MEMORY),
         (MemoryError("cannot allocate"), ExitCode.OUT_OF_MEMORY),
         (KeyError("x"), ExitCode.BUG),
+        (ProcessFailed("Process 2 of 2: no memory", 91), ExitCode.OUT_OF_MEMORY),
+        (ProcessFailed("Process 2 of 2: killed", -9), ExitCode.BUG),
     ],
 )
 def test_every_error_that_ends_a_job_has_a_code_and_one_line(error: Exception, code: ExitCode) -> None:

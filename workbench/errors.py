@@ -9,7 +9,8 @@
     ├── ResumeRefused         78  the run's data, settings or versions changed
     ├── OutOfMemory           91  the GPU or the machine ran out of memory
     ├── NonFiniteLoss         92  the loss or a gradient became NaN or infinite
-    └── Hung                  93  no step within the watchdog's limit
+    ├── Hung                  93  no step within the watchdog's limit
+    └── ProcessFailed             one of a job's processes failed: its own code
 
 Messages follow one form: setting, value, rule, remedy. `explain` says the same of errors that are not ours. Not
 covered: how a message is shown (ui, cli, notebook), what to do next (trainer.failures).
@@ -101,6 +102,14 @@ class Hung(WorkbenchError):
     """No step was made within the watchdog's limit."""
 
     exit_code = ExitCode.HUNG
+
+
+class ProcessFailed(WorkbenchError):
+    """One of the processes that share a job's work ended before its time; the exit code is that process's own."""
+
+    def __init__(self, sentence: str, code: int = ExitCode.BUG) -> None:
+        super().__init__(sentence)
+        self.exit_code = next((one for one in ExitCode if one == code != ExitCode.FINISHED), ExitCode.BUG)
 
 
 # What the packages below say where the error's type does not tell it: of memory, and of the disk (safetensors' words).

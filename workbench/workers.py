@@ -18,7 +18,7 @@ from typing import Any
 
 from workbench import jobs, processes
 from workbench.devices import Device
-from workbench.errors import ExitCode, WorkbenchError
+from workbench.errors import ProcessFailed
 from workbench.shards import Shards
 from workbench.workspace import writing
 
@@ -27,15 +27,6 @@ DEATHS = 3  # of workers, without a finished shard in between
 STOP_SECONDS = 60.0  # that a worker has for its piece when it is asked to end
 PARENT = "WORKBENCH_PARENT"
 Handing = Callable[[], AbstractContextManager[Any]]
-
-
-class WorkerFailed(WorkbenchError):
-    """Workers end with an error; the message is the last one's, and so is the exit code."""
-
-    def __init__(self, sentence: str, code: int) -> None:
-        super().__init__(sentence)
-        known = [one for one in ExitCode if one == code]
-        self.exit_code = known[0] if known else ExitCode.BUG
 
 
 class Workers:
@@ -56,7 +47,7 @@ class Workers:
         """Until every shard is finished, here or elsewhere; total: pieces, already: those done before the shards were
         cut; meanwhile: called at every look.
 
-        Raises jobs.Stop when asked to, WorkerFailed, and what `meanwhile` raises.
+        Raises jobs.Stop when asked to, ProcessFailed, and what `meanwhile` raises.
         """
         began, before = time.monotonic(), already + _pieces(shards)
         finished = len(shards.finished())
@@ -100,7 +91,7 @@ class Workers:
         return self._job.folder / f"worker-{number}.log"
 
     def _look_after_them(self) -> None:
-        """Start those again that died before the work was done. Raises WorkerFailed."""
+        """Start those again that died before the work was done. Raises ProcessFailed."""
         for number, process in list(self._running.items()):
             code = process.poll()
             if code is None:
@@ -112,7 +103,7 @@ class Workers:
             words = _last_line(self._log(number))
             sys.stdout.write(f"worker {number} ended with {code}: {words}\n")
             if self._deaths >= DEATHS:
-                raise WorkerFailed(f"workers end again and again, the last one with: {words}", code)
+                raise ProcessFailed(f"workers end again and again, the last one with: {words}", code)
             self._start(number)
 
     def _end(self) -> None:

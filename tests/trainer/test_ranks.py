@@ -208,3 +208,15 @@ def test_a_run_holds_all_its_gpus_and_so_do_those_who_inherit_the_locks(workspac
     assert gpu_lock.holder(workspace.locks, "GPU-1") is None
     os.close(copy)
     assert gpu_lock.holder(workspace.locks, "GPU-0") is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"), [("ACCELERATE_USE_DEEPSPEED", "DeepSpeed"), ("ACCELERATE_USE_FSDP", "FSDP")]
+)
+def test_a_model_that_accelerate_would_wrap_a_second_time_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, name: str
+) -> None:
+    check_ranks(TrainSettings(), 1)
+    monkeypatch.setenv(variable, "true")
+    with pytest.raises(ConfigError, match=f"started by accelerate with {name}"):
+        check_ranks(TrainSettings(), 1)

@@ -49,7 +49,7 @@ def caption_together(
 ) -> None:
     """Caption the waiting clips by `settings.processes` workers.
 
-    Raises jobs.Stop, workers.WorkerFailed, CannotWrite.
+    Raises jobs.Stop, ProcessFailed, CannotWrite.
     """
     folder = job.folder / FOLDER
     asked = settings.model_dump(mode="json", exclude={"processes"})

@@ -121,9 +121,11 @@ class Mirror:
             try:
                 return ask()
             except Lost as error:
-                self._job.beat(
-                    **{**self._last_beat, "message": f"{error}; the run there goes on, trying again"}, patient=True
-                ) if self._last_beat else self._say(f"{self._record.place} does not answer", message=str(error))
+                if self._last_beat:
+                    trying = f"{error}; the run there goes on, trying again"
+                    self._job.beat(**{**self._last_beat, "message": trying, "patient": True})
+                else:
+                    self._say(f"{self._record.place} does not answer", message=str(error))
                 end = time.monotonic() + AGAIN_SECONDS[min(tries, len(AGAIN_SECONDS) - 1)]
                 tries += 1
                 while time.monotonic() < end:

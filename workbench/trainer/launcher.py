@@ -36,7 +36,7 @@ from typing import Any
 import psutil
 
 from workbench import jobs, processes
-from workbench.errors import ConfigError, ExitCode, WorkbenchError
+from workbench.errors import ConfigError, ExitCode, ProcessFailed, WorkbenchError
 from workbench.workspace import read_json, write_json
 
 RANKS = "ranks"  # folder of a run: what a rank said last, where it failed
@@ -64,12 +64,9 @@ class Place:
 ALONE = Place()
 
 
-class RankFailed(WorkbenchError):
-    """One of the run's processes ended before its time. The message says which and what it said."""
-
-    def __init__(self, rank: int, count: int, said: str, code: int = ExitCode.BUG) -> None:
-        super().__init__(f"Process {rank + 1} of {count}: {said}")
-        self.exit_code = ExitCode(code) if code and code in list(ExitCode) else ExitCode.BUG
+def rank_failed(rank: int, count: int, said: str, code: int = ExitCode.BUG) -> ProcessFailed:
+    """One of the run's processes ended before its time: which, and what it said."""
+    return ProcessFailed(f"Process {rank + 1} of {count}: {said}", code)
 
 
 def place() -> Place | None:
@@ -157,7 +154,7 @@ def job_of(folder: Path, place: Place) -> jobs.Job:
     return Follower(folder, place)
 
 
-def said_by_another(folder: Path, count: int, since: float = 0.0) -> RankFailed | None:
+def said_by_another(folder: Path, count: int, since: float = 0.0) -> ProcessFailed | None:
     """What the first of the other ranks that failed has said; None when none did."""
     told = []
     for rank in range(1, count):
@@ -165,7 +162,7 @@ def said_by_another(folder: Path, count: int, since: float = 0.0) -> RankFailed 
             record = read_json(_said(folder, rank))
             told.append((record["ended_at"], rank, record["message"], record["exit_code"]))
     first = min((one for one in told if one[0] >= since), default=None)
-    return RankFailed(first[1], count, first[2], first[3]) if first else None
+    return rank_failed(first[1], count, first[2], first[3]) if first else None
 
 
 class Keeper(jobs.Job):
@@ -195,7 +192,7 @@ def keep(job: Keeper, count: int, held: Sequence[int]) -> None:
     """Start `count` ranks of this run, stay with them to the end, and write down what rank 0 says of it.
 
     held: file descriptors of the locks, which the ranks hold as well, so that none is free before all are gone.
-    Raises RankFailed when one died without rank 0 being able to say so, jobs.Stop when nothing was started yet.
+    Raises ProcessFailed when one died without rank 0 being able to say so, jobs.Stop when nothing was started yet.
     """
     asked = set[int]()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
@@ -260,7 +257,7 @@ def _saves(folder: Path, first: subprocess.Popen[bytes]) -> bool:
 
 
 def _verdict(folder: Path, codes: Sequence[int | None], memory_ran_out: bool) -> dict[str, Any]:
-    """How the run ended, as rank 0 says. Raises RankFailed where another word is nearer to the truth.
+    """How the run ended, as rank 0 says. Raises ProcessFailed where another word is nearer to the truth.
 
     codes: as the ranks ended by themselves; None of those that had to be ended
     """
@@ -272,11 +269,11 @@ def _verdict(folder: Path, codes: Sequence[int | None], memory_ran_out: bool) ->
     for rank, code in enumerate(codes):
         # No rank is killed, or crashes, because of another; an abort may be NCCL's way of saying that one is gone.
         if code is not None and code < 0 and code != -signal.SIGABRT:
-            raise RankFailed(rank, count, processes.death({"signal": -code, "memory_ran_out": memory_ran_out}))
+            raise rank_failed(rank, count, processes.death({"signal": -code, "memory_ran_out": memory_ran_out}))
     if result:
         return result
     if (said := said_by_another(folder, count)) is not None:
         raise said
     rank = next((rank for rank, code in enumerate(codes) if code), 0)
     code = codes[rank] or 0
-    raise RankFailed(rank, count, f"it ended with exit code {code} and without a word: the log may say more.", code)
+    raise rank_failed(rank, count, f"it ended with exit code {code} and without a word: the log may say more.", code)
