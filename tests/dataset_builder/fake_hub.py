@@ -42,14 +42,14 @@ class FakeHub:
             elif line["key"] == "lfsFile":
                 self.repos[repo][value["path"]] = self.objects[value["oid"]]
 
+    def handler(self) -> type[_Handler]:
+        """What answers requests."""
+        return _Handler
+
     @contextmanager
     def serving(self) -> Iterator[FakeHub]:
-        hub = self
-
-        class Handler(_Handler):
-            state = hub
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (self.handler(),), {"state": self}))
+        server.daemon_threads = True
         self.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

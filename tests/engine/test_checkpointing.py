@@ -94,7 +94,7 @@ def test_offloaded_inputs_are_nowhere_else_in_between() -> None:
 
 
 @pytest.mark.parametrize("level", [None, "keep attention", "full"])
-def test_one_translated_function_computes_all_blocks(level: Level | None) -> None:
+def test_b26_one_translated_function_computes_all_blocks(level: Level | None) -> None:
     torch._dynamo.reset()
     plain, made = blocks(), blocks()
     for block in (*plain, *made):

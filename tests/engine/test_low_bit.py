@@ -127,7 +127,7 @@ def test_rounding_is_to_the_nearest_and_always_the_same(how: Format) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("how", FORMATS)
-def test_gradients_are_those_of_the_rounded_weight_and_only_its_bytes_are_kept(how: Format, compiled: bool) -> None:
+def test_b27_gradients_are_those_of_the_rounded_weight_and_only_its_bytes_are_kept(how: Format, compiled: bool) -> None:
     torch.manual_seed(0)
     block = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
     for place in (0, 2):

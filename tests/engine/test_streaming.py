@@ -155,7 +155,7 @@ def test_without_recomputing_autograd_refuses_rather_than_take_other_weights() -
         streamed.gradients()
 
 
-def test_what_is_trained_keeps_its_identity_and_is_not_streamed() -> None:
+def test_b28_what_is_trained_keeps_its_identity_and_is_not_streamed() -> None:
     streamed = Model("cpu")
     trained = [block.trained.weight for block in streamed.blocks]
     frozen = sum(tensor.nbytes for tensor in streamed.state_dict().values()) - sum(one.nbytes for one in trained)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.errors import ConfigError
 from workbench.families.base import Model
@@ -113,6 +114,27 @@ def test_joined_weights_exist_once(toy: Any) -> None:
     assert not any(part in name for name in held for part in ("to_q.", "to_k.", "to_v."))
 
 
-def test_a_kernel_that_is_not_there_is_refused(toy: Any) -> None:
+class Operations(TorchDispatchMode):
+    """Which operations were computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        self.names.add(str(function).split(".")[1])
+        return function(*arguments, **(named or {}))
+
+
+@pytest.mark.parametrize(("kernel", "fused"), [("auto", True), ("math", False)])
+def test_b25_the_kernel_that_is_chosen_computes_the_attention(toy: Any, kernel: str, fused: bool) -> None:
+    model = toy("rotary")
+    made = transformer(model, kernel)
+    with Operations() as operations:
+        outcome(model, made)
+    assert ("_scaled_dot_product_flash_attention_for_cpu" in operations.names) is fused
+
+
+def test_b25_a_kernel_that_is_not_there_is_refused(toy: Any) -> None:
     with pytest.raises(ConfigError, match="attention is cudnn, which only an NVIDIA GPU has"):
         transformer(toy("rotary"), "cudnn")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
@@ -63,27 +61,18 @@ class FakeJobs(FakeHub):
                 self.repos[repo].pop(line["value"]["path"], None)
         super().commit(repo, lines)
 
+    def handler(self) -> type[_JobsHandler]:
+        return _JobsHandler
+
     @contextmanager
     def serving(self) -> Iterator[FakeJobs]:
-        hub = self
-
-        class Handler(_JobsHandler):
-            state = hub
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
         try:
-            yield self
+            with super().serving():
+                yield self
         finally:
             for job in self.jobs.values():
                 job.process.kill()
                 job.process.wait()
-            server.shutdown()
-            server.server_close()
-            thread.join()
 
 
 class _JobsHandler(_Handler):
