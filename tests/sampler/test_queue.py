@@ -156,25 +156,36 @@ def test_one_bad_request_does_not_end_the_worker(
     assert worker(served).pid == pid
 
 
-def test_a_killed_worker_fails_its_requests_and_they_can_be_asked_for_again(
+def test_a_killed_worker_takes_only_what_it_was_drawing_with_it(
     served: Workspace, ask: Callable[..., SampleSettings]
 ) -> None:
     drawn = long_one(served, ask())
-    waiting = submit(served, ask(seed=3))
+    waiting, elsewhere = submit(served, ask(seed=3)), submit(served, ask(seed=4), into="walls/one/a", bulk=True)
     pid = worker(served).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     until(lambda: not worker(served).state.alive)
-    for sample_id in (drawn, waiting):
-        assert progress(served, sample_id).state is RequestState.FAILED
-        assert "worker ended before this video was done" in progress(served, sample_id).message
-    assert pending(served) == []
-    settings = progress(served, waiting).settings
-    assert settings == ask(seed=3)
-    again = submit(served, settings)
-    assert wait(served, again, PATIENCE).state is RequestState.DONE
-    # They stay failed: nobody is surprised by a video that was given up.
-    assert {progress(served, sample_id).state for sample_id in (drawn, waiting)} == {RequestState.FAILED}
+    assert progress(served, drawn).state is RequestState.FAILED
+    assert "worker ended before this video was done" in progress(served, drawn).message
+    assert pending(served) == [waiting, elsewhere]
+    queue.revive(served)
+    assert wait(served, waiting, PATIENCE).state is RequestState.DONE
+    assert progress(served, elsewhere).state is not RequestState.DONE, "one of many goes last"
+    done = wait(served, elsewhere, PATIENCE)
+    assert done.video == served.root / "walls/one/a.mp4"
+    assert done.settings == ask(seed=4)
+    # It stays failed: nobody is surprised by a video that was given up.
+    assert progress(served, drawn).state is RequestState.FAILED
+    assert elsewhere not in [sample.id for sample in Samples(served).history()]
+
+
+def test_requests_that_end_every_worker_are_given_up(
+    workspace: Workspace, ask: Callable[..., SampleSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "MODULE", "no_such_module")
+    ids = queue.submit_all(workspace, [ask(), ask(seed=1)])
+    assert {wait(workspace, one, PATIENCE).state for one in ids} == {RequestState.FAILED}
+    assert pending(workspace) == []
 
 
 def test_a_stopped_worker_says_so(served: Workspace, ask: Callable[..., SampleSettings]) -> None:

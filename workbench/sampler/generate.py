@@ -98,7 +98,7 @@ class Sampler:
                 guidance_scale=inputs.guidance_scale,
                 dynamic_guidance=settings.dynamic_guidance,
                 scheduler=inputs.scheduler,
-                noise=torch.Generator("cpu").manual_seed(settings.seed),
+                noise=torch.Generator("cpu").manual_seed(settings.seed or 0),
                 on_step=on_step or (lambda done, total: None),
                 image=image,
                 image_scale=settings.image_scale,

@@ -1,13 +1,17 @@
-"""The settings of one sample, one declaration each."""
+"""The settings of one sample, and of asking for several at once; one declaration each."""
 
 from __future__ import annotations
 
+import secrets
 from typing import Literal
 
 from workbench.families import default_model
 from workbench.settings import Settings, field
 
-WHAT, HOW, SHAPE = "What", "Guidance", "Shape"
+WHAT, HOW, SHAPE, SPEED = "What", "Guidance", "Shape", "Speed"
+SEEDS = 2**31
+
+Speed = Literal["exact", "fast", "frugal"]
 
 
 class SampleSettings(Settings):
@@ -27,13 +31,27 @@ class SampleSettings(Settings):
         help="A picture's file (PNG, JPEG, WebP or BMP) that the video begins with, for image-to-video models. It is "
         "scaled and cropped to the video's size.",
     )  # fmt: skip
+    video: str = field(
+        "", title="Video to change", section=WHAT, advanced=True,
+        help="A video's file: the new video keeps its shapes and movements and follows the prompt in the rest. "
+        "For text-to-video models.",
+    )  # fmt: skip
+    strength: float = field(
+        0.8, title="Strength of the change", section=WHAT, low=0.05, high=1.0, advanced=True,
+        help="How far the video may move away from the one it changes: 1 keeps nothing of it.",
+    )  # fmt: skip
     continue_from: str = field(
         "", title="Continue a video", section=WHAT, advanced=True,
         help="A video's file: the new video begins with its last frames and goes on from there.",
     )  # fmt: skip
     loras: tuple[str, ...] = field(
         (), title="LoRAs", section=WHAT, source="loras", lines=2,
-        help="Any number of LoRAs, each a run's name or a .safetensors file, with =SCALE behind it if not 1: ring=0.8",
+        help="Any number of LoRAs, each a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind "
+        "it if not 1: ring=0.8",
+    )  # fmt: skip
+    force_loras: bool = field(
+        False, title="Use LoRAs that do not fit", section=WHAT, advanced=True,
+        help="Load a LoRA although most of it belongs to another model; what does not fit is left out.",
     )  # fmt: skip
     guidance_scale: float | None = field(
         None, title="Guidance scale", section=HOW, low=0.0, high=50.0,
@@ -41,7 +59,24 @@ class SampleSettings(Settings):
     )  # fmt: skip
     dynamic_guidance: bool = field(
         False, title="Dynamic guidance", section=HOW, advanced=True,
-        help="Vary the guidance scale over the denoising steps, as some models' own demos do.",
+        help="Vary the guidance scale over the denoising steps along a cosine, as some models' own demos do.",
+    )  # fmt: skip
+    guidance_from: float = field(
+        0.0, title="Guidance from", section=HOW, low=0.0, high=1.0, advanced=True,
+        help="Part of the denoising steps after which guidance begins; before, the prompt alone decides.",
+    )  # fmt: skip
+    guidance_until: float = field(
+        1.0, title="Guidance until", section=HOW, low=0.0, high=1.0, advanced=True,
+        help="Part of the denoising steps after which guidance ends. A step without guidance takes half the time.",
+    )  # fmt: skip
+    guidance_rescale: float = field(
+        0.0, title="Guidance rescale", section=HOW, low=0.0, high=1.0, advanced=True,
+        help="Take back what guidance adds to contrast: 0 nothing, 0.7 is usual with a high scale, 1 all of it.",
+    )  # fmt: skip
+    zero_star: bool = field(
+        False, title="CFG-Zero*", section=HOW, advanced=True,
+        help="Fit the negative prompt's prediction to the prompt's before guidance pushes them apart "
+        "(arXiv 2503.18886). Its other half, zeros in the first step, is for flow models alone.",
     )  # fmt: skip
     image_scale: Literal["pipeline", "raw"] = field(
         "pipeline", title="Scale of the first frame", section=HOW, advanced=True,
@@ -55,9 +90,9 @@ class SampleSettings(Settings):
         "model", title="Scheduler", section=HOW, advanced=True,
         help="How noise is removed. model: what the model was published with.",
     )  # fmt: skip
-    seed: int = field(
-        0, title="Seed", section=HOW, low=0, high=2**31 - 1,
-        help="The same seed and settings give the same video.",
+    seed: int | None = field(
+        0, title="Seed", section=HOW, low=0, high=SEEDS - 1,
+        help="The same seed and settings give the same video. Empty: another one each time; the video says which.",
     )  # fmt: skip
     frames: int | None = field(
         None, title="Frames", section=SHAPE, low=1, high=1000, unit="frames", advanced=True,
@@ -71,7 +106,49 @@ class SampleSettings(Settings):
         None, title="Width", section=SHAPE, low=16, high=4096, unit="pixels", advanced=True,
         help="Empty: what the model was made for.",
     )  # fmt: skip
+    fps: float | None = field(
+        None, title="Frames per second", section=SHAPE, low=1.0, high=120.0, advanced=True,
+        help="How fast the video plays; nothing is drawn differently. Empty: what the model was made for.",
+    )  # fmt: skip
     device: Literal["auto", "cuda", "cpu"] = field(
         "auto", title="Device", section=SHAPE, advanced=True,
         help="auto takes the NVIDIA GPU if there is one, else the processor.",
     )  # fmt: skip
+    speed: Speed = field(
+        "exact", title="Speed", section=SPEED,
+        help="exact: what the stock pipeline draws. fast: steps that would change little are guessed from the ones "
+        "before, and on a GPU the blocks are compiled; nearly the same video. frugal: the model in 8 bits and in "
+        "pieces, for a GPU that is too small; slower.",
+    )  # fmt: skip
+    attention: Literal["auto", "cudnn", "flash", "efficient", "flash-attn", "math", "stock"] = field(
+        "auto", title="Attention", section=SPEED, advanced=True,
+        help="The kernel that computes attention. auto takes the fastest that this GPU has.",
+    )  # fmt: skip
+
+    def settled(self) -> SampleSettings:
+        """The same with a seed drawn where it was left open."""
+        return self if self.seed is not None else self.changed(seed=secrets.randbelow(SEEDS))
+
+
+class BatchSettings(Settings):
+    """How many samples one press of a button asks for."""
+
+    each_line: bool = field(
+        False, title="A prompt a line", section=WHAT, advanced=True,
+        help="Every line of the prompt is a prompt of its own.",
+    )  # fmt: skip
+    videos: int = field(
+        1, title="Videos", section=WHAT, low=1, high=100, advanced=True,
+        help="How many of each prompt: seeds count up from the seed, or all are drawn anew where it is empty.",
+    )  # fmt: skip
+
+
+def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSettings]:
+    """One sample's settings for every prompt and seed, seeds first; no seed is left open."""
+    lines = [line.strip() for line in settings.prompt.splitlines() if line.strip()] if batch.each_line else []
+    found = []
+    for prompt in lines or [settings.prompt]:
+        for number in range(batch.videos):
+            seed = None if settings.seed is None else (settings.seed + number) % SEEDS
+            found.append(settings.changed(prompt=prompt, seed=seed).settled())
+    return found

@@ -19,7 +19,7 @@ from workbench import gpu_lock, jobs, processes
 from workbench.devices import pick_device
 from workbench.errors import ExitCode, WorkbenchError
 from workbench.sampler import queue
-from workbench.sampler.samples import video_path, write_sample
+from workbench.sampler.samples import write_sample
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, writing
 
@@ -60,7 +60,7 @@ class Worker:
                 raise jobs.Stop("Stopped on request.")
             request = queue.take(self._folder)
             if request is not None:
-                self._answer(*request)
+                self._answer(request)
                 self._job.beat("idle")
                 quiet_since = time.monotonic()
             elif time.monotonic() - quiet_since > idle_seconds and self._may_leave(leaving):
@@ -82,24 +82,25 @@ class Worker:
             leaving.push(lock.pop_all())
             return True
 
-    def _answer(self, sample_id: str, settings: SampleSettings) -> None:
+    def _answer(self, request: queue.Request) -> None:
         """Draw one request. Whatever goes wrong ends up in its failed/<id>.json, except the order to stop."""
         try:
-            self._draw(sample_id, settings)
-            queue.clear(self._folder, sample_id)
+            self._draw(request)
+            queue.finish(self._folder, request)
         except jobs.Stop:
-            queue.fail(self._folder, sample_id, queue.STOPPED, ExitCode.STOPPED)
+            queue.fail(self._folder, request.id, queue.STOPPED, ExitCode.STOPPED)
             raise
         except Cancelled:
-            queue.fail(self._folder, sample_id, "Cancelled.", ExitCode.STOPPED)
+            queue.fail(self._folder, request.id, "Cancelled.", ExitCode.STOPPED)
         except Exception as error:  # noqa: BLE001 (the boundary of a request)
             if not isinstance(error, WorkbenchError):
                 traceback.print_exc()
                 self._unload()  # after an unknown error, or without memory, nothing loaded can be trusted
             exit_code, message = jobs.explain(error)
-            queue.fail(self._folder, sample_id, message, exit_code)
+            queue.fail(self._folder, request.id, message, exit_code)
 
-    def _draw(self, sample_id: str, settings: SampleSettings) -> None:
+    def _draw(self, request: queue.Request) -> None:
+        sample_id, settings, _ = request
         sampler = self._sampler_for(sample_id, settings)
         first: list[float] = []
         said = 0.0
@@ -119,7 +120,7 @@ class Worker:
         self._obey(sample_id)
         began = time.monotonic()
         drawn = sampler.generate(self._workspace, settings, on_step)
-        write_sample(video_path(self._workspace, sample_id), drawn.frames, drawn.fps, drawn.record)
+        write_sample(queue.target(self._workspace, *request[::2]), drawn.frames, drawn.fps, drawn.record)
 
     def _sampler_for(self, sample_id: str, settings: SampleSettings) -> Sampler:
         """The warm model if it is the one that is wanted, else that model, loaded. Raises DeviceBusy and others."""
