@@ -35,8 +35,11 @@ MAY_IMPORT = {
     "frame_plan": {"clips", "families", "errors"},
     "buckets": {"clips", "families", "errors", "frame_plan"},
     "dataset_builder": COMMON,
-    "sampler": COMMON | {"engine"},
+    "sampler": COMMON | {"engine", "loras.names"},
     "trainer": COMMON | {"engine", "sampler.generate", "sampler.samples"},
+    "loras": COMMON
+    | {"sampler.settings", "sampler.queue", "sampler.loras"}
+    | {"trainer.runs", "trainer.checkpoint", "trainer.retention", "trainer.metrics", "trainer.lora"},
     # What every face of the library needs: the settings and the readers of the three parts, never their engines.
     "ui": COMMON
     | {"demo", "dataset_builder", "trainer.settings", "trainer.runs", "trainer.metrics", "trainer.curves"}
@@ -50,7 +53,8 @@ MAY_IMPORT = {
         "trainer.fit",
         "trainer.gpu_offer",
     }
-    | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"},
+    | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"}
+    | {"loras"},
     "remote": COMMON | {"trainer"},
     "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},
     "": set(),  # workbench/__init__.py loads its names on first use
@@ -61,7 +65,7 @@ MAY_IMPORT["__main__"] = {"cli"}
 
 HEAVY = {"torch", "torchvision", "diffusers", "transformers", "peft", "accelerate"}
 ONLY_IN = {
-    **dict.fromkeys(HEAVY, {"families", "trainer", "sampler", "engine"}),
+    **dict.fromkeys(HEAVY, {"families", "trainer", "sampler", "engine", "loras"}),
     "gradio": {"ui", "webui"},
     "ipywidgets": {"notebook"},
     "IPython": {"notebook"},
@@ -221,6 +225,7 @@ def test_families_load_torch_inside_their_methods_only() -> None:
         "workbench.remote.there",
         "workbench.sampler.queue",
         "workbench.sampler.samples",
+        "workbench.loras.shelf",
         "workbench.dataset_builder.dataset",
         "workbench.dataset_builder.captioning",
         "workbench.dataset_builder.captioners",

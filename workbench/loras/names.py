@@ -1,0 +1,65 @@
+"""What LoRAs of a workspace are called, and which file a name stands for. Reads no file.
+
+    runs/RUN           a run's export         runs/RUN/lora.safetensors
+    runs/RUN@STEP      a checkpoint of it     runs/RUN/checkpoints/step-STEP/lora.safetensors
+    loras/NAME         one on the shelf       loras/NAME/lora.safetensors, with lora.json beside it
+
+Not covered: what is known of a LoRA (shelf), files and Hub repositories elsewhere (sampler.loras).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from workbench.errors import ConfigError
+from workbench.workspace import SLUG, Workspace
+
+FILE, NOTES = "lora.safetensors", "lora.json"
+RUNS, LORAS = "runs", "loras"
+NAME = re.compile(rf"({RUNS})/({SLUG.pattern})(?:@(\d{{1,8}}))?|({LORAS})/({SLUG.pattern})")
+
+
+def folder(workspace: Workspace) -> Path:
+    """Where LoRAs lie that belong to no run."""
+    return workspace.root / LORAS
+
+
+def is_name(text: str) -> bool:
+    """Whether a text has the form of a name on the shelf; it may still stand for nothing."""
+    return NAME.fullmatch(text) is not None and ".." not in text
+
+
+def path_of(workspace: Workspace, name: str) -> Path:
+    """The file that a name stands for, there or not. Raises ConfigError for what is no name."""
+    match = NAME.fullmatch(name)
+    if match is None or ".." in name:
+        raise ConfigError(f"{name[:120]!r} is no LoRA's name: write runs/RUN, runs/RUN@STEP or loras/NAME")
+    if match[4]:
+        return folder(workspace) / match[5] / FILE
+    run = workspace.run(match[2])
+    return run / FILE if match[3] is None else run / "checkpoints" / f"step-{int(match[3]):08d}" / FILE
+
+
+def names(workspace: Workspace) -> list[str]:
+    """Every export and every LoRA on the shelf, newest first; not the checkpoints."""
+    exports = [(path, f"{RUNS}/{path.parent.name}") for path in workspace.runs.glob(f"*/{FILE}")]
+    others = [(path.parent / FILE, f"{LORAS}/{path.parent.name}") for path in folder(workspace).glob(f"*/{NOTES}")]
+    found = [(_time(path), name) for path, name in [*exports, *others] if is_name(name)]
+    return [name for _, name in sorted(found, reverse=True)]
+
+
+def checkpoint_names(workspace: Workspace, run: str) -> list[str]:
+    """A run's checkpoints that hold a LoRA, oldest first."""
+    whole = workspace.run(run).glob(f"checkpoints/step-*/{FILE}")
+    steps = sorted(
+        int(path.parent.name.removeprefix("step-")) for path in whole if (path.parent / "MANIFEST.json").exists()
+    )
+    return [f"{RUNS}/{run}@{step}" for step in steps]
+
+
+def _time(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # removed while we looked
