@@ -34,8 +34,8 @@ class Workspace:
         chosen = Path(root or os.environ.get(ENVIRONMENT_VARIABLE) or "workspace").expanduser().resolve()
         workspace = cls(chosen)
         with writing(chosen):
-            for folder in (workspace.datasets, workspace.runs, workspace.samples, workspace.cache, workspace.locks):
-                folder.mkdir(parents=True, exist_ok=True)
+            for name in ("datasets", "runs", "samples", "walls", "cache", "locks"):
+                (chosen / name).mkdir(parents=True, exist_ok=True)
         return workspace
 
     @property
@@ -49,6 +49,10 @@ class Workspace:
     @property
     def samples(self) -> Path:
         return self.root / "samples"
+
+    @property
+    def walls(self) -> Path:
+        return self.root / "walls"
 
     @property
     def cache(self) -> Path:
@@ -65,6 +69,10 @@ class Workspace:
     def run(self, slug: str) -> Path:
         """The folder of a training run, there or not. Raises ConfigError for a name that is no slug."""
         return self.runs / checked_slug(slug)
+
+    def wall(self, slug: str) -> Path:
+        """The folder of a compare wall, there or not. Raises ConfigError for a name that is no slug."""
+        return self.walls / checked_slug(slug)
 
 
 def slugify(title: str) -> str:

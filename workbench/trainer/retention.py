@@ -1,6 +1,7 @@
 """Which checkpoints of a run are kept: the last ones, every so-manieth, the best one, the starred ones.
 
     stars.json      {"checkpoints": [steps that a person wants to keep]}
+    best.json       {"step", "why", "time"}: the one that a person found best by looking
 
 The newest checkpoint that verifies is never removed, whatever the rules say. What will go can be asked before it goes.
 Going is renaming, then deleting: one killed in between leaves no half checkpoint, and the next one sweeps up. Not
@@ -13,9 +14,11 @@ import contextlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workbench import jobs, processes
 from workbench.errors import ConfigError
@@ -24,7 +27,7 @@ from workbench.trainer.metrics import METRICS
 from workbench.trainer.verdict import best_step
 from workbench.workspace import read_json, write_json, writing
 
-STARS = "stars.json"
+STARS, CHOSEN = "stars.json", "best.json"
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,20 @@ def unstar(run: Path, step: int) -> None:
     """Let a step's checkpoint go with the others. Raises CannotWrite."""
     with jobs.locked(run / ".stars.lock"):
         write_json(run / STARS, {"checkpoints": [other for other in starred(run) if other != step]})
+
+
+def choose_best(run: Path, step: int, why: str) -> None:
+    """Note which checkpoint a person found best, and keep it for good. Raises ConfigError when there is none of it."""
+    star(run, step)
+    write_json(run / CHOSEN, {"step": step, "why": why, "time": time.time()})
+
+
+def chosen_best(run: Path) -> dict[str, Any]:
+    """{"step", "why", "time"} of the checkpoint that a person found best; {} where nobody chose."""
+    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError):
+        if (run / CHOSEN).exists() and int((found := read_json(run / CHOSEN))["step"]) in checkpoint.steps(run):
+            return {"step": int(found["step"]), "why": str(found.get("why", "")), "time": found.get("time")}
+    return {}
 
 
 def best(run: Path) -> int | None:
