@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.dataset_builder.chat_server import chat_server, says
-from tests.dataset_builder.fake_hub import FakeHub
+from tests.fake_hub import FakeHub
 from tests.drawing import MakeClip, draw
 from tests.shell import Shell
 from workbench import jobs, media
@@ -176,7 +176,10 @@ def test_a_hub_dataset(
     shell: Shell, workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FakeHub().serving() as hub:
-        hub.repos["me/cats"] = {"one.mp4": make_clip(tmp_path / "one.mp4").read_bytes(), "one.txt": b"a square"}
+        hub.repos["datasets/me/cats"] = {
+            "one.mp4": make_clip(tmp_path / "one.mp4").read_bytes(),
+            "one.txt": b"a square",
+        }
         for name, value in (("HF_ENDPOINT", hub.url), ("HF_HUB_OFFLINE", "0"), ("HF_HUB_DISABLE_XET", "1")):
             monkeypatch.setenv(name, value)
         look = [sys.executable, "-m", "workbench", "dataset", "look", "--hub", "me/cats"]

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "workbench"
 
 GROUND = {"errors", "workspace", "settings"}
 COMMON = GROUND | {"clips", "media", "processes", "jobs", "gpu_lock", "devices", "families", "frame_plan", "buckets"}
-COMMON |= {"shards", "workers"}
+COMMON |= {"shards", "workers", "hub"}
 # Who may import whom inside the package. A name with a dot allows that module of a package alone.
 MAY_IMPORT = {
     "errors": set(),
@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "gpu_lock": {"errors", "workspace", "processes"},
     "shards": {"errors", "workspace", "processes"},
     "workers": {"errors", "workspace", "processes", "jobs", "devices", "shards"},
+    "hub": {"errors"},
     "families": GROUND,
     "engine": {"errors"},
     "frame_plan": {"clips", "families", "errors"},

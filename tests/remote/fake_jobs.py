@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlparse
+from urllib.parse import unquote, urlparse
 
-from tests.dataset_builder.fake_hub import TOKEN, FakeHub, _Handler
+from tests.fake_hub import FakeHub, Handler
 
 USER = "somebody"
 
@@ -42,7 +42,7 @@ class FakeJobs(FakeHub):
     """jobs: id -> Job. folder: where their logs and homes are."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__()
+        super().__init__(USER)
         self.folder, self.jobs = folder, dict[str, Job]()
 
     def environment(self) -> dict[str, str]:
@@ -54,12 +54,6 @@ class FakeJobs(FakeHub):
             "HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", "PYTHONUNBUFFERED": "1",
             "WORKBENCH_PUSH_SECONDS": "1", "WORKBENCH_COMMAND_SECONDS": "0.5", "TMPDIR": str(home),
         }  # fmt: skip
-
-    def commit(self, repo: str, lines: list[dict[str, Any]]) -> None:
-        for line in lines:
-            if line["key"] == "deletedFile":
-                self.repos[repo].pop(line["value"]["path"], None)
-        super().commit(repo, lines)
 
     def handler(self) -> type[_JobsHandler]:
         return _JobsHandler
@@ -75,45 +69,36 @@ class FakeJobs(FakeHub):
                 job.process.wait()
 
 
-class _JobsHandler(_Handler):
+class _JobsHandler(Handler):
     state: FakeJobs
 
-    def _handle(self) -> None:
+    def handle_request(self) -> None:
         path = unquote(urlparse(self.path).path)
         parts = path.strip("/").split("/")
-        hub = self.state
-        if parts[:2] == ["api", "whoami-v2"]:
-            return self._answer(200, {"name": USER, "type": "user"})
-        if parts[:2] == ["api", "jobs"] or "paths-info" in parts:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            hub.requests.append(f"{self.command} {path}")
-            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                return self._answer(401, {"error": "Invalid credentials"})
-            if "paths-info" in parts:
-                files, asked = hub.repos["/".join(parts[2:4])], parse_qs(body.decode()).get("paths", [])
-                found = [
-                    {"type": "file", "path": p, "size": len(files[p]), "oid": "0" * 40} for p in asked if p in files
-                ]
-                return self._answer(200, json.dumps(found).encode())
-            return self._jobs(parts[2:], body)
-        return super()._handle()
+        if parts[:2] != ["api", "jobs"]:
+            return super().handle_request()
+        body = self.body()
+        self.state.requests.append(f"{self.command} {path}")
+        if not self.known:
+            return self.answer(401, {"error": "Invalid credentials"})
+        return self._jobs(parts[2:], body)
 
     def _jobs(self, rest: list[str], body: bytes) -> None:
         hub = self.state
         if rest == ["hardware"]:
             names = ("cpu-basic", "a10g-large")
-            return self._answer(200, json.dumps([_hardware(name) for name in names]).encode())
+            return self.answer(200, [_hardware(name) for name in names])
         if len(rest) == 1:  # run it
             number = len(hub.jobs) + 1
             job = Job(number, json.loads(body), hub.environment(), hub.folder / f"job-{number}.log")
             hub.jobs[job.id] = job
-            return self._answer(200, job.record())
+            return self.answer(200, job.record())
         job = hub.jobs[rest[1]]
         if rest[2:] == ["cancel"]:
             job.canceled = True
             job.process.terminate()
-            return self._answer(200, {})
-        return self._log(job) if rest[2:] == ["logs"] else self._answer(200, job.record())
+            return self.answer(200, {})
+        return self._log(job) if rest[2:] == ["logs"] else self.answer(200, job.record())
 
     def _log(self, job: Job) -> None:
         """Every line from the first, then those that come, until the process has ended."""
@@ -138,8 +123,6 @@ class _JobsHandler(_Handler):
                 else:
                     file.seek(-len(line), 1)
                     time.sleep(0.05)
-
-    do_GET = do_POST = do_PUT = do_HEAD = _handle
 
 
 def _hardware(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset_builder.fake_hub import TOKEN
+from tests.fake_hub import TOKEN
 from tests.remote.fake_jobs import USER, FakeJobs
 from tests.remote.waiting import PATIENCE, steps, until
 from workbench import jobs
@@ -46,7 +46,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workspace: Workspace) -
 def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run) -> None:
     start_at(workspace, run, "hub")
     until(lambda: len(steps(run)) > 3 and run.checkpoints and run.previews, run)
-    assert REPOSITORY in hub.private
+    assert f"datasets/{REPOSITORY}" in hub.private
 
     # The process that mirrors it is killed: the job stays, and is found again.
     os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
@@ -57,7 +57,7 @@ def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run
     assert len(hub.jobs) == 1
 
     run.stop()
-    assert run.wait(PATIENCE).state == State.STOPPED, jobs.log_tail(run.folder)
+    assert run.wait(PATIENCE).state == State.STOPPED, f"{run.status} {jobs.log_tail(run.folder)}"
     assert steps(run) == list(range(1, run.checkpoints[-1] + 1))
     assert "this start begins at" in (run.folder / jobs.LOG).read_text()
     (job,) = hub.jobs.values()
@@ -72,14 +72,14 @@ def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run
 
     # It goes on there in another job, without sending the clips again.
     last = run.checkpoints[-1]
-    clips = [name for name in hub.repos[REPOSITORY] if name.startswith("contents/")]
+    clips = [name for name in hub.repos[f"datasets/{REPOSITORY}"] if name.startswith("contents/")]
     run.settings.changed(steps=last + 2, preview_every=0).save(run.folder / jobs.CONFIG)
     run.start()
     assert run.wait(PATIENCE).state == State.FINISHED, jobs.log_tail(run.folder)
     assert steps(run) == list(range(1, last + 3))
     assert run.lora is not None
     assert len(hub.jobs) == 2
-    assert set(clips) < {name for name in hub.repos[REPOSITORY] if name.startswith("contents/")}
+    assert set(clips) < {name for name in hub.repos[f"datasets/{REPOSITORY}"] if name.startswith("contents/")}
     assert not Record.load(run.folder).open
     choose(workspace, run, places.HERE)
 

@@ -1,32 +1,27 @@
 """Datasets on the Hugging Face Hub: look at one, fetch it as files, push ours. Nothing here knows a token.
 
-huggingface_hub takes the token from HF_TOKEN or from `hf auth login` and is told nothing else; background jobs see no
-HF_TOKEN (workbench.jobs), so they need the login. Not covered: what is in the files (sources), parquet (parquet),
-models and Spaces.
+Not covered: the client and its errors (workbench.hub), what is in the files (sources), parquet (parquet), models and
+Spaces (publishing).
 """
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from workbench.clips import DatasetInfo, read_info
 from workbench.dataset_builder import archives, parquet
 from workbench.dataset_builder.export import Collector, ExportSettings, OnClip, items
 from workbench.dataset_builder.layouts import layout_named
 from workbench.dataset_builder.layouts.base import IMAGE_SUFFIXES, TEXT_SUFFIXES, Item
-from workbench.errors import CannotWrite, ConfigError, DataError, ModelUnavailable
+from workbench.errors import CannotWrite, ConfigError, DataError
+from workbench.hub import client, explained
 from workbench.media import SUFFIXES
 from workbench.workspace import confined, writing
-
-if TYPE_CHECKING:
-    from huggingface_hub import HfApi
 
 PARQUET = ".parquet"
 WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, *TEXT_SUFFIXES, *archives.SUFFIXES, PARQUET)
@@ -54,8 +49,8 @@ class Remote:
 
 def look(repo_id: str, revision: str = "") -> Remote:
     """What a dataset repository holds. Raises ConfigError, ModelUnavailable, DataError when it has no videos."""
-    with _explained(repo_id):
-        info = _api().dataset_info(repo_id, revision=revision or None, files_metadata=True)
+    with explained(repo_id):
+        info = client().dataset_info(repo_id, revision=revision or None, files_metadata=True)
     siblings = info.siblings or []
     files = {s.rfilename: s.size or 0 for s in siblings if _wanted(s.rfilename)}
     if not any(not name.lower().endswith(TEXT_SUFFIXES) for name in files):
@@ -76,7 +71,7 @@ def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None) -> Pa
         free = shutil.disk_usage(folder).free
     if (missing := sum(remote.files.values()) - here) > free:
         raise CannotWrite(f"{remote.repo_id} needs {missing:,} bytes and {free:,} are free: free some space")
-    with writing(folder), _explained(remote.repo_id):
+    with writing(folder), explained(remote.repo_id):
         _download(remote, names, folder, on_file)
     for name in names:
         if name.endswith(PARQUET):
@@ -85,7 +80,7 @@ def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None) -> Pa
 
 
 def _download(remote: Remote, names: Sequence[str], folder: Path, on_file: OnFile) -> None:
-    api = _api()
+    api = client()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting = [
             pool.submit(api.hf_hub_download, remote.repo_id, name, repo_type="dataset", revision=remote.commit,
@@ -120,8 +115,8 @@ def push(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_: N
     files = Collector()
     layout_named("videofolder").write(found, files, first_frames=False)
     files.text("README.md", card(read_info(dataset), found, settings))
-    api = _api()
-    with _explained(settings.repo_id):
+    api = client()
+    with explained(settings.repo_id):
         api.create_repo(settings.repo_id, repo_type="dataset", private=settings.private, exist_ok=True)
         if settings.private and not api.dataset_info(settings.repo_id).private:
             raise ConfigError(f"{settings.repo_id} is public and `private` is on: name another one, or turn it off")
@@ -177,47 +172,3 @@ def _size_category(count: int) -> str:
         if count < limit:
             return name
     return "100K<n<1M"
-
-
-# ---- the Hub --------------------------------------------------------------------------------------------------------
-
-
-def _api() -> HfApi:
-    from huggingface_hub import HfApi
-
-    return HfApi(library_name="video-lora-workbench")
-
-
-@contextlib.contextmanager
-def _explained(repo_id: str) -> Iterator[None]:
-    """Turn the Hub's errors into one sentence each."""
-    from huggingface_hub import errors
-
-    login = "log in with `hf auth login`"
-    try:
-        yield
-    except errors.HFValidationError as error:
-        raise ConfigError(
-            f"repo_id is {repo_id[:120]!r}, must be OWNER/NAME: letters, digits, '-', '_', '.'"
-        ) from error
-    except errors.GatedRepoError as error:
-        raise ModelUnavailable(f"{repo_id} asks for consent: accept its terms on its page and {login}") from error
-    except errors.RepositoryNotFoundError as error:
-        raise ModelUnavailable(f"{repo_id} is not on the Hub, or private: check the name, or {login}") from error
-    except errors.RevisionNotFoundError as error:
-        raise ModelUnavailable(f"{repo_id} has no such revision: leave it empty for the newest") from error
-    except errors.LocalTokenNotFoundError as error:
-        raise ModelUnavailable(f"nobody is logged in to the Hub: {login}") from error
-    except errors.HfHubHTTPError as error:
-        status: Any = error.response.status_code
-        reason = f"the Hub refuses it ({status}): {login}" if status in (401, 403) else f"the Hub answers {status}"
-        raise ModelUnavailable(f"{repo_id} cannot be reached: {reason}") from error
-    except RuntimeError as error:
-        if error.__cause__ is None:
-            raise
-        # What huggingface_hub makes of anything that goes wrong while it sends a file.
-        raise ModelUnavailable(
-            f"an upload to {repo_id} broke off: push again, what is there already is not sent twice"
-        ) from error
-    except (errors.HTTPError, ConnectionError, errors.LocalEntryNotFoundError) as error:
-        raise ModelUnavailable(f"{repo_id} cannot be reached: the Hub does not answer, try again later") from error

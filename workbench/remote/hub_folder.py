@@ -11,18 +11,14 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from workbench import hub
 from workbench.errors import ConfigError
 from workbench.remote.base import Lost
 from workbench.workspace import writing
 
-if TYPE_CHECKING:
-    from huggingface_hub import HfApi
-
 KIND = "dataset"
 AT_ONCE = 500  # paths a question, files a commit
-LOGIN = "log in with `hf auth login`, with a token that may write"
 Content = Path | bytes
 
 
@@ -34,7 +30,7 @@ class HubFolder:
 
     def make(self) -> None:
         """Make it, private, if it is not there. Raises ConfigError when it is public, Lost."""
-        api = hub()
+        api = hub.client()
         with explained(self.repo_id):
             api.create_repo(self.repo_id, repo_type=KIND, private=True, exist_ok=True)
             if not api.dataset_info(self.repo_id).private:
@@ -42,7 +38,7 @@ class HubFolder:
 
     def lacking(self, paths: Iterable[str]) -> list[str]:
         """Those of the paths that it does not have. Raises ConfigError, Lost."""
-        wanted, there, api = list(paths), set[str](), hub()
+        wanted, there, api = list(paths), set[str](), hub.client()
         with explained(self.repo_id):
             for start in range(0, len(wanted), AT_ONCE):
                 found = api.get_paths_info(self.repo_id, wanted[start : start + AT_ONCE], repo_type=KIND)
@@ -57,7 +53,7 @@ class HubFolder:
         takes = [CommitOperationDelete(path) for path in gone]
         if adds or takes:
             with explained(self.repo_id):
-                hub().create_commit(self.repo_id, [*adds, *takes], commit_message=message, repo_type=KIND)
+                hub.client().create_commit(self.repo_id, [*adds, *takes], commit_message=message, repo_type=KIND)
 
     def get(self, path: str) -> bytes:
         """A small file's content. Raises FileNotFoundError, ConfigError, Lost."""
@@ -72,44 +68,21 @@ class HubFolder:
             target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".hub-") as folder:
             with explained(self.repo_id):
-                found = hub().hf_hub_download(self.repo_id, path, repo_type=KIND, local_dir=folder)
+                found = hub.client().hf_hub_download(self.repo_id, path, repo_type=KIND, local_dir=folder)
             with writing(target):
                 os.replace(found, target)
 
 
-def hub() -> HfApi:
-    from huggingface_hub import HfApi
-
-    return HfApi(library_name="video-lora-workbench")
-
-
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn the Hub's errors into ours.
+    """As workbench.hub says it, for who asks again: ConfigError for what trying again does not mend, else Lost.
 
-    Raises FileNotFoundError, ConfigError for what trying again does not mend, Lost.
+    Raises FileNotFoundError as well.
     """
-    from huggingface_hub import errors
-
     try:
-        yield
-    except errors.LocalEntryNotFoundError as error:
-        raise Lost("the Hub does not answer") from error
-    except (errors.RemoteEntryNotFoundError, errors.EntryNotFoundError) as error:
-        raise FileNotFoundError(str(error)) from error
-    except errors.HFValidationError as error:
-        raise ConfigError(
-            f"repository is {what[:120]!r}, must be OWNER/NAME: letters, digits, '-', '_', '.'"
-        ) from error
-    except errors.LocalTokenNotFoundError as error:
-        raise ConfigError(f"nobody is logged in to the Hub: {LOGIN}") from error
-    except errors.HfHubHTTPError as error:
-        status = error.response.status_code
-        if status in (401, 402, 403, 404):
-            said = str(error.server_message or "").splitlines()
-            raise ConfigError(f"the Hub refuses {what} ({status}{': ' + said[0] if said else ''}): {LOGIN}") from error
-        raise Lost(f"the Hub answers {status}") from error
-    except (errors.HTTPError, ConnectionError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and error.__cause__ is None:
-            raise
-        raise Lost("the Hub does not answer") from error
+        with hub.explained(what):
+            yield
+    except hub.HubRefuses as error:
+        raise ConfigError(str(error)) from error
+    except hub.HubLost as error:
+        raise Lost(str(error)) from error

@@ -16,8 +16,9 @@ from typing import Any
 
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
+from workbench.hub import MAY_WRITE, client
 from workbench.remote.base import Engine, Finding, Lost, Tell, View, ended
-from workbench.remote.hub_folder import LOGIN, HubFolder, explained, hub
+from workbench.remote.hub_folder import HubFolder, explained
 from workbench.remote.hub_side import LIVE, MARK
 
 MODULE = "workbench.remote.hub_side"
@@ -50,13 +51,13 @@ class HubJobsEngine(Engine):
     def _who(self) -> dict[str, Any]:
         """Whose job it is; asked once, for the Hub is strict about this question."""
         with explained("the account"):
-            return {"namespace": self.place.namespace or hub().whoami()["name"]}
+            return {"namespace": self.place.namespace or client().whoami()["name"]}
 
     def check(self) -> list[Finding]:
         self._complete()
         with explained("the account"):
-            about = hub().whoami()
-            hardware = [one.name for one in hub().list_jobs_hardware()]
+            about = client().whoami()
+            hardware = [one.name for one in client().list_jobs_hardware()]
         known = self.place.flavor in hardware
         found = [Finding("login", str(about["name"])), Finding("image", self.place.image)]
         remedy = "" if known else f"choose one of {', '.join(hardware)}"
@@ -71,7 +72,7 @@ class HubJobsEngine(Engine):
             if not getattr(self.place, name):
                 raise ConfigError(f"{name} of the place {self.name} is empty: give {example}")
         if not get_token():
-            raise ConfigError(f"nobody is logged in to the Hub: {LOGIN}")
+            raise ConfigError(f"nobody is logged in to the Hub: {MAY_WRITE}")
 
     def open(self) -> None:
         self._complete()
@@ -110,7 +111,7 @@ class HubJobsEngine(Engine):
         place, seconds = self.place, int(self.place.hours * 3600)
         command = [place.python, "-m", MODULE, place.repository, self._folder, self.run, str(seconds)]
         with explained("the job"):
-            job = hub().run_job(
+            job = client().run_job(
                 image=place.image, command=command, flavor=place.flavor, timeout=seconds,
                 secrets={"HF_TOKEN": get_token()}, name=self.record.box, **self._who,
             )  # fmt: skip
@@ -156,7 +157,7 @@ class HubJobsEngine(Engine):
         if self._stage not in OVER and time.monotonic() - self._asked > patience:
             self._asked = time.monotonic()
             with explained("the job"):
-                status = hub().inspect_job(job_id=self.record.job, **self._who).status
+                status = client().inspect_job(job_id=self.record.job, **self._who).status
             self._stage, self._words = str(getattr(status.stage, "value", status.stage)), status.message or ""
         return self._stage not in OVER
 
@@ -197,7 +198,7 @@ class HubJobsEngine(Engine):
 
     def end(self) -> None:
         with explained("the job"):
-            hub().cancel_job(job_id=self.record.job, **self._who)
+            client().cancel_job(job_id=self.record.job, **self._who)
         self._asked = 0.0
 
 
@@ -221,7 +222,7 @@ class _Log:
         while not self.over.is_set():
             try:
                 with explained("the job's log"):
-                    for line in hub().fetch_job_logs(job_id=self.job, follow=True, **self._who):
+                    for line in client().fetch_job_logs(job_id=self.job, follow=True, **self._who):
                         self._line(line)
                         if self.over.is_set():
                             return

@@ -1,0 +1,1 @@
+"""Publishing on the page: below the chosen LoRA of the shelf."""
