@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tests.dataset_builder.chat_server import chat_server, says
-from tests.fake_hub import FakeHub
 from tests.drawing import MakeClip, draw
+from tests.fake_hub import FakeHub
 from tests.shell import Shell
 from workbench import jobs, media
 from workbench.cli.datasets.group import SECTIONS

@@ -74,12 +74,7 @@ def explained(what: str) -> Iterator[None]:
     except errors.LocalTokenNotFoundError as error:
         raise HubRefuses(f"nobody is logged in to the Hub: {MAY_WRITE}") from error
     except errors.HfHubHTTPError as error:
-        status = error.response.status_code
-        if status not in (401, 402, 403, 404):
-            raise HubLost(f"{what} cannot be reached: the Hub answers {status}") from error
-        said = str(error.server_message or "").splitlines()
-        reason = f"({status}{': ' + said[0][:200] if said else ''})"
-        raise HubRefuses(f"{what} cannot be reached: the Hub refuses it {reason}: {MAY_WRITE}") from error
+        raise _answered(what, error.response.status_code, error.server_message or "") from error
     except RuntimeError as error:
         if error.__cause__ is None:
             raise
@@ -87,6 +82,14 @@ def explained(what: str) -> Iterator[None]:
         raise HubLost(f"an upload to {what} broke off: push again, what is there already is not sent twice") from error
     except (errors.HTTPError, ConnectionError) as error:
         raise _no_answer(what) from error
+
+
+def _answered(what: str, status: int, said: str) -> ModelUnavailable:
+    """What an answer says that is none of the above."""
+    if status not in (401, 402, 403, 404):
+        return HubLost(f"{what} cannot be reached: the Hub answers {status}")
+    reason = f"{status}: {said.splitlines()[0][:200]}" if said.strip() else str(status)
+    return HubRefuses(f"{what} cannot be reached: the Hub refuses it ({reason}): {MAY_WRITE}")
 
 
 def _no_name(what: str) -> ConfigError:

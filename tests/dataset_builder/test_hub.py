@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.fake_hub import TOKEN, FakeHub
 from tests.dataset_builder.small import CAPTIONS, write_dataset
+from tests.fake_hub import TOKEN, FakeHub
 from workbench.clips import read_clips
 from workbench.dataset_builder import hub
 from workbench.dataset_builder.export import ExportSettings
