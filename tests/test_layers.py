@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "frame_plan": {"clips", "families", "errors"},
     "buckets": {"clips", "families", "errors", "frame_plan"},
     "dataset_builder": COMMON,
-    "sampler": COMMON | {"engine", "loras.names"},
+    "sampler": COMMON | {"engine", "loras.names", "dataset_builder.captioners", "dataset_builder.captioning"},
     "trainer": COMMON | {"engine", "sampler.generate", "sampler.samples"},
     "loras": COMMON
     | {"sampler.settings", "sampler.queue", "sampler.loras"}
@@ -55,6 +55,7 @@ MAY_IMPORT = {
         "trainer.gpu_offer",
     }
     | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"}
+    | {"sampler.prompting", "sampler.originals"}
     | {"loras"},
     "remote": COMMON | {"trainer"},
     "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},

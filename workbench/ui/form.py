@@ -32,6 +32,7 @@ Unneeded = Callable[[Mapping[str, Any]], list[str]]
 SHORT = ("integer", "number", "switch", "choice")
 NONE = ("none", "")
 OWN, UNSET = "the model's", "none"  # what an empty field says
+EMPTY = {"seed": "random"}  # where that means something else
 FACTS = {
     "preview_steps": "steps",
     "preview_guidance": "guidance_scale",
@@ -151,7 +152,7 @@ class Form(Generic[S]):
         if spec.kind in ("integer", "number"):
             # A number field cannot be empty: it would say 0.
             return (
-                gr.Textbox(value=shown, placeholder=UNSET, **common)
+                gr.Textbox(value=shown, placeholder=EMPTY.get(spec.name, UNSET), **common)
                 if spec.optional
                 else gr.Number(shown, step=step_of(spec), **common)
             )
@@ -209,7 +210,7 @@ class Form(Generic[S]):
         except ConfigError:
             return [gr.skip()] * len(self.hinted)
         names = [FACTS.get(spec.name, spec.name) for spec in self._may_be_empty]
-        own = [f"{getattr(model, name)}, {OWN}" if hasattr(model, name) else UNSET for name in names]
+        own = [f"{getattr(model, name)}, {OWN}" if hasattr(model, name) else EMPTY.get(name, UNSET) for name in names]
         return [gr.update(placeholder=words) for words in own]
 
 

@@ -1,0 +1,50 @@
+"""Pictures and videos that samples begin with, kept in the workspace: a sample can be made again when they are gone.
+
+    samples/inputs/<sha256>.<ext>
+
+Not covered: reading them (pictures), whether the model takes them (inputs).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Literal
+
+from workbench.clips import file_sha256
+from workbench.sampler.pictures import check_picture, check_video
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace, writing
+
+FOLDER = "inputs"
+Kind = Literal["picture", "video"]
+# Which settings name a file.
+GIVEN: dict[str, Kind] = {"image": "picture", "video": "video", "continue_from": "video"}
+
+
+def keep(workspace: Workspace, path: Path, kind: Kind) -> Path:
+    """The file's copy in the workspace, made where there is none. Raises ConfigError for what is none, CannotWrite."""
+    path = path.expanduser().resolve()
+    folder = workspace.samples / FOLDER
+    if path.parent == folder:
+        return path
+    (check_picture if kind == "picture" else check_video)(path)
+    target = folder / f"{file_sha256(path)}{path.suffix.lower()}"
+    if not target.exists():
+        temporary = folder / f".{os.getpid()}-{target.name}"
+        with writing(target):
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                shutil.copyfile(path, temporary)
+                os.replace(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
+    return target
+
+
+def kept(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
+    """The same settings with every file that they name kept in the workspace. Raises ConfigError, CannotWrite."""
+    files = {name: str(keep(workspace, Path(file), kind)) for name, kind in GIVEN.items()
+             if (file := getattr(settings, name))}  # fmt: skip
+    return settings.changed(**files) if files else settings
