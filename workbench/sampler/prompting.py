@@ -49,9 +49,9 @@ QUOTES = "\"'`“”„«»*"
 INSTRUCTION = """\
 Rewrite the idea below as one prompt for a model that draws a video of a few seconds in a single take.
 Write one paragraph of 80 to 130 English words, in whole sentences and in the present tense, like a caption by \
-somebody who has watched that video. Say who or what is seen and how it looks (shape, colour, material, clothes), what it does \
-from beginning to end, what surrounds it, where the light comes from and what mood it gives, how the camera stands or \
-moves, and the style of the picture.
+somebody who has watched that video. Say who or what is seen and how it looks (shape, colour, material, clothes), what \
+it does from beginning to end, what surrounds it, where the light comes from and what mood it gives, how the camera \
+stands or moves, and the style of the picture.
 Keep everything the idea says, its unusual words and names letter by letter. Add only what fits it and can be seen: no \
 sounds, no thoughts, no cuts to other scenes, no text on the screen.
 Answer with the paragraph alone.

@@ -77,7 +77,8 @@ class Progress:
     """A request as its files tell it. `message` is a sentence for people; `video` is there once it is done,
     `picture` while it is drawn: how it looks so far, roughly.
 
-    `settings` is None when the request's file cannot be read (damaged, or of another version).
+    `settings` is None when the request's file cannot be read (damaged, or of another version); `into` says where the
+    video goes when it goes elsewhere than among the samples.
     """
 
     id: str
@@ -90,6 +91,7 @@ class Progress:
     video: Path | None = None
     exit_code: int | None = None
     picture: Path | None = None
+    into: str = ""
 
 
 class Request(NamedTuple):
@@ -204,32 +206,35 @@ def progress(workspace: Workspace, sample_id: str) -> Progress:
     request, active = _read(folder / REQUESTS / name), _read(folder / ACTIVE / name)
     failed = _read(folder / FAILED / name)
     asked = active or request or _read(folder / DONE / name)
-    video = target(workspace, sample_id, str(asked.get("into", "")))
+    into = str((asked or failed).get("into", ""))
+    video = target(workspace, sample_id, into)
     record = _read(video.with_suffix(".json"))
     if known := record if video.exists() else {}:
         steps = int(known.get("steps", 0))
-        return Progress(sample_id, RequestState.DONE, _settings(known), steps, steps, 0.0, video=video)
+        return Progress(sample_id, RequestState.DONE, _settings(known), steps, steps, 0.0, video=video, into=into)
     if failed:
         code = failed.get("exit_code")
         state = RequestState.CANCELLED if code == ExitCode.STOPPED else RequestState.FAILED
         return Progress(
-            sample_id, state, _settings(failed), message=str(failed.get("message", "")), exit_code=code
+            sample_id, state, _settings(failed), message=str(failed.get("message", "")), exit_code=code, into=into
         )  # fmt: skip
     known = active or request
     if not known:
         raise ConfigError(f"the request {sample_id!r} is not known here: it may have been deleted; submit it again")
     settings = _settings(known)
     if not active:
-        return Progress(sample_id, RequestState.WAITING, settings, message=_place(folder, sample_id))
+        return Progress(sample_id, RequestState.WAITING, settings, message=_place(folder, sample_id), into=into)
     if not alive:
-        return Progress(sample_id, RequestState.FAILED, settings, message=_death(folder), exit_code=int(ExitCode.BUG))
+        return Progress(
+            sample_id, RequestState.FAILED, settings, message=_death(folder), exit_code=int(ExitCode.BUG), into=into
+        )
     beat = _read(folder / PROGRESS / name)
     state = RequestState.DRAWING if beat.get("phase") == RequestState.DRAWING else RequestState.LOADING
     step, total, left = int(beat.get("step", 0)), int(beat.get("total", 0)), beat.get("seconds_left")
     picture = folder / PROGRESS / f"{sample_id}.webp"
     return Progress(
         sample_id, state, settings, step, total, left, str(beat.get("message", "")),
-        picture=picture if picture.exists() else None,
+        picture=picture if picture.exists() else None, into=into,
     )  # fmt: skip
 
 
