@@ -14,19 +14,20 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "workbench"
 
-GROUND = {"errors", "workspace", "settings"}
+GROUND = {"errors", "workspace", "settings", "policy"}
 COMMON = GROUND | {"clips", "media", "processes", "jobs", "gpu_lock", "devices", "families", "frame_plan", "buckets"}
 COMMON |= {"shards", "workers", "hub"}
 # Who may import whom inside the package. A name with a dot allows that module of a package alone.
 MAY_IMPORT = {
     "errors": set(),
     "workspace": {"errors"},
-    "settings": {"errors", "workspace"},
+    "policy": {"errors", "processes"},
+    "settings": {"errors", "workspace", "policy"},
     "processes": set(),
     "devices": {"errors"},
     "clips": {"errors", "workspace"},
     "media": {"errors", "workspace"},
-    "jobs": {"errors", "workspace", "processes"},
+    "jobs": {"errors", "workspace", "processes", "policy"},
     "gpu_lock": {"errors", "workspace", "processes"},
     "shards": {"errors", "workspace", "processes"},
     "workers": {"errors", "workspace", "processes", "jobs", "devices", "shards"},

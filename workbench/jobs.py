@@ -32,7 +32,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from workbench import processes
+from workbench import policy, processes
 from workbench.errors import CannotWrite, ConfigError, ExitCode, explain
 from workbench.workspace import read_json, write_json, writing
 
@@ -193,7 +193,7 @@ def start(
 
     pass_fds, env: open files and variables that it gets in addition (how a secret reaches a job without a trace).
     before: done once it is certain that this call starts the process.
-    Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite.
+    Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite; ConfigError (policy).
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -201,6 +201,7 @@ def start(
         now = status(folder)
         if now.state.alive:
             return now
+        policy.check_start(module)
         before()
         for name in (RESULT, HEARTBEAT):
             (folder / name).unlink(missing_ok=True)

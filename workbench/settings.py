@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from workbench import policy
 from workbench.errors import ConfigError
 from workbench.workspace import read_json, write_json
 
@@ -153,7 +154,7 @@ def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...], bool]:
 def parse(cls: type[S], values: Mapping[str, Any]) -> S:
     """Check raw values (as JSON gives them) and build the settings. Raises ConfigError with a sentence per setting."""
     try:
-        return cls.model_validate_json(json.dumps(values))
+        made = cls.model_validate_json(json.dumps(values))
     except (TypeError, ValueError) as error:
         if not isinstance(error, ValidationError):
             raise ConfigError(f"the settings cannot be written as JSON: {error}") from error
@@ -163,6 +164,8 @@ def parse(cls: type[S], values: Mapping[str, Any]) -> S:
             name = str(item["loc"][0]) if item["loc"] else "settings"
             problems.setdefault(name, _sentence(name, known, item["input"], item["type"], item["msg"]))
         raise ConfigError("; ".join(problems.values()), problems) from None
+    policy.check_settings(cls.__name__, made.model_dump(), {spec.name: spec.default for spec in specs(cls)})
+    return made
 
 
 def _sentence(name: str, known: dict[str, Spec], value: Any, kind: str, message: str) -> str:

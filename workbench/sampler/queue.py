@@ -28,7 +28,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workbench import gpu_lock, jobs
+from workbench import gpu_lock, jobs, policy
 from workbench.devices import pick_device
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
 from workbench.sampler.inputs import inputs_of, portable
@@ -130,6 +130,7 @@ def submit_all(
         asked = portable(settings).settled().model_dump(mode="json")
         requests.append({"settings": asked, "into": place, "bulk": bulk})
     folder = worker_folder(workspace)
+    policy.check_waiting(len(_requests(folder / REQUESTS)) + len(many))
     if jobs.status(folder).state is jobs.State.STOPPING:
         jobs.wait(folder, STOP_SECONDS)  # a worker that is leaving would not take them
     with queue_lock(folder):
