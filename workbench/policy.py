@@ -28,13 +28,6 @@ OFF = "is switched off in this demo: run the workbench yourself, or duplicate th
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?")
 # Names of the workspace that look like those of the Hub.
 OWN = ("runs/", "loras/", "walls/", "samples/", "datasets/", "clips/")
-    "runs/",
-    "loras/",
-    "walls/",
-    "samples/",
-    "datasets/",
-    "clips/",
-)  # names of the workspace that look like the Hub's
 # Free text, which may begin with a stroke or speak of an address.
 FREE = re.compile(r"prompt|caption|instruction|text|find|replace")
 TRAINER, RUNS = "workbench.trainer", "workspace/runs/*"
