@@ -75,11 +75,10 @@ def test_the_lengths_of_a_dora_are_kept() -> None:
     ("tensors", "match"),
     [
         ({"lora_unet_blocks_0_attn.lora_down.weight": torch.zeros(2, 4)}, "a name of no trainer known here"),
-        ({"diffusion_model.transformer_blocks.0.attn1.to_q.lora_A.weight": torch.zeros(2, 4)}, "a name of no trainer"),
-        (
-            {**pair(2), "transformer_blocks.1.attn1.to_q.lora_A.weight": torch.zeros(3, 32)},
-            r"layers of different rank \(2, 3\)",
-        ),
+        ({"lora_te_layers_0.lora_down.weight": torch.zeros(2, 4)}, "a name of no trainer"),
+        ({"transformer_blocks.1.attn1.to_q.lora_A.weight": torch.zeros(3, 32)}, "lacks the other"),
+        ({**pair(), f"{QUERY}.lora_B.weight": torch.zeros(32, 3)}, "different ranks"),
+        ({**pair(), "transformer_blocks.0.attn1.to_q.dora_scale": torch.ones(1, 7)}, "lengths of columns"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_a_sentence(tensors: dict[str, torch.Tensor], match: str) -> None:
@@ -138,7 +137,8 @@ def test_a_lora_for_sat_has_the_scale_in_its_matrices(tmp_path: Path) -> None:
     torch.testing.assert_close(sats, ours[f"{QUERY}.lora_B.weight"] @ ours[f"{QUERY}.lora_A.weight"] * 8 / 2)
     assert len(found) == 6
     assert not found[f"{stem}.matrix_B.2"].any()
-    feed_forward = {"transformer_blocks.0.ff.net.2.lora_A.weight": torch.zeros(2, 4)}
+    place = "transformer_blocks.0.ff.net.2"
+    feed_forward = {f"{place}.lora_A.weight": torch.zeros(2, 4), f"{place}.lora_B.weight": torch.zeros(4, 2)}
     save_file(prefixed(feed_forward), tmp_path / "wide.safetensors")
     with pytest.raises(ConfigError, match="sits on the attention's projections alone"):
         FAMILY.convert(tmp_path / "wide.safetensors", tmp_path / "c.pt", tmp_path)

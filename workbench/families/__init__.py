@@ -15,11 +15,13 @@ from pathlib import Path
 from workbench.errors import ConfigError
 from workbench.families.base import Family, Model, Report
 
+SHARED = ("base", "facts", "guidance", "lora_files")  # modules beside the families
+
 
 @cache
 def families() -> tuple[Family, ...]:
     """Every family, in the order of their modules' names."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in ("base", "facts"))
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in SHARED)
     return tuple(importlib.import_module(f"{__name__}.{name}").FAMILY for name in names)
 
 

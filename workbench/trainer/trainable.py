@@ -175,6 +175,11 @@ def continue_from(family: Family, transformer: Any, settings: TrainSettings, pat
         metadata = dict(file.metadata() or {})
     found = family.lora_weights(load_file(path), metadata)
     own = lora.state(transformer)
+    if found.mixed and len({found.rank_of(layer) for layer in found.layers}) > 1:
+        raise _refusal(
+            f"the LoRA {path.name} has layers of different rank, a run trains one rank: resize it first "
+            f"(workbench loras resize)"
+        )
     if found.rank != settings.rank:
         raise _refusal(f"the LoRA {path.name} has rank {found.rank}, rank is {settings.rank}: set rank to {found.rank}")
     if set(found.tensors) != set(own):
@@ -189,11 +194,14 @@ def continue_from(family: Family, transformer: Any, settings: TrainSettings, pat
             f"the LoRA {path.name} was made for another model ({wrong[0]} has another size): choose its model"
         )
     ours = settings.alpha / (settings.rank**0.5 if settings.rslora else settings.rank)
-    theirs = (found.alpha or found.rank) / found.rank
-    factor = theirs / ours
-    tensors = {name: tensor.float() * (factor if "lora_B" in name else 1) for name, tensor in found.tensors.items()}
+    factors = {layer: found.scale_of(layer) / ours for layer in found.layers}
+    tensors = {
+        name: tensor.float() * (factors[name.rpartition(".lora_")[0]] if "lora_B" in name else 1)
+        for name, tensor in found.tensors.items()
+    }
     lora.set_state(transformer, tensors)
-    scaled = "" if factor == 1 else f", its strength kept by scaling it {factor:g} times"
+    times = " to ".join(f"{factor:g}" for factor in sorted({min(factors.values()), max(factors.values())}))
+    scaled = "" if set(factors.values()) == {1.0} else f", its strength kept by scaling it {times} times"
     return f"going on from {path.name} ({found.origin}, rank {found.rank}{scaled})"
 
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.families.base import Report, Tensors
-from workbench.families.cogvideox import loras, sat
+from workbench.families.cogvideox import lora_formats, loras, sat
 from workbench.families.cogvideox.files import config
+from workbench.families.lora_files import read_safetensors
 from workbench.workspace import writing
 
 if TYPE_CHECKING:
@@ -195,33 +196,25 @@ def _computed_positions(folder: Path) -> torch.Tensor | None:
 # ---- LoRAs
 
 
+def lora_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """(tensors, metadata) of a LoRA file: safetensors, or a checkpoint of torch's as SAT writes it."""
+    if path.suffix in (".pt", ".pth", ".bin"):
+        return read_checkpoint(path), {}
+    return read_safetensors(path)
+
+
 def _lora_to_diffusers(checkpoints: list[Tensors], new: Path) -> str:
-    from diffusers import CogVideoXPipeline
-    from peft import LoraConfig
+    from safetensors.torch import save_file
 
     lora = loras.read(next(tensors for tensors in checkpoints if loras.is_sat(tensors)), {})
-    modules = sorted({name.split(".attn1.")[1].split(".lora_")[0] for name in lora.tensors})
-    settings = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=modules)
-    CogVideoXPipeline.save_lora_weights(
-        new.parent,
-        {name: tensor.contiguous() for name, tensor in lora.tensors.items()},
-        weight_name="lora.safetensors",
-        transformer_lora_adapter_metadata=settings.to_dict(),
-    )
-    os.rename(new.parent / "lora.safetensors", new)
-    return f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {lora.alpha:g}"
+    tensors, metadata = lora_formats.export(lora, "diffusers")
+    save_file(tensors, new, metadata)
+    return f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {loras.SAT_ALPHA:g}"
 
 
 def _lora_to_sat(source: Path, new: Path) -> str:
     import torch
-    from safetensors import SafetensorError, safe_open
 
-    try:
-        with safe_open(source, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise ConfigError(f"{source.name} cannot be read ({error}): download or export it again") from error
-    lora = loras.read(tensors, metadata)
-    torch.save({"module": loras.to_sat(lora)}, new)
+    lora = loras.read(*read_safetensors(source))
+    torch.save({"module": lora_formats.to_sat(lora)}, new)
     return f"a LoRA for SAT: r {lora.rank}, lora_alpha 1 in its lora_config"

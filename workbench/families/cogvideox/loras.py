@@ -1,8 +1,9 @@
-"""LoRA files of CogVideoX trainers, read by the names of ours; and written as SAT's.
+"""LoRA files of CogVideoX trainers, read by the names of ours.
 
 Known: ours and diffusers' (alpha in the metadata, or nowhere), cogvideox-factory (alpha nowhere), finetrainers (alpha
-in a metadata key of its own), SAT (matrices of the fused query_key_value and of dense, alpha 1). Not covered: other
-names (kohya, ComfyUI), LoHa, LoKr.
+in a metadata key of its own), ComfyUI, kohya and what diffusers converts for it, peft (alpha in a tensor of each layer,
+or nowhere), SAT (matrices of the fused query_key_value and of dense, alpha 1). Ranks and alphas may differ from layer
+to layer. Not covered: writing (lora_formats), LoHa, LoKr.
 """
 
 from __future__ import annotations
@@ -14,17 +15,23 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.families.base import LoraWeights, Tensors
+from workbench.families.base import Tensors
+from workbench.families.cogvideox.lora_names import layer_of
+from workbench.families.lora_files import DIFFUSERS_KEY, DOWN, LENGTHS, UP, UP_BIAS, LoraWeights, weights
 
 if TYPE_CHECKING:
     import torch
 
-PARTS = "transformer_blocks|patch_embed|time_embedding|ofs_embedding|norm_final|norm_out|proj_out"
-LAYER = re.compile(rf"({PARTS})(\..+)?\.(lora_[AB]\.(weight|bias)|lora_magnitude_vector)")
+TENSOR = re.compile(
+    r"(?P<layer>.+?)[._](?P<matrix>lora_A|lora_B|lora_down|lora_up|lora\.down|lora\.up|lora_linear_layer\.down|"
+    r"lora_linear_layer\.up|lora_magnitude_vector)(?:\.(?!weight|bias)\w+)?(?:\.(?P<kind>weight|bias))?"
+)
+PER_LAYER = re.compile(r"(?P<layer>.+)\.(?P<what>alpha|dora_scale)(?:\.weight)?")
 SAT_LAYER = re.compile(r"(?:.*\.)?transformer\.layers\.(\d+)\.attention\.(query_key_value|dense)\.matrix_([AB])\.(\d)")
 SAT_MODULES = {"query_key_value": ("to_q", "to_k", "to_v"), "dense": ("to_out.0",)}
 SAT_ALPHA = 1.0  # SAT's own default, which none of its configs changes
-DIFFUSERS_KEY, FINETRAINERS_KEY = "lora_adapter_metadata", "lora_config"
+FINETRAINERS_KEY = "lora_config"
+KNOWN = "this workbench, diffusers, cogvideox-factory, finetrainers, ComfyUI, kohya or SAT"
 
 
 def is_sat(tensors: Tensors) -> bool:
@@ -36,44 +43,91 @@ def read(tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
     """A LoRA file's tensors and metadata, whoever wrote it. Raises ConfigError."""
     if is_sat(tensors):
         return _read_sat(tensors)
-    named = {}
+    named: dict[str, torch.Tensor] = {}
+    alphas: dict[str, float] = {}
     for name, tensor in tensors.items():
-        plain = name.removeprefix("transformer.").replace("lora_magnitude_vector.weight", "lora_magnitude_vector")
-        if not LAYER.fullmatch(plain):
+        if (match := PER_LAYER.fullmatch(name)) is not None and (layer := layer_of(match["layer"])) is not None:
+            if match["what"] == "alpha":
+                alphas[layer] = float(tensor)
+            else:
+                named[f"{layer}.{LENGTHS}"] = tensor
+            continue
+        match = TENSOR.fullmatch(name)
+        layer = None if match is None else layer_of(match["layer"])
+        if match is None or layer is None:
             raise ConfigError(
-                f"the LoRA holds {name[:80]!r}, a name of no trainer known here: give a file of this workbench, of "
-                f"diffusers, cogvideox-factory, finetrainers or SAT"
+                f"the LoRA holds {name[:80]!r}, a name of no trainer known here: give a file of {KNOWN}, of CogVideoX"
             )
-        named[plain] = tensor
-    rank, (alpha, origin) = _rank(named), _alpha(metadata)
-    return LoraWeights(named, rank, alpha, origin)
+        named[f"{layer}.{_part(match)}"] = tensor
+    _check_lengths(named)
+    origin = _origin(next(iter(tensors), ""), metadata)
+    if alphas:
+        return weights(named, alphas, origin)
+    return _with_notes(named, metadata, origin)
 
 
-def _rank(named: Tensors) -> int:
-    ranks = {tensor.shape[0] for name, tensor in named.items() if name.endswith("lora_A.weight")}
-    if not ranks:
-        raise ConfigError("the LoRA holds no lora_A matrix: it is damaged, or no LoRA")
-    if len(ranks) > 1:
-        several = ", ".join(str(rank) for rank in sorted(ranks))
-        raise ConfigError(f"the LoRA has layers of different rank ({several}): only one rank for all can be read")
-    return int(ranks.pop())
+def _part(match: re.Match[str]) -> str:
+    """The tensor's name within its layer, as ours has it."""
+    matrix = match["matrix"]
+    if matrix == LENGTHS:
+        return LENGTHS
+    up = matrix.endswith(("_B", "up"))
+    return (UP_BIAS if up else "lora_A.bias") if match["kind"] == "bias" else (UP if up else DOWN)
 
 
-def _alpha(metadata: Mapping[str, str]) -> tuple[float | None, str]:
-    """(alpha for a plain scale of alpha / rank, who wrote it)."""
+def _check_lengths(named: dict[str, torch.Tensor]) -> None:
+    """Lengths of rows as peft has them: one number a row. Raises ConfigError for those of columns."""
+    for name, tensor in [pair for pair in named.items() if pair[0].endswith(LENGTHS)]:
+        up = named.get(name.replace(LENGTHS, UP))
+        if up is not None and tensor.numel() != up.shape[0]:
+            raise ConfigError("this DoRA keeps the lengths of columns, diffusers those of rows: it cannot be converted")
+        named[name] = tensor.flatten()
+
+
+def _origin(name: str, metadata: Mapping[str, str]) -> str:
+    """Who wrote the file, in words, as far as its names tell."""
+    if DIFFUSERS_KEY in metadata:
+        return "this workbench" if "base_model" in metadata else "diffusers"
+    if FINETRAINERS_KEY in metadata:
+        return "finetrainers"
+    words = {
+        "diffusion_model.": "ComfyUI", "model.diffusion_model.": "ComfyUI", "base_model.": "peft",
+        "lora_unet_": "a trainer with kohya's names", "lora_transformer_": "a trainer with kohya's names",
+        "transformer_transformer_": "diffusers' conversion for kohya",
+    }  # fmt: skip
+    found = next((said for start, said in words.items() if name.startswith(start)), "")
+    return found or "a trainer that writes no alpha, as diffusers' examples and cogvideox-factory"
+
+
+def _with_notes(named: Tensors, metadata: Mapping[str, str], origin: str) -> LoraWeights:
+    """Tensors with the alpha that the file's metadata says, for all layers or for some."""
     if (text := metadata.get(DIFFUSERS_KEY)) is not None:
         found = {name.removeprefix("transformer."): value for name, value in _json(text).items()}
-        if found.get("alpha_pattern") or found.get("rank_pattern"):
-            raise ConfigError("the LoRA has an alpha or rank of its own for some layers: only one for all can be read")
-        origin = "this workbench" if "base_model" in metadata else "diffusers"
-        if "lora_alpha" in found and "r" in found:
-            alpha = float(found["lora_alpha"])
-            return (alpha * math.sqrt(found["r"]) if found.get("use_rslora") else alpha), origin
-        return None, origin
-    if (text := metadata.get(FINETRAINERS_KEY)) is not None:
-        found = _json(text)
-        return (float(found["lora_alpha"]) if "lora_alpha" in found else None), "finetrainers"
-    return None, "a trainer that writes no alpha, as diffusers' examples and cogvideox-factory"
+        if "lora_alpha" not in found:
+            return weights(named, {}, origin, said=False)
+        alphas = {}
+        for layer, rank in _ranks(named).items():
+            alpha = _of_layer(layer, found.get("alpha_pattern") or {}, found["lora_alpha"])
+            alphas[layer] = alpha * math.sqrt(rank) if found.get("use_rslora") else alpha
+        return weights(named, alphas, origin)
+    if (text := metadata.get(FINETRAINERS_KEY)) is not None and "lora_alpha" in (found := _json(text)):
+        return weights(named, dict.fromkeys(_ranks(named), float(found["lora_alpha"])), origin)
+    return weights(named, {}, origin, said=False)
+
+
+def _ranks(named: Tensors) -> dict[str, int]:
+    return {name.removesuffix(f".{DOWN}"): tensor.shape[0] for name, tensor in named.items() if name.endswith(DOWN)}
+
+
+def _of_layer(layer: str, patterns: Mapping[str, Any], otherwise: Any) -> float:
+    """peft's rule: the first pattern that matches a layer's name, or its end, decides."""
+    for pattern, value in patterns.items():
+        try:
+            if re.match(rf"(.*\.)?({pattern})$", layer):
+                return float(value)
+        except re.error:
+            raise ConfigError("the LoRA's notes on rank and alpha are damaged: export it again") from None
+    return float(otherwise)
 
 
 def _json(text: str) -> dict[str, Any]:
@@ -86,10 +140,8 @@ def _json(text: str) -> dict[str, Any]:
     return found
 
 
-# ---- SAT: a layer has q, k and v in one module, with one pair of matrices for each
-
-
 def _read_sat(tensors: Tensors) -> LoraWeights:
+    """A layer of SAT has q, k and v in one module, with one pair of matrices for each."""
     named = {}
     for name, tensor in tensors.items():
         if ".matrix_" not in name:
@@ -98,35 +150,4 @@ def _read_sat(tensors: Tensors) -> LoraWeights:
             raise ConfigError(f"the LoRA holds {name[:80]!r}, a layer that SAT's CogVideoX has not: give another file")
         layer, module, matrix, part = match.groups()
         named[f"transformer_blocks.{layer}.attn1.{SAT_MODULES[module][int(part)]}.lora_{matrix}.weight"] = tensor
-    return LoraWeights(named, _rank(named), SAT_ALPHA, "SAT")
-
-
-def to_sat(lora: LoraWeights) -> dict[str, torch.Tensor]:
-    """The LoRA's matrices by SAT's names, for its default alpha of 1: the scale is worked into B. Raises ConfigError.
-
-    What the LoRA has for one or two of query, key and value gets matrices of zeros for the rest, which SAT cannot omit.
-    """
-    import torch
-
-    if lora.dora:
-        raise ConfigError("this is a DoRA, SAT has only plain LoRA: train one without DoRA")
-    scale = (lora.rank if lora.alpha is None else lora.alpha) / SAT_ALPHA
-    places = {
-        f"attn1.{name}": (module, part) for module, names in SAT_MODULES.items() for part, name in enumerate(names)
-    }
-    found: dict[str, torch.Tensor] = {}
-    for name, tensor in lora.tensors.items():
-        match = re.fullmatch(r"transformer_blocks\.(\d+)\.(.+)\.lora_([AB])\.weight", name)
-        if match is None or match[2] not in places:
-            raise ConfigError(
-                f"the LoRA holds {name[:80]!r}, SAT's sits on the attention's projections alone: train one on attention"
-            )
-        module, part = places[match[2]]
-        sat = f"model.diffusion_model.transformer.layers.{match[1]}.attention.{module}.matrix_{match[3]}.{part}"
-        found[sat] = tensor * scale if match[3] == "B" else tensor
-    for name, tensor in list(found.items()):
-        stem, part_name = name.rsplit(".", 1)
-        for part in range(len(SAT_MODULES["query_key_value"]) if "query_key_value" in name else 0):
-            if part != int(part_name):
-                found.setdefault(f"{stem}.{part}", torch.zeros_like(tensor))
-    return dict(sorted(found.items()))
+    return weights(named, dict.fromkeys(_ranks(named), SAT_ALPHA), "SAT")

@@ -1,0 +1,183 @@
+"""A LoRA file's contents by the names of ours, whoever wrote it; and what all families' formats have in common.
+
+A layer's change of the model's weight is `scale_of(layer) * B @ A`. Not covered: names of other trainers (each family's
+own module), whether a file is a sound one (sampler.loras).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+DIFFUSERS_KEY = "lora_adapter_metadata"  # diffusers' key in a file's metadata: peft's settings as JSON
+DOWN, UP, UP_BIAS, LENGTHS = "lora_A.weight", "lora_B.weight", "lora_B.bias", "lora_magnitude_vector"
+
+
+@dataclass(frozen=True)
+class LoraFormat:
+    """One way of writing a LoRA that some program reads.
+
+    id: its name in settings;  title, help: for people;  suffix: of its files
+    """
+
+    id: str
+    title: str
+    help: str
+    suffix: str = ".safetensors"
+
+
+@dataclass(frozen=True)
+class LoraWeights:
+    """A LoRA file of any known trainer, by the names of ours.
+
+    tensors: by peft's names, without the family's `lora_prefix`, as `set_peft_model_state_dict` takes them
+    rank:    of its matrices, the largest where layers differ
+    alpha:   what makes alpha / rank the scale it was trained with (a rank-stabilised scale is worked in); None when the
+             file does not say, then stock loaders take alpha = rank
+    origin:  who wrote it, in words: "diffusers", "SAT" ...
+    alphas:  layer -> its alpha, where it is another than `alpha`
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    rank: int
+    alpha: float | None
+    origin: str
+    alphas: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def dora(self) -> bool:
+        """Whether it also holds the lengths of weight rows (DoRA)."""
+        return any(LENGTHS in name for name in self.tensors)
+
+    @property
+    def biased(self) -> bool:
+        """Whether it also changes biases."""
+        return any(name.endswith(UP_BIAS) for name in self.tensors)
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the layers it sits on, in order."""
+        return sorted(name.removesuffix(f".{DOWN}") for name in self.tensors if name.endswith(f".{DOWN}"))
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its layers differ in rank or in alpha."""
+        return bool(self.alphas) or len({self.rank_of(layer) for layer in self.layers}) > 1
+
+    def rank_of(self, layer: str) -> int:
+        return int(self.tensors[f"{layer}.{DOWN}"].shape[0])
+
+    def alpha_of(self, layer: str) -> float:
+        return self.alphas.get(layer, self.rank_of(layer) if self.alpha is None else self.alpha)
+
+    def scale_of(self, layer: str) -> float:
+        """What the layer's B @ A counts when the LoRA's own scale is 1."""
+        return self.alpha_of(layer) / self.rank_of(layer)
+
+
+def weights(
+    tensors: Mapping[str, torch.Tensor], alphas: Mapping[str, float], origin: str, said: bool = True
+) -> LoraWeights:
+    """Put tensors by our names together; layers without an entry in `alphas` have alpha = rank. Raises ConfigError.
+
+    said: whether the file said anything of alpha at all
+    """
+    downs = {name.removesuffix(f".{DOWN}"): tensor for name, tensor in tensors.items() if name.endswith(f".{DOWN}")}
+    if not downs:
+        raise ConfigError("the LoRA holds no lora_A matrix: it is damaged, or no LoRA")
+    for name, tensor in tensors.items():
+        layer = name.rpartition(".lora_")[0]
+        if layer not in downs or f"{layer}.{UP}" not in tensors:
+            raise ConfigError(
+                f"the LoRA has one matrix of {layer[:80]} and lacks the other: download or export it again"
+            )
+        if name.endswith(UP) and tensor.shape[1] != downs[layer].shape[0]:
+            raise ConfigError(f"the two matrices of {layer[:80]} have different ranks: download or export it again")
+    ranks = {layer: int(down.shape[0]) for layer, down in downs.items()}
+    rank = max(ranks.values())
+    if not said:
+        return LoraWeights(tensors, rank, None, origin)
+    found = {layer: float(alphas.get(layer, one)) for layer, one in ranks.items()}
+    alpha = Counter(found.values()).most_common(1)[0][0]
+    return LoraWeights(tensors, rank, alpha, origin, {k: one for k, one in found.items() if one != alpha})
+
+
+def plain(lora: LoraWeights) -> LoraWeights:
+    """The same LoRA with its scale worked into B, so that every loader that knows nothing of alpha is right."""
+    scales = {layer: lora.scale_of(layer) for layer in lora.layers}
+    scaled = {}
+    for name, tensor in lora.tensors.items():
+        scale = scales[name.rpartition(".lora_")[0]]
+        wants = scale != 1 and name.endswith((UP, UP_BIAS))
+        scaled[name] = (tensor.float() * scale).to(tensor.dtype) if wants else tensor
+    return LoraWeights(scaled, lora.rank, None, lora.origin)
+
+
+def even(lora: LoraWeights) -> LoraWeights:
+    """The same LoRA with one rank and one alpha for all layers: smaller layers get rows and columns of zeros."""
+    import torch
+
+    if not lora.mixed:
+        return lora
+    folded = plain(lora)
+    padded = dict(folded.tensors)
+    for layer in folded.layers:
+        down, up = padded[f"{layer}.{DOWN}"], padded[f"{layer}.{UP}"]
+        if (missing := lora.rank - down.shape[0]) > 0:
+            padded[f"{layer}.{DOWN}"] = torch.cat([down, down.new_zeros(missing, *down.shape[1:])])
+            padded[f"{layer}.{UP}"] = torch.cat([up, up.new_zeros(up.shape[0], missing, *up.shape[2:])], dim=1)
+    return replace(folded, tensors=padded)
+
+
+def refuse_more_than_matrices(lora: LoraWeights, target: str) -> None:
+    """Raises ConfigError when the LoRA holds what the target's programs cannot read, or read otherwise."""
+    if lora.dora:
+        raise ConfigError(
+            f"this is a DoRA, and {target} computes a DoRA otherwise or not at all: resize it first, which makes a "
+            f"plain LoRA of it"
+        )
+    if lora.biased:
+        raise ConfigError(f"this LoRA also changes biases, which {target} has no place for: choose diffusers")
+
+
+def diffusers_notes(lora: LoraWeights, prefix: str) -> dict[str, str]:
+    """The metadata from which diffusers' loader knows ranks and alphas."""
+    ranks = {layer: lora.rank_of(layer) for layer in lora.layers}
+    alphas = {layer: lora.alpha_of(layer) for layer in lora.layers}
+    rank, alpha = Counter(ranks.values()).most_common(1)[0][0], Counter(alphas.values()).most_common(1)[0][0]
+    config: dict[str, Any] = {
+        "r": rank,
+        "lora_alpha": _short(alpha),
+        "rank_pattern": {f"^{layer}": one for layer, one in ranks.items() if one != rank},
+        "alpha_pattern": {f"^{layer}": _short(one) for layer, one in alphas.items() if one != alpha},
+        "target_modules": sorted(ranks),
+        "use_dora": lora.dora,
+        "lora_bias": lora.biased,
+        "lora_dropout": 0.0,
+    }
+    described = {f"{prefix}.{key}": value for key, value in config.items()}
+    return {"format": "pt", DIFFUSERS_KEY: json.dumps(described, indent=2, sort_keys=True)}
+
+
+def _short(number: float) -> float | int:
+    return int(number) if number == int(number) else number
+
+
+def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """(tensors, metadata) of a safetensors file. Raises ConfigError."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(f"{path.name} cannot be read ({error}): download or export it again") from error
