@@ -34,7 +34,7 @@ DEMO = "Train the demo (about a minute)"
 def launch_options(workspace: Workspace) -> dict[str, Any]:
     """What `launch` needs so that the page looks as it should and tells nobody more than it must."""
     return {
-        "css_paths": [ASSETS / "style.css", ASSETS / "charts.css"],
+        "css_paths": [ASSETS / "style.css", ASSETS / "charts.css", ASSETS / "sample.css"],
         "app_kwargs": {"routes": tracker_view.routes(workspace)},
         "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=["system-ui", "sans-serif"]),
         "favicon_path": str(ASSETS / "logo.svg"),
@@ -77,7 +77,7 @@ def build(workspace: Workspace, roots: Sequence[Path] = ()) -> gr.Blocks:
             with gr.Tab("Train", id="train") as second:
                 train_tab = TrainTab(workspace, live)
             with gr.Tab("Sample", id="sample") as third:
-                sample_tab = SampleTab(workspace, live)
+                sample_tab = SampleTab(workspace, live, roots)
             with gr.Tab("Compare", id="compare") as fourth:
                 compare_tab = CompareTab(workspace, live)
         _remember_tab(page, tabs, {"dataset": first, "train": second, "sample": third, "compare": fourth})

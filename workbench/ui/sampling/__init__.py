@@ -1,0 +1,1 @@
+"""The parts of the Sample tab: what is asked for, what is under way, what came out."""

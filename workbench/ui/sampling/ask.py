@@ -1,0 +1,157 @@
+"""The form of a sample: SampleSettings with rows for LoRAs, files from the browser, and how many videos to draw.
+
+Not covered: fields in general (form), asking (sample_tab).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from workbench.errors import ConfigError
+from workbench.sampler.originals import GIVEN, keep
+from workbench.sampler.settings import BatchSettings, SampleSettings
+from workbench.settings import Spec, parse, specs
+from workbench.ui import render
+from workbench.ui.boundary import QUIET, handler
+from workbench.ui.form import Form
+from workbench.ui.sampling.lora_stack import LoraStack
+from workbench.ui.sampling.result import BUTTONS, task_of
+from workbench.workspace import Workspace
+
+TYPES = {"picture": [".png", ".jpg", ".jpeg", ".webp", ".bmp"], "video": ["video"]}
+UPLOADS = {
+    "image": "Take a picture from my computer",
+    "video": "Take a video from my computer",
+    "continue_from": "Take a video from my computer ",  # a button's words are its name
+}
+WORDS = {"image": "The video begins with this", "video": "This is changed", "continue_from": "It goes on from this"}
+SPEEDS = {"exact": "exact", "fast": "fast", "frugal": "frugal, for a small GPU"}
+
+
+class SampleForm(Form[SampleSettings]):
+    """The form, and beside it `videos` and `each_line`, which become BatchSettings."""
+
+    def __init__(self, workspace: Workspace, roots: Sequence[Path]) -> None:
+        """roots: folders of this machine whose files may be named, beside the workspace"""
+        self.roots = [root.resolve() for root in (*roots, workspace.root)]
+        self._batch = {spec.name: spec for spec in specs(BatchSettings)}
+        self._uploads: dict[str, Any] = {}
+        super().__init__(SampleSettings, workspace, SampleSettings(), without_effect)
+        self.given = gr.HTML(js_on_load=BUTTONS, elem_id="sample-given")
+
+    def field(self, name: str) -> Any:
+        """The component of a setting."""
+        return self._components[name]
+
+    def wire(self, load: Any) -> None:
+        super().wire(load)
+        fields = [self.field(name) for name in GIVEN]
+        for name, button in self._uploads.items():
+            button.upload(handler(self._uploaded(name)), button, self.field(name), **QUIET)
+        self.given.asked(handler(_without), None, fields, **QUIET)
+        self.watch(tuple(GIVEN), handler(self._given), fields, [self.given])
+        self.random.click(None, None, self.field("seed"), js="() => ''", queue=False, show_progress="hidden")
+
+    def asked(
+        self, videos: float | None, each_line: bool, values: Sequence[Any]
+    ) -> tuple[SampleSettings, BatchSettings]:
+        """The checked settings. Raises ConfigError, as for a file that may not be named."""
+        settings = self.parse(values)
+        for name in GIVEN:
+            if path := getattr(settings, name):
+                self._check_place(name, Path(path))
+        count = int(videos) if videos is not None and float(videos).is_integer() else videos
+        return settings, parse(BatchSettings, {"videos": count, "each_line": each_line})
+
+    @property
+    def sourced(self) -> list[Any]:
+        return [component for component in super().sourced if component is not self.stack.component]
+
+    def refreshed(self) -> list[Any]:
+        return [
+            gr.update(choices=self._options(spec)) for spec in self.specs if spec.source and spec.source != "loras"
+        ]  # fmt: skip
+
+    def _component(self, spec: Spec, value: Any) -> Any:
+        elem_id = f"{SampleSettings.__name__}-{spec.name}"
+        if spec.name == "loras":
+            self.stack = LoraStack(self.workspace, value, elem_id)
+            return self.stack.component
+        if spec.name in GIVEN:
+            with gr.Row(elem_classes="fields given"):
+                made = super()._component(spec, value)
+                self._uploads[spec.name] = gr.UploadButton(
+                    UPLOADS[spec.name], file_types=TYPES[GIVEN[spec.name]], size="sm", elem_id=f"upload-{spec.name}"
+                )
+            return made
+        if spec.name == "speed":
+            return gr.Radio(
+                [(words, name) for name, words in SPEEDS.items()], value=value, label=spec.title, info=spec.help,
+                interactive=True, elem_id=elem_id, min_width=300,
+            )  # fmt: skip
+        made = super()._component(spec, value)
+        if spec.name == "prompt":
+            each = self._batch["each_line"]
+            self.each_line = gr.Checkbox(False, label=each.title, info=each.help, elem_id="each-line")
+        if spec.name == "seed":
+            videos = self._batch["videos"]
+            self.random = gr.Button("Random seed", size="sm", min_width=110, elem_id="random-seed")
+            self.videos = gr.Number(
+                1, label=videos.title, info=videos.help, precision=0, step=1, minimum=1, maximum=100, min_width=150,
+                interactive=True, elem_id="videos",
+            )  # fmt: skip
+        return made
+
+    def _uploaded(self, name: str) -> Callable[[str], str]:
+        def take(file: str) -> str:
+            return str(keep(self.workspace, Path(file), GIVEN[name]))
+
+        return take
+
+    def _check_place(self, name: str, path: Path) -> None:
+        path = path.expanduser().resolve()
+        if not any(path.is_relative_to(root) for root in self.roots):
+            allowed = " or ".join(map(str, self.roots))
+            sentence = (
+                f"{name} is {str(path)[:200]!r}, which may not be read from this page: use a file below {allowed}"
+            )
+            raise ConfigError(sentence, {name: sentence})
+
+    def _given(self, *files: str) -> str:
+        """What the video begins with, as far as the page may show it."""
+        served = (self.workspace.samples, self.workspace.runs, self.workspace.datasets)
+        shown = []
+        for (name, kind), file in zip(GIVEN.items(), files, strict=True):
+            if not file:
+                continue
+            path = Path(file).expanduser()
+            inside = any(path.is_relative_to(folder) for folder in served) and path.is_file()
+            picture = f'<img src="{render.escaped(render.url(path))}" alt="{WORDS[name]}">' if inside else ""
+            seen = render.video(path, render.PIXEL_ART + 1, WORDS[name]) if inside and kind == "video" else picture
+            away = f'<button type="button" data-do="clear" data-id="{name}">Leave it out</button>'
+            shown.append(f"<figure>{seen}<figcaption>{WORDS[name]}{'' if inside else f': {render.escaped(file)}'} "
+                         f"{away}</figcaption></figure>")  # fmt: skip
+        return f'<div class="given-files">{"".join(shown)}</div>' if shown else ""
+
+
+def _without(event: gr.EventData) -> list[Any]:
+    """The files, without the one whose button was pressed."""
+    return ["" if name == event.id else gr.skip() for name in GIVEN]
+
+
+# Who needs a setting: those that are not named are needed always.
+NEEDED: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    **dict.fromkeys(("image", "image_scale"), lambda values: task_of(str(values["model"])) != "text-to-video"),
+    "video": lambda values: task_of(str(values["model"])) != "image-to-video",
+    "strength": lambda values: bool(values["video"]),
+    "force_loras": lambda values: bool(values["loras"]),
+}
+
+
+def without_effect(values: Mapping[str, Any]) -> list[str]:
+    """Names of the settings that do nothing beside these values (raw, as a form holds them)."""
+    return [name for name, needed in NEEDED.items() if not needed(values)]

@@ -1,0 +1,101 @@
+"""Have a language model write the prompt: asked for, shown, changed by hand, and only then used. Off unless asked for.
+
+Not covered: the language model (sampler.prompting).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from workbench.errors import ConfigError
+from workbench.jobs import State
+from workbench.sampler import prompting
+from workbench.sampler.prompting import PromptSettings
+from workbench.sampler.settings import SampleSettings
+from workbench.ui import render
+from workbench.ui.boundary import QUIET, handler
+from workbench.ui.form import Form, sentences
+from workbench.workspace import Workspace
+
+HELP = (
+    "Video models draw more of what a long, detailed prompt says. A language model of yours turns a few words into one; "
+    "nothing is sent anywhere, and nothing used, before you press a button."
+)
+
+
+class WriterPart:
+    """A folded part of the tab. `view` follows the writing; `values` says what it shows."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        with gr.Accordion("Have the prompt written", open=False, elem_id="prompt-writer"):
+            gr.HTML(f'<p class="hint">{HELP}</p>')
+            self.form = Form(PromptSettings, workspace, prompting.settings_of(workspace))
+            with gr.Row(elem_classes="buttons"):
+                self.write = gr.Button("Write a long prompt", elem_id="write-prompt")
+                self.stop = gr.Button("Stop", variant="stop", visible=False)
+            self.doing = gr.HTML(elem_id="writing")
+            self.written = gr.Textbox(
+                "", label="Written prompt", lines=5, max_lines=14, interactive=True, visible=False,
+                info="Change it as you like; it is used when you say so.", elem_id="written-prompt",
+            )  # fmt: skip
+            with gr.Row(elem_classes="buttons", visible=False) as self.taking:
+                self.take = gr.Button("Use it as the prompt", variant="primary", elem_id="use-written")
+                self.back = gr.Button("Back to my own words", elem_id="own-words")
+        self.view = {name: getattr(self, name) for name in ("stop", "doing", "written", "taking")}
+
+    def values(self) -> dict[str, Any]:
+        """What the components of `view` show now."""
+        status, written = prompting.status(self.workspace), prompting.written(self.workspace)
+        alive, text = status.state.alive, written.prompt if written else ""
+        return {
+            "stop": (alive, lambda: gr.update(visible=alive)),
+            "doing": self._said(),
+            "written": (text, lambda: gr.update(value=text, visible=bool(text))),
+            "taking": (bool(text), lambda: gr.update(visible=bool(text))),
+        }
+
+    def _said(self) -> str:
+        status, written = prompting.status(self.workspace), prompting.written(self.workspace)
+        if status.state.alive:
+            return f'{render.bar(None)}<p class="doing">{render.escaped(status.phase or "starting")}</p>'
+        if status.state in (State.FAILED, State.DIED):
+            return render.note(f"No prompt was written. {status.message}", "bad")
+        if written is None or written.tokens is None or written.limit is None:
+            return ""
+        return f'<p class="hint">{written.tokens} of the {written.limit} tokens that the video model reads.</p>'
+
+    def wire(self, prompt: Any, model: Any, image: Any) -> list[Any]:
+        """Connect the listeners; prompt, model, image: fields of the tab's form. The events that change what is shown."""
+        asked = self.write.click(
+            handler(self._write), [prompt, model, image, *self.form.inputs], self.form.problems, **QUIET
+        )
+        stopped = self.stop.click(handler(lambda: prompting.stop(self.workspace)), None, None, **QUIET)
+        self.take.click(handler(self._take), [self.written, prompt], prompt, **QUIET)
+        self.back.click(handler(self._back), None, prompt, **QUIET)
+        return [asked, stopped]
+
+    def _write(self, prompt: str, model: str, image: str, *values: Any) -> str:
+        try:
+            sample = SampleSettings(model=model or "", prompt=prompt, image=image or "")
+            # What was written last is no idea to begin with: the words that it came from are.
+            short = prompting.shorts(self.workspace).get(prompt.strip(), prompt)
+            prompting.write(self.workspace, self.form.parse(values), sample.changed(prompt=short))
+        except ConfigError as error:
+            return sentences(error, PromptSettings)
+        return ""
+
+    def _take(self, text: str, prompt: str) -> str:
+        found = prompting.written(self.workspace)
+        if not text.strip():
+            raise ConfigError("the written prompt is empty: write one first")
+        prompting.accept(self.workspace, text.strip(), found.short if found else prompt)
+        return text.strip()
+
+    def _back(self) -> str:
+        found = prompting.written(self.workspace)
+        if found is None:
+            raise ConfigError("there are no words of your own to go back to")
+        return found.short
