@@ -116,9 +116,7 @@ class SampleForm(Form[SampleSettings]):
         path = path.expanduser().resolve()
         if not any(path.is_relative_to(root) for root in self.roots):
             allowed = " or ".join(map(str, self.roots))
-            sentence = (
-                f"{name} is {str(path)[:200]!r}, which may not be read from this page: use a file below {allowed}"
-            )
+            sentence = f"{name} is {str(path)[:200]!r}, which this page may not read: use a file below {allowed}"
             raise ConfigError(sentence, {name: sentence})
 
     def _given(self, *files: str) -> str:

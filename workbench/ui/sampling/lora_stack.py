@@ -61,9 +61,7 @@ def choices(workspace: Workspace) -> list[dict[str, str]]:
     """What the picker offers: name, what it is called, under which heading."""
     found = shelf(workspace, checkpoints=True)
     # A run's checkpoints stand together, in the order they were made.
-    found.sort(
-        key=lambda lora: (lora.step is not None, lora.run.name if lora.step and lora.run else "", lora.step or 0)
-    )
+    found.sort(key=lambda lora: (lora.run.name, lora.step) if lora.run and lora.step is not None else ("", 0))
     return [{"name": lora.name, "title": lora.title, "group": _group(lora)} for lora in found if not lora.sound]
 
 

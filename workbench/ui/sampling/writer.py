@@ -20,8 +20,8 @@ from workbench.ui.form import Form, sentences
 from workbench.workspace import Workspace
 
 HELP = (
-    "Video models draw more of what a long, detailed prompt says. A language model of yours turns a few words into one; "
-    "nothing is sent anywhere, and nothing used, before you press a button."
+    "Video models draw more of what a long, detailed prompt says. A language model of yours turns a few words into "
+    "one; nothing is sent anywhere, and nothing used, before you press a button."
 )
 
 
@@ -68,7 +68,7 @@ class WriterPart:
         return f'<p class="hint">{written.tokens} of the {written.limit} tokens that the video model reads.</p>'
 
     def wire(self, prompt: Any, model: Any, image: Any) -> list[Any]:
-        """Connect the listeners; prompt, model, image: fields of the tab's form. The events that change what is shown."""
+        """Connect the listeners; prompt, model, image: fields of the tab's form. Returns what changes the view."""
         asked = self.write.click(
             handler(self._write), [prompt, model, image, *self.form.inputs], self.form.problems, **QUIET
         )
