@@ -24,7 +24,7 @@ from workbench.families.base import Report, Tensors
 from workbench.families.cogvideox import lora_formats, loras, sat
 from workbench.families.cogvideox.files import config
 from workbench.families.lora_files import read_safetensors
-from workbench.workspace import writing
+from workbench.workspace import link_or_copy, writing
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +131,7 @@ def _model_to_diffusers(checkpoints: list[Tensors], folder: Path, new: Path, rep
         made.add(part)
     for path in sorted(folder.iterdir()):
         if path.is_dir() and path.name not in made and not path.name.startswith("."):
-            shutil.copytree(path, new / path.name, copy_function=_link_weights)
+            shutil.copytree(path, new / path.name, copy_function=link_or_copy)
     shutil.copy2(folder / "model_index.json", new / "model_index.json")
     return f"{' and '.join(sorted(made))} from SAT, the rest from {folder.name}"
 
@@ -144,18 +144,6 @@ def _empty(folder: Path, part: str) -> Any:
     kind = CogVideoXTransformer3DModel if part == "transformer" else AutoencoderKLCogVideoX
     with torch.device("meta"):
         return kind.from_config(config(folder, part))
-
-
-def _link_weights(source: str, target: str) -> None:
-    """Gigabytes that nobody edits get a second name where the disk allows it; everything else is copied."""
-    real = os.path.realpath(source)
-    if source.endswith(".safetensors"):
-        try:
-            os.link(real, target)
-            return
-        except OSError:
-            pass
-    shutil.copy2(real, target)
 
 
 def _model_to_sat(folder: Path, new: Path, report: Report) -> str:
