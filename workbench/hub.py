@@ -1,21 +1,28 @@
-"""The Hugging Face Hub's client, and its errors as ours. Nothing here knows a token.
+"""The Hugging Face Hub: its client, one way to push files, its errors as ours. Nothing here knows a token.
 
 huggingface_hub takes the token from HF_TOKEN or from `hf auth login` and is told nothing else; background jobs see no
-HF_TOKEN (workbench.jobs), so they need the login. Not covered: what is sent or fetched (dataset_builder.hub, remote,
+HF_TOKEN (workbench.jobs), so they need the login. Not covered: what is pushed or fetched (dataset_builder.hub, remote,
 publishing).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from workbench.errors import ConfigError, ModelUnavailable
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
+Kind = Literal["model", "dataset", "space"]
+Content = Path | bytes
+OnFiles = Callable[[int, int], None]
+"""Called with (files sent, all files) after each few; may raise to stop, upon which nothing of them is seen yet."""
+AT_ONCE = 32  # files between two looks at whether to stop
 LOGIN = "log in with `hf auth login`"
 MAY_WRITE = f"{LOGIN}, with a token that may write"
 
@@ -26,6 +33,44 @@ class HubRefuses(ModelUnavailable):
 
 class HubLost(ModelUnavailable):
     """The Hub does not answer just now; the same may be asked again."""
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a push left: the repository's address, its newest commit, whether this push made it."""
+
+    url: str
+    commit: str
+    changed: bool
+
+
+def push(
+    kind: Kind, repo_id: str, files: Mapping[str, Content], message: str, private: bool = True,
+    on_files: OnFiles = lambda *_: None,
+) -> Pushed:  # fmt: skip
+    """Add or replace files of a repository as one commit; nothing is deleted, and equal files make no commit.
+
+    A repository that is not there is made, private or public as asked. What an earlier push that broke off has sent is
+    not sent again, and nothing is seen before all is there. Raises ConfigError (also before private files go into a
+    public repository), HubRefuses, HubLost, and what on_files raises.
+    """
+    from huggingface_hub import CommitOperationAdd
+
+    check_repo_id(repo_id)
+    api, sdk = client(), "gradio" if kind == "space" else None
+    with explained(repo_id):
+        api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True, space_sdk=sdk)
+        before = api.repo_info(repo_id, repo_type=kind)
+        if private and not before.private:
+            raise ConfigError(f"{repo_id} is public and `private` is on: name another one, or turn it off")
+        adds = [CommitOperationAdd(name, c if isinstance(c, bytes) else str(c)) for name, c in files.items()]
+        for start in range(0, len(adds), AT_ONCE):
+            chunk = adds[start : start + AT_ONCE]
+            api.preupload_lfs_files(repo_id, chunk, repo_type=kind)
+            on_files(start + len(chunk), len(adds))
+        made = api.create_commit(repo_id, adds, commit_message=message, repo_type=kind)
+    place = repo_id if kind == "model" else f"{kind}s/{repo_id}"
+    return Pushed(f"{api.endpoint}/{place}", made.oid, made.oid != before.sha)
 
 
 def client() -> HfApi:

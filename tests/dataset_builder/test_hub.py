@@ -41,8 +41,8 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]
 def test_what_is_pushed_comes_back_whole(small: Path, server: FakeHub, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     settings = ExportSettings(repo_id="me/squares", license="cc0-1.0")
-    url = hub.push(small, settings, lambda done, total: seen.append((done, total)))
-    assert url == f"{server.url}/datasets/me/squares"
+    pushed = hub.push(small, settings, lambda done, total: seen.append((done, total)))
+    assert pushed.url == f"{server.url}/datasets/me/squares"
     assert (server.private, server.commits, seen[-1]) == (
         {"datasets/me/squares"},
         ["7 clips from Video LoRA Workbench"],
@@ -78,7 +78,7 @@ def test_the_card_holds_the_facts_and_nothing_private(small: Path, server: FakeH
 def test_a_push_that_broke_off_goes_on_and_shows_nothing_before_it_is_whole(
     small: Path, server: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "UPLOAD_CHUNK", 2)
+    monkeypatch.setattr("workbench.hub.AT_ONCE", 2)
     server.failing_path = "/store/"
 
     def fail(done: int, total: int) -> None:
@@ -88,8 +88,9 @@ def test_a_push_that_broke_off_goes_on_and_shows_nothing_before_it_is_whole(
         hub.push(small, ExportSettings(repo_id="me/squares"), fail)
     assert (len(server.objects), server.repos["datasets/me/squares"]) == (2, {})
     server.failing, server.requests = 0, []
-    hub.push(small, ExportSettings(repo_id="me/squares"))
-    hub.push(small, ExportSettings(repo_id="me/squares"))
+    assert hub.push(small, ExportSettings(repo_id="me/squares")).changed
+    assert not hub.push(small, ExportSettings(repo_id="me/squares")).changed
+    assert len(server.commits) == 1
     assert len([line for line in server.requests if "/store/" in line]) == 5
     assert len(server.repos["datasets/me/squares"]) == 9
 

@@ -16,6 +16,7 @@ import zipfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -116,8 +117,8 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     if settings.repo_id:
         from workbench.dataset_builder import hub
 
-        url = hub.push(dataset, settings, on_clip)
-        job.outcome = {"repo_id": settings.repo_id, "url": url, "clips": len(read_clips(dataset))}
+        pushed = hub.push(dataset, settings, on_clip)
+        job.outcome = {"repo_id": settings.repo_id, "clips": len(read_clips(dataset)), **asdict(pushed)}
         left = _left_behind(dataset, "videofolder")
     else:
         path = export(dataset, settings, on_clip)

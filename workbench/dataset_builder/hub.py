@@ -13,22 +13,22 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.clips import DatasetInfo, read_info
+from workbench import hub
+from workbench.clips import DatasetInfo, read_clips, read_info
 from workbench.dataset_builder import archives, parquet
-from workbench.dataset_builder.export import Collector, ExportSettings, OnClip, items
+from workbench.dataset_builder.export import Collector, ExportSettings, items
 from workbench.dataset_builder.layouts import layout_named
 from workbench.dataset_builder.layouts.base import IMAGE_SUFFIXES, TEXT_SUFFIXES, Item
-from workbench.errors import CannotWrite, ConfigError, DataError
-from workbench.hub import client, explained
+from workbench.errors import CannotWrite, DataError
+from workbench.hub import Pushed, client, explained
 from workbench.media import SUFFIXES
 from workbench.workspace import confined, writing
 
 PARQUET = ".parquet"
 WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, *TEXT_SUFFIXES, *archives.SUFFIXES, PARQUET)
 AT_ONCE = 8  # downloads
-UPLOAD_CHUNK = 32  # clips between two looks at whether to stop
 OnFile = Callable[[int, int], None]
-"""Called with (files fetched, all files) after each; may raise to stop, upon which what is fetched stays."""
+"""Called with (files fetched or sent, all files); may raise to stop, upon which what is there already stays."""
 
 
 @dataclass(frozen=True)
@@ -103,34 +103,28 @@ def _wanted(name: str) -> bool:
 # ---- pushing --------------------------------------------------------------------------------------------------------
 
 
-def push(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_: None) -> str:
-    """Upload a dataset to `settings.repo_id` in the VideoFolder layout, as one commit; returns its address.
+def contents(dataset: Path, settings: ExportSettings) -> dict[str, Path | bytes]:
+    """What a push to `settings.repo_id` sends: file name -> file or bytes, in the VideoFolder layout with a card.
 
-    A new repository is private unless asked otherwise; into one that is there, a commit is added, which the Hub can
-    take back. Raises ConfigError (also before private clips go into a public repository), DataError, ModelUnavailable.
+    Raises DataError.
     """
-    from huggingface_hub import CommitOperationAdd
-
     found = items(dataset, settings.trigger_word)
     files = Collector()
     layout_named("videofolder").write(found, files, first_frames=False)
     files.text("README.md", card(read_info(dataset), found, settings))
-    api = client()
-    with explained(settings.repo_id):
-        api.create_repo(settings.repo_id, repo_type="dataset", private=settings.private, exist_ok=True)
-        if settings.private and not api.dataset_info(settings.repo_id).private:
-            raise ConfigError(f"{settings.repo_id} is public and `private` is on: name another one, or turn it off")
-        adds = [
-            CommitOperationAdd(name, str(content) if isinstance(content, Path) else content)
-            for name, content in files.contents.items()
-        ]
-        for start in range(0, len(adds), UPLOAD_CHUNK):
-            chunk = adds[start : start + UPLOAD_CHUNK]
-            api.preupload_lfs_files(settings.repo_id, chunk, repo_type="dataset")
-            on_clip(min(start + len(chunk), len(found)), len(found))
-        message = f"{len(found)} clips from Video LoRA Workbench"
-        api.create_commit(settings.repo_id, adds, commit_message=message, repo_type="dataset")
-    return f"{api.endpoint}/datasets/{settings.repo_id}"
+    return files.contents
+
+
+def push(dataset: Path, settings: ExportSettings, on_file: OnFile = lambda *_: None) -> Pushed:
+    """Upload a dataset to `settings.repo_id` in the VideoFolder layout, as one commit.
+
+    A new repository is private unless asked otherwise; into one that is there, a commit is added, which the Hub can
+    take back. Raises ConfigError (also before private clips go into a public repository), DataError, HubRefuses,
+    HubLost.
+    """
+    files = contents(dataset, settings)
+    message = f"{len(read_clips(dataset))} clips from Video LoRA Workbench"
+    return hub.push("dataset", settings.repo_id, files, message, settings.private, on_file)
 
 
 def card(info: DatasetInfo, found: Sequence[Item], settings: ExportSettings) -> str:

@@ -11,7 +11,7 @@ from workbench.media.opening import (
     read_comment,
 )
 from workbench.media.reading import Pixels, decode, raw_frames, read_frames, thumbnail, write_thumbnail
-from workbench.media.writing import Writer, bt709_frame, encode
+from workbench.media.writing import Writer, bt709_frame, encode, without_comment
 
 __all__ = [
     "HDR_TRANSFERS",
@@ -30,5 +30,6 @@ __all__ = [
     "read_comment",
     "read_frames",
     "thumbnail",
+    "without_comment",
     "write_thumbnail",
 ]

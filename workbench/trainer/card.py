@@ -6,13 +6,16 @@ Not covered: publishing it.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from workbench import __version__
 from workbench.families.base import Model
 from workbench.trainer.settings import TrainSettings
+from workbench.workspace import slugify
 
 ALSO = "also.safetensors"
+LICENCES = ("apache-2.0", "mit", "openrail", "creativeml-openrail-m", "cc-by-4.0", "cc-by-nc-4.0", "cc0-1.0")
 TEMPLATE = """---
 {metadata}
 ---
@@ -76,34 +79,57 @@ def model_card(name: str, model: Model, settings: TrainSettings, facts: CardFact
     return TEMPLATE.format(
         metadata=_metadata(model, settings, facts),
         name=name,
-        what=_what(model, settings, facts),
-        measured=_measured(settings, facts),
+        what=what(model, settings, facts),
+        measured=measured(settings, facts),
         usage=usage(settings, facts),
         remark=_remark(settings, facts),
-        origin=_origin(settings, facts),
-        settings="\n".join(f"| {key} | {_cell(value)} |" for key, value in {"model": settings.model, **made}.items()),
+        origin=origin(settings, facts),
+        settings=table({"model": settings.model, **made}),
         version=__version__,
         packages=", ".join(f"{package} {version}" for package, version in facts["packages"].items()),
     )
 
 
 def _metadata(model: Model, settings: TrainSettings, facts: CardFacts) -> str:
-    """What the Hub reads of the card: YAML, every text quoted as JSON does, which YAML understands."""
-    full = settings.method == "full"
+    widget = [{"text": facts["prompt"]}] if facts["prompt"] else []
+    return metadata(model, facts["trigger_word"], widget, settings.method == "full")
+
+
+def metadata(
+    model: Model, trigger_word: str, widget: Sequence[Mapping[str, Any]], full: bool = False, licence: str = ""
+) -> str:
+    """What the Hub reads of a card: YAML, every text quoted as JSON does, which YAML understands.
+
+    widget: as the Hub has it, {"text": prompt, "output": {"url": video}};  licence: "" for the base model's
+    """
     kind = ["full-finetune"] if full else ["lora", "template:sd-lora"]
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = licence_of(model, licence)
     if not model.local:  # the Hub refuses a card whose base model it does not know
         values |= {"base_model": model.source, "base_model_relation": "finetune" if full else "adapter"}
     values |= {"library_name": "diffusers", "pipeline_tag": model.task}
-    values["tags"] = [model.task, "diffusers", *kind, "video-lora-workbench"]
-    if facts["trigger_word"]:
-        values["instance_prompt"] = facts["trigger_word"]
-    if facts["prompt"]:
-        values["widget"] = [{"text": facts["prompt"]}]
+    family = [model.family, f"{model.family}-diffusers"]
+    values["tags"] = [model.task, "diffusers", "diffusers-training", *family, *kind, "video-lora-workbench"]
+    if trigger_word:
+        values["instance_prompt"] = trigger_word
+    if widget:
+        values["widget"] = list(widget)
     return "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
 
 
-def _what(model: Model, settings: TrainSettings, facts: CardFacts) -> str:
+def licence_of(model: Model, chosen: str = "") -> dict[str, Any]:
+    """The card's licence: the chosen one, else the base model's, by the Hub's names; {} when it is not known."""
+    name = (chosen or model.licence).strip()
+    if name.lower() in LICENCES or (chosen and chosen != "other"):
+        return {"license": name.lower()}
+    if model.licence == "unknown":
+        return {"license": "other"} if chosen else {}
+    title = model.licence.partition("(")[0].strip()
+    link = {} if model.local else {"license_link": f"https://huggingface.co/{model.source}/blob/main/LICENSE"}
+    return {"license": "other", "license_name": slugify(title), **link}
+
+
+def what(model: Model, settings: TrainSettings, facts: CardFacts) -> str:
+    """What was trained, on what, in a sentence or three."""
     kind = (
         "The transformer, trained in full,"
         if settings.method == "full"
@@ -124,7 +150,7 @@ def _kind(settings: TrainSettings) -> str:
     return ("A rank-stabilised " if settings.rslora else "A ") + ("DoRA" if settings.dora else "LoRA")
 
 
-def _measured(settings: TrainSettings, facts: CardFacts) -> str:
+def measured(settings: TrainSettings, facts: CardFacts) -> str:
     """The evaluation as a table; a sentence when there was none."""
     first, last = facts["losses"]
     if first is None or last is None:
@@ -164,11 +190,11 @@ def _remark(settings: TrainSettings, facts: CardFacts) -> str:
     return remark
 
 
-def _origin(settings: TrainSettings, facts: CardFacts) -> str:
+def origin(settings: TrainSettings, facts: CardFacts) -> str:
     """Where it went on from, in sentences; "" when it began with the base model."""
     said = []
     if parent := facts.get("parent"):
-        changed = "; ".join(f"{name}: {_cell(old)} → {_cell(new)}" for name, (old, new) in parent["changed"].items())
+        changed = "; ".join(f"{name}: {cell(old)} → {cell(new)}" for name, (old, new) in parent["changed"].items())
         said.append(
             f"A fork of the run {parent['run']} at step {parent['step']}"
             + (f", changed: {changed}." if changed else ".")
@@ -179,7 +205,12 @@ def _origin(settings: TrainSettings, facts: CardFacts) -> str:
     return " ".join(filter(None, [*said, facts.get("stepped_down", "")]))
 
 
-def _cell(value: Any) -> str:
+def table(values: Mapping[str, Any]) -> str:
+    """The rows of a table of two columns, in Markdown."""
+    return "\n".join(f"| {key} | {cell(value)} |" for key, value in values.items())
+
+
+def cell(value: Any) -> str:
     """A value in a table of Markdown."""
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,141 @@
+"""A LoRA's demo: write a prompt, get a video. Made by Video LoRA Workbench; change it as you like."""
+
+# The order matters on ZeroGPU: `spaces` has to come before anything that looks for a GPU.
+try:
+    import spaces
+except ImportError:  # any other machine
+    spaces = None
+
+import inspect
+import tempfile
+from pathlib import Path
+
+import av
+import diffusers
+import gradio as gr
+import numpy as np
+import torch
+from diffusers.utils import load_image
+
+# <facts>
+TITLE, ABOUT = "A LoRA", ""
+PIPELINE, BASE, REVISION = "DiffusionPipeline", "OWNER/BASE", None
+LORA, ALSO = "OWNER/LORA", None
+TRIGGER, WITH_IMAGE = "", False
+STEPS, GUIDANCE, FPS = 50, 6.0, 8.0
+CALL = {"num_frames": 49, "height": 480, "width": 720}
+EXAMPLES = []  # [prompt, first frame, seed, steps, guidance scale, video]
+
+
+def prepared(pipe):
+    """The pipeline, made to do what training did where plain diffusers would do otherwise."""
+    return pipe
+
+
+# </facts>
+
+HERE = Path(__file__).parent
+GPU = torch.cuda.is_available()
+SEEDS = 2**31 - 1
+PRIVATE = (
+    "The model or the LoRA cannot be read. If it is private or asks for consent, give this Space a secret named "
+    "HF_TOKEN (Settings, Variables and secrets) that may read it, and restart it."
+)
+
+
+def loaded():
+    """The base model's pipeline with the LoRA on it."""
+    base = str(HERE / BASE) if (HERE / BASE).is_dir() else BASE
+    kind = getattr(diffusers, PIPELINE)
+    pipe = kind.from_pretrained(base, revision=REVISION, dtype=torch.bfloat16 if GPU else torch.float32)
+    pipe.load_lora_weights(LORA, adapter_name="lora")
+    if "lora" not in {name for names in pipe.get_list_adapters().values() for name in names}:
+        raise OSError(f"{LORA} holds no LoRA for {BASE}")
+    if ALSO:
+        from huggingface_hub import hf_hub_download
+        from safetensors.torch import load_file
+
+        pipe.transformer.load_state_dict(load_file(hf_hub_download(LORA, ALSO)), strict=False)
+    pipe = prepared(pipe)
+    if not GPU:
+        return pipe
+    pipe.vae.enable_tiling()  # decoding a long video takes more memory than denoising it
+    return pipe.to("cuda")
+
+
+try:
+    PIPE, PROBLEM = loaded(), ""
+except OSError as error:  # what diffusers raises for anything it cannot find or may not read
+    print(f"{type(error).__name__}: {error}", flush=True)
+    PIPE, PROBLEM = None, PRIVATE
+
+
+def seconds(prompt, image, seed, steps, guidance, *_):
+    """How long a GPU of ZeroGPU is asked for."""
+    pixels = CALL["num_frames"] * CALL["height"] * CALL["width"]
+    return int(min(300, 30 + steps * (1 + pixels / 4e6)))
+
+
+def draw(prompt, image, seed, steps, guidance, progress=gr.Progress()):  # noqa: B008 - Gradio finds it there
+    """Draw a video of the prompt; the same seed gives the same video."""
+    if PIPE is None:
+        raise gr.Error(PROBLEM)
+    if not prompt.strip():
+        raise gr.Error("Write what the video shall show.")
+    if WITH_IMAGE and not image:
+        raise gr.Error("This model needs a picture that the video begins with.")
+
+    def told(pipe, step, timestep, tensors):
+        progress((step + 1, steps), unit="steps")
+        return tensors
+
+    given = {**CALL, "image": load_image(image)} if WITH_IMAGE else CALL
+    known = inspect.signature(PIPE.__call__).parameters
+    frames = PIPE(
+        prompt=prompt, num_inference_steps=int(steps), guidance_scale=float(guidance),
+        generator=torch.Generator().manual_seed(int(seed)), output_type="np", callback_on_step_end=told,
+        **{name: value for name, value in given.items() if name in known},
+    ).frames[0]  # fmt: skip
+    return written((frames.clip(0, 1) * 255).round().astype(np.uint8))
+
+
+def written(frames):
+    """An mp4 that plays in every browser, of frames [F, H, W, 3]."""
+    path = Path(tempfile.mkdtemp()) / "video.mp4"
+    with av.open(str(path), "w", options={"movflags": "faststart"}) as file:
+        stream = file.add_stream("libx264", rate=int(FPS), options={"crf": "14"})
+        stream.height, stream.width, stream.pix_fmt = *frames.shape[1:3], "yuv420p"
+        for picture in frames:
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        file.mux(stream.encode())
+    return str(path)
+
+
+if spaces is not None:
+    draw = spaces.GPU(duration=seconds)(draw)
+
+with gr.Blocks(title=TITLE) as demo:
+    gr.Markdown(f"# {TITLE}\n\n{ABOUT}")
+    if PROBLEM:
+        gr.Markdown(f"**{PROBLEM}**")
+    with gr.Row():
+        with gr.Column():
+            prompt = gr.Textbox(
+                label="Prompt",
+                lines=3,
+                info=f'Its trigger word is "{TRIGGER}".' if TRIGGER else "What the video shows.",
+            )
+            image = gr.Image(label="First frame", type="filepath", visible=WITH_IMAGE)
+            with gr.Row():
+                seed = gr.Slider(0, SEEDS, 0, step=1, label="Seed", info="The same seed gives the same video.")
+                steps = gr.Slider(1, 100, STEPS, step=1, label="Steps", info="More is finer and slower.")
+                guidance = gr.Slider(1, 15, GUIDANCE, step=0.1, label="Guidance", info="How closely it follows.")
+            button = gr.Button("Draw", variant="primary")
+        video = gr.Video(label="Video", autoplay=True, loop=True, interactive=False)
+    if EXAMPLES:
+        rows = [[*row[:1], row[1] and str(HERE / row[1]), *row[2:5], str(HERE / row[5])] for row in EXAMPLES]
+        gr.Examples(rows, [prompt, image, seed, steps, guidance, video], label="Drawn before: click one to see it")
+    button.click(draw, [prompt, image, seed, steps, guidance], video, api_name="draw")
+
+if __name__ == "__main__":
+    demo.queue(max_size=20).launch(show_error=True)

@@ -1,0 +1,106 @@
+"""What a push of a LoRA sends: weights that stock diffusers loads by the repository's name, card, previews, settings.
+
+    pytorch_lora_weights.safetensors    the LoRA, rank and alpha in its notes;  also.safetensors beside it, if there is
+    README.md                           the model card
+    samples/0.mp4 ...                   the previews, without the records inside them
+    config.json                         the run's settings, without paths of this machine
+    clips/DATASET/*.mp4 metadata.jsonl  the training clips, where they were asked for
+
+Not covered: sending it (pushing).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from workbench import __version__
+from workbench.clips import Clip
+from workbench.loras.shelf import ShelfLora
+from workbench.publishing import plain
+from workbench.publishing.card import model_card, sample_name
+from workbench.publishing.facts import Facts, gather, training_clips
+from workbench.publishing.parcel import CARD, Parcel, Piece, Weights
+from workbench.publishing.settings import LoraPush
+from workbench.trainer.card import ALSO, licence_of
+from workbench.workspace import Workspace
+
+WEIGHTS = "pytorch_lora_weights.safetensors"  # where diffusers looks
+CONFIG, CLIPS, METADATA = "config.json", "clips", "metadata.jsonl"
+
+
+def parcel(workspace: Workspace, lora: ShelfLora, settings: LoraPush) -> Parcel:
+    """Everything that goes to `settings.repo_id`. Raises ConfigError, DataError."""
+    facts = gather(workspace, lora)
+    also = lora.folder / ALSO
+    files: dict[str, Piece] = {WEIGHTS: _weights(facts)}
+    if also.is_file():
+        files[ALSO] = Weights(also, *plain.header(also, {}))
+    if settings.card:
+        text = model_card(facts, settings.repo_id, settings.licence, ALSO if also.is_file() else "")
+        files[CARD] = text.encode()
+    for place, shown in enumerate(facts.previews):
+        files[sample_name(place)] = plain.video(shown.video)
+    files[CONFIG] = config(facts)
+    if settings.clips:
+        files |= _clips(training_clips(facts))
+    return Parcel(
+        "model",
+        settings.repo_id,
+        settings.private,
+        f"{lora.title} from Video LoRA Workbench",
+        files,
+        _notes(facts, settings),
+    )
+
+
+def _weights(facts: Facts) -> Weights:
+    """The LoRA with notes that say which model it is for, and nothing of this machine."""
+    model, lora = facts.model, facts.lora
+    base = model.id if model.embedded else plain.words(model.source)
+    more = {"base_model": base} | ({"trigger_word": lora.trigger} if lora.trigger else {})
+    return Weights(lora.path, *plain.header(lora.path, more))
+
+
+def config(facts: Facts) -> bytes:
+    """config.json: what it is, and the settings of its run."""
+    lora, model = facts.lora, facts.model
+    about = {
+        "base_model": model.id if model.embedded else plain.words(model.source),
+        "base_revision": model.revision,
+        "rank": lora.rank,
+        "alpha": lora.alpha,
+        "trigger_word": lora.trigger,
+        "steps": lora.steps,
+        "made_with": f"video-lora-workbench {__version__}",
+    }
+    chosen = facts.settings.model_dump(mode="json") if facts.settings else {}
+    value = {**about, **({"training": plain.settings(chosen)} if chosen else {})}
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _clips(found: list[tuple[Path, Clip]]) -> dict[str, Piece]:
+    """The training clips in the Hub's VideoFolder layout."""
+    files: dict[str, Piece] = {}
+    lines = []
+    for folder, clip in found:
+        name = f"{folder.name}/{Path(clip.file_name).name}"
+        files[f"{CLIPS}/{name}"] = folder / clip.file_name
+        lines.append(json.dumps({"file_name": name, "text": clip.text}, ensure_ascii=False))
+    return {**files, f"{CLIPS}/{METADATA}": ("\n".join(lines) + "\n").encode()}
+
+
+def _notes(facts: Facts, settings: LoraPush) -> tuple[str, ...]:
+    """What to know before it goes."""
+    found = []
+    if not licence_of(facts.model, settings.licence):
+        found.append("The base model's licence is not known here: choose one, a repository without allows nothing.")
+    if not facts.previews:
+        found.append("There are no previews to show: draw some first, people choose by them.")
+    if facts.model.local:
+        found.append(f"Its base model, {facts.model.title}, is not on the Hub: others need it to use this LoRA.")
+    if settings.clips:
+        found.append("The training clips and their captions go, too.")
+    if facts.settings and facts.settings.method == "full":
+        found.append("Only the LoRA goes; a transformer trained in full does not.")
+    return tuple(found)

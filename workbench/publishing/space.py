@@ -1,0 +1,171 @@
+"""What a push of a demo Space sends: an app that draws with the LoRA by its name on the Hub.
+
+    app.py              assets/space_app.py with the facts of this LoRA filled in
+    README.md           the Space's front matter
+    requirements.txt    what the app imports; Gradio itself is named by the front matter
+    samples/            previews as examples
+    base/               the base model, only where it is the built-in one, which is not on the Hub
+
+The app runs under `spaces.GPU` on ZeroGPU, else on whatever is there. Not covered: sending it (pushing).
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ConfigError, DataError
+from workbench.loras.shelf import ShelfLora
+from workbench.publishing import plain
+from workbench.publishing.card import example, sample_name
+from workbench.publishing.facts import Facts, Shown, gather
+from workbench.publishing.parcel import CARD, Parcel, Piece
+from workbench.publishing.settings import SpacePush
+from workbench.publishing.usage import Usage, usage_of
+from workbench.trainer.card import ALSO, licence_of
+from workbench.workspace import Workspace
+
+TEMPLATE = Path(__file__).resolve().parents[2] / "assets" / "space_app.py"
+OPEN, CLOSE = "# <facts>\n", "# </facts>\n"
+BASE = "base"
+OWN = ("prompt", "image", "num_inference_steps", "guidance_scale")  # what the app's visitors choose
+PYTHON = "3.12"
+# torch: what ZeroGPU has.
+REQUIREMENTS = """torch>=2.8,<2.12
+diffusers=={diffusers}
+transformers>=5,<6
+peft>=0.18
+accelerate>=1.10
+safetensors
+sentencepiece>=0.2.0,<0.2.2
+protobuf>=5
+numpy
+av>=14
+spaces
+"""
+
+
+def parcel(workspace: Workspace, lora: ShelfLora, settings: SpacePush) -> Parcel:
+    """Everything that goes to the Space. Raises ConfigError when the LoRA is not on the Hub yet, DataError."""
+    published = lora.published
+    if not published.get("repo_id"):
+        raise ConfigError(f"{lora.title} is not on the Hub yet, and its Space would load it from there: push it first")
+    facts = gather(workspace, lora)
+    if facts.model.local and not facts.model.embedded:
+        raise DataError(
+            f"{facts.model.title} is a folder on this machine, which a Space cannot load: a Space needs a base model "
+            "that is on the Hub"
+        )
+    files: dict[str, Piece] = {
+        "app.py": app(facts, str(published["repo_id"])).encode(),
+        CARD: readme(facts, str(published["repo_id"])).encode(),
+        "requirements.txt": REQUIREMENTS.format(diffusers=version("diffusers")).encode(),
+    }
+    for place, shown in enumerate(facts.previews):
+        files[sample_name(place)] = plain.video(shown.video)
+        if shown.picture is not None:
+            files[_picture(place, shown.picture)] = shown.picture
+    if facts.model.embedded:
+        files |= _base(Path(facts.model.source))
+    message = f"Demo of {lora.title} from Video LoRA Workbench"
+    notes = _notes(lora, settings)
+    return Parcel("space", settings.repo_id, settings.private, message, files, notes)
+
+
+def app(facts: Facts, lora_repo: str) -> str:
+    """app.py."""
+    model, lora = facts.model, facts.lora
+    scale = facts.settings.image_latent_scale if facts.settings else "pipeline"
+    used = usage_of(facts.family, model, example(lora), facts.shape, scale)
+    about = f"A LoRA for {model.title}: [{lora_repo}](https://huggingface.co/{lora_repo})."
+    base = BASE if model.embedded else model.source
+    also = ALSO if (lora.folder / ALSO).is_file() else None
+    first = facts.previews[0] if facts.previews else None
+    steps, guidance = (first.steps, first.guidance) if first else (model.steps, model.guidance_scale)
+    lines = [
+        f"TITLE, ABOUT = {lora.title!r}, {about!r}",
+        f"PIPELINE, BASE, REVISION = {used.pipeline!r}, {base!r}, {model.revision!r}",
+        f"LORA, ALSO = {lora_repo!r}, {also!r}",
+        f"TRIGGER, WITH_IMAGE = {lora.trigger!r}, {model.task == 'image-to-video'}",
+        f"STEPS, GUIDANCE, FPS = {steps}, {guidance}, {model.fps}",
+        f"CALL = {_call(used)}",
+        "EXAMPLES = [  # prompt, first frame, seed, steps, guidance scale, video",
+        *(f"    {_example(place, shown)!r}," for place, shown in enumerate(facts.previews)),
+        "]",
+        "",
+        "",
+        "def prepared(pipe):",
+        '    """The pipeline, made to do what training did where plain diffusers would do otherwise."""',
+        *(f"    {line}".rstrip() for line in used.changes.splitlines()),
+        "    return pipe",
+        "",
+        "",
+    ]
+    before, _, rest = TEMPLATE.read_text(encoding="utf-8").partition(OPEN)
+    return before + "\n".join(lines) + rest.partition(CLOSE)[2].lstrip("\n")
+
+
+def _call(used: Usage) -> str:
+    """The arguments that are always the same."""
+    return "{" + ", ".join(f"{name!r}: {value}" for name, value in used.call.items() if name not in OWN) + "}"
+
+
+def _example(place: int, shown: Shown) -> list[Any]:
+    picture = _picture(place, shown.picture) if shown.picture else None
+    return [shown.prompt, picture, shown.seed, shown.steps, shown.guidance, sample_name(place)]
+
+
+def _picture(place: int, picture: Path) -> str:
+    return sample_name(place).removesuffix(".mp4") + picture.suffix.lower()
+
+
+def readme(facts: Facts, lora_repo: str) -> str:
+    """README.md: the front matter that makes a repository a Space."""
+    model, lora = facts.model, facts.lora
+    values: dict[str, Any] = {
+        "title": lora.title[:60],
+        "emoji": "🎬",
+        "colorFrom": "blue",
+        "colorTo": "gray",
+        "sdk": "gradio",
+        "sdk_version": version("gradio"),
+        "python_version": PYTHON,
+        "app_file": "app.py",
+        "short_description": f"Videos drawn with a LoRA for {model.title}"[:60],
+        "models": [lora_repo, *([] if model.local else [model.source])],
+        "tags": [model.task, "lora", "video-lora-workbench"],
+        "suggested_hardware": "cpu-basic" if model.embedded else "zero-a10g",
+        "startup_duration_timeout": "1h",
+        **({} if model.local else {"preload_from_hub": [model.source]}),
+        **licence_of(model),
+    }
+    values = {name: value for name, value in values.items() if name not in ("license_name", "license_link")}
+    front = "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
+    return (
+        f"---\n{front}\n---\n\n# {lora.title}\n\nWrite a prompt, get a video: a demo of "
+        f"[{lora_repo}](https://huggingface.co/{lora_repo}). On a Space with ZeroGPU or a GPU of its own it takes that "
+        "GPU; without one it runs on the processor, which is slow for anything but a tiny model.\n"
+    )
+
+
+def _base(folder: Path) -> dict[str, Piece]:
+    """The built-in model's files."""
+    return {
+        f"{BASE}/{path.relative_to(folder).as_posix()}": path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix in (".json", ".safetensors", ".model", ".txt")
+    }
+
+
+def _notes(lora: ShelfLora, settings: SpacePush) -> tuple[str, ...]:
+    if not lora.published.get("private"):
+        return ()
+    found = [
+        f"{lora.published['repo_id']} is private: in the settings of the Space, give it a secret named HF_TOKEN with a "
+        "token that may read it, or make the LoRA public."
+    ]
+    if not settings.private:
+        found.append("The Space is public: what it shows and draws is seen by everybody, the LoRA's file is not.")
+    return tuple(found)

@@ -1,0 +1,87 @@
+"""The family's code for drawing with a LoRA in plain diffusers, taken apart and put together for a place on the Hub.
+
+Not covered: what that code says (families).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workbench.errors import ModelUnavailable
+from workbench.families.base import Family, ImageScale, Model
+
+IMAGE = 'load_image("first_frame.png")'
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The parts.
+
+    pipeline: the diffusers class;  changes: statements on `pipe` where plain diffusers would do otherwise than training
+    call:     the arguments of `pipe(...)`, name -> Python expression
+    """
+
+    pipeline: str
+    changes: str
+    call: Mapping[str, str]
+
+
+def read(code: str) -> Usage:
+    """Take apart what `Family.usage` gave."""
+    lines, tree = code.splitlines(), ast.parse(code)
+    pipeline, call, first, last = "DiffusionPipeline", dict[str, str](), 0, len(lines)
+    for statement in tree.body:
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Call):
+                continue
+            if isinstance(node.func, ast.Name) and node.func.id == "pipe":
+                call = {word.arg: ast.unparse(word.value) for word in node.keywords if word.arg}
+                last = statement.lineno - 1
+            elif isinstance(node.func, ast.Attribute) and node.func.attr == "from_pretrained":
+                pipeline = ast.unparse(node.func.value)
+            elif isinstance(node.func, ast.Attribute) and node.func.attr in ("load_lora_weights", "set_adapters"):
+                first = max(first, statement.end_lineno or 0)
+    return Usage(pipeline, "\n".join(lines[first:last]).strip("\n"), call)
+
+
+def usage_of(
+    family: Family, model: Model, prompt: str, shape: tuple[int, int, int], image_scale: ImageScale = "pipeline"
+) -> Usage:
+    """How to draw (frames, height, width); plainer where the model is not on this disk."""
+    folder = family.on_disk(model)
+    if folder is not None:
+        try:
+            return read(family.usage(model, folder, "lora.safetensors", prompt, shape, image_scale))
+        except (ModelUnavailable, KeyError):  # a download that stopped half-way
+            pass
+    frames, height, width = shape
+    call = {"image": IMAGE} if model.task == "image-to-video" else {}
+    call |= {"prompt": repr(prompt), "num_frames": str(frames), "height": str(height), "width": str(width)}
+    call |= {"num_inference_steps": str(model.steps), "guidance_scale": str(model.guidance_scale)}
+    return Usage("DiffusionPipeline", "", call)
+
+
+def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> str:
+    """Python that loads the LoRA from the Hub and draws; also: a second file of weights in the repository."""
+    gpu = not model.local
+    helpers = ["export_to_video", *(["load_image"] if "load_image" in used.call.get("image", "") else [])]
+    revision = f", revision={model.revision!r}" if model.revision else ""
+    head = ["import torch"] if gpu else []
+    head.append(f"from diffusers import {used.pipeline}")
+    head.append(f"from diffusers.utils import {', '.join(helpers)}")
+    load = [f"pipe = {used.pipeline}.from_pretrained({base!r}{revision}{', dtype=torch.bfloat16' if gpu else ''})"]
+    load.append(f'pipe.load_lora_weights({repo_id!r}, adapter_name="lora")')
+    if also:
+        head += ["from huggingface_hub import hf_hub_download", "from safetensors.torch import load_file"]
+        load.append(
+            f"pipe.transformer.load_state_dict(load_file(hf_hub_download({repo_id!r}, {also!r})), strict=False)"
+        )
+    if used.changes:
+        load += ["", used.changes]
+    if gpu:
+        load += ['pipe.to("cuda")  # or, with less memory: pipe.enable_model_cpu_offload()', "pipe.vae.enable_tiling()"]
+    arguments = "".join(f"    {name}={value},\n" for name, value in used.call.items())
+    draw = f'video = pipe(\n{arguments}).frames[0]\nexport_to_video(video, "video.mp4", fps={model.fps:g})'
+    return "\n".join([*head, "", *load, draw])
