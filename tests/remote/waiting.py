@@ -15,7 +15,7 @@ def until(true: Callable[[], object], run: Run) -> None:
     """Wait for something that a living run does."""
     end = time.monotonic() + PATIENCE
     while not true():
-        assert run.status.state.alive, jobs.log_tail(run.folder)
+        assert run.status.state.alive, f"{run.status} {jobs.log_tail(run.folder)}"
         assert time.monotonic() < end, jobs.log_tail(run.folder)
         time.sleep(0.05)
 
