@@ -46,7 +46,7 @@ def test_what_is_pushed_comes_back_whole(small: Path, server: FakeHub, tmp_path:
     assert (server.private, server.commits, seen[-1]) == (
         {"datasets/me/squares"},
         ["7 clips from Video LoRA Workbench"],
-        (7, 7),
+        (9, 9),
     )
     remote = hub.look("me/squares")
     assert "7 .mp4, 1 .jsonl" in remote.sentence
