@@ -39,7 +39,7 @@ function card(one) {
 }
 
 const choose = () => {
-  for (const one of grid.children) one.classList.toggle('chosen', one.dataset.id === (props.value ?? {}).chosen);
+  for (const one of grid.children) one.classList.toggle('current', one.dataset.id === (props.value ?? {}).chosen);
 };
 
 async function load(wanted) {

@@ -44,7 +44,7 @@ class SampleTab:
         """roots: folders of this machine whose pictures and videos may be named, beside the workspace"""
         self.workspace, self.live = workspace, live
         with gr.Row():
-            with gr.Column(scale=4, min_width=330, elem_classes="side"):
+            with gr.Column(scale=4, min_width=330, elem_classes=["side", "sample-side"]):
                 self.form = SampleForm(workspace, roots)
                 self.writer = WriterPart(workspace)
                 self.generate = gr.Button("Generate", variant="primary", elem_id="generate")

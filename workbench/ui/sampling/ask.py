@@ -17,7 +17,7 @@ from workbench.sampler.settings import BatchSettings, SampleSettings
 from workbench.settings import Spec, parse, specs
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, handler
-from workbench.ui.form import Form
+from workbench.ui.form import EMPTY, Form, to_component
 from workbench.ui.sampling.lora_stack import LoraStack
 from workbench.ui.sampling.result import BUTTONS, task_of
 from workbench.workspace import Workspace
@@ -67,14 +67,10 @@ class SampleForm(Form[SampleSettings]):
         count = int(videos) if videos is not None and float(videos).is_integer() else videos
         return settings, parse(BatchSettings, {"videos": count, "each_line": each_line})
 
-    @property
-    def sourced(self) -> list[Any]:
-        return [component for component in super().sourced if component is not self.stack.component]
-
     def refreshed(self) -> list[Any]:
-        return [
-            gr.update(choices=self._options(spec)) for spec in self.specs if spec.source and spec.source != "loras"
-        ]  # fmt: skip
+        """As the form's, but for the LoRAs, whose rows look for themselves."""
+        updates = zip(self.sourced, super().refreshed(), strict=True)
+        return [gr.skip() if component is self.stack.component else update for component, update in updates]
 
     def _component(self, spec: Spec, value: Any) -> Any:
         elem_id = f"{SampleSettings.__name__}-{spec.name}"
@@ -93,13 +89,19 @@ class SampleForm(Form[SampleSettings]):
                 [(words, name) for name, words in SPEEDS.items()], value=value, label=spec.title, info=spec.help,
                 interactive=True, elem_id=elem_id, min_width=300,
             )  # fmt: skip
-        made = super()._component(spec, value)
+        if spec.name == "seed":
+            self.random = gr.Button("Random", size="sm", elem_id="random-seed", render=False)
+            made = gr.Textbox(
+                value=to_component(spec, value), placeholder=EMPTY["seed"], label=spec.title, info=spec.help,
+                interactive=True, elem_id=elem_id, min_width=150, buttons=[self.random],
+            )  # fmt: skip
+        else:
+            made = super()._component(spec, value)
         if spec.name == "prompt":
             each = self._batch["each_line"]
             self.each_line = gr.Checkbox(False, label=each.title, info=each.help, elem_id="each-line")
         if spec.name == "seed":
             videos = self._batch["videos"]
-            self.random = gr.Button("Random seed", size="sm", min_width=110, elem_id="random-seed")
             self.videos = gr.Number(
                 1, label=videos.title, info=videos.help, precision=0, step=1, minimum=1, maximum=100, min_width=150,
                 interactive=True, elem_id="videos",

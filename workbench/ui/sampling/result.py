@@ -106,7 +106,9 @@ def _actions(sample: Sample) -> str:
         f'<button type="button" data-do="{do}" data-id="{sample.id}"{f" id={name!r}" if name else ""}>{words}</button>'
         for do, words, name in offered
     )
-    return f'<div class="actions">{buttons}{render.download(sample.path, sample.path.name)}</div>'
+    url, name = render.escaped(render.url(sample.path)), sample.path.name
+    link = f'<a class="download" href="{url}" download="{name}">Download</a>'
+    return f'<div class="actions">{buttons}{link}</div>'
 
 
 def task_of(model: str) -> str:
