@@ -21,6 +21,8 @@ from workbench.sampler.queue import WorkerSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
 from workbench.trainer.settings import TrainSettings
+from workbench.walls.settings import ExportSettings as WallExportSettings
+from workbench.walls.settings import WallSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES_HEAD = """# Every module
@@ -47,6 +49,8 @@ CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
         CaptionSettings,
     ),
     ("Exporting a dataset", "`workbench dataset export`, `datasets/<name>/.export/config.json`", ExportSettings),
+    ("A compare wall", '`workbench wall make`, "settings" in `walls/<name>/wall.json`', WallSettings),
+    ("Exporting a wall", "`workbench wall export`, `walls/<name>/.export/config.json`", WallExportSettings),
     ("The sampling worker", "`samples/.worker/config.json`", WorkerSettings),
 )
 

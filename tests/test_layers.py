@@ -56,12 +56,20 @@ MAY_IMPORT = {
         "trainer.gpu_offer",
     }
     | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"}
+    | {"sampler.zero_gpu", "visitors", "recordings"}
     | {"sampler.prompting", "sampler.originals"}
     | {"loras"},
     "remote": COMMON | {"trainer"},
+    "walls": COMMON
+    | {"dataset_builder.signals", "sampler.settings", "sampler.queue", "sampler.loras"}
+    | {"trainer.runs", "trainer.checkpoint", "trainer.retention"},
     "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},
+    # The demo's door and rooms: starts pages, knows nothing of what is in them.
+    "visitors": GROUND | {"processes", "jobs", "families"},
+    "recordings": COMMON | {"trainer.runs"},
     "": set(),  # workbench/__init__.py loads its names on first use
 }
+MAY_IMPORT["ui"] |= {"walls"}
 MAY_IMPORT["notebook"] = MAY_IMPORT["ui"]
 MAY_IMPORT["cli"] = MAY_IMPORT["ui"]
 MAY_IMPORT["__main__"] = {"cli"}
@@ -211,6 +219,8 @@ def test_families_load_torch_inside_their_methods_only() -> None:
         "workbench.cli.convert",
         "workbench.cli.datasets",
         "workbench.cli.samples",
+        "workbench.cli.walls",
+        "workbench.walls.exporting",
         "workbench.cli.doctor",
         "workbench.trainer.runs",
         "workbench.trainer.curves",

@@ -5,7 +5,9 @@
     workbench train, workbench runs ...             training runs, started here or anywhere else
     workbench places                                machines and clusters that runs can be sent to
     workbench sample                                draw a video
+    workbench wall ...                              the same prompts by checkpoints, scales ...: look, mark, export
     workbench convert                               weights in another layout
+    workbench record, replay                        a run's course as a small folder, and looking at it again
     workbench webui, demo, doctor                   the page; the whole loop once; is everything in order?
 
 A command's module is imported when the command runs, so that the shell answers at once. Every error a person can cause
@@ -32,7 +34,10 @@ COMMANDS = {
     "runs": ("runs", "List, watch, compare and command training runs."),
     "places": ("places", "Machines and clusters to which runs can be sent."),
     "sample": ("samples", "Draw a video from a prompt."),
+    "wall": ("walls", "Compare videos in lock-step: checkpoints, scales, guidance, LoRAs."),
     "convert": ("convert", "Convert a model or a LoRA to its authors' own layout, or back."),
+    "record": ("recordings", "Write down what a run showed, to be replayed anywhere."),
+    "replay": ("recordings", "Look through a recorded run."),
     "webui": ("webui", "Open the page in a browser."),
     "demo": ("demo", "The whole loop on the built-in model, in about two minutes."),
     "doctor": ("doctor", "Check this machine: versions, device, disk, models, browser."),

@@ -1,0 +1,196 @@
+"""What a wall shows: rows of prompts and seeds, columns of one or two things that differ; one declaration each.
+
+A thing with one value is the same for all videos; with several it is an axis of columns. Not covered: what a value
+comes to (axes), what a run suggests (suggestions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pydantic import field_validator
+
+from workbench.sampler.settings import SEEDS
+from workbench.settings import Settings, field
+
+ROWS, COLUMNS, OTHER = "Rows", "Columns", "Further columns"
+BASE, EXPORT, NONE = "base", "final", "none"
+SCHEDULERS = ("model", "DDIM", "DPM")
+FORMATS = ("mp4", "gif", "html")
+
+
+class WallSettings(Settings):
+    """The settings of a wall; walls/<slug>/wall.json keeps them beside those of its samples."""
+
+    title: str = field(
+        "", title="Name", section=ROWS,
+        help="What the wall is called. Empty: the run's name.",
+    )  # fmt: skip
+    run: str = field(
+        "", title="Run", section=ROWS, source="runs",
+        help="The run whose checkpoints are compared. Prompts, sizes and seed are those of its previews unless said "
+        "otherwise.",
+    )  # fmt: skip
+    prompts: tuple[str, ...] = field(
+        (), title="Prompts", section=ROWS, lines=4,
+        help="One a line, a row each. Empty: the run's preview prompts.",
+    )  # fmt: skip
+    images: tuple[str, ...] = field(
+        (), title="First frames", section=ROWS, lines=2, advanced=True,
+        help="For image-to-video: a picture's file a line, one for each prompt or one for all. Empty: those of the "
+        "run's previews.",
+    )  # fmt: skip
+    seeds: tuple[str, ...] = field(
+        (), title="Seeds", section=ROWS, advanced=True,
+        help="Several give a row for each prompt and seed. Empty: the seed of the run's previews.",
+    )  # fmt: skip
+    checkpoints: tuple[str, ...] = field(
+        (), title="Checkpoints", section=COLUMNS, source="checkpoints",
+        help="base is the model without the LoRA, a number the checkpoint of that step, final the exported LoRA. "
+        "Empty: the final one alone.",
+    )  # fmt: skip
+    scales: tuple[str, ...] = field(
+        (), title="LoRA scales", section=COLUMNS,
+        help="How strongly the LoRA acts: 0 is the base model, 1 as it was trained.",
+    )  # fmt: skip
+    loras: tuple[str, ...] = field(
+        (), title="LoRAs", section=OTHER, source="loras", advanced=True,
+        help="A column each: a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind it if not "
+        "1; none is the base model; several at once with ' + ' between them.",
+    )  # fmt: skip
+    guidance: tuple[str, ...] = field(
+        (), title="Guidance scales", section=OTHER, advanced=True,
+        help="How closely the video follows the prompt. Empty: that of the run's previews.",
+    )  # fmt: skip
+    steps: tuple[str, ...] = field(
+        (), title="Denoising steps", section=OTHER, advanced=True,
+        help="More is finer and slower. Empty: those of the run's previews.",
+    )  # fmt: skip
+    schedulers: tuple[str, ...] = field(
+        (), title="Schedulers", section=OTHER, advanced=True,
+        help="How noise is removed: model (what the model was published with), DDIM or DPM.",
+    )  # fmt: skip
+    column_seeds: tuple[str, ...] = field(
+        (), title="Seeds as columns", section=OTHER, advanced=True,
+        help="A column for each seed, instead of a row.",
+    )  # fmt: skip
+
+    @field_validator("prompts", "images", mode="before")
+    @classmethod
+    def _lines(cls, value: Any) -> Any:
+        return _split(value, str.splitlines)
+
+    @field_validator("loras", mode="before")
+    @classmethod
+    def _stacks(cls, value: Any) -> Any:
+        return _split(value, str.splitlines)
+
+    @field_validator("checkpoints", "scales", "guidance", "steps", "schedulers", "seeds", "column_seeds", mode="before")
+    @classmethod
+    def _list(cls, value: Any) -> Any:
+        return _split(value, lambda text: text.replace(",", " ").split())
+
+    @field_validator("checkpoints")
+    @classmethod
+    def _checkpoints(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _each("checkpoints", value, _checkpoint, f"a step, {BASE} or {EXPORT}: write {BASE}, 150, 300, {EXPORT}")
+
+    @field_validator("scales")
+    @classmethod
+    def _scales(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _each("scales", value, _number(-10, 10), "a number from -10 to 10: write 0.5 or 1")
+
+    @field_validator("guidance")
+    @classmethod
+    def _guidance(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _each("guidance", value, _number(0, 50), "a number from 0 to 50: write 4, 6, 8")
+
+    @field_validator("steps")
+    @classmethod
+    def _steps(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _each("steps", value, _whole(1, 1000), "a whole number from 1 to 1000: write 20, 50")
+
+    @field_validator("seeds", "column_seeds")
+    @classmethod
+    def _seeds(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _each("seeds", value, _whole(0, SEEDS - 1), f"a whole number from 0 to {SEEDS - 1}: write 1, 2, 3")
+
+    @field_validator("schedulers")
+    @classmethod
+    def _schedulers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        known = {name.lower(): name for name in SCHEDULERS}
+        return _each("schedulers", value, lambda text: known[text.lower()], f"one of {', '.join(SCHEDULERS)}")
+
+
+class ExportSettings(Settings):
+    """Which files a wall is exported to; walls/<slug>/.export/config.json."""
+
+    formats: tuple[str, ...] = field(
+        FORMATS, title="Files", section="Export",
+        help="mp4: one video of the whole wall with captions. gif: the same, smaller, for places that play no video. "
+        "html: one page with the player in it, which needs nothing else.",
+    )  # fmt: skip
+    numbers: bool = field(
+        True, title="Numbers", section="Export",
+        help="Write below each video what was measured.",
+    )  # fmt: skip
+
+    @field_validator("formats", mode="before")
+    @classmethod
+    def _list(cls, value: Any) -> Any:
+        return _split(value, lambda text: text.replace(",", " ").split())
+
+    @field_validator("formats")
+    @classmethod
+    def _formats(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        known = {name: name for name in FORMATS}
+        return _each("formats", value, lambda text: known[text.lower()], f"one of {', '.join(FORMATS)}") or FORMATS
+
+
+def _split(value: Any, split: Callable[[str], list[str]]) -> Any:
+    """A list of texts, each of which may hold several; what is no list of texts is left for the type to refuse."""
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+        return value
+    parts = (part.strip() for text in value for part in split(text))
+    return tuple(dict.fromkeys(part for part in parts if part))
+
+
+def _each(name: str, values: Iterable[str], parse: Callable[[str], str], rule: str) -> tuple[str, ...]:
+    """Every value as it is written from now on, each once. Raises ValueError with setting, value, rule and remedy."""
+    found = []
+    for text in values:
+        try:
+            found.append(parse(text))
+        except (ValueError, KeyError):
+            raise ValueError(f"{name} has {text[:40]!r}, must be {rule}") from None
+    return tuple(dict.fromkeys(found))
+
+
+def _checkpoint(text: str) -> str:
+    word = text.lower().removeprefix("step").strip("- ")
+    if word in ("final", "export"):
+        return EXPORT
+    if word in (BASE, "0"):
+        return BASE
+    return _whole(1, 10**9)(word.lstrip("0"))
+
+
+def _number(low: float, high: float) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        value = float(text)
+        if not low <= value <= high:
+            raise ValueError(text)
+        return f"{value:g}"
+
+    return parse
+
+
+def _whole(low: int, high: int) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(text)
+        return str(value)
+
+    return parse
