@@ -295,7 +295,7 @@ def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(
         ("split", SplitSettings, ("clips",)),
         ("check", CheckSettings, ()),
         ("auto-caption", CaptionSettings, ("chosen",)),
-        ("export", ExportSettings, ("target",)),
+        ("export", ExportSettings, ("target", "repo_id", "private", "license")),
     ],
 )
 def test_every_setting_of_a_task_is_a_flag(

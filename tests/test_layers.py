@@ -58,7 +58,9 @@ MAY_IMPORT = {
     | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"}
     | {"sampler.zero_gpu", "visitors", "recordings"}
     | {"sampler.prompting", "sampler.originals"}
-    | {"loras"},
+    | {"loras", "publishing"},
+    "publishing": COMMON
+    | {"loras", "trainer.card", "trainer.metrics", "trainer.settings", "trainer.starts", "trainer.fit"},
     "remote": COMMON | {"trainer"},
     "walls": COMMON
     | {"dataset_builder.signals", "sampler.settings", "sampler.queue", "sampler.loras"}
@@ -245,6 +247,7 @@ def test_families_load_torch_inside_their_methods_only() -> None:
         "workbench.dataset_builder.findings",
         "workbench.dataset_builder.mends",
         "workbench.dataset_builder.statistics",
+        "workbench.publishing.pushing",
         "workbench.buckets",
         "workbench.sampler.reconstruction",
         "workbench.demo",

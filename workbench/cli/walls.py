@@ -1,7 +1,7 @@
 """`workbench wall`: compare walls in a shell: make, extend, look at, mark, export, delete.
 
-Ctrl-C stops watching, never the drawing; `wall stop` takes back what is not drawn yet. Not covered: the walls themselves
-(workbench.walls).
+Ctrl-C stops watching, never the drawing; `wall stop` takes back what is not drawn yet. Not covered: the walls
+themselves (workbench.walls).
 """
 
 from __future__ import annotations

@@ -43,6 +43,11 @@ def status(workspace: Workspace, what: What, name: str) -> jobs.Status:
     return jobs.status(folder(workspace, what, name))
 
 
+def result(workspace: Workspace, what: What, name: str) -> dict[str, Any]:
+    """What the last push left, {} while it is not over."""
+    return jobs.result(folder(workspace, what, name))
+
+
 def default_repo(owner: str, title: str, what: What = "lora") -> str:
     """A name for the repository: "me/cats", "me/cats-demo"."""
     return f"{owner}/{slugify(title)}{'-demo' if what == 'space' else ''}"

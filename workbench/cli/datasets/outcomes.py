@@ -54,7 +54,10 @@ def captioned(dataset: Dataset, result: Result) -> Iterator[str]:
 
 
 def exported(dataset: Dataset, result: Result) -> Iterator[str]:
-    yield f"{result.get('clips', 0)} clips written: {result.get('url') or result.get('target')}"
+    if result.get("changed") is False:
+        yield f"nothing has changed, so there is no new commit: {result.get('url')}"
+    else:
+        yield f"{result.get('clips', 0)} clips written: {result.get('url') or result.get('target')}"
     if left := result.get("left_behind"):
         yield left
 

@@ -20,7 +20,8 @@ from workbench.errors import ConfigError
 from workbench.workspace import Workspace
 
 given_paths = click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
-HUB = {"hub_dataset": "--hub", "repo_id": "--hub"}
+HUB = {"hub_dataset": "--hub"}
+ELSEWHERE = ("repo_id", "private", "license")  # of `workbench publish dataset`
 NOTHING = "nothing was named: give files, folders or archives, or --hub OWNER/NAME"
 
 
@@ -73,15 +74,15 @@ def import_(
 @click.command(cls=SettingsCommand)
 @with_dataset
 @click.argument("target", required=False, type=click.Path(path_type=Path))
-@settings_flags(ExportSettings, leave_out=("target",), short=HUB)
+@settings_flags(ExportSettings, leave_out=("target", *ELSEWHERE))
 @task_flags
 def export(dataset: Dataset, target: Path | None, config: Path | None, detach: bool, **flags: Any) -> int:
-    """Write the dataset in any layout to a folder, an archive or the Hub.
+    """Write the dataset in any layout to a folder or an archive.
 
-    TARGET is a new folder, .zip or .tar; what is there already is never touched.
+    TARGET is a new folder, .zip or .tar; what is there already is never touched. To the Hub: workbench publish dataset.
     """
     given: dict[str, Any] = {"target": os.path.abspath(target.expanduser())} if target else {}
     settings = settings_from(ExportSettings, config, flags, **given)
-    if bool(settings.target) == bool(settings.repo_id):
-        raise ConfigError("name a TARGET (a new folder, .zip or .tar) or a Hub dataset (--hub OWNER/NAME): one of them")
+    if not settings.target or settings.repo_id:
+        raise ConfigError("name a TARGET (a new folder, .zip or .tar); to the Hub goes workbench publish dataset")
     return run_task(dataset, "export", settings, detach)
