@@ -11,33 +11,48 @@ import torch
 from PIL import Image
 
 from workbench.families.cogvideox import FAMILY
+from workbench.families.cogvideox.files import scheduler_class
+from workbench.families.guidance import Guidance
 
 CPU = torch.device("cpu")
 STEPS = 4
+GUIDED = Guidance(3.0)
 
 
 class Drawer:
-    """A toy's pipeline, and a drawing of it."""
+    """A toy's parts, and a drawing of it."""
 
     def __init__(self, folder: Path, variant: str) -> None:
         self.folder, self.model = folder, FAMILY.toy(folder, variant)
         self.transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
         self.vae = FAMILY.load_vae(folder, CPU, torch.float32)
-        self.pipeline = FAMILY.load_pipeline(folder, transformer=self.transformer, vae=self.vae, dtype=torch.float32)
         self.text = {"prompt_embeds": torch.randn(1, 16, 32, generator=torch.Generator().manual_seed(5))}
+        self.negative = {"prompt_embeds": self.text["prompt_embeds"] * 0.5}
         pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
         self.picture = Image.fromarray(pixels)
         self.image = (torch.from_numpy(pixels).permute(2, 0, 1).float() / 127.5 - 1).unsqueeze(0)
 
-    def draw(self, frames: int = 17, **more: Any) -> torch.Tensor:
+    def latents(
+        self, frames: int = 17, guidance: Guidance = GUIDED, image_scale: Any = "pipeline", **more: Any
+    ) -> torch.Tensor:
+        shape = FAMILY.latents_shape(self.folder, frames, 16, 16)
+        noise = torch.Generator().manual_seed(1)
         if self.model.task == "image-to-video" and "condition" not in more:
-            more = {"image": self.image, **more}
-        return FAMILY.sample(
-            self.pipeline, text=self.text, negative_text={"prompt_embeds": self.text["prompt_embeds"] * 0.5},
-            frames=frames, height=16, width=16, steps=STEPS, guidance_scale=3.0, dynamic_guidance=False,
-            noise=torch.Generator().manual_seed(1), on_step=lambda done, total: None,
-            **{"scheduler": "model", **more},
+            more["condition"] = FAMILY.first_frame(self.vae, self.image, image_scale, shape, noise, torch.float32)
+        if "clip" in more:
+            moments = FAMILY.encode_video(self.vae, more.pop("clip"))
+            around = FAMILY.posterior_noise(moments, noise, torch.float32)
+            more["source"] = FAMILY.draw_latents(moments, around)
+        return FAMILY.denoise(
+            self.transformer, self.folder, text=self.text, negative_text=self.negative, latents_shape=shape,
+            steps=STEPS, guidance=guidance, noise=noise,
+            **{"scheduler": "model", "on_step": lambda done, total, latents: None, **more},
         )  # fmt: skip
+
+    def draw(self, frames: int = 17, **more: Any) -> torch.Tensor:
+        """[1, F, H, W, 3] in [0, 1]."""
+        video = FAMILY.decode(self.vae, self.latents(frames, **more))
+        return (video.permute(0, 2, 3, 4, 1) + 1) / 2
 
 
 @pytest.fixture(scope="module", params=FAMILY.toys)
@@ -74,23 +89,18 @@ def test_b20_a_video_equals_the_stock_pipelines_at_its_own_number_of_frames(draw
 
 @pytest.mark.parametrize("scheduler", ["DDIM", "DPM"])
 def test_a_prefix_stays_clean_and_the_rest_follows_it(drawer: Drawer, scheduler: str) -> None:
-    """Its frames come back; what stands in front, in 1.5, are copies of its first; the pipeline is as before."""
-    pipeline = drawer.pipeline
-    before, own = drawer.draw(latents_only=True), pipeline.scheduler
+    """Its frames come back; what stands in front, in 1.5, are copies of its first."""
     video = torch.rand(1, 3, 9, 16, 16, generator=torch.Generator().manual_seed(2)) * 2 - 1
     for frames in (1, 9):
         shape = FAMILY.latents_shape(drawer.folder, frames, 16, 16)
         moments = FAMILY.encode_video(drawer.vae, video[:, :, :frames])
         prefix = FAMILY.draw_latents(moments, torch.zeros(1, *shape))
-        drawn = drawer.draw(prefix=prefix, scheduler=scheduler, latents_only=True)
+        drawn = drawer.latents(prefix=prefix, scheduler=scheduler)
         front, kept = drawn.shape[1] - 5, moments["mean"].shape[1]
         assert torch.equal(drawn[:, front : front + kept], moments["mean"])
         assert all(torch.equal(drawn[:, place], moments["mean"][:, 0]) for place in range(front))
-        free = drawer.draw(scheduler=scheduler, latents_only=True)
+        free = drawer.latents(scheduler=scheduler)
         assert not torch.equal(drawn[:, front + kept :], free[:, front + kept :])
-    assert pipeline.scheduler is own
-    assert "prepare_latents" not in vars(pipeline)
-    assert torch.equal(drawer.draw(latents_only=True), before)
 
 
 def test_a_prefix_is_noised_to_the_level_of_each_step(drawer: Drawer) -> None:
@@ -102,7 +112,7 @@ def test_a_prefix_is_noised_to_the_level_of_each_step(drawer: Drawer) -> None:
     )
     shape = FAMILY.latents_shape(drawer.folder, 1, 16, 16)
     prefix = torch.full((1, *shape), 3.0)
-    drawer.draw(prefix=prefix)
+    drawer.latents(prefix=prefix)
     handle.remove()
     assert len(seen) == STEPS
     alphas = FAMILY.noise_schedule(drawer.folder, CPU)
@@ -114,20 +124,64 @@ def test_a_prefix_is_noised_to_the_level_of_each_step(drawer: Drawer) -> None:
         torch.testing.assert_close(given[:, 0, :channels], a.sqrt() * 3.0 + (1 - a).sqrt() * noise)
 
 
-def test_a_drawing_that_is_given_up_leaves_the_pipeline_as_it_was(drawer: Drawer) -> None:
-    before, own = drawer.draw(), drawer.pipeline.scheduler
+def test_a_drawing_that_is_given_up_leaves_the_model_as_it_was(drawer: Drawer) -> None:
+    before = drawer.latents()
 
-    def stop(done: int, total: int) -> None:
+    def stop(done: int, total: int, latents: torch.Tensor) -> None:
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        FAMILY.sample(
-            drawer.pipeline, text=drawer.text, negative_text=None, frames=9, height=16, width=16, steps=2,
-            guidance_scale=1.0, dynamic_guidance=False, scheduler="DDIM", noise=torch.Generator(), on_step=stop,
-            image=drawer.image if of_image(drawer) else None, image_scale="raw",
-        )  # fmt: skip
-    assert drawer.pipeline.scheduler is own
-    assert torch.equal(drawer.draw(), before)
+        drawer.latents(scheduler="DDIM", on_step=stop)
+    assert torch.equal(drawer.latents(), before)
+
+
+# ---- what the stock pipelines can be told, and what they cannot
+
+
+def test_guidance_in_a_part_of_the_steps_makes_half_the_work_in_the_others(drawer: Drawer) -> None:
+    sizes: list[int] = []
+    handle = drawer.transformer.register_forward_pre_hook(
+        lambda module, args, kwargs: sizes.append(len(kwargs["hidden_states"])), with_kwargs=True
+    )
+    drawer.latents(guidance=Guidance(3.0, begin=0.25, end=0.75))
+    handle.remove()
+    assert sizes == [1, 2, 2, 1]
+    assert torch.equal(drawer.latents(guidance=Guidance(3.0, end=0.0)), drawer.latents(guidance=Guidance(1.0)))
+
+
+def test_the_two_predictions_may_be_made_apart(drawer: Drawer) -> None:
+    torch.testing.assert_close(drawer.latents(one_by_one=True), drawer.latents(), rtol=0, atol=1e-4)
+
+
+def test_the_guess_of_the_clean_latents_ends_as_what_is_drawn(drawer: Drawer) -> None:
+    guesses: list[torch.Tensor] = []
+    drawn = drawer.latents(scheduler="DDIM", on_step=lambda done, total, latents: guesses.append(latents))
+    assert len(guesses) == STEPS
+    torch.testing.assert_close(guesses[-1], drawn)
+
+
+@pytest.mark.parametrize("scheduler", ["DDIM", "DPM"])
+@pytest.mark.parametrize("strength", [0.5, 1.0])
+def test_a_video_that_is_changed_equals_the_stock_pipelines(drawer: Drawer, strength: float, scheduler: str) -> None:
+    """The pipeline for it knows no first frame, and no number of latent frames that must be filled up."""
+    from diffusers import CogVideoXVideoToVideoPipeline
+
+    if of_image(drawer) or drawer.transformer.config.patch_size_t:
+        return
+    files = FAMILY.load_pipeline(drawer.folder, transformer=drawer.transformer, vae=drawer.vae, dtype=torch.float32)
+    stock = CogVideoXVideoToVideoPipeline(None, None, drawer.vae, drawer.transformer, files.scheduler)
+    stock.scheduler = scheduler_class(scheduler).from_config(stock.scheduler.config)
+    stock.set_progress_bar_config(disable=True)
+    pixels = torch.randint(0, 256, (17, 16, 16, 3), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
+    clip = (pixels.permute(3, 0, 1, 2)[None] / 127.5) - 1
+    theirs = stock(
+        [Image.fromarray(frame) for frame in pixels.numpy()],
+        prompt_embeds=drawer.text["prompt_embeds"], negative_prompt_embeds=drawer.negative["prompt_embeds"],
+        height=16, width=16, num_inference_steps=STEPS, strength=strength, guidance_scale=3.0,
+        generator=torch.Generator().manual_seed(1), output_type="pt",
+    ).frames  # fmt: skip
+    ours = drawer.draw(clip=clip, strength=strength, scheduler=scheduler)
+    torch.testing.assert_close(ours, theirs.permute(0, 1, 3, 4, 2), rtol=0, atol=1e-4)
 
 
 # ---- image-to-video alone
@@ -151,7 +205,7 @@ def test_b23_drawing_scales_the_first_frame_as_training_does(image_drawer: Drawe
     handle = drawer.transformer.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(kwargs["hidden_states"][:1, :, shape[1] :]), with_kwargs=True
     )
-    drawer.draw(image_scale=scale)
+    drawer.latents(image_scale=scale)
     handle.remove()
     torch.testing.assert_close(seen[0], condition, rtol=1e-5, atol=1e-6)
     assert not seen[0][:, 1:].any()

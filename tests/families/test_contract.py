@@ -11,6 +11,7 @@ import torch
 from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.families.base import Family, Model
+from workbench.families.guidance import Guidance
 from workbench.trainer import lora
 from workbench.trainer.settings import TrainSettings
 
@@ -51,15 +52,15 @@ class Toy:
     def loss(self) -> torch.Tensor:
         return self.family.loss(self.transformer, *self.batch)
 
-    def video_of(self, pipeline: Any, **more: Any) -> torch.Tensor:
-        return self.family.sample(
-            pipeline,
+    def drawn_by(self, transformer: Any, **more: Any) -> torch.Tensor:
+        """Latents of one clip."""
+        given = {"condition": None if self.condition is None else self.condition[:1], **more}
+        return self.family.denoise(
+            transformer, self.folder,
             text=self.family.encode_text(self.text_encoder, ["a red circle"]),
             negative_text=self.family.encode_text(self.text_encoder, [""]),
-            frames=self.model.frames, height=self.model.height, width=self.model.width,
-            steps=2, guidance_scale=3.0, dynamic_guidance=False, scheduler="model",
-            noise=torch.Generator().manual_seed(1), on_step=lambda done, total: None,
-            image=None if self.image is None else self.image[:1], **more,
+            latents_shape=tuple(self.latents.shape[1:]), steps=2, guidance=Guidance(3.0), scheduler="model",
+            noise=torch.Generator().manual_seed(1), on_step=lambda done, total, latents: None, **given,
         )  # fmt: skip
 
 
@@ -127,12 +128,12 @@ def test_gradients_reach_the_lora_alone_and_its_file_works_in_the_stock_pipeline
 
     path = tmp_path / "lora.safetensors"
     lora.write(family, transformer, path, {"run": "test"})
-    trained = toy.video_of(family.load_pipeline(toy.folder, transformer=transformer, vae=toy.vae, dtype=torch.float32))
+    trained = toy.drawn_by(transformer)
     fresh = family.load_transformer(toy.folder, CPU, torch.float32)
-    pipeline = family.load_pipeline(toy.folder, transformer=fresh, vae=toy.vae, dtype=torch.float32)
-    base = toy.video_of(pipeline)
+    pipeline = family.load_pipeline(toy.folder, transformer=fresh, dtype=torch.float32)
+    base = toy.drawn_by(fresh)
     pipeline.load_lora_weights(tmp_path, weight_name=path.name, adapter_name="test")  # alpha is in the file
-    loaded = toy.video_of(pipeline)
+    loaded = toy.drawn_by(fresh)
     assert (loaded - base).abs().max() > 1e-3
     torch.testing.assert_close(loaded, trained, rtol=0, atol=1e-4)
 
@@ -143,37 +144,35 @@ def test_a_lora_that_aims_at_nothing_is_refused(toy: Toy) -> None:
         lora.attach(toy.family, transformer, TrainSettings(dataset="x", targets="no_such_layer"), seed=0)
 
 
-def test_sampling_reports_every_step_and_can_be_stopped(toy: Toy) -> None:
-    pipeline = toy.family.load_pipeline(toy.folder, transformer=toy.transformer, vae=toy.vae, dtype=torch.float32)
-    video = toy.video_of(pipeline)
-    assert video.shape == (1, toy.model.frames, toy.model.height, toy.model.width, 3)
-    assert video.min() >= 0
+def test_what_is_drawn_is_latents_that_decode_to_a_video(toy: Toy) -> None:
+    latents = toy.drawn_by(toy.transformer)
+    assert latents.shape == toy.latents[:1].shape
+    video = toy.family.decode(toy.vae, latents)
+    assert video.shape == (1, 3, toy.model.frames, toy.model.height, toy.model.width)
+    assert video.min() >= -1
     assert video.max() <= 1
 
 
-def test_latents_alone_decode_to_the_same_video(toy: Toy) -> None:
-    pipeline = toy.family.load_pipeline(toy.folder, transformer=toy.transformer, vae=toy.vae, dtype=torch.float32)
-    latents = toy.video_of(pipeline, latents_only=True)
-    assert latents.shape == toy.latents[:1].shape
-    decoded = (toy.family.decode(toy.vae, latents) + 1) / 2
-    torch.testing.assert_close(decoded.permute(0, 2, 3, 4, 1), toy.video_of(pipeline), rtol=0, atol=1e-6)
-
-
-def test_a_clip_can_be_continued_and_the_pipeline_is_afterwards_as_it_was(toy: Toy) -> None:
+def test_a_clip_can_be_continued(toy: Toy) -> None:
     """From one picture, and from several frames."""
     frames, height, width = toy.model.frames, toy.model.height, toy.model.width
-    pipeline = toy.family.load_pipeline(toy.folder, transformer=toy.transformer, vae=toy.vae, dtype=torch.float32)
-    before = toy.video_of(pipeline)
+    before = toy.drawn_by(toy.transformer)
     for count in {1, frames - toy.model.frame_rule.step}:
         shape = toy.family.latents_shape(toy.folder, count, height, width)
         moments = toy.family.encode_video(toy.vae, toy.video[:1, :, :count])
         prefix = toy.family.draw_latents(moments, torch.zeros(1, *shape))
-        continued = toy.video_of(pipeline, prefix=prefix)
+        continued = toy.drawn_by(toy.transformer, prefix=prefix)
         assert continued.shape == before.shape
         assert not torch.equal(continued, before)
-    assert torch.equal(toy.video_of(pipeline), before)
+    assert torch.equal(toy.drawn_by(toy.transformer), before)
     with pytest.raises(ConfigError, match="draw more frames, or continue fewer"):
-        toy.video_of(pipeline, prefix=toy.latents)
+        toy.drawn_by(toy.transformer, prefix=toy.latents)
+
+
+def test_a_clip_can_be_changed_more_or_less(toy: Toy) -> None:
+    """At full strength the clip shows through by the noise's first step alone; at half it leads."""
+    weak, strong = (toy.drawn_by(toy.transformer, source=toy.latents[:1], strength=part) for part in (0.5, 1.0))
+    assert (weak - toy.latents[:1]).abs().mean() < (strong - toy.latents[:1]).abs().mean()
 
 
 def test_one_frame_is_a_clip_too(toy: Toy) -> None:
@@ -193,12 +192,9 @@ def test_one_frame_is_a_clip_too(toy: Toy) -> None:
 
 
 def test_an_image_is_asked_for_where_it_is_needed_alone(toy: Toy) -> None:
-    pipeline = toy.family.load_pipeline(toy.folder, transformer=toy.transformer, vae=toy.vae, dtype=torch.float32)
-    if toy.image is None:
+    if toy.condition is None:
         with pytest.raises(ConfigError, match="draws from text alone"):
-            toy.video_of(pipeline, condition=toy.latents[:1])
+            toy.drawn_by(toy.transformer, condition=toy.latents[:1])
     else:
-        toy.image, kept = None, toy.image
         with pytest.raises(ConfigError, match="draws from a first frame"):
-            toy.video_of(pipeline)
-        toy.image = kept
+            toy.drawn_by(toy.transformer, condition=None)

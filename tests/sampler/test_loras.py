@@ -68,9 +68,9 @@ def test_runs_are_found_by_name(workspace: Workspace, tmp_path: Path) -> None:
     assert resolve(workspace, ["old=0.5"]) == [Lora("old", workspace.run("old") / "lora.safetensors", 0.5)]
     with pytest.raises(ConfigError, match="has exported no LoRA yet"):
         resolve(workspace, ["unfinished"])
-    with pytest.raises(ConfigError, match="choose one of new, old"):
+    with pytest.raises(ConfigError, match="one of those here .new, old."):
         resolve(workspace, ["cats"])
-    with pytest.raises(ConfigError, match="no run here"):
+    with pytest.raises(ConfigError, match="no LoRA here"):
         resolve(workspace, ["../../etc/passwd"])
 
 

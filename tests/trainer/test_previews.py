@@ -69,7 +69,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_every_prompt_is_drawn_with_every_seed_and_says_how_to_draw_it_again(toy_model: Model, run: Path) -> None:
-    toy = Toy(toy_model, run, preview_count=2, preview_dynamic_guidance=True)
+    toy = Toy(toy_model, run, preview_count=2, preview_dynamic_guidance="cosine")
     seen = toy.draw(4, toy.prompt("a red circle"), toy.prompt("a blue\nsquare"))
     assert seen[-1] == (8, 8)
     assert seen == sorted(seen)
@@ -80,7 +80,7 @@ def test_every_prompt_is_drawn_with_every_seed_and_says_how_to_draw_it_again(toy
     assert [toy.record(4, str(place))["seed"] for place in range(4)] == [7, 8, 7, 8]
     again = settings_of(run / "previews" / "step-00000004" / "3.mp4")
     assert (again.prompt, again.seed, again.steps, again.frames) == ("a blue\nsquare", 8, 2, 9)
-    assert again.dynamic_guidance
+    assert again.dynamic_guidance == "cosine"
     assert again.loras == (f"{run / 'checkpoints' / 'step-00000004' / 'lora.safetensors'}=1",)
     assert toy.draw(4, toy.prompt("a red circle")) == [], "what is there is not drawn again"
 
@@ -215,13 +215,13 @@ def test_latents_first_and_the_vae_afterwards_give_what_the_stock_pipeline_draws
     assert order == ["step 1", "step 2", "room", "no room"], "room is made when the transformer is done"
 
     vae = FAMILY.load_vae(toy.folder, CPU, torch.float32)
-    stock = FAMILY.sample(
-        FAMILY.load_pipeline(toy.folder, transformer=toy.transformer, vae=vae, dtype=torch.float32),
-        text=prompt.text, negative_text=None, frames=9, height=height, width=width, steps=2, guidance_scale=1.0,
-        dynamic_guidance=False, scheduler="model", noise=torch.Generator().manual_seed(7), on_step=lambda *at: None,
-        image=picture,
-    )  # fmt: skip
-    write_sample(run / "stock.mp4", stock[0].numpy(), 8, {})
+    pipeline = FAMILY.load_pipeline(toy.folder, transformer=toy.transformer, vae=vae, dtype=torch.float32)
+    stock = pipeline(
+        prompt_embeds=prompt.text["prompt_embeds"], num_frames=9, height=height, width=width, num_inference_steps=2,
+        guidance_scale=1.0, generator=torch.Generator().manual_seed(7), output_type="np",
+        **({} if picture is None else {"image": (picture + 1) / 2}),
+    ).frames  # fmt: skip
+    write_sample(run / "stock.mp4", stock[0], 8, {})
     assert (toy.pixels(4, "0") == media.read_frames(run / "stock.mp4", range(9))).all()
 
 

@@ -4,7 +4,7 @@ A family states facts (usable without torch) and offers methods (torch and diffu
 cross the border in three dicts whose keys only the family knows: `moments` (what the VAE says of a clip), `text` (what
 the text encoder says of a caption) and the batch made of both. Randomness is an argument everywhere: the caller draws.
 
-Shapes: B clips, F frames, H x W pixels; latents are the family's own affair, `latents_like` tells their shape.
+Shapes: B clips, F frames, H x W pixels; latents are the family's own affair, `latents_shape` tells their shape.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from workbench.errors import ConfigError
 from workbench.families.facts import ModelFacts
+from workbench.families.guidance import Guidance
+from workbench.families.lora_files import LoraFormat, LoraWeights, read_safetensors
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +27,8 @@ Task = Literal["text-to-video", "image-to-video"]
 ImageScale = Literal["pipeline", "raw"]  # how a first frame's latents are scaled: as the stock pipeline does, or not
 Tensors = Mapping[str, "torch.Tensor"]
 Report = Callable[[str], None]
+OnStep = Callable[[int, int, "torch.Tensor"], None]
+"""Called after each denoising step with (steps done, all steps, the clean latents as they are guessed); may raise."""
 
 
 @dataclass(frozen=True)
@@ -108,28 +112,6 @@ class Model:
 
 
 @dataclass(frozen=True)
-class LoraWeights:
-    """A LoRA file of any known trainer, by the names of ours.
-
-    tensors: by peft's names, without the family's `lora_prefix`, as `set_peft_model_state_dict` takes them
-    rank:    of its matrices
-    alpha:   what makes alpha / rank the scale it was trained with (a rank-stabilised scale is worked in); None when the
-             file does not say, then stock loaders take alpha = rank
-    origin:  who wrote it, in words: "diffusers", "SAT" ...
-    """
-
-    tensors: Tensors
-    rank: int
-    alpha: float | None
-    origin: str
-
-    @property
-    def dora(self) -> bool:
-        """Whether it also holds the lengths of weight rows (DoRA)."""
-        return any("lora_magnitude_vector" in name for name in self.tensors)
-
-
-@dataclass(frozen=True)
 class CaptionTokens:
     """How much of one caption the text encoder reads.
 
@@ -150,6 +132,7 @@ class Family(ABC):
     models: ClassVar[tuple[Model, ...]]
     lora_targets: ClassVar[dict[str, tuple[str, ...]]]  # preset -> module names
     lora_prefix: ClassVar[str]  # first part of every tensor's name in a LoRA file
+    lora_formats: ClassVar[tuple[LoraFormat, ...]]  # what `export_lora` can write, diffusers' own first
     schedulers: ClassVar[tuple[str, ...]]
     timesteps: ClassVar[int]  # training timesteps are 0 .. timesteps - 1
     toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write
@@ -186,7 +169,7 @@ class Family(ABC):
 
     @abstractmethod
     def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-        """What `encode_text` needs: tokenizer and encoder."""
+        """What `encode_text` needs: tokenizer and encoder; `to(device)` moves it, as it does a module."""
 
     @abstractmethod
     def load_vae(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
@@ -231,7 +214,11 @@ class Family(ABC):
 
     @abstractmethod
     def draw_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
-        """Latents from moments and standard normal noise of `latents_like` shape."""
+        """Latents from moments and standard normal noise of `latents_shape`."""
+
+    @abstractmethod
+    def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+        """The noise for `draw_latents` or `image_condition`, drawn as the stock pipelines draw it, in their order."""
 
     @abstractmethod
     def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
@@ -256,6 +243,19 @@ class Family(ABC):
     ) -> torch.Tensor:
         """The condition [B, *latents_shape] of moments and noise [B, 1, ...]: the picture beside the first latent frame
         and zeros elsewhere, or the picture beside every frame."""
+
+    def first_frame(
+        self,
+        vae: Any,
+        image: torch.Tensor,
+        scale: ImageScale,
+        latents_shape: tuple[int, ...],
+        noise: torch.Generator,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        """The condition that the stock pipelines make of a picture [1, 3, H, W], with noise that they draw first."""
+        moments = self.encode_image(vae, image, scale)
+        return self.image_condition(moments, self.posterior_noise(moments, noise, dtype), latents_shape)
 
     # ---- training
 
@@ -300,35 +300,37 @@ class Family(ABC):
     # ---- sampling
 
     @abstractmethod
-    def sample(
+    def denoise(
         self,
-        pipeline: Any,
+        transformer: Any,
+        folder: Path,
         *,
         text: Tensors,
         negative_text: Tensors | None,
-        frames: int,
-        height: int,
-        width: int,
+        latents_shape: tuple[int, ...],
         steps: int,
-        guidance_scale: float,
-        dynamic_guidance: bool,
         scheduler: str,
+        guidance: Guidance,
         noise: torch.Generator,
-        on_step: Callable[[int, int], None],
-        image: torch.Tensor | None = None,
-        image_scale: ImageScale = "pipeline",
+        on_step: OnStep,
         condition: torch.Tensor | None = None,
         prefix: torch.Tensor | None = None,
-        latents_only: bool = False,
+        source: torch.Tensor | None = None,
+        strength: float = 1.0,
+        one_by_one: bool = False,
     ) -> torch.Tensor:
-        """Draw clips through the stock pipeline: [B, F, H, W, 3], float in [0, 1]. `on_step(done, total)` may raise.
+        """Draw the latents of one clip [1, *latents_shape], as the stock pipelines do, on the text's device.
 
-        image:        first frame [B, 3, H, W] in [-1, 1], for image-to-video models
-        condition:    latents-shaped, instead of what the pipeline makes of the image (see `loss`); no image is needed
-        prefix:       latents of the clip that the drawn one continues, as `draw_latents` makes them of one frame or a
-                      legal number: they are put back at every step, noised to that step, and clean at the end
-        latents_only: return the latents as `draw_latents` shapes them, undecoded, for `decode`
-        The pipeline is afterwards as it was. Raises ConfigError.
+        text, negative_text: of one caption each, on the device where the transformer computes, in its dtype
+        scheduler:  one of `schedulers`, or "model"
+        noise:      a generator of the processor; the pipelines' order: what `posterior_noise` takes goes first
+        condition:  latents-shaped, for image-to-video models (see `loss`)
+        prefix:     latents of the clip that the drawn one continues, as `draw_latents` makes them of one frame or a
+                    legal number: they are put back at every step, noised to that step, and clean at the end
+        source:     latents of the clip to change; `strength` says how far: the part of the steps that is made
+        one_by_one: make the two predictions of guidance one after the other, which takes less memory
+
+        Raises ConfigError.
         """
 
     @abstractmethod
@@ -351,6 +353,14 @@ class Family(ABC):
     @abstractmethod
     def lora_weights(self, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
         """A LoRA file of ours, of diffusers or of another trainer of this family. Raises ConfigError."""
+
+    @abstractmethod
+    def export_lora(self, lora: LoraWeights, format: str) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+        """(tensors, metadata) of a file in one of `lora_formats`. Raises ConfigError where it cannot hold the LoRA."""
+
+    def lora_tensors(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
+        """(tensors, metadata) of a LoRA file, for `lora_weights`; a family may know other files. Raises ConfigError."""
+        return read_safetensors(path)
 
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
         """Write weights or a LoRA in the other layout: from the authors' own code to diffusers', or back.

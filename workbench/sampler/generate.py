@@ -1,15 +1,19 @@
-"""Drawing a video: one loaded model, any number of requests, each exactly what the stock pipeline gives.
+"""Drawing a video: one loaded model, any number of requests.
 
 The weights stay loaded between requests; LoRAs come and go. On a GPU the parts have the dtype they are stored in, on
-the processor float32. A GPU that cannot hold all parts at once gets them one at a time, and the VAE decodes in tiles
-(tiles change the picture slightly; the record says `frugal`). Not covered: the queue (queue, worker), files (samples).
+the processor float32. `exact` draws what the stock pipelines draw, within rounding; `fast` guesses steps that would
+change little (diffusers' first-block cache) and compiles the blocks on a GPU; `frugal` keeps the model in 8 bits. Not
+covered: the queue (queue, worker), files (samples), where the parts lie (loadout), the last step (decoding).
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import platform
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,21 +21,28 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
 from workbench.clips import file_sha256
-from workbench.devices import GIGABYTE, Device
+from workbench.devices import Device
 from workbench.families import find_model
+from workbench.families.base import OnStep, Tensors
+from workbench.frame_plan import shape_for
+from workbench.sampler import loadout
+from workbench.sampler.adapters import Adapters
+from workbench.sampler.decoding import How, decode
 from workbench.sampler.inputs import Inputs, inputs_of
-from workbench.sampler.loras import apply
-from workbench.sampler.pictures import last_frames, read_picture
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.loras import fetched
+from workbench.sampler.pictures import first_frames, last_frames, read_picture
+from workbench.sampler.settings import SampleSettings, Speed
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
-OnStep = Callable[[int, int], None]
-# What drawing needs beside the weights (activations, the VAE's decoder), at the largest published shape.
-WORKING_GB = 14.0
+    from workbench.sampler.rough import RoughLook
+
+PROMPTS_KEPT = 64  # embeddings, so that the text encoder rests while prompts come again
+# How much the first block's output may differ from the step before for the others to be left out: benchmarks/sampling.
+ALIKE = 0.1
 
 
 @dataclass(frozen=True)
@@ -46,90 +57,226 @@ class Drawn:
 class Sampler:
     """A model loaded for sampling on one device."""
 
-    def __init__(self, model: str, device: Device, report: Callable[[str], None] = print) -> None:
-        """Load the model (downloaded first if need be). Raises ConfigError, ModelUnavailable."""
+    def __init__(
+        self, model: str, device: Device, report: Callable[[str], None] = print, speed: Speed = "exact"
+    ) -> None:
+        """Load the model, downloaded first if need be, for that speed. Raises ConfigError, ModelUnavailable."""
         import torch
 
-        self.name, self.device = model, device
+        self.name, self.device, self._report = model, device, report
         self.family, self.model = find_model(model)
         self.folder = self.family.fetch(self.model, report)
+        self.facts = self.family.facts(self.model)
+        self.frugal = speed == "frugal"
+        self.loadout = loadout.choose(speed, device, self.facts, shape_for(self.model))
         self.dtype = self.family.stored_dtype(self.folder) if device.kind == "cuda" else "float32"
-        self.frugal = device.kind == "cuda" and weights_gb(self.folder) + WORKING_GB > device.total_gb
-        dtype = getattr(torch, self.dtype)
-        place = torch.device("cpu" if self.frugal else device.torch_name)
-        self._text_encoder = self.family.load_text_encoder(self.folder, place, dtype)
-        self.pipeline = self.family.load_pipeline(
-            self.folder,
-            transformer=self.family.load_transformer(self.folder, place, dtype),
-            vae=self.family.load_vae(self.folder, place, dtype),
-            text_encoder=self._text_encoder,
-            dtype=dtype,
-        )
-        if self.frugal:
-            self.pipeline.enable_model_cpu_offload(device=device.torch_name)
-            self.pipeline.vae.enable_tiling()
-            self.pipeline.vae.enable_slicing()
+        self._place, self._dtype = torch.device(device.torch_name), getattr(torch, self.dtype)
+        self._rest = torch.device("cpu") if self.loadout.in_turn else self._place  # where parts are that do nothing
+        self._text_encoder = self.family.load_text_encoder(self.folder, self._rest, self._dtype)
+        self._vae = self.family.load_vae(self.folder, self._rest, self._dtype)
+        self.transformer = self._load_transformer()
+        self._texts: OrderedDict[str, Tensors] = OrderedDict()
+        # The stock pipeline is there for its LoRA loader.
+        pipeline = self.family.load_pipeline(self.folder, transformer=self.transformer, dtype=self._dtype)
+        self.adapters = Adapters(self.family, pipeline, self.model.title)
+        self._attention, self._fast = "", False
+        self._rough: RoughLook | None = None
+
+    def serves(self, settings: SampleSettings) -> bool:
+        """Whether it can draw this as it is loaded."""
+        return settings.model == self.name and (settings.speed == "frugal") == self.frugal
 
     def generate(self, workspace: Workspace, settings: SampleSettings, on_step: OnStep | None = None) -> Drawn:
-        """Draw one video. `on_step(done, total)` is called after each step and may raise to stop it.
+        """Draw one video. `on_step` is called after each step and may raise to stop it.
 
-        The model stays usable whatever happens. Raises ConfigError. The settings' model must be the loaded one.
+        The model stays usable whatever happens. Raises ConfigError. The settings must be those of a request that this
+        model `serves`.
         """
         import torch
 
-        assert settings.model == self.name, f"{self.name} is loaded, not {settings.model}"
-        inputs = inputs_of(workspace, settings)
+        assert self.serves(settings), f"{self.name} is loaded, not {settings.model}"
+        inputs = inputs_of(workspace, settings.settled())
         began = time.monotonic()
-        loras = apply(self.pipeline, inputs.loras, self.model.title)
-        guided = inputs.guidance_scale > 1
-        place, shape = torch.device(self.device.torch_name), inputs.shape
-        text = self.family.encode_text(self._text_encoder, [settings.prompt])
-        negative = self.family.encode_text(self._text_encoder, [settings.negative_prompt]) if guided else None
-        try:
-            image, prefix = self._first_frames(inputs)
-            video = self.family.sample(
-                self.pipeline,
-                text={key: value.to(place) for key, value in text.items()},
-                negative_text=None if negative is None else {key: value.to(place) for key, value in negative.items()},
-                frames=shape.frames,
-                height=shape.height,
-                width=shape.width,
+        worn = fetched(inputs.loras, self._report)
+        loras = self.adapters.wear(worn, workspace.cache / "loras", settings.force_loras)
+        self._prepare(settings)
+        text = self._text(settings.prompt)
+        negative = self._text(settings.negative_prompt) if inputs.guidance.wanted else None
+        noise = torch.Generator("cpu").manual_seed(inputs.settings.seed or 0)
+        given = self._given(inputs, noise)
+        with self._there(self.transformer):
+            latents = self.family.denoise(
+                self.transformer,
+                self.folder,
+                text=text,
+                negative_text=negative,
+                latents_shape=self._latents_shape(inputs),
                 steps=inputs.steps,
-                guidance_scale=inputs.guidance_scale,
-                dynamic_guidance=settings.dynamic_guidance,
                 scheduler=inputs.scheduler,
-                noise=torch.Generator("cpu").manual_seed(settings.seed or 0),
-                on_step=on_step or (lambda done, total: None),
-                image=image,
-                image_scale=settings.image_scale,
-                prefix=prefix,
+                guidance=inputs.guidance,
+                noise=noise,
+                on_step=on_step or (lambda done, total, latents: None),
+                strength=settings.strength,
+                one_by_one=self.loadout.one_by_one,
+                **given,
             )
-        finally:
-            if self.frugal:  # a drawing that was given up leaves its part on the GPU
-                self.pipeline.maybe_free_model_hooks()
-        frames = (video[0] * 255).round().to(torch.uint8).numpy()
-        return Drawn(frames, shape.fps, self._record(inputs, loras, time.monotonic() - began))
+        video, how = self._decode(latents)
+        video = video[0, :, -inputs.shape.frames :]
+        frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
+        return Drawn(frames, inputs.shape.fps, self._record(inputs, loras, how, time.monotonic() - began))
 
-    def _first_frames(self, inputs: Inputs) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """The first frame [1, 3, H, W] in [-1, 1] for models that take one, and latents of the frames to go on from."""
+    def rough_look(self) -> RoughLook:
+        """What shows latents as a rough picture; made when it is first asked for."""
+        if self._rough is None:
+            from workbench.sampler.rough import RoughLook
+
+            with self._there(self._vae):
+                self._rough = RoughLook(self.family, self._vae, self.facts.spatial)
+        return self._rough
+
+    def seconds(self, settings: SampleSettings) -> float:
+        """How long a video of these settings lasts."""
+        return (settings.frames or self.model.frames) / (settings.fps or self.model.fps)
+
+    # ---- loading
+
+    def _load_transformer(self) -> Any:
+        import torch
+
+        plan = self.loadout
+        on_host = plan.in_turn or plan.weights != "as stored" or plan.streamed > 0
+        transformer = self.family.load_transformer(
+            self.folder, torch.device("cpu") if on_host else self._place, self._dtype
+        )
+        blocks = self.family.blocks(transformer)
+        if plan.weights == "int8":
+            from workbench.engine.low_bit import shrink
+
+            for block in blocks:  # rounded where that is fast, one at a time, so that one at most is there unrounded
+                shrink([block.to(self._place)], "int8")
+                if plan.in_turn:
+                    block.to("cpu")
+        if plan.streamed:
+            from workbench.engine.streaming import Streamer
+
+            Streamer(blocks, plan.streamed, self._place)
+            transformer.to(self._place)
+        elif not plan.in_turn:
+            transformer.to(self._place)
+        return transformer
+
+    def _prepare(self, settings: SampleSettings) -> None:
+        """Attention, cache and compilation as the request wants them, once its LoRAs are on. Raises ConfigError."""
+        if self.loadout.streamed:  # what came after the weights were taken apart stays whole, on the device
+            for name, parameter in self.transformer.named_parameters():
+                if "lora_" in name:
+                    parameter.data = parameter.data.to(self._place)
+        if settings.attention != self._attention:
+            self.family.use_attention(self.transformer, settings.attention, self._place)
+            self._attention = settings.attention
+        if (fast := settings.speed == "fast") != self._fast:
+            self._fast = fast
+            self._switch(fast)
+
+    def _switch(self, fast: bool) -> None:
+        """The cache lies outside of the compiled blocks, so it is put on last and taken off first."""
+        from diffusers import FirstBlockCacheConfig
+
+        from workbench.engine import compiling
+
+        blocks = self.family.blocks(self.transformer)
+        compiles = self.device.kind == "cuda" and not self.loadout.streamed
+        if not fast:
+            self.transformer.disable_cache()
+            if compiles:
+                compiling.interpret_blocks(blocks)
+            return
+        if compiles:
+            compiling.check_compiler()
+            compiling.compile_blocks(blocks)
+        self.transformer.enable_cache(FirstBlockCacheConfig(threshold=ALIKE))
+
+    # ---- parts
+
+    @contextlib.contextmanager
+    def _there(self, part: Any) -> Iterator[None]:
+        """A part on the device; afterwards where it rests."""
+        moves = self.loadout.in_turn and not (part is self.transformer and self.loadout.streamed)
+        if moves:
+            part.to(self._place)
+        try:
+            yield
+        finally:
+            if moves:
+                part.to(self._rest)
+                self._make_room()
+
+    def _make_room(self) -> None:
+        import torch
+
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    def _text(self, prompt: str) -> Tensors:
+        """The embedding of a prompt, on the device; those of late are kept."""
+        if prompt in self._texts:
+            self._texts.move_to_end(prompt)
+        else:
+            with self._there(self._text_encoder):
+                found = self.family.encode_text(self._text_encoder, [prompt])
+                self._texts[prompt] = {name: value.cpu() for name, value in found.items()}
+            while len(self._texts) > PROMPTS_KEPT:
+                self._texts.popitem(last=False)
+        return {name: value.to(self._place) for name, value in self._texts[prompt].items()}
+
+    def _latents_shape(self, inputs: Inputs) -> tuple[int, ...]:
+        shape = inputs.shape
+        return self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width)
+
+    def _given(self, inputs: Inputs, noise: torch.Generator) -> dict[str, torch.Tensor]:
+        """What the denoising begins with beside noise: a first frame, frames to go on from, a video to change."""
         import torch
 
         settings, shape = inputs.settings, inputs.shape
         size = (shape.height, shape.width)
+        latents, found = self._latents_shape(inputs), {}
         picture = read_picture(Path(settings.image).expanduser(), *size) if settings.image else None
-        prefix = None
-        if settings.continue_from:
-            last = last_frames(Path(settings.continue_from).expanduser(), inputs.kept_frames, shape.fps, *size)
-            picture = last[:1] if picture is None else picture
-            moments = self.family.encode_video(self.pipeline.vae, _clip(last))
-            # The mean of what the VAE says: the frames shall come back as they are.
-            middle = torch.zeros(1, *self.family.latents_shape(self.folder, len(last), *size))
-            prefix = self.family.draw_latents({name: value.cpu() for name, value in moments.items()}, middle)
-        if picture is None or self.model.task != "image-to-video":
-            return None, prefix
-        return _clip(picture)[:, :, 0], prefix
+        if not (settings.continue_from or settings.video or picture is not None):
+            return {}
+        with self._there(self._vae):
+            if settings.continue_from:
+                last = last_frames(Path(settings.continue_from).expanduser(), inputs.kept_frames, shape.fps, *size)
+                picture = last[:1] if picture is None else picture
+                moments = self.family.encode_video(self._vae, _clip(last))
+                # The mean of what the VAE says: the frames shall come back as they are.
+                middle = torch.zeros(1, *self.family.latents_shape(self.folder, len(last), *size))
+                found["prefix"] = self.family.draw_latents({name: v.cpu() for name, v in moments.items()}, middle)
+            if settings.video:
+                first = first_frames(Path(settings.video).expanduser(), shape.frames, shape.fps, *size)
+                moments = self.family.encode_video(self._vae, _clip(first))
+                around = self.family.posterior_noise(moments, noise, self._dtype)
+                found["source"] = self.family.draw_latents(moments, _filled(around, latents[0]))
+            if picture is not None and self.model.task == "image-to-video":
+                found["condition"] = self.family.first_frame(
+                    self._vae, _clip(picture)[:, :, 0], settings.image_scale, latents, noise, self._dtype
+                )
+        return found
 
-    def _record(self, inputs: Inputs, loras: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    def _decode(self, latents: torch.Tensor) -> tuple[torch.Tensor, How]:
+        def make_room() -> None:
+            self._report("Memory ran out: decoding in smaller pieces.")
+            if not self.loadout.in_turn and self.device.kind == "cuda":
+                self.transformer.to("cpu")
+            self._make_room()
+
+        try:
+            with self._there(self._vae):
+                return decode(self.family, self._vae, latents, make_room, "tiles" if self.loadout.tiled else "whole")
+        finally:
+            if not self.loadout.in_turn:
+                self.transformer.to(self._place)
+
+    def _record(self, inputs: Inputs, loras: list[dict[str, Any]], how: How, seconds: float) -> dict[str, Any]:
         """Every input as it was in the end, beside the settings as they were asked for."""
         return {
             "settings": inputs.settings.model_dump(mode="json"),
@@ -143,8 +290,9 @@ class Sampler:
             "width": inputs.shape.width,
             "fps": inputs.shape.fps,
             "steps": inputs.steps,
-            "guidance_scale": inputs.guidance_scale,
+            "guidance_scale": inputs.guidance.scale,
             "image_sha256": _sha256(inputs.settings.image),
+            "video_sha256": _sha256(inputs.settings.video),
             "continued_sha256": _sha256(inputs.settings.continue_from),
             "kept_frames": inputs.kept_frames,
             "dynamic_guidance": inputs.settings.dynamic_guidance,
@@ -153,7 +301,9 @@ class Sampler:
             "loras": loras,
             "device": self.device.name,
             "dtype": self.dtype,
-            "frugal": self.frugal,
+            "speed": inputs.settings.speed,
+            "memory": self.loadout.words,
+            "decoded": how,
             "seconds": round(seconds, 3),
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": versions(),
@@ -171,9 +321,12 @@ def _sha256(file: str) -> str | None:
     return file_sha256(Path(file).expanduser()) if file else None
 
 
-def weights_gb(folder: Path) -> float:
-    """Size of a model's weights on disk, which is their size on a GPU."""
-    return sum(path.stat().st_size for path in folder.glob("*/*.safetensors")) / GIGABYTE
+def _filled(noise: torch.Tensor, frames: int) -> torch.Tensor:
+    """Noise [1, f, ...] of so many latent frames: where `draw_latents` puts copies in front it is not used."""
+    import torch
+
+    missing = frames - noise.shape[1]
+    return torch.cat([noise[:, :missing], noise], dim=1) if missing > 0 else noise
 
 
 def versions() -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.base import Family, Model
+from workbench.families.guidance import Guidance
 from workbench.frame_plan import Shape, shape_for
 from workbench.sampler.loras import Lora, absolute, resolve
 from workbench.sampler.pictures import check_picture, check_video
@@ -30,7 +31,7 @@ class Inputs:
     model: Model
     shape: Shape
     steps: int
-    guidance_scale: float
+    guidance: Guidance
     scheduler: str
     loras: tuple[Lora, ...]
     kept_frames: int = 0
@@ -45,14 +46,23 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> Inputs:
         rule = " or ".join(("model", *family.schedulers))
         sentence = f"scheduler is {scheduler}, {model.title} has {rule}: choose one of these"
         raise ConfigError(sentence, {"scheduler": sentence})
-    shape = shape_for(model, settings.frames, settings.height, settings.width)
+    shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+    _check_change(settings, steps := settings.steps or model.steps)
+    scale = model.guidance_scale if settings.guidance_scale is None else settings.guidance_scale
     return Inputs(
         settings=settings,
         family=family,
         model=model,
         shape=shape,
-        steps=settings.steps or model.steps,
-        guidance_scale=model.guidance_scale if settings.guidance_scale is None else settings.guidance_scale,
+        steps=steps,
+        guidance=Guidance(
+            scale,
+            settings.dynamic_guidance,
+            settings.guidance_from,
+            settings.guidance_until,
+            settings.guidance_rescale,
+            settings.zero_star,
+        ),
         scheduler=scheduler,
         loras=tuple(resolve(workspace, settings.loras)),
         kept_frames=_kept_frames(model, shape) if settings.continue_from else 0,
@@ -70,8 +80,22 @@ def _check_pictures(model: Model, settings: SampleSettings) -> None:
         raise ConfigError(sentence, {"image": sentence})
     if settings.image:
         check_picture(Path(settings.image).expanduser())
-    if settings.continue_from:
-        check_video(Path(settings.continue_from).expanduser())
+    if settings.video and from_image:
+        sentence = f"video is {settings.video}, {model.title} begins with a first frame: choose a text-to-video model"
+        raise ConfigError(sentence, {"video": sentence})
+    if settings.video and settings.continue_from:
+        sentence = "video and continue_from are both given: change one video, or continue one"
+        raise ConfigError(sentence, {"video": sentence})
+    for name in ("video", "continue_from"):
+        if file := getattr(settings, name):
+            check_video(Path(file).expanduser(), name)
+
+
+def _check_change(settings: SampleSettings, steps: int) -> None:
+    """Refuse a change so weak that no step would be made."""
+    if settings.video and int(steps * settings.strength) < 1:
+        sentence = f"strength is {settings.strength:g}, which leaves none of {steps} steps: use {1 / steps:.2g} or more"
+        raise ConfigError(sentence, {"strength": sentence})
 
 
 def _kept_frames(model: Model, shape: Shape) -> int:
@@ -84,6 +108,6 @@ def portable(settings: SampleSettings) -> SampleSettings:
     """The same settings for a process with another working folder: relative paths made absolute. Raises ConfigError."""
     _, model = find_model(settings.model)
     name = model.id if model.id == settings.model else str(Path(settings.model).expanduser().resolve())
-    files = {key: getattr(settings, key) for key in ("image", "continue_from")}
+    files = {key: getattr(settings, key) for key in ("image", "video", "continue_from")}
     found = {key: str(Path(file).expanduser().resolve()) for key, file in files.items() if file}
     return settings.changed(model=name, loras=list(absolute(settings.loras)), **found)

@@ -1,8 +1,12 @@
-"""LoRA files: which ones are there, whether a file is sound and fits the model, and putting them on a pipeline.
+"""LoRA files: which ones are there, whether a file is sound and fits the model. No torch.
 
-A LoRA is named in settings as NAME_OR_FILE=SCALE: a run's name (its exported LoRA) or a .safetensors file, scale 1 when
-not given. `available_loras`, `resolve` and `read_header` need no torch; `apply` does. Not covered: training and export
-(trainer), formats other than diffusers' (kohya, ComfyUI).
+A LoRA is named in settings as WHAT=SCALE, scale 1 when not given. WHAT is
+
+    ring                            a run: its export;  runs/ring, runs/ring@250, loras/NAME: see loras.names
+    /folder/file.safetensors        a file
+    OWNER/NAME                      a repository of the Hub;  OWNER/NAME:FILE@REVISION says which file and commit of it
+
+Not covered: putting them on a transformer (adapters), training and export (trainer), what is known of each (loras).
 """
 
 from __future__ import annotations
@@ -11,19 +15,19 @@ import hashlib
 import json
 import math
 import re
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from workbench.errors import ConfigError
+from workbench.loras import names
 from workbench.workspace import SLUG, Workspace
 
-EXPORT = "lora.safetensors"
 HEADER_LIMIT = 16 * 1024**2
 TENSOR_LIMIT = 20_000
 FIT_LIMIT = 0.95
+HUB = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(:(?P<file>[^@]+))?(@(?P<revision>[\w./-]+))?")
+WEIGHTS = "pytorch_lora_weights.safetensors"  # what diffusers calls a repository's LoRA
 KEY = re.compile(r"transformer\.(.+)\.(lora_A|lora_B|lora\.down|lora\.up|lora_magnitude_vector)(\.weight|\.bias)?")
 # What other things that get renamed to .safetensors begin with.
 IMPOSTORS = (
@@ -36,11 +40,17 @@ IMPOSTORS = (
 
 @dataclass(frozen=True)
 class Lora:
-    """One LoRA of a request."""
+    """One LoRA of a request. path: None for one of the Hub that `fetched` has not brought here yet."""
 
     name: str
-    path: Path
+    path: Path | None
     scale: float
+
+    @property
+    def file(self) -> Path:
+        """Its file, which is here."""
+        assert self.path is not None, f"{self.name} was not fetched"
+        return self.path
 
 
 @dataclass(frozen=True)
@@ -55,20 +65,52 @@ class Header:
 
 
 def available_loras(workspace: Workspace) -> list[str]:
-    """Names of the runs that have exported a LoRA, newest first."""
-    exports = sorted(workspace.runs.glob(f"*/{EXPORT}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    return [path.parent.name for path in exports]
+    """Names of the LoRAs of a workspace, newest first: runs by their own names, others as loras/NAME."""
+    return [name.removeprefix(f"{names.RUNS}/") for name in names.names(workspace)]
 
 
 def resolve(workspace: Workspace, texts: Sequence[str]) -> list[Lora]:
-    """Find the files behind NAME_OR_FILE=SCALE texts and check that each is sound. Raises ConfigError."""
+    """Find the files behind WHAT=SCALE texts and check that each is sound; what is on the Hub is not looked at.
+
+    Raises ConfigError.
+    """
     found = []
     for text in texts:
         name, scale = split_scale(text)
         path = _file(workspace, name)
-        read_header(path)
+        if path is not None:
+            read_header(path)
         found.append(Lora(name, path, scale))
     return found
+
+
+def fetched(loras: Sequence[Lora], report: Callable[[str], None]) -> list[Lora]:
+    """The same with those of the Hub downloaded, once. Raises ConfigError, ModelUnavailable."""
+    return [lora if lora.path is not None else replace(lora, path=_download(lora.name, report)) for lora in loras]
+
+
+def _download(name: str, report: Callable[[str], None]) -> Path:
+    from workbench.hub import client, explained
+
+    match = HUB.fullmatch(name)
+    assert match is not None, name
+    repo, file, revision = match["repo"], match["file"], match["revision"]
+    with explained(repo):
+        if file is None:
+            file = _only_file(repo, client().list_repo_files(repo, revision=revision))
+        report(f"Downloading the LoRA {repo} ...")
+        path = Path(client().hf_hub_download(repo, file, revision=revision))
+    read_header(path)
+    return path
+
+
+def _only_file(repo: str, files: Sequence[str]) -> str:
+    """The LoRA of a repository that did not say which. Raises ConfigError."""
+    found = [file for file in files if file.endswith(".safetensors")]
+    if WEIGHTS in found or len(found) == 1:
+        return WEIGHTS if WEIGHTS in found else found[0]
+    which = ", ".join(found[:10]) or "none"
+    raise _refusal(f"loras has {repo}, which holds {len(found)} .safetensors files: name one, as {repo}:FILE ({which})")
 
 
 def absolute(texts: Sequence[str]) -> tuple[str, ...]:
@@ -76,7 +118,7 @@ def absolute(texts: Sequence[str]) -> tuple[str, ...]:
     kept = []
     for text in texts:
         name, scale = split_scale(text)
-        kept.append(f"{Path(name).expanduser().resolve()}={scale:g}" if name.endswith(".safetensors") else text)
+        kept.append(f"{Path(name).expanduser().resolve()}={scale:g}" if _is_file(name) else text)
     return tuple(kept)
 
 
@@ -96,16 +138,26 @@ def split_scale(text: str) -> tuple[str, float]:
     return name, scale
 
 
-def _file(workspace: Workspace, name: str) -> Path:
-    if name.endswith(".safetensors"):
+def _file(workspace: Workspace, name: str) -> Path | None:
+    """The file of a LoRA; None for one of the Hub. Raises ConfigError."""
+    if _is_file(name):
         return Path(name).expanduser().resolve()
+    full = name if "/" in name else f"{names.RUNS}/{name}"
+    if names.is_name(full) and (path := names.path_of(workspace, full)).exists():
+        return path
     if SLUG.fullmatch(name) and workspace.run(name).is_dir():
-        path = workspace.run(name) / EXPORT
-        if path.exists():
-            return path
         raise _refusal(f"loras has {name!r}, a run that has exported no LoRA yet: wait until it has finished")
+    if HUB.fullmatch(name) and not names.is_name(name):
+        return None
     known = ", ".join(available_loras(workspace)[:10]) or "none yet"
-    raise _refusal(f"loras has {name[:120]!r}, which is no run here and no .safetensors file: choose one of {known}")
+    raise _refusal(
+        f"loras has {name[:120]!r}, which is no LoRA here, no .safetensors file and no OWNER/NAME of the Hub: choose "
+        f"one of those here ({known})"
+    )
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".safetensors") and not (":" in name and HUB.fullmatch(name))
 
 
 def _refusal(sentence: str) -> ConfigError:
@@ -164,22 +216,25 @@ def _damaged(path: Path, reason: str) -> ConfigError:
     return _refusal(f"the LoRA {path.name} {reason}")
 
 
-def check_fit(lora: Lora, header: Header, weights: Mapping[str, tuple[int, ...]], model: str) -> None:
-    """Refuse a LoRA that was made for another model: module names or sizes differ. Raises ConfigError.
+def check_fit(
+    lora: Lora, header: Header, weights: Mapping[str, tuple[int, ...]], model: str, force: bool = False
+) -> list[str]:
+    """Names of its tensors that fit the model. Raises ConfigError for a LoRA that was made for another one.
 
-    `weights` are the shapes of the modules of the model's transformer.
+    `weights` are the shapes of the modules of the model's transformer. force: take it although most does not fit
     """
     fitting = [key for key, shape in header.tensors.items() if _fits(key, shape, weights)]
     other_sizes = [key for key in header.tensors if key not in set(fitting) and _module(key) in weights]
-    if len(fitting) >= FIT_LIMIT * len(header.tensors) and not other_sizes:
-        return
+    enough = len(fitting) >= FIT_LIMIT * len(header.tensors) and not other_sizes
+    if enough or (force and fitting):
+        return fitting
     origin = next(
         (header.metadata[key] for key in ("base_model", "ss_base_model_version") if key in header.metadata), ""
     )
     first = next(key for key in header.tensors if key not in set(fitting))
     made_for = f"it was made for {origin[:80]}" if origin else f"it may be made for another (it has {first[:80]!r})"
     raise _refusal(
-        f"the LoRA {lora.path.name} does not fit {model}: {len(fitting)} of its {len(header.tensors)} tensors match, "
+        f"the LoRA {lora.file.name} does not fit {model}: {len(fitting)} of its {len(header.tensors)} tensors match, "
         f"{FIT_LIMIT:.0%} are needed, and {made_for}: choose the model it was made for, or another LoRA"
     )
 
@@ -199,69 +254,6 @@ def _fits(key: str, shape: tuple[int, ...], weights: Mapping[str, tuple[int, ...
     if kind in ("lora_A", "lora.down"):
         return len(shape) >= 2 and shape[1] == base[1]
     return len(shape) >= 2 and shape[0] == base[0]
-
-
-# ---- on a pipeline --------------------------------------------------------------------------------------------------
-
-
-def apply(pipeline: Any, loras: Sequence[Lora], model: str) -> list[dict[str, Any]]:
-    """Make the pipeline carry exactly these LoRAs, through its stock loader. Returns what a record says of each.
-
-    Whatever it carried before is taken off first, so nothing leaks from one request into the next.
-    Raises ConfigError; the pipeline then carries none.
-    """
-    pipeline.unload_lora_weights()
-    weights = {name: tuple(weight.shape) for name, weight in _weights(pipeline.transformer)}
-    for lora in loras:
-        check_fit(lora, read_header(lora.path), weights, model)
-        _check_finite(lora)
-    names = [f"lora_{number}" for number in range(len(loras))]  # peft forbids dots, file names have them
-    try:
-        with warnings.catch_warnings():
-            # Several adapters are what we want; peft warns of each after the first.
-            warnings.filterwarnings("ignore", message="Already found a `peft_config`")
-            for name, lora in zip(names, loras, strict=True):
-                pipeline.load_lora_weights(
-                    str(lora.path), adapter_name=name, use_safetensors=True, local_files_only=True
-                )
-        # The stock loader only warns when it finds nothing to load.
-        carried = [name for part in pipeline.get_list_adapters().values() for name in part]
-        missing = [lora.path.name for name, lora in zip(names, loras, strict=True) if name not in carried]
-        if missing:
-            raise _refusal(
-                f"the LoRA {missing[0]} was not taken by diffusers' loader: export it again as a diffusers LoRA"
-            )
-        if names:
-            pipeline.set_adapters(names, [lora.scale for lora in loras])
-    except BaseException:
-        pipeline.unload_lora_weights()
-        raise
-    return [
-        {"name": lora.name, "file": str(lora.path), "sha256": sha256(lora.path), "scale": lora.scale} for lora in loras
-    ]
-
-
-def _weights(transformer: Any) -> Iterator[tuple[str, Any]]:
-    for name, module in transformer.named_modules():
-        weight = getattr(module, "weight", None)
-        if weight is not None:
-            yield name, weight
-
-
-def _check_finite(lora: Lora) -> None:
-    import torch
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(lora.path, framework="pt") as file:
-            for key in file.keys():  # noqa: SIM118 (no mapping: it cannot be iterated)
-                if not torch.isfinite(file.get_tensor(key)).all():
-                    raise _refusal(
-                        f"the LoRA {lora.path.name} holds NaN or infinite numbers (in {key[:80]!r}): its training went "
-                        f"wrong, use an earlier checkpoint"
-                    )
-    except SafetensorError as error:
-        raise _refusal(f"the LoRA {lora.path.name} is damaged ({error}): download or export it again") from None
 
 
 def sha256(path: Path) -> str:

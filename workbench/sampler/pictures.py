@@ -53,12 +53,22 @@ def _open(path: Path) -> Image.Image:
         raise _refusal("image", path, "is no picture that can be read: give a PNG, JPEG, WebP or BMP file") from error
 
 
-def check_video(path: Path) -> None:
+def check_video(path: Path, setting: str = "video") -> None:
     """Refuse what is no video that can be read. Raises ConfigError."""
     try:
         media.probe(path)
     except DataError as error:
-        raise _refusal("continue_from", path, f"cannot be used: {error}") from error
+        raise _refusal(setting, path, f"cannot be used: {error}") from error
+
+
+def first_frames(path: Path, count: int, fps: float, height: int, width: int) -> Pixels:
+    """The first frames of a video at a rate, in order: uint8 [count, height, width, 3]. Raises ConfigError.
+
+    A video that is too short goes on with its last frame.
+    """
+    times = _times(path, "video")
+    wanted = [_nearest_to(times, place / fps) for place in range(count)]
+    return _frames(path, wanted, height, width, "video")
 
 
 def last_frames(path: Path, count: int, fps: float, height: int, width: int) -> Pixels:
@@ -66,22 +76,37 @@ def last_frames(path: Path, count: int, fps: float, height: int, width: int) -> 
 
     A video that is too short at that rate gives frames of its own rate, and its first one again where it has too few.
     """
+    times = _times(path, "continue_from")
+    return _frames(path, _nearest(times, count, fps), height, width, "continue_from")
+
+
+def _times(path: Path, setting: str) -> list[float]:
+    try:
+        return media.presentation_times(path)
+    except DataError as error:
+        raise _refusal(setting, path, f"cannot be used: {error}") from error
+
+
+def _frames(path: Path, wanted: list[int], height: int, width: int, setting: str) -> Pixels:
+    """The frames of those numbers, scaled and cropped."""
     import numpy as np
     from PIL import Image
 
     try:
-        times = media.presentation_times(path)
-        wanted = _nearest(times, count, fps)
         found = {
             number: np.asarray(_fitted(Image.fromarray(picture), height, width))
             for number, (_, picture) in enumerate(media.decode(path))
             if number in wanted
         }
     except DataError as error:
-        raise _refusal("continue_from", path, f"cannot be used: {error}") from error
+        raise _refusal(setting, path, f"cannot be used: {error}") from error
     if missing := sorted(set(wanted) - found.keys()):
-        raise _refusal("continue_from", path, f"has no frame {missing[0]}, it is damaged: copy it again")
+        raise _refusal(setting, path, f"has no frame {missing[0]}, it is damaged: copy it again")
     return np.stack([found[number] for number in wanted])
+
+
+def _nearest_to(times: list[float], moment: float) -> int:
+    return min(range(len(times)), key=lambda number: abs(times[number] - moment))
 
 
 def _nearest(times: list[float], count: int, fps: float) -> list[int]:
@@ -89,7 +114,7 @@ def _nearest(times: list[float], count: int, fps: float) -> list[int]:
     if (count - 1) / fps > times[-1]:
         return [max(0, len(times) - count + place) for place in range(count)]
     moments = [times[-1] - (count - 1 - place) / fps for place in range(count)]
-    return [min(range(len(times)), key=lambda number: abs(times[number] - moment)) for moment in moments]
+    return [_nearest_to(times, moment) for moment in moments]
 
 
 def _fitted(picture: Image.Image, height: int, width: int) -> Image.Image:

@@ -19,7 +19,6 @@ from workbench.errors import DataError
 from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.frame_plan import FramePlan, plan
-from workbench.sampler.generate import WORKING_GB
 from workbench.sampler.reconstruction import BESIDE, VIDEO, ReconstructionSettings
 from workbench.workspace import Workspace
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     Pixels = NDArray[np.uint8]
 
+WORKING_GB = 14.0  # what the VAE needs at the largest published shape where it does not work in tiles
 GPU_PATIENCE = 30.0  # seconds a warm sampler gets to unload its model
 WINDOW = 7  # pixels; of the structural similarity
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import secrets
 from typing import Literal
 
+from pydantic import field_validator
+
 from workbench.families import default_model
+from workbench.families.guidance import Curve, curve_of
 from workbench.settings import Settings, field
 
 WHAT, HOW, SHAPE, SPEED = "What", "Guidance", "Shape", "Speed"
@@ -57,9 +60,10 @@ class SampleSettings(Settings):
         None, title="Guidance scale", section=HOW, low=0.0, high=50.0,
         help="How closely the video follows the prompt. Empty: the model's own value. 1 turns guidance off.",
     )  # fmt: skip
-    dynamic_guidance: bool = field(
-        False, title="Dynamic guidance", section=HOW, advanced=True,
-        help="Vary the guidance scale over the denoising steps along a cosine, as some models' own demos do.",
+    dynamic_guidance: Curve = field(
+        "off", title="Dynamic guidance", section=HOW, advanced=True,
+        help="cosine: the scale rises from 1 to 1 more than the one above, as in the models' own code. stock: what "
+        "diffusers' use_dynamic_cfg makes of it, which jumps up and down between steps.",
     )  # fmt: skip
     guidance_from: float = field(
         0.0, title="Guidance from", section=HOW, low=0.0, high=1.0, advanced=True,
@@ -124,6 +128,8 @@ class SampleSettings(Settings):
         "auto", title="Attention", section=SPEED, advanced=True,
         help="The kernel that computes attention. auto takes the fastest that this GPU has.",
     )  # fmt: skip
+
+    _read_curve = field_validator("dynamic_guidance", mode="before")(curve_of)
 
     def settled(self) -> SampleSettings:
         """The same with a seed drawn where it was left open."""

@@ -24,10 +24,13 @@ from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, writing
 
 if TYPE_CHECKING:
+    import torch
+
     from workbench.sampler.generate import Sampler
 
 POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 0.1
+PICTURE_SECONDS = 0.5  # between two rough pictures of a drawing
 
 
 class Cancelled(Exception):
@@ -51,6 +54,7 @@ class Worker:
     def __init__(self, workspace: Workspace, folder: Path, job: jobs.Job, gpu: contextlib.ExitStack) -> None:
         self._workspace, self._folder, self._job, self._gpu = workspace, folder, job, gpu
         self._sampler: Sampler | None = None
+        self._request = ""  # which one is being answered
 
     def serve(self, idle_seconds: float, leaving: contextlib.ExitStack) -> None:
         """Answer requests until none came for `idle_seconds`; `leaving` then holds the queue's lock."""
@@ -60,6 +64,7 @@ class Worker:
                 raise jobs.Stop("Stopped on request.")
             request = queue.take(self._folder)
             if request is not None:
+                self._request = request.id
                 self._answer(request)
                 self._job.beat("idle")
                 quiet_since = time.monotonic()
@@ -100,43 +105,31 @@ class Worker:
             queue.fail(self._folder, request.id, message, exit_code)
 
     def _draw(self, request: queue.Request) -> None:
-        sample_id, settings, _ = request
+        sample_id, settings, into = request
         sampler = self._sampler_for(sample_id, settings)
-        first: list[float] = []
-        said = 0.0
-
-        def on_step(done: int, total: int) -> None:
-            nonlocal said
-            self._obey(sample_id)
-            now = time.monotonic()
-            first.append(now)
-            # The first step also encodes the prompt and warms up: measure from its end where possible.
-            pace = (now - first[0]) / (done - 1) if done > 1 else now - began
-            if now - said >= PROGRESS_SECONDS or done == total:
-                said = now
-                self._say(sample_id, "drawing", done, total, seconds_left=round(pace * (total - done), 1))
-            self._job.beat("drawing", done, total, step_seconds=pace)
-
-        self._obey(sample_id)
-        began = time.monotonic()
-        drawn = sampler.generate(self._workspace, settings, on_step)
-        write_sample(queue.target(self._workspace, *request[::2]), drawn.frames, drawn.fps, drawn.record)
+        self.obey(sample_id)
+        watcher = _Watcher(self, sample_id, sampler, settings)
+        drawn = sampler.generate(self._workspace, settings, watcher.step)
+        write_sample(queue.target(self._workspace, sample_id, into), drawn.frames, drawn.fps, drawn.record)
 
     def _sampler_for(self, sample_id: str, settings: SampleSettings) -> Sampler:
         """The warm model if it is the one that is wanted, else that model, loaded. Raises DeviceBusy and others."""
         device = pick_device(settings.device)
         loaded = self._sampler
-        if loaded is not None and (loaded.name, loaded.device) == (settings.model, device):
+        if loaded is not None and loaded.serves(settings) and loaded.device == device:
             return loaded
         self._unload()
-        self._report(sample_id, "Loading the model.")
+        self.report(sample_id, "Loading the model.")
         if device.kind == "cuda":
             self._gpu.enter_context(gpu_lock.hold(self._workspace.locks, device.uuid, queue.HOLDER))
         try:
             with processes.loading():
                 from workbench.sampler.generate import Sampler
 
-                self._sampler = Sampler(settings.model, device, lambda message: self._report(sample_id, message))
+                def report(message: str) -> None:
+                    self.report(self._request, message)
+
+                self._sampler = Sampler(settings.model, device, report, settings.speed)
         except BaseException:
             self._unload()
             raise
@@ -152,21 +145,60 @@ class Worker:
             torch.cuda.empty_cache()
         self._gpu.close()
 
-    def _obey(self, sample_id: str) -> None:
+    def obey(self, sample_id: str) -> None:
+        """Raises Cancelled or jobs.Stop when that is asked for."""
         if (self._folder / queue.CANCEL / sample_id).exists():
             raise Cancelled
         if self._job.take("stop") is not None:
             raise jobs.Stop("Stopped on request.")
 
-    def _report(self, sample_id: str, message: str) -> None:
-        self._say(sample_id, "loading", message=message)
+    def report(self, sample_id: str, message: str) -> None:
+        """Tell the client what is done before the first step and after the last."""
+        self.say(sample_id, "loading", message=message)
         self._job.beat("loading", message=message)
 
-    def _say(self, sample_id: str, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
-        """Progress for the client. No fsync: it is worth nothing after a power cut."""
-        path = self._folder / queue.PROGRESS / f"{sample_id}.json"
+    def say(self, sample_id: str, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
+        """Progress for the client."""
+        values = {"phase": phase, "step": step, "total": total, **more}
+        self.show(f"{sample_id}.json", json.dumps(values).encode())
+
+    def show(self, name: str, data: bytes) -> None:
+        """Put a file beside the request's progress. No fsync: it is worth nothing after a power cut."""
+        path = self._folder / queue.PROGRESS / name
         temporary = path.with_suffix(".tmp")
         with writing(path):
             path.parent.mkdir(exist_ok=True)
-            temporary.write_text(json.dumps({"phase": phase, "step": step, "total": total, **more}))
+            temporary.write_bytes(data)
             os.replace(temporary, path)
+
+    def beat(self, *arguments: Any, **more: Any) -> None:
+        """The job's own heartbeat."""
+        self._job.beat(*arguments, **more)
+
+
+class _Watcher:
+    """What one drawing tells: where it is, how long it still takes, how it looks so far."""
+
+    def __init__(self, worker: Worker, sample_id: str, sampler: Sampler, settings: SampleSettings) -> None:
+        self._worker, self._id, self._sampler = worker, sample_id, sampler
+        self._began = time.monotonic()
+        self._first = self._said = self._shown = 0.0
+        self._seconds = sampler.seconds(settings)
+        self._late = PICTURE_SECONDS
+
+    def step(self, done: int, total: int, latents: torch.Tensor) -> None:
+        """Called after each denoising step. Raises Cancelled, jobs.Stop."""
+        self._worker.obey(self._id)
+        now = time.monotonic()
+        self._first = self._first or now
+        # The first step also encodes the prompt and warms up: measure from its end where possible.
+        pace = (now - self._first) / (done - 1) if done > 1 else now - self._began
+        if now - self._said >= PROGRESS_SECONDS or done == total:
+            self._said = now
+            self._worker.say(self._id, "drawing", done, total, seconds_left=round(pace * (total - done), 1))
+        if now - self._shown >= self._late and done < total:
+            self._worker.show(f"{self._id}.webp", self._sampler.rough_look().webp(latents, self._seconds))
+            self._shown = time.monotonic()
+            # A twentieth of the time at most is spent on showing.
+            self._late = max(PICTURE_SECONDS, 20 * (self._shown - now))
+        self._worker.beat("drawing", done, total, step_seconds=pace)

@@ -29,6 +29,7 @@ from workbench.devices import Device
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.base import Family, Model, Tensors
+from workbench.families.guidance import Guidance
 from workbench.frame_plan import Shape
 from workbench.sampler.samples import write_sample
 from workbench.trainer.checkpoint import LORA, folder_of
@@ -37,6 +38,7 @@ from workbench.trainer.settings import TrainSettings
 from workbench.workspace import read_json, write_bytes, write_json, write_text
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 TILED_FROM = 256  # pixels of height from which the VAE decodes in tiles
@@ -136,6 +138,20 @@ class Previewer:
                 frames = _frames(self.family.decode(self.vae, latents), self.shape.frames)
                 write_sample(record.with_suffix(".mp4"), frames.numpy(), self.shape.fps, said)
 
+    def draw_one(  # noqa: PLR0913 - what `draw` takes, for one video
+        self, run: Path, step: int, transformer: Any, one: PreviewPrompt, seed: int, negative: Tensors,
+        on_step: OnStep, scale: float = 1.0,
+    ) -> tuple[np.ndarray, dict[str, Any]] | None:  # fmt: skip
+        """One video and its record, written nowhere; None in a process that only helps. See `draw`."""
+        transformer.eval()
+        with at_scale(transformer, scale):
+            latents = self._draw_latents(transformer, [_Ask(one, seed, 0)], negative, on_step)
+        if not self.writes:
+            return None
+        with self.spare(), self._vae_there():
+            frames = _frames(self.family.decode(self.vae, latents[0]), self.shape.frames).numpy()
+        return frames, self._described(run, step, one, seed, 0, scale)
+
     def draw_inputs(self, run: Path, clips: Sequence[PreviewClip]) -> None:
         """Step 0: each clip as the model is shown it, and decoded again from what the VAE says of it."""
         import torch
@@ -183,24 +199,31 @@ class Previewer:
         """The latents of every preview, on the host; the VAE is gone while the transformer computes."""
         import torch
 
-        settings, shape = self.settings, self.shape
         noises = [torch.Generator().manual_seed(ask.seed) for ask in missing]
         conditions = self._conditions(missing, noises)
-        pipeline = self.family.load_pipeline(self.folder, transformer=transformer, dtype=self.dtype)
         drawn = []
         for done, (ask, noise, condition) in enumerate(zip(missing, noises, conditions, strict=True)):
 
-            def report(at: int, total: int, done: int = done) -> None:
+            def report(at: int, total: int, _: torch.Tensor, done: int = done) -> None:
                 on_step(done * total + at, len(missing) * total)
 
-            latents = self.family.sample(
-                pipeline, text=ask.one.text, negative_text=negative, frames=shape.frames, height=shape.height,
-                width=shape.width, steps=self._steps, guidance_scale=self._guidance,
-                dynamic_guidance=settings.preview_dynamic_guidance, scheduler="model", noise=noise, on_step=report,
-                condition=condition, latents_only=True,
+            latents = self.family.denoise(
+                transformer, self.folder, text=self._placed(ask.one.text), negative_text=self._placed(negative),
+                latents_shape=self._latents_shape, steps=self._steps, scheduler="model",
+                guidance=Guidance(self._guidance, self.settings.preview_dynamic_guidance), noise=noise, on_step=report,
+                condition=condition,
             )  # fmt: skip
-            drawn.append(latents)
+            drawn.append(latents.float().cpu())
         return drawn
+
+    def _placed(self, text: Tensors) -> dict[str, torch.Tensor]:
+        """Embeddings as the transformer takes them."""
+        return {name: value.to(self.device, self.dtype) for name, value in text.items()}
+
+    @property
+    def _latents_shape(self) -> tuple[int, ...]:
+        shape = self.shape
+        return self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width)
 
     def _conditions(self, missing: Sequence[_Ask], noises: Sequence[torch.Generator]) -> list[torch.Tensor | None]:
         """What an image-to-video model is shown beside the latents; None for the others."""
@@ -215,14 +238,9 @@ class Previewer:
 
     def _first_frame(self, one: PreviewPrompt, noise: torch.Generator) -> torch.Tensor:
         """The condition that the stock pipeline makes of a picture: it, too, draws this noise before the latents'."""
-        import torch
-
         assert one.image is not None, "an image-to-video model draws from a picture"
-        shape = self.shape
-        latents = self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width)
-        around = torch.randn(1, 1, *latents[1:], generator=noise, dtype=self.dtype)
-        moments = self.family.encode_image(self.vae, one.image, self.settings.image_latent_scale)
-        return self.family.image_condition(moments, around.to(self.device), latents)
+        scale = self.settings.image_latent_scale
+        return self.family.first_frame(self.vae, one.image, scale, self._latents_shape, noise, self.dtype)
 
     @property
     def _steps(self) -> int:

@@ -9,17 +9,17 @@ frame, zeros beside the others. What differs between the sizes (factors, rotary 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError
-from workbench.families.base import CaptionTokens, Family, ImageScale, LoraWeights, Model, Report, Tensors
-from workbench.families.cogvideox import convert, facts, files, loras, tensors, toys, usage
+from workbench.families.base import CaptionTokens, Family, ImageScale, LoraWeights, Model, OnStep, Report, Tensors
+from workbench.families.cogvideox import convert, facts, files, lora_formats, loras, tensors, toys, usage
 from workbench.families.cogvideox.models import EVERYDAY_PROMPTS, MODELS, PIPELINES, describe
-from workbench.families.cogvideox.sampling import Drawing
+from workbench.families.cogvideox.sampling import Denoising, call
 from workbench.families.facts import ModelFacts
+from workbench.families.guidance import Guidance
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +33,10 @@ class TextEncoder:
     model: Any
     max_length: int
 
+    def to(self, device: torch.device) -> TextEncoder:
+        self.model.to(device)
+        return self
+
 
 class CogVideoX(Family):
     """The CogVideoX family; see Family for what each method promises."""
@@ -45,6 +49,7 @@ class CogVideoX(Family):
         "attention+feed-forward": ("to_q", "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2"),
     }
     lora_prefix = "transformer"
+    lora_formats = lora_formats.FORMATS
     schedulers = ("DDIM", "DPM")
     timesteps = 1000
     toys = toys.TOYS
@@ -165,6 +170,14 @@ class CogVideoX(Family):
         latents = moments["mean"] + moments["std"] * noise[:, noise.shape[1] - frames :]
         return tensors.pad_front(latents, noise.shape[1])
 
+    def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+        """Stock pipelines draw it channels first."""
+        import torch
+
+        count, frames, channels, height, width = moments["mean"].shape
+        drawn = torch.randn(count, channels, frames, height, width, generator=noise, dtype=dtype)
+        return drawn.permute(0, 2, 1, 3, 4).to(moments["mean"].device)
+
     def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
         vae, transformer = files.config(folder, "vae"), files.config(folder, "transformer")
         spatial = 2 ** (len(vae["block_out_channels"]) - 1)
@@ -221,14 +234,7 @@ class CogVideoX(Family):
         if condition is not None:
             noisy = torch.cat([noisy, condition.to(schedule.dtype)], dim=2)
         dtype = transformer.dtype
-        return transformer(
-            hidden_states=noisy.to(dtype),
-            encoder_hidden_states=text["prompt_embeds"].to(dtype),
-            timestep=timesteps,
-            ofs=None if config.ofs_embed_dim is None else latents.new_full((1,), tensors.OFS),
-            image_rotary_emb=tensors.rotary_embeddings(config, frames, height, width, latents.device),
-            return_dict=False,
-        )[0]
+        return call(transformer, noisy.to(dtype), text["prompt_embeds"].to(dtype), timesteps)
 
     def loss(
         self,
@@ -254,50 +260,32 @@ class CogVideoX(Family):
 
     # ---- sampling
 
-    def sample(
+    def denoise(
         self,
-        pipeline: Any,
+        transformer: Any,
+        folder: Path,
         *,
         text: Tensors,
         negative_text: Tensors | None,
-        frames: int,
-        height: int,
-        width: int,
+        latents_shape: tuple[int, ...],
         steps: int,
-        guidance_scale: float,
-        dynamic_guidance: bool,
         scheduler: str,
+        guidance: Guidance,
         noise: torch.Generator,
-        on_step: Callable[[int, int], None],
-        image: torch.Tensor | None = None,
-        image_scale: ImageScale = "pipeline",
+        on_step: OnStep,
         condition: torch.Tensor | None = None,
         prefix: torch.Tensor | None = None,
-        latents_only: bool = False,
+        source: torch.Tensor | None = None,
+        strength: float = 1.0,
+        one_by_one: bool = False,
     ) -> torch.Tensor:
-        import torch
-
-        if guidance_scale > 1 and negative_text is None:
-            raise ConfigError(
-                f"guidance scale is {guidance_scale:g}, which needs a negative prompt: encode an empty one"
-            )
-        drawing = Drawing(pipeline, frames, image_scale, condition, prefix)
-        drawing.check(height, width)
-        arguments = drawing.image_arguments(image, height, width)
-
-        def after_step(_: Any, step: int, __: Any, given: dict[str, Any]) -> dict[str, Any]:
-            on_step(step + 1, steps)
-            return {"latents": drawing.put_back(given["latents"], step + 1)}
-
-        with torch.no_grad(), drawing.prepared(scheduler):
-            drawn = pipeline(
-                prompt_embeds=text["prompt_embeds"],
-                negative_prompt_embeds=negative_text["prompt_embeds"] if negative_text is not None else None,
-                num_frames=frames, height=height, width=width, num_inference_steps=steps, guidance_scale=guidance_scale,
-                use_dynamic_cfg=dynamic_guidance, generator=noise, output_type="latent" if latents_only else "pt",
-                callback_on_step_end=after_step, callback_on_step_end_tensor_inputs=["latents"], **arguments,
-            ).frames.float().cpu()  # fmt: skip
-        return drawn if latents_only else drawn.permute(0, 1, 3, 4, 2)
+        denoising = Denoising(
+            transformer, files.load_scheduler(folder, scheduler), text["prompt_embeds"],
+            negative_text["prompt_embeds"] if negative_text is not None else None,
+            latents_shape, guidance, noise, condition, prefix, source, one_by_one,
+        )  # fmt: skip
+        denoising.check()
+        return denoising.draw(steps, strength, on_step)
 
     def usage(
         self,
@@ -314,6 +302,12 @@ class CogVideoX(Family):
 
     def lora_weights(self, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
         return loras.read(tensors, metadata)
+
+    def export_lora(self, lora: LoraWeights, format: str) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+        return lora_formats.export(lora, format)
+
+    def lora_tensors(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
+        return convert.lora_tensors(path)
 
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
         return convert.convert(source, target, folder, report)

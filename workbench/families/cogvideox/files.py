@@ -106,10 +106,11 @@ def scheduler_class(name: str) -> Any:
     return {"DDIM": diffusers.CogVideoXDDIMScheduler, "DPM": diffusers.CogVideoXDPMScheduler}[name]
 
 
-def load_scheduler(folder: Path) -> Any:
-    """The scheduler that the model was published with."""
+def load_scheduler(folder: Path, name: str = "model") -> Any:
+    """The scheduler of that name, with the model's noise levels; "model": the one that it was published with."""
     found = read_json(folder / "scheduler" / "scheduler_config.json")
-    return scheduler_class("DPM" if "DPM" in found["_class_name"] else "DDIM").from_config(found)
+    own = "DPM" if "DPM" in found["_class_name"] else "DDIM"
+    return scheduler_class(own if name == "model" else name).from_config(found)
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -40,30 +40,38 @@ if TYPE_CHECKING:
 PREFIX = "transformer"
 FORMATS = (
     LoraFormat(
-        "diffusers", "diffusers",
+        "diffusers",
+        "diffusers",
         "As it stands on the shelf: rank and alpha in the file's metadata. For diffusers from 0.34 on, and this "
         "workbench.",
     ),
     LoraFormat(
-        "portable", "portable (cogvideox-factory, ComfyUI-CogVideoXWrapper)",
+        "portable",
+        "portable (cogvideox-factory, ComfyUI-CogVideoXWrapper)",
         "diffusers' names with the strength worked into the weights, for programs that know nothing of alpha: "
         "cogvideox-factory, kijai's ComfyUI-CogVideoXWrapper, older diffusers.",
     ),
     LoraFormat(
-        "finetrainers", "finetrainers",
+        "finetrainers",
+        "finetrainers",
         "diffusers' names with rank and alpha where finetrainers writes and reads them.",
     ),
     LoraFormat(
-        "comfyui", "ComfyUI",
+        "comfyui",
+        "ComfyUI",
         "For the LoRA loader of ComfyUI's own CogVideoX model (diffusion_model.blocks.0.q and so on).",
     ),
     LoraFormat(
-        "kohya", "kohya",
+        "kohya",
+        "kohya",
         "kohya's flat names with an alpha for each layer (lora_unet_transformer_blocks_0_attn1_to_q), as VideoX-Fun "
         "reads them.",
     ),
     LoraFormat(
-        "sat", "SAT", "A torch file for the authors' own code (SwissArmyTransformer), lora_alpha 1.", ".pt",
+        "sat",
+        "SAT",
+        "A torch file for the authors' own code (SwissArmyTransformer), lora_alpha 1.",
+        ".pt",
     ),
 )
 

@@ -1,134 +1,168 @@
-"""Drawing through the stock pipelines, with what they lack: conditions of our own, raw scale, clips that go on.
+"""CogVideoX's denoising: noise in, latents out, step by step.
 
-The pipeline's `prepare_latents` is replaced for the time of one drawing; everything else is the pipeline's own. Not
-covered: which pipeline (family), checks of shapes (tensors).
+It equals the three stock pipelines (text, image and video to video) within rounding where they can do the same, and
+does what they lack: guidance in a part of the steps, conditions of one's own, clips that go on, a look at every step.
+Not covered: everything before and after, which needs no transformer (text, VAE: the family's other methods).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.families.base import ImageScale
-from workbench.families.cogvideox.files import scheduler_class
-from workbench.families.cogvideox.tensors import check_positions, pad_front, padded_frames, without_padding
+from workbench.families.base import OnStep
+from workbench.families.cogvideox import tensors
+from workbench.families.guidance import Guidance
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass
-class Drawing:
-    """What one drawing asks of the pipeline beyond its own arguments."""
+class Denoising:
+    """One drawing, for `family.denoise`, which says what each part is. `scheduler` is used by this drawing alone."""
 
-    pipeline: Any
-    frames: int
-    image_scale: ImageScale
-    condition: torch.Tensor | None
-    prefix: torch.Tensor | None
-    noise: torch.Tensor | None = None  # of the prefix, known once the pipeline has drawn its first latents
+    transformer: Any
+    scheduler: Any
+    text: torch.Tensor  # [1, tokens, width]
+    negative: torch.Tensor | None
+    shape: tuple[int, ...]
+    guidance: Guidance
+    noise: torch.Generator
+    condition: torch.Tensor | None = None
+    prefix: torch.Tensor | None = None
+    source: torch.Tensor | None = None
+    one_by_one: bool = False
 
-    def check(self, height: int, width: int) -> None:
+    def check(self) -> None:
         """Refuse what the model cannot draw, before anything is computed. Raises ConfigError."""
-        config, spatial = self.pipeline.transformer.config, self.pipeline.vae_scale_factor_spatial
-        frames = padded_frames(self._clip_frames, config.patch_size_t)
-        check_positions(config, frames, height // spatial, width // spatial)
-        if self.prefix is not None and without_padding(self.prefix).shape[1] >= self._clip_frames:
+        config, (frames, _, height, width) = self.transformer.config, self.shape
+        tensors.check_positions(config, frames, height, width)
+        takes_image = config.in_channels != config.out_channels
+        if takes_image and self.condition is None:
+            raise ConfigError("this model draws from a first frame: give an image")
+        if not takes_image and self.condition is not None:
+            raise ConfigError("this model draws from text alone: leave out the image, or choose one for images")
+        if self.guidance.wanted and self.negative is None:
             raise ConfigError(
-                f"the clip to continue has {without_padding(self.prefix).shape[1]} latent frames and the new one "
-                f"{self._clip_frames}: draw more frames, or continue fewer"
+                f"guidance scale is {self.guidance.scale:g}, which needs a negative prompt: encode an empty one"
             )
+        if self.prefix is not None:
+            kept, drawn = tensors.without_padding(self.prefix).shape[1], self.shape[0] - self._front
+            if kept >= drawn:
+                raise ConfigError(
+                    f"the clip to continue has {kept} latent frames and the new one {drawn}: draw more frames, or "
+                    f"continue fewer"
+                )
 
-    def image_arguments(self, image: torch.Tensor | None, height: int, width: int) -> dict[str, Any]:
-        """What the pipeline is given as first frame: {} for text-to-video. Raises ConfigError."""
+    def draw(self, steps: int, strength: float, on_step: OnStep) -> torch.Tensor:
+        """The latents [1, *shape] after all steps."""
         import torch
 
-        config = self.pipeline.transformer.config
-        if config.in_channels == config.out_channels:
-            if image is not None or self.condition is not None:
-                raise ConfigError("this model draws from text alone: leave out the image, or choose one for images")
-            return {}
+        scheduler, device, dtype = self.scheduler, self.text.device, self.text.dtype
+        scheduler.set_timesteps(steps, device=device)
+        timesteps = scheduler.timesteps
+        if self.source is not None:
+            timesteps = timesteps[max(steps - min(int(steps * strength), steps), 0) :]
+        first = torch.randn(1, *self.shape, generator=self.noise, dtype=dtype).to(device)
+        latents = first
+        if self.source is not None:
+            latents = scheduler.add_noise(self.source.to(device, dtype), first, timesteps[:1])
+        latents = self._put_back(latents, first, timesteps, 0)
+        earlier = None
+        with torch.no_grad(), _forgetting(self.transformer):
+            for step, timestep in enumerate(timesteps):
+                velocity = self._velocity(latents, timestep, step, len(timesteps))
+                if hasattr(scheduler, "get_variables"):  # DPM, of second order
+                    back = timesteps[step - 1] if step else None
+                    latents, earlier = scheduler.step(
+                        velocity, earlier, timestep, back, latents, generator=self.noise, return_dict=False
+                    )
+                    clean = earlier
+                else:
+                    latents, clean = scheduler.step(velocity, timestep, latents, return_dict=False)
+                latents = self._put_back(latents.to(dtype), first, timesteps, step + 1)
+                on_step(step + 1, len(timesteps), clean)
+        return latents
+
+    def _velocity(self, latents: torch.Tensor, timestep: torch.Tensor, step: int, steps: int) -> torch.Tensor:
+        """The prediction of one step, guided if this step is, float32."""
+        import torch
+
+        if not self.guidance.guides(step, steps):
+            return self._predict(latents, self.text, timestep, "alone")
+        assert self.negative is not None
+        if self.one_by_one:
+            negative = self._predict(latents, self.negative, timestep, "negative")
+            prompt = self._predict(latents, self.text, timestep, "prompt")
+        else:
+            both = self._predict(torch.cat([latents] * 2), torch.cat([self.negative, self.text]), timestep, "both")
+            negative, prompt = both.chunk(2)
+        scale = self.guidance.scale_at(step, steps, int(timestep))
+        return self.guidance.combine(prompt, negative, scale)
+
+    def _predict(self, latents: torch.Tensor, text: torch.Tensor, timestep: torch.Tensor, what: str) -> torch.Tensor:
+        import torch
+
+        count = len(latents)
         if self.condition is not None:
-            return {"image": torch.zeros(1, 3, height, width)}  # the pipeline wants one, `_prepare` does without
-        if image is None:
-            raise ConfigError("this model draws from a first frame: give an image")
-        return {"image": (image + 1) / 2}  # the pipeline takes tensors from 0 to 1
+            beside = self.condition.to(latents.device, latents.dtype).expand(count, -1, -1, -1, -1)
+            latents = torch.cat([latents, beside], dim=2)
+        with _remembering(self.transformer, what):
+            return call(self.transformer, latents, text, timestep.expand(count)).float()
 
     @property
-    def _clip_frames(self) -> int:
-        """Latent frames of the clip, without those put in front."""
-        return int((self.frames - 1) // self.pipeline.vae_scale_factor_temporal + 1)
+    def _front(self) -> int:
+        """How many latent frames stand in front of the clip's own: see tensors.without_padding."""
+        return 1 - self.shape[0] % 2
 
-    @contextmanager
-    def prepared(self, scheduler: str) -> Iterator[None]:
-        """The pipeline as this drawing needs it; afterwards as it was."""
-        pipeline, own = self.pipeline, self.pipeline.scheduler
-        stock = pipeline.prepare_latents
-        if scheduler != "model":
-            pipeline.scheduler = scheduler_class(scheduler).from_config(own.config)
-        pipeline.prepare_latents = lambda *args, **kwargs: self._prepare(stock, *args, **kwargs)
-        try:
-            yield
-        finally:
-            del pipeline.prepare_latents
-            pipeline.scheduler = own
-
-    def _prepare(self, stock: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """In place of the pipeline's `prepare_latents`: noise, for image-to-video also the condition."""
-        if self.condition is not None:
-            latents, condition = self._noise_like_condition(*args, **kwargs)
-            return self.put_back(latents, 0), condition
-        if self.image_scale == "raw":
-            own = self.pipeline.vae_scaling_factor_image
-            self.pipeline.vae_scaling_factor_image = 1.0  # the pipeline divides by it or multiplies with it
-            try:
-                prepared = stock(*args, **kwargs)
-            finally:
-                self.pipeline.vae_scaling_factor_image = own
-        else:
-            prepared = stock(*args, **kwargs)
-        if isinstance(prepared, tuple):
-            return self.put_back(prepared[0], 0), prepared[1]
-        return self.put_back(prepared, 0)
-
-    def _noise_like_condition(
-        self,
-        image: torch.Tensor,
-        batch_size: int,
-        channels: int,
-        frames: int,
-        height: int,
-        width: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        generator: torch.Generator,
-        latents: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The arguments are those of the image-to-video pipeline, whose image is not encoded here."""
-        from diffusers.utils.torch_utils import randn_tensor
-
-        assert self.condition is not None
-        shape = (batch_size, *self.condition.shape[1:])
-        noise = randn_tensor(shape, generator=generator, device=device, dtype=dtype)
-        return noise * self.pipeline.scheduler.init_noise_sigma, self.condition.expand(shape).to(device, dtype)
-
-    def put_back(self, latents: torch.Tensor, step: int) -> torch.Tensor:
+    def _put_back(self, latents: torch.Tensor, first: torch.Tensor, timesteps: torch.Tensor, step: int) -> torch.Tensor:
         """Latents before the given step with the prefix in its place, noised as they are; clean after the last step."""
         import torch
 
         if self.prefix is None:
             return latents
-        if self.noise is None:
-            self.noise = latents
-        prefix = without_padding(self.prefix).to(latents.device, torch.float32)
-        prefix = pad_front(prefix, prefix.shape[1] + latents.shape[1] - self._clip_frames)
+        prefix = tensors.without_padding(self.prefix).to(latents.device, torch.float32)
+        prefix = tensors.pad_front(prefix, prefix.shape[1] + self._front)
         kept = prefix.shape[1]
-        scheduler = self.pipeline.scheduler
-        if step < len(scheduler.timesteps):
-            alpha = scheduler.alphas_cumprod.to(latents.device)[scheduler.timesteps[step]]
-            prefix = alpha.sqrt() * prefix + (1 - alpha).sqrt() * self.noise[:, :kept].float()
-        placed = prefix.expand(len(latents), -1, -1, -1, -1).to(latents.dtype)
-        return torch.cat([placed, latents[:, kept:]], dim=1)
+        if step < len(timesteps):
+            alpha = self.scheduler.alphas_cumprod.to(latents.device)[timesteps[step]]
+            prefix = alpha.sqrt() * prefix + (1 - alpha).sqrt() * first[:, :kept].float()
+        return torch.cat([prefix.to(latents.dtype), latents[:, kept:]], dim=1)
+
+
+def call(transformer: Any, latents: torch.Tensor, text: torch.Tensor, timesteps: torch.Tensor) -> torch.Tensor:
+    """What the transformer says of noisy latents [B, f, C, h, w], with a condition's channels where it takes them."""
+    config, (frames, _, height, width) = transformer.config, latents.shape[1:]
+    predicted: torch.Tensor = transformer(
+        hidden_states=latents,
+        encoder_hidden_states=text,
+        timestep=timesteps,
+        ofs=None if config.ofs_embed_dim is None else latents.new_full((1,), tensors.OFS),
+        image_rotary_emb=tensors.rotary_embeddings(config, frames, height, width, latents.device),
+        return_dict=False,
+    )[0]
+    return predicted
+
+
+# ---- diffusers' caches of steps: each kind of prediction has a memory of its own
+
+
+@contextmanager
+def _remembering(transformer: Any, what: str) -> Iterator[None]:
+    if not getattr(transformer, "is_cache_enabled", False):
+        yield
+        return
+    with transformer.cache_context(what):
+        yield
+
+
+@contextmanager
+def _forgetting(transformer: Any) -> Iterator[None]:
+    """Nothing of an earlier drawing, given up or not, is remembered in this one."""
+    if getattr(transformer, "is_cache_enabled", False):
+        transformer._reset_stateful_cache()
+    yield

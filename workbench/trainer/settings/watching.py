@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import field_validator
+
+from workbench.families.guidance import Curve, curve_of
 from workbench.settings import Settings, field
 
 WATCH = "Watching"
@@ -36,9 +39,10 @@ class WatchSettings(Settings):
         None, title="Preview guidance scale", section=WATCH, low=0.0, high=50.0, advanced=True,
         help="How closely previews follow their prompt. Empty: the model's own value.",
     )  # fmt: skip
-    preview_dynamic_guidance: bool = field(
-        False, title="Preview dynamic guidance", section=WATCH, advanced=True,
-        help="Vary the guidance scale over the denoising steps of a preview.",
+    preview_dynamic_guidance: Curve = field(
+        "off", title="Preview dynamic guidance", section=WATCH, advanced=True,
+        help="cosine: the guidance scale of a preview rises over its denoising steps. stock: it jumps up and down, as "
+        "diffusers' use_dynamic_cfg does.",
     )  # fmt: skip
     preview_seed: int = field(
         7, title="Preview seed", section=WATCH, low=0, high=2**31 - 1, advanced=True,
@@ -86,3 +90,5 @@ class WatchSettings(Settings):
         help="End the run, with what every thread was doing in its log, when nothing has happened for so long. 0 is "
         "off. Downloads are not counted.",
     )  # fmt: skip
+
+    _read_curve = field_validator("preview_dynamic_guidance", mode="before")(curve_of)

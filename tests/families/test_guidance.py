@@ -1,0 +1,51 @@
+"""Guidance against diffusers' own guiders and formulas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.families.guidance import Guidance, curve_of
+
+PROMPT, NEGATIVE = (torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+
+
+@pytest.mark.parametrize("rescale", [0.0, 0.7, 1.0])
+def test_it_equals_diffusers_guider(rescale: float) -> None:
+    from diffusers.guiders import ClassifierFreeGuidance
+
+    stock = ClassifierFreeGuidance(guidance_scale=5.0, guidance_rescale=rescale)
+    stock.set_state(0, 10, torch.tensor(0))
+    ours = Guidance(5.0, rescale=rescale).combine(PROMPT, NEGATIVE, 5.0)
+    torch.testing.assert_close(ours, stock.forward(PROMPT, NEGATIVE).pred)
+
+
+def test_zero_star_equals_diffusers_guider() -> None:
+    from diffusers.guiders import ClassifierFreeZeroStarGuidance
+
+    stock: Any = ClassifierFreeZeroStarGuidance(guidance_scale=5.0, zero_init_steps=0)
+    stock.set_state(1, 10, torch.tensor(0))
+    ours = Guidance(5.0, zero_star=True).combine(PROMPT, NEGATIVE, 5.0)
+    torch.testing.assert_close(ours, stock.forward(PROMPT, NEGATIVE).pred)
+
+
+def test_curves() -> None:
+    cosine = [Guidance(6.0, "cosine").scale_at(step, 50, 999 - 20 * step) for step in range(50)]
+    assert cosine == sorted(cosine)
+    assert cosine[0] == 1.0
+    assert 6.0 < cosine[-1] < 7.0
+    stock = [Guidance(6.0, "stock").scale_at(step, 50, 999 - 20 * step) for step in (0, 5, 35)]
+    assert stock == pytest.approx([2.29, 4.27, 7.0], abs=0.01)
+    assert Guidance(6.0).scale_at(3, 50, 900) == 6.0
+
+
+def test_when_it_guides() -> None:
+    assert not Guidance(1.0).wanted
+    assert [Guidance(3.0, begin=0.2, end=0.6).guides(step, 10) for step in range(10)] == [2 <= n < 6 for n in range(10)]
+    assert all(Guidance(3.0).guides(step, 7) for step in range(7))
+
+
+def test_switches_of_old_records_are_read() -> None:
+    assert [curve_of(value) for value in (True, False, "cosine")] == ["stock", "off", "cosine"]

@@ -1,0 +1,78 @@
+"""Classifier-free guidance: how far a drawing is pushed from the negative prompt's prediction to the prompt's.
+
+Sources: guidance arXiv 2207.12598; the cosine curve is SAT's DynamicCFG; the interval arXiv 2404.07724; rescaling
+arXiv 2305.08891, section 3.4; CFG-Zero* arXiv 2503.18886, whose zeros in the first step are for flow models alone.
+Not covered: making the two predictions (a family's denoising).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+Curve = Literal["off", "cosine", "stock"]
+
+
+def curve_of(value: Any) -> Any:
+    """A curve as settings give it. It was a switch for diffusers' way once, which is still read."""
+    return {True: "stock", False: "off"}[value] if isinstance(value, bool) else value
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """How one drawing is guided.
+
+    scale:      1 or less is none
+    curve:      off: the scale is the same at every step; cosine: it rises from 1 to 1 + scale; stock: what diffusers'
+                pipelines make of the same formula, which they give timesteps for step numbers: it jumps up and down
+    begin, end: parts of the steps between which the drawing is guided at all
+    rescale:    how much of what guidance adds to the prediction's spread is taken back, 0 to 1
+    zero_star:  whether the negative prediction is first scaled to lie as near as it can to the prompt's
+    """
+
+    scale: float
+    curve: Curve = "off"
+    begin: float = 0.0
+    end: float = 1.0
+    rescale: float = 0.0
+    zero_star: bool = False
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any step needs the negative prompt."""
+        return self.scale > 1 and self.begin < self.end
+
+    def guides(self, step: int, steps: int) -> bool:
+        """Whether this step, counted from 0, is guided."""
+        return self.wanted and int(self.begin * steps) <= step < int(self.end * steps)
+
+    def scale_at(self, step: int, steps: int, timestep: int) -> float:
+        """The scale of a step."""
+        if self.curve == "off":
+            return self.scale
+        part = step / steps if self.curve == "cosine" else (steps - timestep) / steps
+        return 1 + self.scale * (1 - math.cos(math.pi * part**5.0)) / 2
+
+    def combine(self, prompt: torch.Tensor, negative: torch.Tensor, scale: float) -> torch.Tensor:
+        """The guided prediction of two, [B, ...] each."""
+        if self.zero_star:
+            negative = negative * _projection(prompt, negative)
+        guided = negative + scale * (prompt - negative)
+        if not self.rescale:
+            return guided
+        return guided * (self.rescale * _spread(prompt) / _spread(guided) + (1 - self.rescale))
+
+
+def _projection(prompt: torch.Tensor, negative: torch.Tensor) -> torch.Tensor:
+    """What the negative prediction is multiplied by to come nearest to the prompt's, for each of the batch."""
+    axes = tuple(range(1, prompt.dim()))
+    return (prompt * negative).sum(axes, keepdim=True) / negative.square().sum(axes, keepdim=True).clamp(min=1e-8)
+
+
+def _spread(prediction: torch.Tensor) -> torch.Tensor:
+    axes: Any = tuple(range(1, prediction.dim()))
+    return prediction.std(axes, keepdim=True)
