@@ -92,8 +92,8 @@ def extend(workspace: Workspace, name: str, wait: bool, **flags: Any) -> int:
 def show(workspace: Workspace, name: str) -> None:
     """What is on a wall: a line a video, with its numbers, its marks and its file."""
     opened = Wall.open(workspace, name)
-    opened.follow()
     view = opened.look()
+    opened.follow(view)
     _print(opened, view)
 
 
@@ -225,7 +225,7 @@ def _watch(opened: Wall) -> None:
     live, told = sys.stderr.isatty(), ""
     try:
         while (view := opened.look()).going:
-            opened.follow()
+            opened.follow(view)
             left = "" if view.seconds_left is None else f", about {duration(view.seconds_left)} left"
             now = next((cell for cell in view.all if cell.state is CellState.DRAWING), None)
             doing = "" if now is None else f", {now.message or f'step {now.step} of {now.total}'}"

@@ -76,7 +76,7 @@ def write_mp4(view: View, path: Path, with_numbers: bool, tell: Tick) -> None:
     page, layout = draw_page(view, WIDEST, with_numbers)
     fps, frames = _clock(view)
     rounds = max(1, round(SECONDS * fps / frames))
-    with media.Writer(path, layout.width, layout.height, fps, crf=16) as writer:
+    with media.Writer(path, layout.width, layout.height, fps, crf=16, preset="veryfast") as writer:
         for turn in range(rounds):
             for number, picture in enumerate(pictures(view, page, layout, fps, frames)):
                 tell(turn * frames + number, rounds * frames)

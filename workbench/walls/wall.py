@@ -51,6 +51,9 @@ STATES = {
     RequestState.DRAWING: CellState.DRAWING, RequestState.FAILED: CellState.FAILED,
 }  # fmt: skip
 
+_LAID_OUT: dict[Path, tuple[int, WallSettings, SampleSettings, Grid]] = {}
+MOST_KEPT = 50
+
 
 class Wall:
     """One wall's folder. Every property is read afresh from disk."""
@@ -111,7 +114,22 @@ class Wall:
     @property
     def grid(self) -> Grid:
         """Its rows and columns. Raises ConfigError when the file was damaged or the model is gone."""
-        return grid(self.workspace, self.settings, self.base)
+        return self._laid_out()[2]
+
+    def _laid_out(self) -> tuple[WallSettings, SampleSettings, Grid]:
+        """Settings, base and grid, worked out once for each state of wall.json."""
+        try:
+            changed = (self.folder / FILE).stat().st_mtime_ns
+        except OSError:
+            raise ConfigError(f"the wall {self.name} is no longer there: choose another one") from None
+        known = _LAID_OUT.get(self.folder)
+        if known is None or known[0] != changed:
+            settings, base = self.settings, self.base
+            known = (changed, settings, base, grid(self.workspace, settings, base))
+            if len(_LAID_OUT) > MOST_KEPT:
+                _LAID_OUT.clear()
+            _LAID_OUT[self.folder] = known
+        return known[1:]
 
     def video(self, key: str) -> Path:
         """Where a cell's video is, or will be."""
@@ -205,15 +223,14 @@ class Wall:
 
     def look(self) -> View:
         """The wall as its files tell it. Raises ConfigError when wall.json was damaged or the model is gone."""
-        settings = self.settings
-        laid_out = grid(self.workspace, settings, self.base)
+        settings, base, laid_out = self._laid_out()
         asked, found = read_object(self.folder / REQUESTS), self.marked
         numbers = read_object(self.folder / NUMBERS).get("cells", {})
         known: dict[str, Cell] = {}
         for key, sample in laid_out.samples.items():
             known[key] = self._cell(key, sample, asked.get(key), numbers.get(key, {}), found)
         against = references(laid_out, known)
-        steps = find_model(self.base.model)[1].steps
+        steps = find_model(base.model)[1].steps
         return View(
             self.name,
             settings.title,
@@ -261,10 +278,9 @@ class Wall:
         times.sort()
         return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
 
-    def follow(self) -> None:
+    def follow(self, view: View) -> None:
         """What whoever watches a wall does now and then: keep its requests alive and its numbers coming. Cheap."""
         queue.revive(self.workspace)
-        view = self.look()
         last = jobs.status(self.folder / MEASURING)
         # One that fails is not started again and again.
         tired = last.state is jobs.State.FAILED and time.time() - (last.ended_at or 0) < AGAIN_SECONDS

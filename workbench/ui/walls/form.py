@@ -1,0 +1,130 @@
+"""The form of a wall: a run fills in what it suggests; below stands how many videos that makes, and how long it takes.
+
+Not covered: the rules (walls.settings, walls.axes).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from workbench.errors import ConfigError
+from workbench.families import find_model, models
+from workbench.jobs import duration
+from workbench.sampler.loras import available_loras
+from workbench.sampler.samples import Samples
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import Spec
+from workbench.trainer.runs import Run
+from workbench.ui import render
+from workbench.ui.boundary import QUIET, handler
+from workbench.ui.form import Choices, Form, sentences
+from workbench.walls import WallSettings
+from workbench.walls.axes import grid
+from workbench.walls.settings import NONE
+from workbench.walls.state import work
+from workbench.walls.suggestions import base_of, completed, saved, suggested
+from workbench.workspace import Workspace
+
+OF_RUN = "that of the run"
+HISTORY = 24  # samples that say how long one takes
+FILLED = ("prompts", "images", "seeds", "checkpoints", "scales")
+
+
+class WallForm(Form[WallSettings]):
+    """The form of WallSettings, with the model and the speed of its samples beside it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(WallSettings, workspace, WallSettings())
+        with gr.Row(elem_classes="fields"):
+            self.drawn_by = gr.Dropdown(
+                [(OF_RUN, ""), *((model.title, model.id) for model in models())], value="", label="Model",
+                info="Which model draws, where no run says so.", elem_id="wall-model", min_width=150,
+            )  # fmt: skip
+            self.speed = gr.Dropdown(
+                ["exact", "fast", "frugal"], value="exact", label="Speed", elem_id="wall-speed", min_width=150,
+                info="exact: what the stock pipeline draws. fast: nearly the same in less time. frugal: for a GPU that "
+                "is too small.",
+            )  # fmt: skip
+        self.cost = gr.HTML(elem_id="wall-cost")
+
+    def _options(self, spec: Spec) -> Choices:
+        if spec.source == "runs":
+            return [("none", ""), *((run.name, run.name) for run in Run.all(self.workspace))]
+        if spec.source == "loras":
+            return [("base model", NONE), *((name, name) for name in available_loras(self.workspace))]
+        return []
+
+    @property
+    def everything(self) -> list[Any]:
+        """The components that `asked` takes."""
+        return [*self.inputs, self.drawn_by, self.speed]
+
+    def wire_up(self, load: Any) -> None:
+        """Connect the listeners; `load` is the page's load event."""
+        run, checkpoints = self._components["run"], self._components["checkpoints"]
+        runs_and_loras = [run, self._components["loras"]]
+        load(self.refreshed_choices, None, runs_and_loras, **QUIET)
+        filled = [self._components[name] for name in FILLED]
+        chosen = run.input(handler(self._suggested), run, filled, **QUIET)
+        chosen.then(handler(self._cost), self.everything, self.cost, **QUIET)
+        run.change(handler(self._checkpoints), run, checkpoints, **QUIET)
+        changes = [
+            one.change for one in (*filled, *(self._components[name] for name in ("loras", "guidance", "steps")))
+        ]
+        gr.on(changes, handler(self._cost), self.everything, self.cost, trigger_mode="always_last", **QUIET)
+
+    def refreshed_choices(self) -> list[Any]:
+        """The runs and LoRAs there are now."""
+        return [gr.update(choices=self._options(spec)) for spec in self.specs if spec.source in ("runs", "loras")]
+
+    def asked(self, *values: Any) -> tuple[WallSettings, SampleSettings]:
+        """The settings as the fields hold them, and what the samples begin with. Raises ConfigError."""
+        *own, model, speed = values
+        settings = self.parse(own)
+        base = base_of(self.workspace, settings).changed(speed=speed or "exact")
+        if model and not settings.run:
+            base = base.changed(model=model)
+        return settings, base
+
+    def _suggested(self, name: str) -> list[Any]:
+        """What a run suggests for the fields that belong to it."""
+        if not name:
+            return [gr.skip()] * len(FILLED)
+        found = suggested(self.workspace, name).model_dump(mode="json")
+        updates = dict(zip([spec.name for spec in self.specs], self.write(found), strict=True))
+        updates["checkpoints"] = gr.update(choices=saved(Run.open(self.workspace, name)), value=found["checkpoints"])
+        return [updates[one] for one in FILLED]
+
+    def _checkpoints(self, name: str) -> Any:
+        return gr.update(choices=saved(Run.open(self.workspace, name)) if name else [])
+
+    def _cost(self, *values: Any) -> str:
+        """How many videos the wall will have, and about how long they take."""
+        try:
+            settings, base = self.asked(*values)
+            if not settings.run and not settings.prompts:
+                return render.note("Choose a run, or write prompts and choose LoRAs.", "empty")
+            laid_out = grid(self.workspace, completed(self.workspace, settings), base)
+        except ConfigError as error:
+            return sentences(error, WallSettings)
+        rows, columns = len(laid_out.rows), len(laid_out.columns)
+        said = f"{rows * columns} videos: {rows} {'row' if rows == 1 else 'rows'} by {columns} columns"
+        seconds = _pace(self.workspace, base)
+        if seconds is not None:
+            model = find_model(base.model)[1]
+            total = sum(work(sample, model.steps) for sample in laid_out.samples.values())
+            said += f", about {duration(total * seconds)} at the pace of earlier samples"
+        return render.note(f"{said}. Videos that are there already are not drawn again.")
+
+
+def _pace(workspace: Workspace, base: SampleSettings) -> float | None:
+    """Seconds for a pass of the model in earlier samples like these; None where there are none."""
+    model = find_model(base.model)[1]
+    for sample in Samples(workspace).history(HISTORY):
+        record = sample.record
+        alike = sample.settings.model in (base.model, model.id) and sample.settings.speed == base.speed
+        if alike and record.get("frames") in (base.frames, None) and record.get("seconds"):
+            return float(record["seconds"]) / work(sample.settings, model.steps)
+    return None
