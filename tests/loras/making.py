@@ -28,9 +28,11 @@ def write_lora(path: Path, tensors: Arrays, alpha: float | None = None, **notes:
     metadata = {"format": "pt", **notes}
     if alpha is not None:
         rank = next(array.shape[0] for name, array in tensors.items() if "lora_A" in name)
-        told = {"transformer.r": rank, "transformer.lora_alpha": alpha, "transformer.target_modules": ["to_q"]}
+        modules = sorted({name.split(".lora_")[0] for name in tensors})
+        told = {"transformer.r": rank, "transformer.lora_alpha": alpha, "transformer.target_modules": modules}
         metadata["lora_adapter_metadata"] = json.dumps(told)
-    save_file({f"transformer.{name}": array for name, array in tensors.items()}, path, metadata)
+    whole = {f"transformer.{name}": np.ascontiguousarray(array) for name, array in tensors.items()}
+    save_file(whole, path, metadata)
     return path
 
 

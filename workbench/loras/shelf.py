@@ -29,7 +29,7 @@ from workbench.trainer.metrics import METRICS
 from workbench.trainer.runs import Run
 from workbench.workspace import Workspace, read_json, write_json
 
-STARS, PUBLISHED, BEST = "stars.json", "published.json", "best.json"
+STARS = "stars.json"
 ADAPTER_NOTES = "lora_adapter_metadata"  # diffusers' metadata key: a JSON object with peft's settings
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class ShelfLora:
     name: str
     title: str
     path: Path
-    run: Run | None
+    run: Run | None = field(compare=False)
     step: int | None
     model: str
     base_model: str
@@ -160,7 +160,7 @@ def _look(workspace: Workspace, name: str) -> ShelfLora | None:
         "alpha": alpha,
         "dora": any("lora_magnitude_vector" in key for key in header.tensors),
         "bytes": stat.st_size,
-        "published": _seen(path.parent / PUBLISHED, _object),
+        "published": _seen(path.parent / retention.PUBLISHED, _object),
         "sound": sound,
         "trigger": said.get("trigger_word", ""),
         "base_model": said.get("base_model", ""),
@@ -215,7 +215,7 @@ def _previews(run: Path, step: int | None) -> tuple[Path, ...]:
 
 def _best(run: Path) -> set[int | None]:
     """Steps that are a run's best: by its held-out loss, and as a person chose."""
-    chosen = _number(_seen(run / BEST, _object).get("step"))
+    chosen = _number(_seen(run / retention.CHOSEN, _object).get("step"))
     saved = tuple(sorted(path.name for path in (run / CHECKPOINTS).glob("step-*")))
     return {chosen, _seen(run / METRICS, lambda path: retention.best(path.parent), None, saved)} - {None}
 

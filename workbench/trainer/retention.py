@@ -28,6 +28,7 @@ from workbench.trainer.verdict import best_step
 from workbench.workspace import read_json, write_json, writing
 
 STARS, CHOSEN = "stars.json", "best.json"
+PUBLISHED = "published.json"  # in a checkpoint that is on the Hub
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None)
     """
     steps = checkpoint.steps(run)
     newest = sorted({*steps, *([] if coming is None else [coming])})
-    kept = {*newest[-max(1, keep) :], *starred(run), best(run)}
+    kept = {*newest[-max(1, keep) :], *starred(run), best(run), chosen_best(run).get("step")}
+    kept |= {step for step in steps if (checkpoint.folder_of(run, step) / PUBLISHED).exists()}
     if keep_every:
         kept |= {step for step in steps if step % keep_every == 0}
     going = [step for step in steps if step not in kept]

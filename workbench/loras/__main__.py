@@ -1,0 +1,46 @@
+"""`python -m workbench.loras JOB_DIR`: the process of one operation on LoRAs. See workbench.jobs for the protocol."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from workbench import jobs
+from workbench.loras.tasks import TASKS, doer, settings_of
+from workbench.workspace import Workspace
+
+
+class Progress:
+    """Tells the job how far an operation is, and ends it when it is asked to stop."""
+
+    def __init__(self, job: jobs.Job, phase: str) -> None:
+        self._job, self._phase, self._began = job, phase, time.monotonic()
+
+    def said(self, text: str) -> None:
+        self._job.beat(text.rstrip(" ."), patient=True)
+        self._began = time.monotonic()
+
+    def step(self, done: int, total: int) -> None:
+        if self._job.take("stop") is not None:
+            raise jobs.Stop("stopped; nothing was made")
+        pace = {"step_seconds": (time.monotonic() - self._began) / done} if done else {}
+        self._job.beat(self._phase, done, total, **pace)
+
+
+def main() -> int:
+    os.nice(5)  # it may share the processor with a run
+    folder = Path(sys.argv[1]).resolve()
+    with jobs.Job(folder) as job:
+        name, settings = settings_of(folder)
+        progress = Progress(job, TASKS[name][3])
+        job.beat("loading torch")
+        made = doer(name)(Workspace.open(folder.parent.parent.parent), settings, progress.said, progress.step)
+        job.outcome = {"made": made.name, "said": made.said, "error": made.error}
+        sys.stdout.write(f"{made.said}\n")
+    return int(job.exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""A LoRA as a file for another program.
+
+Not covered: the formats (each family's), files of other programs read here (importing).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ConfigError
+from workbench.families import families
+from workbench.families.lora_files import LoraFormat
+from workbench.loras.making import Made, Step
+from workbench.loras.names import folder
+from workbench.loras.opened import Said, opened
+from workbench.loras.settings import ConvertSettings
+from workbench.trainer.lora import with_metadata
+from workbench.workspace import Workspace, slugify, write_bytes, writing
+
+CONVERTED = ".converted"
+
+
+def formats() -> list[LoraFormat]:
+    """What LoRAs can be written as, of every family."""
+    return list({one.id: one for family in families() for one in family.lora_formats}.values())
+
+
+def target_of(workspace: Workspace, lora: str, format: LoraFormat) -> Path:
+    """The file in the workspace that a LoRA is converted to where no other is named."""
+    return folder(workspace) / CONVERTED / f"{slugify(lora.rpartition('/')[2])}-{format.id}{format.suffix}"
+
+
+def convert(workspace: Workspace, settings: ConvertSettings, said: Said, step: Step) -> Made:
+    """Write a LoRA in another format. Raises ConfigError, CannotWrite."""
+    from safetensors.torch import save
+
+    (one,) = opened(workspace, [settings.lora], said)
+    step(1, 2)
+    tensors, metadata = one.family.export_lora(one.weights, settings.format)
+    format = next(known for known in one.family.lora_formats if known.id == settings.format)
+    if settings.target:
+        target = Path(settings.target).expanduser().absolute()
+        if target.exists():
+            raise ConfigError(f"{target} is there already: give a new name", {"target": "give a new name"})
+        if target.suffix != format.suffix:
+            raise ConfigError(f"target is {target.name}, a file for {format.title} ends in {format.suffix}: call it so")
+    else:
+        target = target_of(workspace, one.title, format)
+    if format.suffix == ".safetensors":
+        told = {"base_model": one.base_model, "trigger_word": one.trigger}
+        write_bytes(target, with_metadata(save(tensors), {**metadata, **{k: v for k, v in told.items() if v}}))
+    else:
+        _write_torch(target, {"module": tensors})
+    return Made(str(target), f"{one.title} for {format.title}: {target}")
+
+
+def _write_torch(target: Path, value: Any) -> None:
+    import torch
+
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            torch.save(value, scratch)
+            os.replace(scratch, target)
+        finally:
+            scratch.unlink(missing_ok=True)

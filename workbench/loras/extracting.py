@@ -1,0 +1,117 @@
+"""A LoRA of what a full fine-tune changed: the best matrices of a rank for each linear layer's difference to the base.
+
+What is no linear layer (norms, biases) has no place in a LoRA; how much of the change it is counts among what is lost.
+Not covered: LoRAs (merging).
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from workbench import jobs
+from workbench.clips import file_sha256
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.families.facts import BLOCK
+from workbench.loras import low_rank
+from workbench.loras.changes import Weights, base_weights
+from workbench.loras.low_rank import Cut
+from workbench.loras.making import Made, Step, Story, of_layers, pair_of, percent, put
+from workbench.loras.names import RUNS
+from workbench.loras.opened import Said
+from workbench.loras.settings import ExtractSettings
+from workbench.workspace import SLUG, Workspace, read_json
+
+NOTHING = 1e-7  # a layer whose weights differ by less than this share of themselves has not been trained
+
+
+def extract(workspace: Workspace, settings: ExtractSettings, said: Said, step: Step) -> Made:
+    """Make a LoRA of a full fine-tune. Raises ConfigError, ModelUnavailable, CannotWrite."""
+    if settings.rank is None and settings.share is None:
+        raise ConfigError("rank and share are both empty: give the rank, or the share of the change to keep")
+    place, model, title, trigger = _source(workspace, settings)
+    family, known = find_model(model)
+    base, tuned = base_weights(model, said), Weights(place)
+    if differing := sorted(name for name in base if name not in tuned or tuned[name].shape != base[name].shape):
+        raise ConfigError(
+            f"{place.parent.name} is no fine-tune of {known.title} ({differing[0]} is missing or has another size): "
+            f"choose the model that it was trained from"
+        )
+    linear = _linear(family.facts(known))
+    found, lost, total, rank = [], 0.0, 0.0, 0
+    for done, name in enumerate(sorted(base)):
+        step(done, len(list(base)))
+        before, after = base[name], tuned[name]
+        difference = after.double() - before.double()
+        layer = name.removesuffix(".weight")
+        size = float(difference.square().sum())
+        if layer == name or layer not in linear or size <= NOTHING**2 * float(before.double().square().sum()):
+            lost, total = lost + size, total + size
+            continue
+        pair = low_rank.of_matrix(difference.flatten(1), Cut(settings.rank, settings.share))
+        lost, total, rank = lost + pair.lost, total + pair.total, max(rank, pair.down.shape[0])
+        found.append((layer, *pair_of(pair.up, pair.down, before.shape, after.dtype), None))
+    step(1, 1)
+    lora = of_layers(found, title)
+    error = math.sqrt(lost / total) if total else 0.0
+    story = Story(
+        title=settings.name.strip() or f"{title}-rank{rank}",
+        how="extracted",
+        said=f"extracted from the fine-tune {title}, rank {rank}; {percent(error)} of the change is lost",
+        model=known.id,
+        base_model=known.id if known.local else known.source,
+        made_of=[{"name": title, "file": path.name, "sha256": file_sha256(path), "weight": 1.0}
+                 for path in sorted(place.glob("*.safetensors"))],
+        trigger=trigger,
+        error=error,
+    )  # fmt: skip
+    return put(workspace, family, lora, story)
+
+
+def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str, str, str]:
+    """(folder of the transformer, base model, title, trigger word) of what is asked for. Raises ConfigError."""
+    name = settings.source.strip().removeprefix(f"{RUNS}/")
+    if SLUG.fullmatch(name) and (run := workspace.run(name)).is_dir():
+        if not (run / "transformer").is_dir():
+            raise ConfigError(
+                f"the run {name} has no fine-tuned transformer: choose one that trains all weights and has finished"
+            )
+        model = settings.model or str(read_json(run / jobs.CONFIG).get("model", ""))
+        return run / "transformer", model, name, _trigger(run)
+    place = Path(settings.source).expanduser().resolve()
+    inner = place / "transformer" if (place / "transformer").is_dir() else place
+    if not settings.source.strip() or not inner.is_dir():
+        raise ConfigError(
+            f"source is {settings.source[:120]!r}, no run and no folder: name a run that trained all weights, or a "
+            f"folder in diffusers' layout",
+            {"source": "name a run or a folder"},
+        )
+    if not settings.model:
+        raise ConfigError(
+            f"model is empty: say from which model {place.name} was fine-tuned", {"model": "choose the base model"}
+        )
+    return inner, settings.model, place.name, ""
+
+
+def _trigger(run: Path) -> str:
+    """The trigger word that a fine-tune's own files say."""
+    from safetensors import SafetensorError, safe_open
+
+    for path in sorted((run / "transformer").glob("*.safetensors"))[:1]:
+        try:
+            with safe_open(path, framework="pt") as file:
+                return str((file.metadata() or {}).get("trigger_word", ""))
+        except (SafetensorError, OSError):
+            return ""
+    return ""
+
+
+def _linear(facts: Any) -> set[str]:
+    """Names of all linear layers of a model."""
+    return {
+        linear.name.replace(BLOCK, str(number))
+        for linear in facts.linears
+        for number in range(facts.blocks if linear.in_blocks else 1)
+    }

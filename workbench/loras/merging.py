@@ -1,0 +1,148 @@
+"""LoRAs added up into one, and a LoRA brought to another rank.
+
+Ranks, alphas and layers may differ. Without a rank a merge is exact: matrices are laid side by side, so ranks add up.
+Not covered: full fine-tunes (extracting), models with LoRAs worked in (baking).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConfigError
+from workbench.families.lora_files import DOWN, LoraWeights
+from workbench.loras import low_rank
+from workbench.loras.changes import Change, Weights, base_for, bias_change, change
+from workbench.loras.low_rank import Cut
+from workbench.loras.making import Made, Step, Story, of_layers, pair_of, percent, put, title_from
+from workbench.loras.opened import Opened, Said, common_model, opened
+from workbench.loras.settings import MergeSettings, ResizeSettings
+from workbench.workspace import Workspace
+
+if TYPE_CHECKING:
+    import torch
+
+
+def merge(workspace: Workspace, settings: MergeSettings, said: Said, step: Step) -> Made:
+    """Add LoRAs up with their weights. Raises ConfigError, ModelUnavailable, CannotWrite."""
+    loras = opened(workspace, settings.loras, said)
+    model = common_model(loras)
+    lora, error = summed(loras, Cut(rank=settings.rank), base_for(loras, model, said), step)
+    parts = " + ".join(f"{one.scale:g} x {one.title}" for one in loras)
+    loss = "exact" if error is None else f"{percent(error)} of the change is lost"
+    story = Story(
+        title=title_from(settings.name, loras, "-merged" if len(loras) == 1 else ""),
+        how="merged",
+        said=f"merged from {parts}; rank {lora.rank}, {loss}",
+        model=loras[0].model,
+        base_model=next((one.base_model for one in loras if one.base_model), ""),
+        made_of=[one.record() for one in loras],
+        trigger=", ".join(dict.fromkeys(one.trigger for one in loras if one.trigger)),
+        error=error,
+    )
+    return put(workspace, loras[0].family, lora, story)
+
+
+def resize(workspace: Workspace, settings: ResizeSettings, said: Said, step: Step) -> Made:
+    """Bring a LoRA to a rank, or to what a share of its energy needs. Raises ConfigError, CannotWrite."""
+    if settings.rank is None and settings.share is None:
+        raise ConfigError("rank and share are both empty: give the new rank, or the share of the change to keep")
+    (one,) = loras = opened(workspace, [settings.lora], said)
+    if settings.rank is not None and settings.rank >= one.weights.rank and not one.weights.dora:
+        raise ConfigError(
+            f"rank is {settings.rank}, {one.title} has rank {one.weights.rank} already: use less",
+            {"rank": f"use less than {one.weights.rank}"},
+        )
+    cut = Cut(settings.rank, settings.share)
+    lora, error = summed(loras, cut, base_for(loras, one.model, said), step)
+    story = Story(
+        title=title_from(settings.name, loras, f"-rank{lora.rank}"),
+        how="resized",
+        said=f"{one.title} brought from rank {one.weights.rank} to {_ranks(lora)}; {percent(error or 0.0)} of the "
+        f"change is lost",
+        model=one.model,
+        base_model=one.base_model,
+        made_of=[one.record()],
+        trigger=one.trigger,
+        steps=one.steps,
+        error=error or 0.0,
+    )
+    return put(workspace, one.family, lora, story)
+
+
+def _ranks(lora: LoraWeights) -> str:
+    least = min(lora.rank_of(layer) for layer in lora.layers)
+    return f"rank {lora.rank}" if least == lora.rank else f"ranks {least} to {lora.rank}"
+
+
+def summed(
+    loras: Sequence[Opened], cut: Cut, base: Weights | None, step: Step
+) -> tuple[LoraWeights, float | None]:  # fmt: skip
+    """(the sum of LoRAs at their scales, what is lost of it) within a cut; None is lost where nothing was cut.
+
+    Raises ConfigError where two change one layer of different sizes, or a DoRA is to be added without a rank.
+    """
+    if cut == Cut() and any(lora.weights.dora for lora in loras):
+        raise ConfigError(
+            "one of these is a DoRA, whose change has every rank, so no sum of ranks holds it: give a rank",
+            {"rank": "give a rank"},
+        )
+    layers = sorted({layer for lora in loras for layer in lora.weights.layers})
+    found, lost, total = [], 0.0, 0.0
+    for done, layer in enumerate(layers):
+        step(done, len(layers))
+        on_it = [lora for lora in loras if f"{layer}.{DOWN}" in lora.weights.tensors]
+        changes = [change(lora.weights, layer, lora.scale, base) for lora in on_it]
+        up, down, missing, all_of_it = _added(changes, layer, cut)
+        lost, total = lost + missing, total + all_of_it
+        given = on_it[0].weights.tensors[f"{layer}.{DOWN}"]
+        up, down = pair_of(up, down, (up.shape[0], *given.shape[1:]), _widest(on_it, layer))
+        found.append((layer, up, down, _biases(on_it, layer, up)))
+    step(len(layers), len(layers))
+    merged = of_layers(found, "a merge")
+    return merged, None if cut == Cut() else math.sqrt(lost / total) if total else 0.0
+
+
+def _added(changes: Sequence[Change], layer: str, cut: Cut) -> tuple[Any, Any, float, float]:
+    """(up, down, lost, total) of a layer's changes together."""
+    import torch
+
+    sizes = {(one.whole if one.whole is not None else _corner(one)).shape for one in changes}
+    if len(sizes) > 1:
+        raise ConfigError(
+            f"these LoRAs see {layer} in different sizes: they are for different models, choose some of one"
+        )
+    if all(one.whole is None for one in changes):
+        up = torch.cat([one.up for one in changes if one.up is not None], dim=1)
+        down = torch.cat([one.down for one in changes if one.down is not None])
+        if cut == Cut():
+            return up, down, 0.0, 0.0
+        pair = low_rank.of_product(up, down, cut)
+    else:
+        pair = low_rank.of_matrix(sum((one.matrix() for one in changes[1:]), changes[0].matrix()), cut)
+    return pair.up, pair.down, pair.lost, pair.total
+
+
+def _corner(one: Change) -> torch.Tensor:
+    """Something of the change's size [outputs, inputs] that takes no memory."""
+    import torch
+
+    assert one.up is not None
+    assert one.down is not None
+    return torch.empty(one.up.shape[0], one.down.shape[1], device="meta")
+
+
+def _widest(loras: Sequence[Opened], layer: str) -> torch.dtype:
+    """The format that loses nothing of any of them."""
+    import torch
+
+    found = loras[0].weights.tensors[f"{layer}.{DOWN}"].dtype
+    for lora in loras[1:]:
+        found = torch.promote_types(found, lora.weights.tensors[f"{layer}.{DOWN}"].dtype)
+    return found
+
+
+def _biases(loras: Sequence[Opened], layer: str, up: torch.Tensor) -> torch.Tensor | None:
+    added = [one for lora in loras if (one := bias_change(lora.weights, layer, lora.scale)) is not None]
+    return sum(added[1:], added[0]).to(up.dtype) if added else None

@@ -1,0 +1,110 @@
+"""Operations on LoRAs as background jobs, one folder each: loras/.jobs/ID/ with config.json and a job's files.
+
+config.json holds the operation's name under "task" beside its settings; result.json what was made ("made", "said",
+"error"). Not covered: what an operation does, how a job lives (workbench.jobs).
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench import jobs
+from workbench.errors import ConfigError
+from workbench.loras.names import folder
+from workbench.loras.settings import (
+    BakeSettings,
+    ConvertSettings,
+    ExtractSettings,
+    ImportSettings,
+    MergeSettings,
+    ResizeSettings,
+)
+from workbench.settings import Settings, parse
+from workbench.workspace import Workspace, fresh_folder, read_json, write_json
+
+MODULE, JOBS = "workbench.loras", ".jobs"
+KEPT_SECONDS = 24 * 3600  # a job that is over is forgotten after a day
+# task -> (its settings, module and function that do it, what it is doing in words)
+TASKS: dict[str, tuple[type[Settings], str, str, str]] = {
+    "merge": (MergeSettings, "merging", "merge", "merging"),
+    "resize": (ResizeSettings, "merging", "resize", "resizing"),
+    "extract": (ExtractSettings, "extracting", "extract", "extracting"),
+    "bake": (BakeSettings, "baking", "bake", "baking"),
+    "import": (ImportSettings, "importing", "bring_in", "importing"),
+    "convert": (ConvertSettings, "converting", "convert", "converting"),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One operation, seen from outside. made: a name on the shelf or a path, "" while it is not over"""
+
+    folder: Path
+    name: str
+    status: jobs.Status
+    made: str
+    said: str
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+
+def start(workspace: Workspace, settings: Settings) -> Path:
+    """Begin an operation in the background; its job's folder. Raises CannotWrite."""
+    name = next(name for name, (cls, *_) in TASKS.items() if isinstance(settings, cls))
+    parent = folder(workspace) / JOBS
+    _forget(parent)
+    place = fresh_folder(parent, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
+    write_json(place / jobs.CONFIG, {"task": name, **settings.model_dump(mode="json")})
+    jobs.start(place, MODULE)
+    return place
+
+
+def look(place: Path) -> Task:
+    """An operation by its job's folder. Raises ConfigError when there is none."""
+    settings, ended = read_json(place / jobs.CONFIG), jobs.result(place)
+    return Task(
+        place, str(settings.get("task", "")), jobs.status(place), str(ended.get("made", "")), str(ended.get("said", ""))
+    )
+
+
+def everything(workspace: Workspace) -> list[Task]:
+    """Operations at work and those that ended in the last day, newest first."""
+    return [look(status.folder) for status in jobs.jobs_in(folder(workspace) / JOBS)]
+
+
+def task_folder(workspace: Workspace, task: str) -> Path:
+    """The folder of an operation by its id. Raises ConfigError when there is none."""
+    known = {one.folder.name: one.folder for one in jobs.jobs_in(folder(workspace) / JOBS)}
+    if task not in known:
+        raise ConfigError(f"there is no operation {task[:80]!r}: it is long over")
+    return known[task]
+
+
+def settings_of(place: Path) -> tuple[str, Settings]:
+    """(the task's name, its settings) of a job's folder. Raises ConfigError."""
+    values = read_json(place / jobs.CONFIG)
+    name = values.pop("task", "") if isinstance(values, dict) else ""
+    if name not in TASKS:
+        raise ConfigError(f"{place / jobs.CONFIG} names no operation: use one of {', '.join(TASKS)}")
+    return name, parse(TASKS[name][0], values)
+
+
+def doer(name: str) -> Callable[..., Any]:
+    """The function that does a task; importing it loads torch only when it is called."""
+    _, module, function, _ = TASKS[name]
+    found: Callable[..., Any] = getattr(importlib.import_module(f"{MODULE}.{module}"), function)
+    return found
+
+
+def _forget(parent: Path) -> None:
+    for status in jobs.jobs_in(parent):
+        if not status.state.alive and time.time() - (status.ended_at or time.time()) > KEPT_SECONDS:
+            shutil.rmtree(status.folder, ignore_errors=True)
