@@ -203,7 +203,7 @@ def test_a_run_holds_all_its_gpus_and_so_do_those_who_inherit_the_locks(workspac
     folder.mkdir()
     with jobs.Job(folder) as job, run_queue.turn(workspace, cards, job) as held:
         assert [gpu_lock.holder(workspace.locks, card.uuid) for card in cards] == ["run both", "run both"]
-        copy = os.dup(held[0])
+        copy = os.dup(held.locks[0])
     assert gpu_lock.holder(workspace.locks, "GPU-0") == "run both"
     assert gpu_lock.holder(workspace.locks, "GPU-1") is None
     os.close(copy)

@@ -34,11 +34,11 @@ def main() -> int:
         begin()
         settings = TrainSettings.load(folder / jobs.CONFIG)
         devices = pick_devices(settings.device, settings.gpus)
-        with run_queue.turn(Workspace.open(folder.parent.parent), devices, job) as held:
+        with run_queue.turn(Workspace.open(folder.parent.parent), devices, job) as turn:
             if len(devices) > 1:
-                launcher.keep(job, len(devices), held)
+                launcher.keep(job, len(devices), turn.locks)
             else:
-                compute(job, settings, ALONE)
+                compute(job, settings, ALONE, turn)
     return int(job.exit_code)
 
 
@@ -62,15 +62,15 @@ def begin() -> None:
     sys.stdout.write(f"{BEGIN}{time.strftime('%Y-%m-%d %H:%M:%S')}\n")
 
 
-def compute(job: jobs.Job, settings: TrainSettings, place: Place) -> None:
-    """Load torch, and train."""
+def compute(job: jobs.Job, settings: TrainSettings, place: Place, turn: run_queue.Turn | None = None) -> None:
+    """Load torch, and train. turn: what is lent while the run is paused; None where it is not this process's to lend"""
     with Watchdog(job, settings.hang_minutes, place.rank):
         job.beat("loading torch")
         with processes.loading():
             from workbench.trainer.loop import train
         gc.freeze()  # what was imported stays: later collections need not look at it
 
-        train(job.folder, job, place)
+        train(job.folder, job, place, turn)
 
 
 if __name__ == "__main__":

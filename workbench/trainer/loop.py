@@ -29,14 +29,15 @@ from workbench.trainer.fit import stepping
 from workbench.trainer.launcher import ALONE, Place
 from workbench.trainer.orders import obey
 from workbench.trainer.ranks import Ranks
+from workbench.trainer.run_queue import Turn
 from workbench.trainer.session import Session, say
 from workbench.trainer.settings import TrainSettings
 
 
-def train(run: Path, job: jobs.Job, place: Place = ALONE) -> None:
+def train(run: Path, job: jobs.Job, place: Place = ALONE, turn: Turn | None = None) -> None:
     """Train, or go on with, the run in this folder. Raises WorkbenchError, or jobs.Stop when asked to stop.
 
-    place: which of the processes that train it together this one is
+    place: which of the processes that train it together this one is;  turn: its devices, lent while it is paused
     """
     settings = TrainSettings.load(run / jobs.CONFIG)
     deadline = Deadline(settings.time_limit)
@@ -45,17 +46,19 @@ def train(run: Path, job: jobs.Job, place: Place = ALONE) -> None:
     if not place.first:
         job.beat("waiting for the first process", patient=True)  # whose turn may be a while away
     with Ranks.met(place, device) as ranks:
-        if not finished(run, job, stepping.in_use(run, settings), device, ranks, deadline):
+        if not finished(run, job, stepping.in_use(run, settings), device, ranks, deadline, turn):
             free_memory()
-            finished(run, job, stepping.in_use(run, settings), device, ranks, deadline)
+            finished(run, job, stepping.in_use(run, settings), device, ranks, deadline, turn)
 
 
 def finished(
-    run: Path, job: jobs.Job, settings: TrainSettings, device: Device, ranks: Ranks, deadline: Deadline
-) -> bool:
+    run: Path, job: jobs.Job, settings: TrainSettings, device: Device, ranks: Ranks, deadline: Deadline,
+    turn: Turn | None = None,
+) -> bool:  # fmt: skip
     """Train to the end; False where memory ran out and the run can go on with less. Nothing is held afterwards."""
     with processes.loading():
         session = Session(run, job, settings, device, ranks)
+    session.turn = turn
     with contextlib.closing(session):
         try:
             steps(session, deadline)

@@ -1,7 +1,8 @@
 """The commands that a person leaves for a run, followed between two steps: save, preview, pause, stop.
 
 With several processes rank 0 takes the commands and tells them to the others, so that all do the same at the same step;
-a signal to stop counts whichever of them gets it. Not covered: leaving commands (jobs), doing what they ask (session).
+a signal to stop counts whichever of them gets it. A paused run has saved and left its device (pausing). Not covered:
+leaving commands (jobs), doing what they ask (session, trying).
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import time
 from typing import Any
 
 from workbench import jobs
+from workbench.trainer.pausing import aside
 from workbench.trainer.session import Session
+from workbench.trainer.trying import Try, draw_try
 
+PAUSE_SECONDS = 0.2  # between two looks for a command
 Orders = dict[str, dict[str, Any]]  # what was asked for, and with which values
 
 
@@ -24,18 +28,39 @@ def obey(session: Session, late: bool = False) -> None:
     if "save" in orders:
         session.save(must=False)
     if (asked := orders.get("preview")) is not None:
-        prompts = [asked["prompt"]] if asked.get("prompt") else session.shown.prompts
-        for scale in asked.get("scales") or [1.0]:
-            session.preview(prompts, float(scale))
+        _draw(session, asked)
         orders |= _taken(session, "pause", "stop")  # drawing takes long
-    while "pause" in orders and not {"resume", "stop"} & set(orders):
-        session.beat("paused", paused=True)
-        time.sleep(0.2)
-        orders |= _taken(session, "resume", "stop")
+    if "pause" in orders and "stop" not in orders:
+        _pause(session)
     if "stop" in orders:
         _end(session, "Stopped")
     if "late" in orders:
         _end(session, "The time limit is reached: saved and stopped")
+
+
+def _draw(session: Session, asked: dict[str, Any]) -> None:
+    """Previews, unless the command asks only for videos to try the weights."""
+    tries = [Try.read(one) for one in asked.get("tries") or ()]
+    for one in tries:
+        draw_try(session, one)
+    if asked.get("previews") or not tries:
+        prompts = [asked["prompt"]] if asked.get("prompt") else session.shown.prompts
+        for scale in asked.get("scales") or [1.0]:
+            session.preview(prompts, float(scale))
+
+
+def _pause(session: Session) -> None:
+    """Save, leave the device to others, and wait to be told to go on. Raises jobs.Stop when told to stop instead."""
+    session.save(must=False)
+    session.beat("paused", paused=True)
+    with aside(session):
+        orders: Orders = {}
+        while not {"resume", "stop"} & set(orders):
+            session.beat("paused", paused=True)
+            time.sleep(PAUSE_SECONDS)
+            orders |= _taken(session, "resume", "stop")
+        if "stop" in orders:
+            _end(session, "Stopped")
 
 
 def _taken(session: Session, *commands: jobs.Command, late: bool = False) -> Orders:

@@ -100,15 +100,9 @@ class Previewer:
     _places: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def draw(
-        self,
-        run: Path,
-        step: int,
-        transformer: Any,
-        prompts: Sequence[PreviewPrompt],
-        negative: Tensors,
-        on_step: OnStep,
-        scale: float = 1.0,
-    ) -> None:
+        self, run: Path, step: int, transformer: Any, prompts: Sequence[PreviewPrompt], negative: Tensors,
+        on_step: OnStep, scale: float = 1.0,
+    ) -> None:  # fmt: skip
         """Draw every prompt with every seed; those that are there already are left alone.
 
         scale: of the LoRA; 0 is the base model. `on_step(done, total)` counts denoising steps and may raise.
@@ -138,7 +132,7 @@ class Previewer:
                 frames = _frames(self.family.decode(self.vae, latents), self.shape.frames)
                 write_sample(record.with_suffix(".mp4"), frames.numpy(), self.shape.fps, said)
 
-    def draw_one(  # noqa: PLR0913 - what `draw` takes, for one video
+    def draw_one(
         self, run: Path, step: int, transformer: Any, one: PreviewPrompt, seed: int, negative: Tensors,
         on_step: OnStep, scale: float = 1.0,
     ) -> tuple[np.ndarray, dict[str, Any]] | None:  # fmt: skip
@@ -331,11 +325,8 @@ def decode_latents(run: Path, device: Device, report: Callable[[int, int], None]
     import torch
     from safetensors.torch import load_file
 
-    waiting = [
-        (path, record)
-        for path in sorted(run.glob("previews/step-*/*.json"))
-        if (record := read_json(path)).get("kind") == "latents"
-    ]
+    waiting = [(path, record) for path in sorted(run.glob("previews/step-*/*.json"))
+               if (record := read_json(path)).get("kind") == "latents"]  # fmt: skip
     if not waiting:
         return 0
     family, model = find_model(waiting[0][1]["model"])

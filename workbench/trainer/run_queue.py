@@ -4,8 +4,9 @@
 
 There is nobody who serves it. Every waiting run is a process of its own (without torch: a few dozen MB), that looks
 whether all before it are gone, and then takes the device's lock, which the kernel frees when its holder ends, however
-it ends. So a run that fails or is killed stops nobody, and the queue needs nothing to keep it going. Not covered: which
-device (devices), the lock itself (gpu_lock).
+it ends. So a run that fails or is killed stops nobody, and the queue needs nothing to keep it going. A paused run lends
+its device (Turn.lent): it stands first in the file meanwhile, so that the runs after it go on waiting, while a person
+may sample. Not covered: which device (devices), the lock itself (gpu_lock).
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 
 
 def order(workspace: Workspace) -> list[str]:
-    """The living runs that wait for the device, the next one first."""
-    return [slug for slug in _listed(workspace) if jobs.status(workspace.runs / slug).state.alive]
+    """The living runs that wait for the device, the next one first; paused ones are not among them."""
+    return [slug for slug, state in _living(workspace) if state is not jobs.State.PAUSED]
 
 
-def join(workspace: Workspace, slug: str) -> None:
-    """Put a run at the end of the queue; a living one that is in it keeps its place. Raises CannotWrite."""
+def join(workspace: Workspace, slug: str, first: bool = False) -> None:
+    """Put a run at the end of the queue, or first; a living one that is in it keeps its place. Raises CannotWrite."""
     with jobs.locked(workspace.runs / LOCK):
-        waiting = order(workspace)
+        waiting = [other for other, _ in _living(workspace)]
         if slug not in waiting:
-            write_json(workspace.runs / QUEUE, [*waiting, slug])
+            write_json(workspace.runs / QUEUE, [slug, *waiting] if first else [*waiting, slug])
 
 
 def leave(workspace: Workspace, slug: str) -> None:
@@ -56,35 +57,70 @@ def move(workspace: Workspace, slug: str, place: int) -> list[str]:
             raise ConfigError(f"the run {slug!r} does not wait: only waiting runs have a place, {_names(waiting)}")
         waiting.remove(slug)
         waiting.insert(max(0, place - 1), slug)
-        write_json(workspace.runs / QUEUE, waiting)
+        paused = [other for other, state in _living(workspace) if state is jobs.State.PAUSED]
+        write_json(workspace.runs / QUEUE, [*paused, *waiting])
         return waiting
 
 
 @contextlib.contextmanager
-def turn(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> Iterator[list[int]]:
-    """Wait until it is this run's turn, then hold its devices; gives the file descriptors of their locks.
+def turn(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> Iterator[Turn]:
+    """Wait until it is this run's turn, then hold its devices.
 
     Runs of other devices are not waited for. A program that only keeps a model warm is asked to let go of it.
     Raises jobs.Stop when asked to stop while waiting.
     """
-    slug = job.folder.name
-    place = _Place(workspace, devices, job)
-    with contextlib.ExitStack() as held:
+    taken = Turn(workspace, devices, job)
+    taken.take()
+    try:
+        yield taken
+    finally:
+        taken.give_back()
+
+
+class Turn:
+    """A run's hold on its devices. `locks`: file descriptors of their locks."""
+
+    def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> None:
+        self._workspace, self._slug, self._place = workspace, job.folder.name, _Place(workspace, devices, job)
+        self._held = contextlib.ExitStack()
+        self.locks: list[int] = []
+
+    def take(self) -> None:
+        """Wait in the queue, and for whoever holds the devices. Raises jobs.Stop when asked to stop while waiting."""
         try:
-            join(workspace, slug)
+            join(self._workspace, self._slug)
             while True:
-                place.wait_for_those_ahead()
+                self._place.wait_for_those_ahead()
                 with contextlib.suppress(_Overtaken), contextlib.ExitStack() as taken:
                     # All take them in the same order, so that no two wait for one another.
-                    locks = [
-                        taken.enter_context(gpu_lock.hold(workspace.locks, uuid, f"run {slug}", math.inf, place.look))
-                        for uuid in sorted(place.uuids)
+                    self.locks = [
+                        taken.enter_context(
+                            gpu_lock.hold(self._workspace.locks, uuid, f"run {self._slug}", math.inf, self._place.look)
+                        )
+                        for uuid in sorted(self._place.uuids)
                     ]
-                    held.push(taken.pop_all())
+                    self._held.push(taken.pop_all())
                     break
         finally:
-            leave(workspace, slug)
-        yield locks
+            leave(self._workspace, self._slug)
+
+    def give_back(self) -> None:
+        self._held.close()
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """The devices are free meanwhile, but for the runs of the queue; then they are taken again.
+
+        After an error they stay free. Raises jobs.Stop when asked to stop while waiting for them.
+        """
+        join(self._workspace, self._slug, first=True)
+        self.give_back()
+        try:
+            yield
+        except BaseException:
+            leave(self._workspace, self._slug)
+            raise
+        self.take()
 
 
 class _Overtaken(Exception):
@@ -141,6 +177,12 @@ class _Place:
 @functools.cache
 def _uuids_of(choice: str, count: int) -> frozenset[str]:
     return frozenset(device.uuid for device in pick_devices(choice, count))
+
+
+def _living(workspace: Workspace) -> list[tuple[str, jobs.State]]:
+    """The runs of the file that are alive, in its order."""
+    states = [(slug, jobs.status(workspace.runs / slug).state) for slug in _listed(workspace)]
+    return [(slug, state) for slug, state in states if state.alive]
 
 
 def _listed(workspace: Workspace) -> list[str]:

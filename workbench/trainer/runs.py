@@ -8,13 +8,14 @@ runs/<slug>/
   checkpoints/step-00000250/           (workbench.trainer.checkpoint); stars.json (workbench.trainer.retention)
   stacks.txt                           of a run that hung (workbench.trainer.watchdog)
   ranks/0.json                         of several processes: how each ended (workbench.trainer.launcher)
-  previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model
+  previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model (previews, trying)
   lora.safetensors README.md           the export and its model card
   remote.json                          of a run at a place: where it is (workbench.remote)
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from workbench.trainer.checks import check, resolved
 from workbench.trainer.forks import PARENT
 from workbench.trainer.metrics import read_metrics
 from workbench.trainer.settings import TrainSettings
+from workbench.trainer.trying import Try
 from workbench.workspace import Workspace, fresh_folder, read_json, write_json
 
 MODULE = "workbench.trainer"
@@ -177,7 +179,23 @@ class Run:
     def preview(self, prompt: str | None = None, scales: Sequence[float] = ()) -> None:
         """Draw the previews after the present step; with a prompt, only that one; with scales, at each of the LoRA."""
         asked = {"prompt": prompt, "scales": list(scales)}
-        jobs.send(self.folder, "preview", {name: value for name, value in asked.items() if value})
+        self._draw({"previews": True, **{name: value for name, value in asked.items() if value}})
+
+    def try_it(self, wish: Try) -> None:
+        """Draw a video with the weights as they are after the present step; it is shown with the samples, too.
+
+        Asked for several times before that, several are drawn.
+        """
+        self._draw({}, wish)
+
+    def _draw(self, asked: dict[str, Any], *tries: Try) -> None:
+        """Leave the command beside what was asked for and is not taken yet."""
+        path, waiting = self.folder / jobs.CONTROL / "preview", dict[str, Any]()
+        if path.exists():
+            with contextlib.suppress(ConfigError):  # taken this very moment
+                waiting = read_json(path)
+        every = [*(waiting.get("tries") or ()), *(one.model_dump(mode="json") for one in tries)]
+        jobs.send(self.folder, "preview", {**waiting, **asked, **({"tries": every} if every else {})})
 
     def decode_previews(self) -> jobs.Status:
         """Turn previews that were kept as latents into videos, as a job in the folder .decode."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from workbench.trainer.learning_rate import learning_rate
 from workbench.trainer.metrics import MetricsWriter, read_metrics
 from workbench.trainer.previews import Previewer
 from workbench.trainer.ranks import Ranks
+from workbench.trainer.run_queue import Turn
 from workbench.trainer.runs import previews_of
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.shown import Shown
@@ -71,16 +72,16 @@ class Session:
         self.workspace = Workspace(run.parent.parent)
         self.step_seconds = 0.0
         self.trouble = ""  # what a person should know while the run goes on
+        self.turn: Turn | None = None  # its devices, where they are this process's to lend
         self.packages = (*PACKAGES, *optimizers.package(settings))
 
         job.beat("reading the dataset")
         self.shape = check(self.workspace, settings)
         check_ranks(settings, self.ranks.count)
         self.family, self.model = find_model(settings.model)
-        self.data = load_data(self.workspace, settings)
-        for sentence in self.data.dropped:
+        self.data = data = load_data(self.workspace, settings)
+        for sentence in data.dropped:
             say(f"left out: {sentence}")
-        data = self.data
         say(f"{len(data.train)} clips to train on, {len(data.known)} known, {len(data.held_out)} held out")
         if len(data.buckets) > 1:
             say(f"shapes: {'; '.join(map(str, data.buckets))}")
@@ -250,12 +251,8 @@ class Session:
     @contextmanager
     def weights_in_use(self) -> Iterator[None]:
         """The weights that are meant to be used in place of those that are trained: an average, where there is one."""
-        with optimizers.averaged(self.optimizer):
-            if self.ema is None:
-                yield
-            else:
-                with self.ema.applied():
-                    yield
+        with optimizers.averaged(self.optimizer), self.ema.applied() if self.ema is not None else nullcontext():
+            yield
 
     @contextmanager
     def _base_model(self) -> Iterator[None]:
@@ -303,7 +300,7 @@ class Session:
         """Before the first step: what goes in, and what the base model draws."""
         if self.settings.preview_inputs and self.ranks.first:
             self.beat("drawing previews", message="what goes in")
-            with self._previewing():
+            with self.previewing():
                 self.previewer.draw_inputs(self.run, self.shown.clips(self.inputs))
         self.preview()
 
@@ -318,7 +315,7 @@ class Session:
             return
         prompts = prompts or self.shown.prompts
         self.encoder.encode_captions(prompts, lambda *_: None)  # a person may ask for a new one
-        with self._previewing(), self.weights_in_use(), self.accelerator.autocast():
+        with self.previewing(), self.weights_in_use(), self.accelerator.autocast():
             asked = self.shown.asked(prompts, self.inputs)
             negative = self.inputs.embeddings([""])
             self.previewer.draw(self.run, self.step, self.bare_transformer, asked, negative, report, scale)
@@ -326,7 +323,7 @@ class Session:
             self.tracker.show(self.step, previews_of(self.run, self.step))
 
     @contextmanager
-    def _previewing(self) -> Iterator[None]:
+    def previewing(self) -> Iterator[None]:
         """What goes wrong here costs the previews, never the run."""
         try:
             yield

@@ -114,7 +114,7 @@ class Trial(Session):
         super()._encode()
 
     @contextlib.contextmanager
-    def _previewing(self) -> Iterator[None]:
+    def previewing(self) -> Iterator[None]:
         yield
 
 
