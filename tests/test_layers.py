@@ -57,10 +57,11 @@ MAY_IMPORT = {
     }
     | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"}
     | {"sampler.zero_gpu", "visitors", "recordings"}
-    | {"sampler.prompting", "sampler.originals"}
+    | {"sampler.prompting", "sampler.originals", "trainer.trying"}
     | {"loras", "publishing"},
     "publishing": COMMON
-    | {"loras", "trainer.card", "trainer.metrics", "trainer.settings", "trainer.starts", "trainer.fit"},
+    | {"loras", "trainer.card", "trainer.metrics", "trainer.retention", "trainer.settings", "trainer.starts"}
+    | {"trainer.fit"},
     "remote": COMMON | {"trainer"},
     "walls": COMMON
     | {"dataset_builder.signals", "sampler.settings", "sampler.queue", "sampler.loras"}
@@ -241,6 +242,9 @@ def test_families_load_torch_inside_their_methods_only() -> None:
         "workbench.sampler.queue",
         "workbench.sampler.samples",
         "workbench.loras.shelf",
+        "workbench.loras.removal",
+        "workbench.loras.tasks",
+        "workbench.cli.loras",
         "workbench.dataset_builder.dataset",
         "workbench.dataset_builder.captioning",
         "workbench.dataset_builder.captioners",

@@ -7,6 +7,7 @@
     workbench sample                                draw a video
     workbench wall ...                              the same prompts by checkpoints, scales ...: look, mark, export
     workbench publish ...                           a LoRA, its demo or a dataset, to the Hub
+    workbench loras                                 the LoRAs there are, and what can be made of them
     workbench convert                               weights in another layout
     workbench record, replay                        a run's course as a small folder, and looking at it again
     workbench webui, demo, doctor                   the page; the whole loop once; is everything in order?
@@ -36,6 +37,7 @@ COMMANDS = {
     "places": ("places", "Machines and clusters to which runs can be sent."),
     "sample": ("samples", "Draw a video from a prompt."),
     "wall": ("walls", "Compare videos in lock-step: checkpoints, scales, guidance, LoRAs."),
+    "loras": ("loras", "LoRAs: list, merge, resize, extract, bake, import, convert, remove."),
     "publish": ("publish", "Push a LoRA, a demo of it or a dataset to the Hub."),
     "convert": ("convert", "Convert a model or a LoRA to its authors' own layout, or back."),
     "record": ("recordings", "Write down what a run showed, to be replayed anywhere."),
