@@ -13,8 +13,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlparse
+
+if TYPE_CHECKING:
+    import pytest
 
 TOKEN = "hf_" + "x" * 34
 LARGE = (".mp4", ".safetensors")  # what goes by Git LFS
@@ -242,3 +246,22 @@ def _entry(path: str, data: bytes) -> dict[str, Any]:
     """A line of a listing."""
     more = {"lfs": {"oid": sha256(data), "size": len(data), "pointerSize": 130}} if path.endswith(LARGE) else {}
     return {"type": "file", "path": path, "size": len(data), "oid": oid(path, data), **more}
+
+
+def login(monkeypatch: pytest.MonkeyPatch, server: FakeHub, home: Path) -> None:
+    """From now on huggingface_hub speaks to this server, with its user logged in: in this process and in new ones."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "token").write_text(TOKEN)
+    for name, value in (("HF_ENDPOINT", server.url), ("HF_HOME", str(home)), ("HF_HUB_DISABLE_XET", "1")):
+        monkeypatch.setenv(name, value)
+    for name in ("HF_HUB_OFFLINE", "HF_TOKEN", "HF_TOKEN_PATH", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    constants = {
+        "ENDPOINT": server.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_DISABLE_XET": True,
+        "HF_TOKEN_PATH": str(home / "token"),
+    }
+    for name, value in constants.items():
+        monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)

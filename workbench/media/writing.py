@@ -22,7 +22,7 @@ KEYFRAME_EVERY = 30  # a seek decodes at most this many frames in vain
 # rate factor of the same file size on ordinary footage falls to 40. Slower presets make it no smaller, only slower.
 FAITHFUL = {"qp": "13", "preset": "superfast"}
 
-BARE = {"movflags": "+faststart", "fflags": "+bitexact", "map_metadata": "-1"}
+BARE = {"movflags": "+faststart", "fflags": "+bitexact"}
 
 
 class Writer:
@@ -113,18 +113,19 @@ def encode(frames: Pixels, path: Path, fps: float, comment: str | None = None, c
 
 def without_comment(path: Path) -> bytes:
     """An mp4 of ours with the same pictures and no metadata; equal files give equal bytes. Raises DataError."""
-    import io
+    import tempfile
 
     import av
 
-    target = io.BytesIO()
-    with opened(path) as (source, stream), av.open(target, "w", format="mp4", options=dict(BARE)) as copy:
-        track: Any = copy.add_stream_from_template(stream)
-        for packet in source.demux(stream):
-            if packet.dts is not None:
-                packet.stream = track
-                copy.mux(packet)
-    return target.getvalue()
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "video.mp4"
+        with opened(path) as (source, stream), av.open(str(target), "w", options=dict(BARE)) as copy:
+            track: Any = copy.add_stream_from_template(stream)
+            for packet in source.demux(stream):
+                if packet.dts is not None:
+                    packet.stream = track
+                    copy.mux(packet)
+        return target.read_bytes()
 
 
 def bt709_frame(picture: Pixels) -> Any:

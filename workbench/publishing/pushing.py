@@ -21,10 +21,11 @@ from workbench import hub, jobs
 from workbench.clips import file_sha256
 from workbench.errors import ConfigError
 from workbench.loras import shelf
-from workbench.loras.shelf import PUBLISHED, ShelfLora
+from workbench.loras.shelf import ShelfLora
 from workbench.publishing import account, lora, space
 from workbench.publishing.parcel import Parcel
 from workbench.publishing.settings import LoraJob, LoraPush, SpaceJob, SpacePush
+from workbench.trainer.retention import PUBLISHED
 from workbench.workspace import Workspace, read_json, slugify, write_json, writing
 
 MODULE = "workbench.publishing"

@@ -46,8 +46,13 @@ class HubFolder:
         return [path for path in wanted if path not in there]
 
     def put(self, files: Mapping[str, Content], message: str, gone: Iterable[str] = ()) -> None:
-        """Add or replace files, and take some out, as one commit. Raises ConfigError, Lost."""
+        """Add or replace files, and take some out, as one commit. Raises FileNotFoundError, ConfigError, Lost."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        if gone_meanwhile := [
+            content for content in files.values() if isinstance(content, Path) and not content.exists()
+        ]:
+            raise FileNotFoundError(gone_meanwhile[0])
 
         adds = [CommitOperationAdd(path, c if isinstance(c, bytes) else str(c)) for path, c in files.items()]
         takes = [CommitOperationDelete(path) for path in gone]

@@ -76,7 +76,7 @@ class Side:
             if jobs.State(seen["state"]).alive is False:
                 break
             if now > next_push:
-                with contextlib.suppress(Lost):
+                with contextlib.suppress(Lost, FileNotFoundError):  # a checkpoint that retired meanwhile
                     self._push(seen)
                 next_push = time.monotonic() + PUSH_SECONDS
             if now > next_command:

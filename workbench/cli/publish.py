@@ -1,0 +1,121 @@
+"""`workbench publish lora|space|dataset`: to the Hugging Face Hub, what will go shown first. Ctrl-C ends watching only.
+
+The token is the Hub's own login (`hf auth login`); no command takes one. Not covered: what is pushed
+(workbench.publishing, workbench.dataset_builder).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from workbench.cli.datasets.tasks import run_task, with_dataset
+from workbench.cli.follow import watch
+from workbench.cli.options import Command, SettingsCommand, settings_flags, settings_from, with_workspace
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.export import ExportSettings
+from workbench.errors import ConfigError, ExitCode
+from workbench.jobs import State
+from workbench.publishing import account, pushing
+from workbench.publishing.parcel import Parcel, megabytes
+from workbench.publishing.settings import LoraPush, SpacePush
+from workbench.workspace import Workspace
+
+TO = {"repo_id": "--to"}
+dry_run = click.option("--dry-run", is_flag=True, help="Show every file that would go, and the card; send nothing.")
+detach = click.option("--detach", is_flag=True, help="Start the push and return at once.")
+
+
+@click.group()
+def publish() -> None:
+    """Push a LoRA, its demo or a dataset to the Hub.
+
+    Private unless you say --no-private. Log in once with `hf auth login`, with a token that may write.
+    """
+
+
+def _push_flags(settings: type[LoraPush | SpacePush]) -> Any:
+    def decorate(command: Command) -> Command:
+        for add in (with_workspace, detach, dry_run, settings_flags(settings, short=TO), click.argument("name")):
+            command = add(command)
+        return command
+
+    return decorate
+
+
+@publish.command(cls=SettingsCommand)
+@_push_flags(LoraPush)
+def lora(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: Any) -> int:
+    """Push the LoRA NAME: weights, model card, previews.
+
+    NAME is a run's name, RUN@STEP for a checkpoint, or loras/NAME for one on the shelf. Pushed again, the same makes no
+    new commit; a push that broke off goes on.
+    """
+    return _push(workspace, name, settings_from(LoraPush, None, flags), dry_run, detach)
+
+
+@publish.command(cls=SettingsCommand)
+@_push_flags(SpacePush)
+def space(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: Any) -> int:
+    """Push a Space in which everybody who may see it draws with the LoRA NAME, which is on the Hub already."""
+    return _push(workspace, name, settings_from(SpacePush, None, flags), dry_run, detach)
+
+
+@publish.command(cls=SettingsCommand)
+@with_dataset
+@settings_flags(ExportSettings, only=("repo_id", "private", "license", "trigger_word"), short=TO)
+@dry_run
+@detach
+def dataset(dataset: Dataset, dry_run: bool, detach: bool, **flags: Any) -> int:
+    """Push the dataset NAME in the Hub's VideoFolder layout, with a card."""
+    settings = settings_from(ExportSettings, None, flags)
+    if not settings.repo_id:
+        raise ConfigError("repo_id is empty: say where to with --to OWNER/NAME")
+    if dry_run:
+        from workbench.dataset_builder import hub
+
+        files = hub.contents(dataset.folder, settings)
+        _show(Parcel("dataset", settings.repo_id, settings.private, "", files))
+        return 0
+    return run_task(dataset, "export", settings, detach)
+
+
+def _push(workspace: Workspace, name: str, settings: LoraPush | SpacePush, dry: bool, detached: bool) -> int:
+    name = name if "/" in name else f"runs/{name}"
+    owner = "" if settings.repo_id else account.ask().name
+    chosen = pushing.named(workspace, name, settings, owner)
+    if dry:
+        _show(pushing.parcel(workspace, name, chosen))
+        return 0
+    pushing.start(workspace, name, chosen)
+    what: pushing.What = "space" if isinstance(settings, SpacePush) else "lora"
+    if detached:
+        click.echo(f"pushing to {chosen.repo_id}")
+        return 0
+    status = watch(lambda: pushing.status(workspace, what, name))
+    if status is None:
+        click.echo(f"\nThe push to {chosen.repo_id} goes on. See it again: workbench publish {what} {name}")
+        return 0
+    if status.state is State.FINISHED:
+        _done(pushing.result(workspace, what, name))
+        return 0
+    click.echo(f"Error: {status.message}", err=True)
+    return int(status.exit_code or ExitCode.BUG)
+
+
+def _done(result: Mapping[str, Any]) -> None:
+    said = "pushed" if result.get("changed") else "nothing has changed, so there is no new commit"
+    click.echo(f"{said}: {result.get('url')} (commit {str(result.get('commit'))[:8]})")
+
+
+def _show(parcel: Parcel) -> None:
+    """What would go."""
+    click.echo(parcel.sentence)
+    for name, size in parcel.sizes.items():
+        click.echo(f"  {megabytes(size):>12}  {name}")
+    for note in parcel.notes:
+        click.echo(f"Note: {note}")
+    if parcel.card:
+        click.echo(f"\nREADME.md:\n{parcel.card}")
