@@ -6,12 +6,13 @@ Not covered: starting a new one (training), what a run left (run_views), queue a
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
 from workbench.cli import run_keeping, run_views
 from workbench.cli.follow import doing, duration, follow
-from workbench.cli.options import with_workspace
+from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.cli.places import ON_HELP
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError
@@ -19,6 +20,7 @@ from workbench.remote.sending import choose
 from workbench.trainer import run_queue
 from workbench.trainer.report import curves_of
 from workbench.trainer.runs import Run
+from workbench.trainer.trying import Try
 from workbench.trainer.verdict import judge
 from workbench.workspace import Workspace
 
@@ -116,7 +118,10 @@ def stop(workspace: Workspace, name: str, grace: float | None) -> None:
 @click.argument("name")
 @with_workspace
 def pause(workspace: Workspace, name: str) -> None:
-    """Hold a run after its step; `resume` lets it go on."""
+    """Hold a run after its step; `resume` lets it go on.
+
+    It saves and leaves its GPU, so that you can sample meanwhile.
+    """
     _living(workspace, name).pause()
     click.echo(f"{name} pauses after this step: workbench runs resume {name}")
 
@@ -154,6 +159,20 @@ def preview(workspace: Workspace, name: str, prompt: str | None, scales: tuple[f
     run = _living(workspace, name)
     run.preview(prompt, scales)
     click.echo(f"{name} draws previews after this step, into {run.folder / 'previews'}")
+
+
+@runs.command("try", cls=SettingsCommand)
+@click.argument("name")
+@settings_flags(Try)
+@with_workspace
+def try_(workspace: Workspace, name: str, **flags: Any) -> None:
+    """Draw one video with a living run's weights as they are, after the present step.
+
+    It comes into the run's previews and among the samples.
+    """
+    run = _living(workspace, name)
+    run.try_it(settings_from(Try, None, flags))
+    click.echo(f"{name} draws it after this step, into {run.folder / 'previews'} and among the samples")
 
 
 def _living(workspace: Workspace, name: str) -> Run:

@@ -1,4 +1,4 @@
-"""`workbench sample`: ask the sampling worker for a video and wait for it. Ctrl-C takes the request back.
+"""`workbench sample`: ask the sampling worker for videos and wait for them. Ctrl-C takes back what is not done.
 
 Not covered: drawing (workbench.sampler), the worker's life (workbench.sampler.queue).
 """
@@ -7,24 +7,29 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from workbench import jobs
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.errors import ExitCode
 from workbench.sampler import queue
-from workbench.sampler.settings import SampleSettings
-from workbench.workspace import Workspace
+from workbench.sampler.originals import kept
+from workbench.sampler.queue import RequestState
+from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.settings import specs
+from workbench.workspace import Workspace, read_json
 
 POLL_SECONDS = 0.1
-Show = Callable[[queue.Progress], None]
+BATCH = tuple(spec.name for spec in specs(BatchSettings))
 
 
 @click.command(cls=SettingsCommand)
 @click.argument("prompt")
+@settings_flags(BatchSettings)
 @settings_flags(SampleSettings, leave_out=("prompt",))
 @click.option(
     "--config",
@@ -32,39 +37,73 @@ Show = Callable[[queue.Progress], None]
     metavar="FILE",
     help="Settings from a JSON file. Flags and the prompt win over it.",
 )
+@click.option("--verbose", "-v", is_flag=True, help="Say on stderr how well each LoRA fits, and what was drawn.")
 @with_workspace
-def sample(workspace: Workspace, prompt: str, config: Path | None, **flags: Any) -> int:
-    """Draw a video of PROMPT and print where it lies.
+def sample(workspace: Workspace, prompt: str, config: Path | None, verbose: bool, **flags: Any) -> int:
+    """Draw videos of PROMPT and print where each lies. PROMPT - reads it from stdin.
 
-    The first one loads the model; the worker keeps it warm for the next.
+    The first one loads the model; the worker keeps it warm for the next. --seed random draws another video each time.
     """
-    settings = settings_from(SampleSettings, config, flags, prompt=prompt)
-    done = draw(workspace, settings)
-    if done.video is None:
-        click.echo(f"Error: {done.message}", err=True)
-        return int(done.exit_code or ExitCode.BUG)
-    click.echo(str(done.video))
-    return 0
+    prompt = sys.stdin.read() if prompt == "-" else prompt
+    batch = settings_from(BatchSettings, None, {name: flags.pop(name) for name in BATCH})
+    if flags.get("seed") == "random":
+        flags["seed"] = ""  # as in the form: an empty one
+    settings = settings_from(SampleSettings, config, flags, prompt=prompt.strip())
+    code = 0
+    for done in draw_all(workspace, expand(kept(workspace, settings), batch)):
+        if done.video is None:
+            click.echo(f"Error: {done.message}", err=True)
+            code = code or int(done.exit_code or ExitCode.BUG)
+            continue
+        click.echo(str(done.video))
+        if verbose:
+            click.echo("\n".join(report(read_json(done.video.with_suffix(".json")))), err=True)
+    return code
 
 
 def draw(workspace: Workspace, settings: SampleSettings) -> queue.Progress:
     """Draw one sample, with progress, and say how it ended. Ctrl-C takes it back. Raises what `queue.submit` raises."""
-    request = queue.submit(workspace, settings)
+    return draw_all(workspace, [settings])[0]
+
+
+def draw_all(workspace: Workspace, many: Sequence[SampleSettings]) -> list[queue.Progress]:
+    """Draw samples, with progress, and say how each ended. Ctrl-C takes back those that are not done."""
+    ids = queue.submit_all(workspace, many)
+    ended: list[queue.Progress] = []
     try:
-        with _Bar() as show:
-            while not (now := queue.progress(workspace, request)).state.over:
-                show(now)
-                time.sleep(POLL_SECONDS)
+        with _Bar(len(ids)) as bar:
+            for sample_id in ids:
+                while not (now := queue.progress(workspace, sample_id)).state.over:
+                    bar.show(now, len(ended))
+                    queue.revive(workspace)
+                    time.sleep(POLL_SECONDS)
+                ended.append(now)
     except KeyboardInterrupt:
-        queue.cancel(workspace, request)
+        queue.cancel_all(workspace, ids)
         raise
-    return now
+    return ended
+
+
+def report(record: Mapping[str, Any]) -> list[str]:
+    """What a record says of its video, a line a LoRA first."""
+    lines = []
+    for lora in record.get("loras") or []:
+        said = [f"{lora['matched']} of {lora['tensors']} tensors fit"] if lora.get("matched") is not None else []
+        said += [f"{key} {lora[key]:g}" for key in ("scale", "rank", "alpha") if isinstance(lora.get(key), int | float)]
+        said += [f"made for {lora['base_model']}"] if lora.get("base_model") else []
+        said += [str(lora["origin"])] if lora.get("origin") else []
+        lines.append(f"{lora.get('name', '?')}: {', '.join(said)}")
+    seconds = jobs.duration(float(record.get("seconds") or 0))
+    return [*lines, f"seed {record.get('seed')}, {record.get('steps')} steps, {seconds}"]
 
 
 class _Bar:
-    """A bar on a terminal; on anything else nothing, so that stdout holds the video's path alone."""
+    """A bar on a terminal; on anything else nothing, so that stdout holds the videos' paths alone."""
 
-    def __enter__(self) -> Show:
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __enter__(self) -> _Bar:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -79,13 +118,14 @@ class _Bar:
         )
         self._task = self._bar.add_task("waiting", total=None, note="")
         self._bar.start()
-        return self._show
+        return self
 
-    def _show(self, now: queue.Progress) -> None:
-        left = f"{now.seconds_left:.0f} s left" if now.seconds_left else now.message
-        self._bar.update(
-            self._task, description=now.state.value, completed=now.step, total=now.total or None, note=left
-        )
+    def show(self, now: queue.Progress, done: int) -> None:
+        """done: how many of all are over"""
+        left = f"{jobs.duration(now.seconds_left)} left" if now.seconds_left else now.message
+        which = f", video {done + 1} of {self._count}" if self._count > 1 else ""
+        what = now.state.value if now.state is not RequestState.LOADING else "loading the model"
+        self._bar.update(self._task, description=what + which, completed=now.step, total=now.total or None, note=left)
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()

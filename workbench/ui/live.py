@@ -28,6 +28,7 @@ from workbench.workspace import Workspace, read_json
 
 FRESH_SECONDS = 0.5
 KEPT_RUNS = 24
+KEPT_TRIES = 12
 DECODING = ".decode"  # the folder of a run in which Run.decode_previews works
 T = TypeVar("T")
 
@@ -63,10 +64,12 @@ class Shown:
     """Videos beside the previews, and how many previews are there as latents only.
 
     inputs: (what a clip is, the clip as it goes in, what the VAE keeps of it)
+    tries: what a person asked the living run for, newest first, each with its record
     """
 
     inputs: tuple[tuple[str, Path, Path], ...] = ()
     scaled: tuple[Scaled, ...] = ()
+    tries: tuple[tuple[Path, dict[str, Any]], ...] = ()
     latents: int = 0
 
 
@@ -234,7 +237,9 @@ def shown_beside(run: Path) -> Shown:
         step = int(video.parent.name.removeprefix("step-"))
         scaled.append(Scaled(step, int(index), float(scale), str(_record(video).get("prompt", "")), video))
     latents = [path for path in run.glob("previews/step-*/*.safetensors") if not path.with_suffix(".mp4").exists()]
-    return Shown(tuple(inputs), tuple(scaled), len(latents))
+    videos = sorted(run.glob("previews/step-*/try-*.mp4"), key=lambda video: video.stat().st_mtime, reverse=True)
+    tries = tuple((video, _record(video)) for video in videos[:KEPT_TRIES])
+    return Shown(tuple(inputs), tuple(scaled), tries, len(latents))
 
 
 def _record(video: Path) -> dict[str, Any]:

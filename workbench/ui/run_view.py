@@ -95,7 +95,7 @@ def _doing(status: Status) -> str:
     if status.state is State.STOPPING:
         words.append("finishes its step, saves, and ends")
     if status.state is State.PAUSED:
-        words.append("waits until you press Continue")
+        words.append("waits until you press Continue; meanwhile its GPU is free for the Sample tab")
     if status.state.alive and status.message:
         words.append(status.message)
     return " · ".join(words)

@@ -185,4 +185,6 @@ class TrainTab:
         settings = snapshot.run.settings
         shape = {name: getattr(settings, name) for name in ("frames", "height", "width")}
         prompts = [preview.prompt for preview in snapshot.previews]
-        return {"model": settings.model, "prompt": prompts[0] if prompts else "", "loras": [snapshot.run.name], **shape}
+        name, saved = snapshot.run.name, snapshot.checkpoints
+        lora = name if snapshot.lora or not saved else f"runs/{name}@{saved[-1]}"
+        return {"model": settings.model, "prompt": prompts[0] if prompts else "", "loras": [lora], **shape}

@@ -64,13 +64,13 @@ class CommandsPart(Part):
 def looks(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
     """Which buttons make sense now, and what they say."""
     state, saved, settings = snapshot.status.state, snapshot.checkpoints, snapshot.settings
-    waiting = waits(snapshot)
+    waiting, paused = waits(snapshot), state is State.PAUSED
     # What a failed run needs, its card offers.
     over = state in (State.NEW, State.STOPPED)
     go_on = "Start" if state is State.NEW else f"Go on from step {saved[-1]}" if saved else "Start again"
     return {
         "resume": {"visible": over, "value": go_on},
-        "try_it": {"visible": state is State.FINISHED and snapshot.lora is not None},
+        "try_it": {"visible": state is State.FINISHED and snapshot.lora is not None or paused and bool(saved)},
         "stacks": {"visible": snapshot.status.hanging},
         "pause": {
             "visible": state in (State.RUNNING, State.PAUSED) and not waiting,

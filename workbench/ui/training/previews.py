@@ -11,13 +11,20 @@ import gradio as gr
 
 from workbench.errors import ConfigError
 from workbench.jobs import State
+from workbench.settings import Spec, parse, specs
 from workbench.trainer.runs import Preview, Run
+from workbench.trainer.trying import Try
 from workbench.ui import render
+from workbench.ui.form import from_component, to_component
 from workbench.ui.live import Snapshot, thinned
 from workbench.ui.training.part import Host, Part
 
 COLUMNS = 8
 SCALES = (0.0, 0.5, 1.0)
+TRY_HELP = (
+    "A video by the weights as they are, drawn between two steps. The run waits for it, and learns exactly what it "
+    "would have learned without it."
+)
 AT_SCALES = "Preview at 0, 0.5 and 1"
 
 
@@ -36,10 +43,26 @@ class PreviewsPart(Part):
             self.scales = gr.Button(AT_SCALES, elem_id="preview-scales")
         self.decode = gr.Button("Decode previews", visible=False, elem_id="decode-previews")
         self.scaled = gr.HTML(elem_id="scaled-previews")
+        with gr.Accordion("Try it now", open=False, visible=False, elem_id="try-now") as self.trying:
+            gr.HTML(f'<p class="hint">{TRY_HELP}</p>')
+            prompt, *numbers = specs(Try)
+            self.wish = [self._field(prompt)]
+            with gr.Row(elem_classes="fields"):
+                self.wish += [self._field(spec) for spec in numbers]
+            self.try_now = gr.Button("Draw it after this step", variant="primary", elem_id="try-it-now")
+        self.tries = gr.HTML(elem_id="tries")
         with gr.Accordion("What goes in", open=False, visible=False, elem_id="what-goes-in") as self.inputs_part:
             self.inputs = gr.HTML(elem_id="inputs")
-        names = ("pairs", "table", "ask", "scales", "decode", "scaled", "inputs_part", "inputs")
+        names = ("pairs", "table", "ask", "scales", "decode", "scaled", "trying", "tries", "inputs_part", "inputs")
         self.view = {name: getattr(self, name) for name in names}
+
+    @staticmethod
+    def _field(spec: Spec) -> Any:
+        empty = "as in the previews" if spec.optional else ""
+        return gr.Textbox(
+            to_component(spec, spec.default) if spec.optional else str(spec.default), label=spec.title, info=spec.help,
+            placeholder=empty, lines=spec.lines, min_width=140, elem_id=f"try-{spec.name}",
+        )  # fmt: skip
 
     def values(self, snapshot: Snapshot) -> dict[str, Any]:
         asks = snapshot.status.state is State.RUNNING and not waits(snapshot)
@@ -53,6 +76,8 @@ class PreviewsPart(Part):
             "scales": (scales, lambda: gr.update(visible=scales)),
             "decode": (decodes, lambda: gr.update(visible=decodes)),
             "scaled": scaled(snapshot),
+            "trying": (asks, lambda: gr.update(visible=asks)),
+            "tries": tries(snapshot),
             "inputs_part": (inputs, lambda: gr.update(visible=inputs)),
             "inputs": what_goes_in(snapshot),
         }
@@ -72,6 +97,12 @@ class PreviewsPart(Part):
             run.decode_previews()
             return "The previews are decoded in the background, and come one by one."
 
+        def try_it(run: Run, *values: Any) -> str:
+            given = zip(specs(Try), values, strict=True)
+            run.try_it(parse(Try, {spec.name: from_component(spec, value) for spec, value in given}))
+            return "The video is drawn after this step; it comes here and under Sample."
+
+        host.act(self.try_now.click, try_it, self.wish)
         host.act(self.decode.click, decode)
         for event in (self.now.click, self.prompt.submit):
             host.act(event, draw, [self.prompt])
@@ -129,6 +160,21 @@ def scaled(snapshot: Snapshot) -> str:
     return f'<h4 class="section">The LoRA at several strengths, step {step}</h4>' + _table(
         ["prompt", *heads, "strength 1"], rows
     )
+
+
+def tries(snapshot: Snapshot) -> str:
+    """What a person asked the living run for, newest first."""
+    shown = []
+    for video, record in snapshot.shown.tries:
+        prompt = str(record.get("prompt", ""))
+        scale = record.get("scale", 1.0)
+        facts = [f"step {record.get('step')}", f"seed {record.get('seed')}", f"{record.get('steps')} denoising steps"]
+        facts += [f"guidance {record.get('guidance_scale')}", f"LoRA at {scale:g}" if scale else "base model"]
+        shown.append(
+            f"<figure>{render.video(video, snapshot.width, prompt)}<figcaption><b>{render.escaped(prompt)}</b><br>"
+            f"{render.escaped(', '.join(facts))}</figcaption></figure>"
+        )
+    return f'<h4 class="section">Tried</h4><div class="tries">{"".join(shown)}</div>' if shown else ""
 
 
 def what_goes_in(snapshot: Snapshot) -> str:
