@@ -1,19 +1,15 @@
 """Start here: `python webui.py` serves the workbench to a browser. Works on a Hugging Face Space as it is.
 
-Not covered: the page itself (workbench.ui), several users with rights of their own.
+Not covered: the page itself (workbench.ui), serving it to visitors who must not see one another (workbench.visitors).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
-from pathlib import Path
-
-from workbench.workspace import Workspace
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
-PASSWORD = "WORKBENCH_PASSWORD"
+PASSWORD, MODE, ALLOW_HOST = "WORKBENCH_PASSWORD", "WORKBENCH_MODE", "WORKBENCH_ALLOW_HOST"
 # These would quietly open the server to others or rename its parts.
 REFUSED = ("GRADIO_SHARE", "GRADIO_ALLOWED_PATHS", "GRADIO_MCP_SERVER", "GRADIO_SERVER_NAME")
 
@@ -25,37 +21,35 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1, this machine only)")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     parser.add_argument("--listen", action="store_true", help=f"let other machines in; ${PASSWORD} holds the password")
+    parser.add_argument("--allow-host", action="append", metavar="NAME", help="a name by which a proxy "
+                        f"reaches this page: Jupyter's, Colab's, yours; * is anything (or ${ALLOW_HOST})")  # fmt: skip
     parser.add_argument("--root", action="append", metavar="DIR", help="clips may be named from here (default: any)")
     parser.add_argument("--open", action="store_true", help="open the browser")
+    parser.add_argument("--demo", action="store_true", help="for strangers, as on a Space: each in a workspace of "
+                        f"their own that is swept, little can be done in it (or ${MODE}=demo)")  # fmt: skip
     chosen = parser.parse_args(arguments)
-    space = "SPACE_ID" in os.environ
-    chosen.host = chosen.host or ("0.0.0.0" if chosen.listen or space else LOCAL[0])
+    chosen.space = "SPACE_ID" in os.environ
+    mode = os.environ.get(MODE, "demo" if chosen.space else "full")
+    if mode not in ("demo", "full"):
+        parser.error(f"{MODE} is {mode!r}: demo or full")
+    chosen.demo = chosen.demo or mode == "demo"
+    chosen.host = chosen.host or ("0.0.0.0" if chosen.listen or chosen.space else LOCAL[0])
+    chosen.allow_host = [*(chosen.allow_host or []), *filter(None, os.environ.get(ALLOW_HOST, "").split(","))]
     chosen.password = os.environ.pop(PASSWORD, "")
-    if chosen.host not in LOCAL and not space and not chosen.password:
+    if chosen.host not in LOCAL and not chosen.demo and not chosen.password:
         parser.error(f"other machines need a password to come in: {PASSWORD}=... python webui.py --listen")
     return chosen
 
 
 def main() -> None:
-    """Build the page over the workspace and serve it until Ctrl-C. Runs that were started go on without it."""
+    """Serve the page until Ctrl-C. Runs that were started go on without it."""
     chosen = options()
     for name in REFUSED:
         os.environ.pop(name, None)
-    workspace = Workspace.open(chosen.workspace)
-    os.environ.update(GRADIO_ANALYTICS_ENABLED="False", GRADIO_TEMP_DIR=str(workspace.cache / "page"))
-    from workbench.ui.app import build, launch_options
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    from workbench.ui import serving
 
-    auth = ("me", chosen.password) if chosen.password else None
-    more = {"server_name": chosen.host, "server_port": chosen.port, "auth": auth, "inbrowser": chosen.open}
-    local = [Path.home(), Path("/")] if chosen.host in LOCAL else []
-    page = build(workspace, [Path(root) for root in chosen.root or local])
-    try:
-        _, url, _ = page.launch(prevent_thread_lock=True, **more, **launch_options(workspace))
-    except OSError:
-        sys.exit(f"port {chosen.port or '7860 and the hundred above'} is taken: choose another with --port")
-    said = f"Video LoRA Workbench: {url}  (workspace {workspace.root}; Ctrl-C ends the page, not the runs)"
-    print(said, flush=True)  # noqa: T201
-    page.block_thread()
+    (serving.serve_visitors if chosen.demo else serving.serve)(chosen)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from workbench.dataset_builder.dataset import PLANS
-from workbench.sampler import reconstruction
+from workbench.sampler import reconstruction, zero_gpu
 from workbench.trainer.runs import Run
-from workbench.ui import render, tracker_view
+from workbench.ui import render, tracker_view, visitors
 from workbench.ui.boundary import QUIET, UPWARDS, handler
 from workbench.ui.compare_tab import CompareTab
 from workbench.ui.datasets.cut import STRIPS
 from workbench.ui.datasets.tab import DatasetTab
+from workbench.ui.guard import Guard, Rules
 from workbench.ui.live import Live
 from workbench.ui.sample_tab import SampleTab
 from workbench.ui.train_tab import TrainTab
+from workbench.ui.walls.tab import WallsTab
+from workbench.visitors.limits import Limits
 from workbench.workspace import Workspace
 
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
@@ -31,11 +35,18 @@ OPEN_TAB = "workbench-tab"  # where the browser keeps its name
 DEMO = "Train the demo (about a minute)"
 
 
-def launch_options(workspace: Workspace) -> dict[str, Any]:
-    """What `launch` needs so that the page looks as it should and tells nobody more than it must."""
+def launch_options(workspace: Workspace, rules: Rules | None = None, trackers: bool = True) -> dict[str, Any]:
+    """What `launch` needs so that the page looks as it should and tells nobody more than it must.
+
+    rules: who is let in (guard); this machine alone where none are given. trackers: whether trackio is served, too
+    """
     return {
         "css_paths": [ASSETS / "style.css", ASSETS / "charts.css", ASSETS / "sample.css"],
-        "app_kwargs": {"routes": tracker_view.routes(workspace)},
+        "app_kwargs": {
+            "routes": tracker_view.routes(workspace) if trackers else [],
+            "middleware": [Middleware(Guard, rules=rules or Rules())],
+            "openapi_url": None,
+        },
         "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=["system-ui", "sans-serif"]),
         "favicon_path": str(ASSETS / "logo.svg"),
         "share": False,
@@ -56,18 +67,27 @@ def launch_options(workspace: Workspace) -> dict[str, Any]:
     }
 
 
-def build(workspace: Workspace, roots: Sequence[Path] = ()) -> gr.Blocks:
+def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None = None) -> gr.Blocks:
     """The whole page over a workspace. Everything it shows is read from the workspace's folders.
 
     roots: folders of this machine that clips may be imported from by name; none: the workspace alone
+    demo: of a visitor of the demo, what they may do; the page then says so, and shows a recorded run
     """
     shown = (PLANS, STRIPS, reconstruction.FOLDER)
     gr.set_static_paths(
-        [workspace.datasets, workspace.runs, workspace.samples, *(workspace.cache / part for part in shown)]
+        [
+            workspace.datasets,
+            workspace.runs,
+            workspace.samples,
+            workspace.walls,
+            *(workspace.cache / part for part in shown),
+        ]
     )
     live = Live(workspace)
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as page:
         gr.HTML(_header(), elem_id="header")
+        if demo:
+            gr.HTML(visitors.banner(demo), elem_id="demo-banner")
         with gr.Group(visible=False, elem_id="welcome") as welcome:
             gr.HTML(_welcome())
             begin = gr.Button(DEMO, variant="primary", size="lg", elem_id="train-demo")
@@ -78,9 +98,15 @@ def build(workspace: Workspace, roots: Sequence[Path] = ()) -> gr.Blocks:
                 train_tab = TrainTab(workspace, live)
             with gr.Tab("Sample", id="sample") as third:
                 sample_tab = SampleTab(workspace, live, roots)
+            with gr.Tab("Walls", id="walls") as walls:
+                walls_tab = WallsTab(workspace)
             with gr.Tab("Compare", id="compare") as fourth:
                 compare_tab = CompareTab(workspace, live)
-        _remember_tab(page, tabs, {"dataset": first, "train": second, "sample": third, "compare": fourth})
+            if demo:
+                visitors.replay_tab()
+        _remember_tab(
+            page, tabs, {"dataset": first, "train": second, "sample": third, "walls": walls, "compare": fourth}
+        )
         timer = gr.Timer(TICK_SECONDS)
         # Fixed keys: the page finds its choices again after a restart of the server.
         chosen = gr.BrowserState(None, storage_key="workbench-run", secret="workbench")
@@ -88,7 +114,12 @@ def build(workspace: Workspace, roots: Sequence[Path] = ()) -> gr.Blocks:
         dataset_tab.wire(timer, page.load)
         sample_tab.wire(timer, page.load)
         compare_tab.wire(fourth, page.load)
+        walls_tab.wire(timer, page.load)
+        walls_tab.wire_use(tabs, sample_tab.form)
         _connect(page, tabs, welcome, begin, chosen, live, (dataset_tab, train_tab, sample_tab))
+        if zero_gpu.here():
+            zero_gpu.announce(workspace)
+            timer.tick(handler(zero_gpu.answering(workspace)), None, None, **QUIET)
     page.queue(max_size=200, default_concurrency_limit=4, api_open=False)
     return page
 

@@ -1,0 +1,96 @@
+"""Serving the page: to whoever works on this machine, or to visitors who must not see one another.
+
+Both print the address when the page answers there, and end with Ctrl-C; runs go on without them. The guard stands
+before either. Not covered: the options (webui.py), the page itself (app).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import sys
+from pathlib import Path
+
+from workbench.ui import guard, spaces
+from workbench.workspace import Workspace
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+FIRST_PORT, PORTS = 7860, 100
+TAKEN = "port {} is taken: choose another with --port"
+
+
+def rules(chosen: argparse.Namespace) -> guard.Rules:
+    """What the guard lets through: this machine's own names where it listens to others, and those allowed by hand."""
+    names = [*guard.LOCAL, *(guard.own_names() if chosen.host not in LOCAL else ()), *chosen.allow_host]
+    frames = [f"https://{name}" for name in chosen.allow_host]
+    return guard.Rules(hosts=[*names, chosen.host.lower()], frames=frames)
+
+
+def serve(chosen: argparse.Namespace) -> None:
+    """The whole workbench over one workspace. Ends the process when the port is taken."""
+    workspace = Workspace.open(chosen.workspace)
+    os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
+    from workbench.ui.app import build, launch_options
+
+    auth = ("me", chosen.password) if chosen.password else None
+    more = {"server_name": chosen.host, "server_port": chosen.port, "auth": auth, "inbrowser": chosen.open}
+    local = [Path.home(), Path("/")] if chosen.host in LOCAL else []
+    page = build(workspace, [Path(root) for root in chosen.root or local])
+    let_in = spaces.rules() if chosen.space else rules(chosen)
+    try:
+        app, url, _ = page.launch(prevent_thread_lock=True, **more, **launch_options(workspace, let_in))
+    except OSError:
+        sys.exit(TAKEN.format(chosen.port or "7860 and the hundred above"))
+    guard.outermost(app)
+    _say(f"Video LoRA Workbench: {url}  (workspace {workspace.root}; Ctrl-C ends the page, not the runs)")
+    page.block_thread()
+
+
+def serve_visitors(chosen: argparse.Namespace) -> None:
+    """The demo: each visitor in a room of their own; on a Space its owner gets the whole workbench."""
+    import dataclasses
+
+    import uvicorn
+
+    from workbench.visitors.door import Door
+    from workbench.visitors.limits import MEGABYTE, Limits
+    from workbench.visitors.rooms import Rooms, default_root
+
+    limits = Limits()
+    let_in = spaces.rules() if chosen.space else rules(chosen)
+    let_in = dataclasses.replace(let_in, uploads=limits.upload, bodies=2 * MEGABYTE)
+    listening = _socket(chosen.host, chosen.port or int(os.environ.get("GRADIO_SERVER_PORT", 0)))
+    root = Path(chosen.workspace).expanduser() if chosen.workspace else default_root()
+    rooms = Rooms(root, limits)
+    owner = spaces.Owner.of_this_space(root.parent / f"{root.name}-owner")
+    door = Door(rooms, framed=chosen.space, is_owner=owner.is_it, owner_room=owner.room) if owner else Door(
+        rooms, framed=chosen.space
+    )  # fmt: skip
+    app = guard.Guard(owner.with_login(door) if owner else door, let_in)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
+    host, port = listening.getsockname()[:2]
+    _say(f"Video LoRA Workbench: http://{'localhost' if host == '0.0.0.0' else host}:{port}/  (demo; Ctrl-C ends it)")
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run(sockets=[listening])
+    finally:
+        rooms.close()
+        if owner:
+            owner.close()
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    """A listening socket, at the port or at the first free one. Ends the process when there is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in [port] if port else range(FIRST_PORT, FIRST_PORT + PORTS):
+        try:
+            return socket.create_server((host, number), family=family, backlog=512)
+        except OSError:
+            continue
+    sys.exit(TAKEN.format(port or "7860 and the hundred above"))
+
+
+def _say(sentence: str) -> None:
+    print(sentence, flush=True)  # noqa: T201

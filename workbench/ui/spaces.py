@@ -1,0 +1,81 @@
+"""What is different on a Hugging Face Space: who the owner is, what its proxy does, where a workspace may stay.
+
+The owner signs in with the Hub (`hf_oauth: true` in the README). Nobody is one without SPACE_ID and the Space's own
+client secret: elsewhere Gradio makes a login up, and the key of its cookie is known to everybody. Not covered: ZeroGPU
+(workbench.sampler.zero_gpu), visitors' rooms (workbench.visitors).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from workbench.ui import guard
+from workbench.visitors import rooms
+from workbench.visitors.rooms import Room
+
+KEPT = Path("/data")  # where a Space's storage is mounted, if it has any
+FRAMES = ("https://huggingface.co",)
+MANAGES = ("admin", "write")  # roles in an organisation that owns the Space
+
+
+def rules() -> guard.Rules:
+    """For a server behind a Space's proxy, which knows the names by which it is called."""
+    own = [name for name in (os.environ.get("SPACE_HOST", "").lower(),) if name]
+    return guard.Rules(hosts=(guard.ANY, *own), frames=FRAMES, proxied=True)
+
+
+class Owner:
+    """Whom this Space belongs to, and the room that they get."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self._folder = name, folder
+        self._room: Room | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of_this_space(cls, folder: Path) -> Owner | None:
+        """None where nobody can sign in as one: not on a Space, or one without `hf_oauth`. folder: of their room"""
+        known = all(os.environ.get(name) for name in ("SPACE_ID", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET"))
+        name = os.environ.get("SPACE_AUTHOR_NAME") or os.environ.get("SPACE_ID", "").split("/")[0]
+        return cls(name, folder) if known and name else None
+
+    def is_it(self, request: Any) -> bool:
+        """Whether a request comes from the owner, by the signed cookie of their login."""
+        session = request.scope.get("session") or {}
+        return self.owns(session.get("oauth_info") or {})
+
+    def owns(self, login: dict[str, Any]) -> bool:
+        """Whether a login is the owner's, or one's who manages the organisation that the Space belongs to."""
+        if float(login.get("expires_at") or 0) < time.time():
+            return False
+        who = login.get("userinfo") or {}
+        groups = [one for one in who.get("orgs") or [] if one.get("roleInOrg") in MANAGES]
+        names = [who.get("preferred_username"), *(one.get("preferred_username") for one in groups)]
+        return any(isinstance(one, str) and one.lower() == self.name.lower() for one in names)
+
+    def room(self) -> Room:
+        """The owner's room, started when it is first asked for."""
+        with self._lock:
+            if self._room is None or self._room.broken:
+                stays = KEPT.is_dir() and os.access(KEPT, os.W_OK)
+                self._room = rooms.owners(self._folder, (KEPT if stays else self._folder) / "workspace")
+            return self._room
+
+    def with_login(self, app: Any) -> Any:
+        """The application with the routes of the Hub's login before it."""
+        import fastapi
+        from gradio.oauth import attach_oauth
+
+        outside = fastapi.FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+        attach_oauth(outside)
+        outside.mount("/", app)
+        return outside
+
+    def close(self) -> None:
+        if self._room is not None and self._room.process is not None:
+            self._room.process.kill()
+            self._room.process.wait()

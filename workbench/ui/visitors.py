@@ -1,0 +1,41 @@
+"""What the page shows to visitors of the demo alone: what they may do here, and a recorded run to look through.
+
+Not covered: keeping them from what they may not do (workbench.policy), drawing the recording (workbench.recordings).
+"""
+
+from __future__ import annotations
+
+import gradio as gr
+
+from workbench import recordings
+from workbench.ui import render
+from workbench.visitors.limits import MOST, Limits
+
+
+def banner(limits: Limits) -> str:
+    """What the demo is, and what becomes of what a visitor makes."""
+    steps, minutes = f"{MOST['TrainSettings.steps']:g}", f"{limits.job / 60:.0f}"
+    idle, longest = f"{limits.idle / 60:.0f}", f"{limits.longest / 3600:g}"
+    return (
+        '<div class="note demo"><b>This is a demo on a small machine.</b> The workspace you see is yours alone: nobody '
+        f"else can look into it, and all of it is removed {idle} minutes after you have left, {longest} hours after "
+        f"you came at the latest. You can build datasets of your own clips ({limits.upload // 2**20} MB an upload), "
+        f"train the built-in model ({steps} steps and {minutes} minutes at most, one run at a time) and sample it. "
+        "Large models, publishing, other machines and files of this one are switched off. The tab <i>Recorded run</i> "
+        "replays a real training from its beginning to its end.</div>"
+    )
+
+
+def replay_tab() -> None:
+    """A tab with the recorded run and a slider over its time. It needs no listener: all of it is in the browser."""
+    found = recordings.shipped()
+    gr.set_static_paths([recording.folder for recording in found])
+    with gr.Tab("Recorded run", id="recorded"):
+        for number, recording in enumerate(found):
+            gr.HTML(
+                recordings.player(recording, render.url), elem_id=f"replay-{number}",
+                js_on_load=recordings.SCRIPT.read_text(encoding="utf-8"),
+                css_template=recordings.STYLE.read_text(encoding="utf-8"),
+            )  # fmt: skip
+        if not found:
+            gr.HTML(render.note("No recorded run came with this copy of the workbench.", "empty"))

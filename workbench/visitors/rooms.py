@@ -1,0 +1,223 @@
+"""Visitors' rooms: made, handed out, watched and swept.
+
+    <root>/<id>/policy.json        what its visitor may do (workbench.policy)
+    <root>/<id>/workspace/         the visitor's workspace, like any other
+    <root>/<id>/tmp/  home/        what is uploaded; what programs leave in a home
+    <root>/<id>/address.json       {port}: written by the page when it listens, on this machine alone
+    <root>/<id>/page.log
+
+A room's process gets an environment without tokens, a folder for its files and a secret that every request must bring,
+which only the door knows. It ends when this process ends. Jobs that a visitor started end with the room. Not covered:
+telling visitors apart (door), the page (workbench.ui.visitor_page).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench import jobs, policy, processes
+from workbench.visitors.limits import Limits, allowed
+from workbench.workspace import read_json, write_text, writing
+
+MODULE = "workbench.ui.visitor_page"
+DOOR_SECRET = "WORKBENCH_DOOR_SECRET"  # its name keeps it from the room's jobs (processes.environment)
+SWEEP_SECONDS = 10.0
+ZERO_GPU = "SPACES_ZERO_GPU"
+PREFIXES = ("SPACE_", "HF_", "OAUTH_", "GRADIO_", "WORKBENCH_", "KAGGLE_", "COLAB_", "OPENID_")
+
+
+@dataclass
+class Room:
+    """One visitor's. seen: when it was last used, monotonic; port: None while its page starts"""
+
+    folder: Path
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    process: subprocess.Popen[bytes] | None = None
+    born: float = field(default_factory=time.monotonic)
+    seen: float = field(default_factory=time.monotonic)
+    _port: int | None = None
+
+    @property
+    def port(self) -> int | None:
+        if self._port is None and (self.folder / "address.json").exists():
+            self._port = int(read_json(self.folder / "address.json")["port"])
+        return self._port
+
+    @property
+    def broken(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def use(self) -> None:
+        self.seen = time.monotonic()
+
+
+class Rooms:
+    """All rooms of this server. `close` ends them."""
+
+    def __init__(self, root: Path, limits: Limits | None = None) -> None:
+        """root: an empty folder, for visitors alone"""
+        self.root, self.limits = root.resolve(), limits or Limits()
+        self._given: dict[str, Room] = {}
+        self._spare: list[Room] = []
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        with writing(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.chmod(0o700)
+        self._prepare()
+        threading.Thread(target=self._keep_sweeping, daemon=True).start()
+
+    def of(self, visitor: str) -> Room | None:
+        """The room of a visitor, None where there is none (any more). Using it keeps it."""
+        with self._lock:
+            room = self._given.get(visitor)
+            if room is not None and room.broken:
+                del self._given[visitor]
+                self._remove(room)
+                room = None
+        if room is not None:
+            room.use()
+        return room
+
+    def give(self, visitor: str) -> Room | None:
+        """The room of a visitor, a new one if need be; None when all are taken."""
+        if (known := self.of(visitor)) is not None:
+            return known
+        with self._lock:
+            if len(self._given) >= self.limits.rooms:
+                return None
+            self._spare = [room for room in self._spare if not room.broken]
+            room = self._spare.pop(0) if self._spare else self._made()
+            room.born = room.seen = time.monotonic()
+            self._given[visitor] = room
+        threading.Thread(target=self._prepare, daemon=True).start()
+        return room
+
+    def full(self, room: Room) -> bool:
+        """Whether a visitor has brought as much, or as many files, as one may."""
+        brought = sum(len(files) for _, _, files in os.walk(room.folder / "tmp"))
+        return brought >= self.limits.files or policy.size_of(room.folder) > self.limits.size
+
+    def sweep(self, now: float | None = None) -> list[Path]:
+        """Remove the rooms that were left or used for too long, and the largest ones of too much; end old jobs."""
+        now = time.monotonic() if now is None else now
+        limits = self.limits
+        with self._lock:
+            given = dict(self._given)
+        sizes = {visitor: policy.size_of(room.folder) for visitor, room in given.items()}
+        total, swept = sum(sizes.values()), []
+        for visitor, room in sorted(given.items(), key=lambda one: one[1].seen):
+            left = now - room.seen > limits.idle or now - room.born > limits.longest or room.broken
+            if left or sizes[visitor] > 2 * limits.size or total > limits.total:
+                total -= sizes[visitor]
+                with self._lock:
+                    self._given.pop(visitor, None)
+                self._remove(room)
+                swept.append(room.folder)
+            else:
+                _end_old_jobs(room.folder, limits.job)
+        return swept
+
+    def close(self) -> None:
+        self._over.set()
+        with self._lock:
+            for room in (*self._given.values(), *self._spare):
+                self._remove(room)
+            self._given, self._spare = {}, []
+
+    # ---- one room
+
+    def _prepare(self) -> None:
+        with self._lock:
+            while len(self._spare) < self.limits.spare and not self._over.is_set():
+                self._spare.append(self._made())
+
+    def _made(self) -> Room:
+        folder = self.root / secrets.token_hex(16)
+        for part in ("workspace", "tmp", "home"):
+            with writing(folder):
+                (folder / part).mkdir(parents=True)
+        write_text(folder / "policy.json", self.limits.policy(folder, self.root).as_json())
+        room = Room(folder)
+        _open(room, _environment(folder, room.secret))
+        return room
+
+    def _remove(self, room: Room) -> None:
+        for job in _jobs(room.folder):
+            jobs.kill(job)
+        if room.process is not None:
+            room.process.kill()
+            room.process.wait()
+            if room.process.stdin:
+                room.process.stdin.close()
+        shutil.rmtree(room.folder, ignore_errors=True)
+
+    def _keep_sweeping(self) -> None:
+        while not self._over.wait(SWEEP_SECONDS):
+            with contextlib.suppress(OSError):
+                self.sweep()
+
+
+def owners(folder: Path, workspace: Path) -> Room:
+    """A room without rules, over a workspace that stays: for whom the whole server belongs to."""
+    with writing(folder):
+        (folder / "home").mkdir(parents=True, exist_ok=True)
+    (folder / "address.json").unlink(missing_ok=True)
+    room = Room(folder)
+    _open(room, {**os.environ, "WORKBENCH_HOME": str(workspace), DOOR_SECRET: room.secret})
+    return room
+
+
+def _open(room: Room, environment: dict[str, str]) -> None:
+    """Start the page of a room."""
+    with (room.folder / "page.log").open("ab") as log:
+        # The page reads its input to the end, which comes when this process is gone: then it goes, too.
+        room.process = subprocess.Popen(
+            [sys.executable, "-m", MODULE, str(room.folder)],
+            stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, cwd=room.folder / "home", env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+def _environment(folder: Path, secret: str) -> dict[str, str]:
+    """Of a room's page: without tokens, without a GPU, with folders of its own."""
+    kept = {name: value for name, value in processes.environment().items() if not name.startswith(PREFIXES)}
+    own = {
+        policy.VARIABLE: str(folder / "policy.json"), DOOR_SECRET: secret, "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"), "GRADIO_TEMP_DIR": str(folder / "tmp" / "page"), "HF_HOME": str(folder / "home"),
+        "GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    if ZERO_GPU not in os.environ:  # whose GPU comes and goes with each call
+        own["CUDA_VISIBLE_DEVICES"] = ""
+    return kept | own | ({} if allowed() else {"HF_HUB_OFFLINE": "1"})
+
+
+def _jobs(folder: Path) -> list[Path]:
+    return [path.parent for path in (folder / "workspace").rglob(jobs.PROCESS)]
+
+
+def _end_old_jobs(folder: Path, seconds: float) -> None:
+    """Let what a visitor started save and end after its time; what does not is ended."""
+    for job in _jobs(folder):
+        status = jobs.status(job)
+        age = time.time() - (status.started_at or time.time())
+        if status.state.alive and age > seconds + 60:
+            jobs.kill(job)
+        elif status.state.alive and age > seconds and status.state is not jobs.State.STOPPING:
+            jobs.stop(job)
+
+
+def default_root() -> Path:
+    """Where rooms are kept: a folder of this process, which the system may clear when it is gone."""
+    import tempfile
+
+    return Path(tempfile.mkdtemp(prefix=f"workbench-visitors-{os.getpid()}-"))
