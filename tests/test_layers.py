@@ -57,7 +57,7 @@ MAY_IMPORT = {
     }
     | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"}
     | {"sampler.zero_gpu", "visitors", "recordings"}
-    | {"sampler.prompting", "sampler.originals", "trainer.trying"}
+    | {"sampler.prompting", "sampler.originals", "sampler.reports", "trainer.trying"}
     | {"loras", "publishing"},
     "publishing": COMMON
     | {"loras", "trainer.card", "trainer.metrics", "trainer.retention", "trainer.settings", "trainer.starts"}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from workbench.errors import ExitCode
 from workbench.sampler import queue
 from workbench.sampler.originals import kept
 from workbench.sampler.queue import RequestState
+from workbench.sampler.reports import report
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import specs
 from workbench.workspace import Workspace, read_json
@@ -82,19 +83,6 @@ def draw_all(workspace: Workspace, many: Sequence[SampleSettings]) -> list[queue
         queue.cancel_all(workspace, ids)
         raise
     return ended
-
-
-def report(record: Mapping[str, Any]) -> list[str]:
-    """What a record says of its video, a line a LoRA first."""
-    lines = []
-    for lora in record.get("loras") or []:
-        said = [f"{lora['matched']} of {lora['tensors']} tensors fit"] if lora.get("matched") is not None else []
-        said += [f"{key} {lora[key]:g}" for key in ("scale", "rank", "alpha") if isinstance(lora.get(key), int | float)]
-        said += [f"made for {lora['base_model']}"] if lora.get("base_model") else []
-        said += [str(lora["origin"])] if lora.get("origin") else []
-        lines.append(f"{lora.get('name', '?')}: {', '.join(said)}")
-    seconds = jobs.duration(float(record.get("seconds") or 0))
-    return [*lines, f"seed {record.get('seed')}, {record.get('steps')} steps, {seconds}"]
 
 
 class _Bar:

@@ -19,7 +19,10 @@ TABLE_COLUMNS = 5
 PIXEL_ART = 128  # pixels; smaller videos are enlarged with sharp edges instead of a blur
 SMOOTH = "#2f6fd0"
 
-TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".html": "text/html"}
+TYPES = {
+    ".mp4": "video/mp4", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp",
+    ".html": "text/html",
+}  # fmt: skip
 
 
 def escaped(text: object) -> str:

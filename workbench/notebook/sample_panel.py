@@ -1,4 +1,4 @@
-"""Sampling in a notebook: the form, progress for every denoising step, the videos, the history.
+"""Sampling in a notebook: the form, progress and a rough picture for every denoising step, the videos, the history.
 
 The videos are drawn by the workspace's sampling worker, a process of its own that the web app and the shell share; a
 panel made after a kernel restart shows what is still under way. Not covered: drawing (sampler), grids over settings.
@@ -6,8 +6,10 @@ panel made after a kernel restart shows what is still under way. Not covered: dr
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
@@ -20,9 +22,12 @@ from workbench.notebook import drawing
 from workbench.notebook.form import Form
 from workbench.notebook.live import Panel, Ticker, button, folded
 from workbench.sampler import queue
+from workbench.sampler.originals import keep, kept
+from workbench.sampler.reports import report
 from workbench.sampler.samples import Sample, Samples
-from workbench.sampler.settings import SampleSettings
-from workbench.workspace import Workspace
+from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.settings import parse, specs
+from workbench.workspace import Workspace, read_json
 
 HISTORY = 8
 
@@ -35,7 +40,13 @@ class SamplePanel(Panel):
         self.form = Form(SampleSettings, workspace, values)
         self.ids = queue.pending(workspace)
         self._lock = threading.Lock()
-        self._shown: list[queue.Progress] | None = None
+        self._shown: list[tuple[queue.Progress, float]] | None = None
+        batch = {spec.name: spec for spec in specs(BatchSettings)}
+        self.videos_wanted = widgets.IntText(value=1, layout=widgets.Layout(width="70px"))
+        self.each_line = widgets.Checkbox(description=batch["each_line"].title, indent=False)
+        self.each_line.layout.width = "160px"
+        self.upload = widgets.FileUpload(description="First frame", multiple=False)
+        self.upload.observe(lambda _: self.doing(self._take_upload)(None), names="value")
         self.bar = widgets.FloatProgress(min=0.0, max=1.0, layout=widgets.Layout(width="100%", max_width="720px"))
         self.doing_now, self.videos = widgets.HTML(), widgets.HTML()
         self.draw_button = button("Draw", "Draw a video with these settings", "play", "primary", "110px")
@@ -46,7 +57,11 @@ class SamplePanel(Panel):
         self.draw_button.on_click(self.doing(self.draw))
         self.both_button.on_click(self.doing(self.draw_with_and_without))
         self.cancel_button.on_click(self.doing(self.cancel))
-        buttons = widgets.HBox([self.draw_button, self.both_button, self.cancel_button])
+        wanted = [widgets.HTML(batch["videos"].title), self.videos_wanted, self.each_line, self.upload]
+        wrap = widgets.Layout(flex_flow="row wrap", align_items="center")
+        buttons = widgets.HBox(
+            [self.draw_button, self.both_button, self.cancel_button, *wanted], layout=wrap
+        )  # fmt: skip
         super().__init__([self.form.box, buttons, self.bar, self.doing_now, self.videos])
         self.box.children = (*self.box.children[:2], self.said, *self.box.children[2:], self._make_history())
         self.ticker = Ticker(self.refresh, seconds=0.5)
@@ -56,26 +71,42 @@ class SamplePanel(Panel):
     # ---- commands
 
     def draw(self, *wanted: SampleSettings) -> list[str]:
-        """Ask for videos: of the settings given, else of the form's. Returns their ids.
+        """Ask for videos: of the settings given, else of the form's, as many as it says. Returns their ids.
 
         Raises ConfigError, DeviceBusy (a training run holds the GPU).
         """
-        self.ids = [queue.submit(self.workspace, settings) for settings in (wanted or (self.form.settings,))]
+        many = [kept(self.workspace, settings) for settings in wanted or expand(self.form.settings, self._batch())]
+        self.ids = queue.submit_all(self.workspace, many)
         self.refresh()
         self.ticker.start()
         return self.ids
 
     def draw_with_and_without(self) -> list[str]:
         """The form's video twice, from the same noise: by the base model, and with the LoRAs. Raises ConfigError."""
-        settings = self.form.settings
+        settings = self.form.settings.settled()
         if not settings.loras:
             raise ConfigError("loras is empty: name a run whose LoRA is to be compared with the base model")
         return self.draw(settings.changed(loras=[]), settings)
 
     def cancel(self) -> None:
         """Give up what is not done yet."""
-        for sample_id in self.ids:
-            queue.cancel(self.workspace, sample_id)
+        queue.cancel_all(self.workspace, self.ids)
+
+    def _batch(self) -> BatchSettings:
+        return parse(BatchSettings, {"videos": self.videos_wanted.value, "each_line": self.each_line.value})
+
+    def _take_upload(self) -> None:
+        """Keep the picture that was given, and name it in the form."""
+        given: Any = self.upload.value
+        if not given:
+            return
+        # ipywidgets 8 has a tuple of files, 7 a dictionary of them by name.
+        one = next(iter(given.values())) if isinstance(given, dict) else given[0]
+        name = str(one.get("name") or one.get("metadata", {}).get("name", ""))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / Path(name).name
+            path.write_bytes(bytes(one["content"]))
+            self.form.set({"image": str(keep(self.workspace, path, "picture"))})
 
     def wait(self, seconds: float | None = None) -> list[Sample]:
         """Wait for the videos while the panel stays live; returns the finished ones. Raises WorkbenchError."""
@@ -98,9 +129,11 @@ class SamplePanel(Panel):
         """Show where the videos are. True while one is under way."""
         with self._lock:
             now = [self._progress(sample_id) for sample_id in self.ids]
-            if now == self._shown:
+            queue.revive(self.workspace)
+            shown = [(each, _time(each.picture)) for each in now]
+            if shown == self._shown:
                 return any(not each.state.over for each in now)
-            self._shown = now
+            self._shown = shown
             total = sum(each.total or 1 for each in now)
             done = sum((each.total or 1) if each.state.over else each.step for each in now)
             self.bar.value = done / total if now else 0.0
@@ -174,14 +207,28 @@ def _line(now: queue.Progress) -> str:
     name = _title(now.settings)
     if now.state is queue.RequestState.DRAWING:
         left = f", about {jobs.duration(now.seconds_left)} left" if now.seconds_left is not None else ""
-        return drawing.note(f"{name}: step {now.step} of {now.total}{left}")
+        return drawing.note(f"{name}: step {now.step} of {now.total}{left}") + _rough(now.picture)
     kind = "error" if now.state is queue.RequestState.FAILED else "plain"
     return drawing.note(f"{name}: {now.state}. {now.message}", kind)
 
 
+def _rough(picture: Path | None) -> str:
+    """How a video looks so far; it moves."""
+    url = drawing.data_url(picture) if picture is not None else None
+    return f'<img src="{url}" alt="how it looks so far, roughly" style="width:192px;border-radius:4px">' if url else ""
+
+
+def _time(picture: Path | None) -> float:
+    try:
+        return picture.stat().st_mtime if picture is not None else 0.0
+    except OSError:  # done meanwhile
+        return 0.0
+
+
 def _figure(now: queue.Progress) -> str:
     assert now.video is not None
-    return drawing.figure(now.video, _title(now.settings), source_width=_width(now.settings))
+    said = f"{_title(now.settings)}. {'. '.join(report(read_json(now.video.with_suffix('.json'))))}"
+    return drawing.figure(now.video, said, source_width=_width(now.settings))
 
 
 def _title(settings: SampleSettings | None) -> str:
