@@ -16,7 +16,6 @@ visitors workbench.visitors), a lock on the door of a server without a password.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 import socket
 import time
@@ -252,7 +251,8 @@ def _name(host: str) -> str:
 
 
 def _named(name: str, patterns: Sequence[str]) -> bool:
-    return any(pattern == ANY or fnmatch.fnmatchcase(name, pattern.lower()) for pattern in patterns if name)
+    """Whether a name is one of these, of which * stands for anything."""
+    return any(re.fullmatch(re.escape(pattern.lower()).replace(r"\*", ".*"), name) for pattern in patterns if name)
 
 
 def _peer(scope: Message) -> str:
