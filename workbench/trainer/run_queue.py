@@ -93,12 +93,14 @@ class Turn:
                 self._place.wait_for_those_ahead()
                 with contextlib.suppress(_Overtaken), contextlib.ExitStack() as taken:
                     # All take them in the same order, so that no two wait for one another.
-                    self.locks = [
+                    locks = [
                         taken.enter_context(
                             gpu_lock.hold(self._workspace.locks, uuid, f"run {self._slug}", math.inf, self._place.look)
                         )
                         for uuid in sorted(self._place.uuids)
                     ]
+                    self._place.check()  # a run that is being paused went ahead while this one asked
+                    self.locks = locks
                     self._held.push(taken.pop_all())
                     break
         finally:
@@ -145,9 +147,13 @@ class _Place:
     def look(self, holder: str) -> None:
         """What is done every now and then while the device is held by someone."""
         self._stop_if_asked()
+        self.check()
+        self._say(f"first in the queue, the {self._name} is held by {holder}")
+
+    def check(self) -> None:
+        """Raises _Overtaken when another one is first."""
         if self._ahead():
             raise _Overtaken
-        self._say(f"first in the queue, the {self._name} is held by {holder}")
 
     def _ahead(self) -> list[str]:
         listed = _listed(self._workspace)
