@@ -41,7 +41,7 @@ Rank and alpha are in the file, so the LoRA has its full strength at a scale of 
 
 {limits}
 
-Made with [Video LoRA Workbench](https://pypi.org/project/video-lora-workbench/) {version}{packages}.
+Made with Video LoRA Workbench {version}{packages}.
 """
 
 

@@ -84,10 +84,16 @@ def _clips(found: list[tuple[Path, Clip]]) -> dict[str, Piece]:
     files: dict[str, Piece] = {}
     lines = []
     for folder, clip in found:
-        name = f"{folder.name}/{Path(clip.file_name).name}"
-        files[f"{CLIPS}/{name}"] = folder / clip.file_name
-        lines.append(json.dumps({"file_name": name, "text": clip.text}, ensure_ascii=False))
+        name = _clip_name(folder, clip)
+        files[name] = folder / clip.file_name
+        line = {"file_name": name.removeprefix(f"{CLIPS}/"), "text": clip.text}
+        lines.append(json.dumps(line, ensure_ascii=False))
     return {**files, f"{CLIPS}/{METADATA}": ("\n".join(lines) + "\n").encode()}
+
+
+def _clip_name(folder: Path, clip: Clip) -> str:
+    """What a training clip is called in the repository."""
+    return f"{CLIPS}/{folder.name}/{Path(clip.file_name).name}"
 
 
 def _notes(facts: Facts, settings: LoraPush) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from workbench.clips import file_sha256
+from workbench.errors import DataError
 from workbench.hub import Kind
 from workbench.publishing import plain
 
@@ -36,6 +38,7 @@ class Parcel:
     """What goes to one repository.
 
     files: name there -> a file here, or bytes;  notes: what a person should know before it goes, in sentences
+    same:  name -> SHA-256 of files that have to be what they were; looked at when they go
     """
 
     kind: Kind
@@ -44,6 +47,7 @@ class Parcel:
     message: str
     files: Mapping[str, Piece]
     notes: tuple[str, ...] = field(default=())
+    same: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -66,7 +70,14 @@ class Parcel:
         return f"{files}, to the {kind} {self.repo_id} ({shown})"
 
     def staged(self, folder: Path) -> dict[str, Path | bytes]:
-        """The files as they can be sent; those that have to be written anew are written into `folder`."""
+        """The files as they can be sent; those that have to be written anew are written into `folder`.
+
+        Raises DataError for one that is not what it was, CannotWrite.
+        """
+        for name, sha256 in self.same.items():
+            piece = self.files[name]
+            if not isinstance(piece, Path) or not piece.is_file() or file_sha256(piece) != sha256:
+                raise DataError(f"{name} has changed since it was trained on: bring it back, or turn clips off")
         found: dict[str, Path | bytes] = {}
         for name, piece in self.files.items():
             if isinstance(piece, Weights):

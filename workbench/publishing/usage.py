@@ -6,6 +6,7 @@ Not covered: what that code says (families).
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -67,21 +68,30 @@ def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> 
     """Python that loads the LoRA from the Hub and draws; also: a second file of weights in the repository."""
     gpu = not model.local
     helpers = ["export_to_video", *(["load_image"] if "load_image" in used.call.get("image", "") else [])]
-    revision = f", revision={model.revision!r}" if model.revision else ""
+    revision = f', revision="{model.revision}"' if model.revision else ""
     head = ["import torch"] if gpu else []
     head.append(f"from diffusers import {used.pipeline}")
     head.append(f"from diffusers.utils import {', '.join(helpers)}")
-    load = [f"pipe = {used.pipeline}.from_pretrained({base!r}{revision}{', dtype=torch.bfloat16' if gpu else ''})"]
-    load.append(f'pipe.load_lora_weights({repo_id!r}, adapter_name="lora")')
+    dtype, repo = ", dtype=torch.bfloat16" if gpu else "", _quoted(repr(repo_id))
+    load = [f"pipe = {used.pipeline}.from_pretrained({_quoted(repr(base))}{revision}{dtype})"]
+    load.append(f'pipe.load_lora_weights({repo}, adapter_name="lora")')
     if also:
         head += ["from huggingface_hub import hf_hub_download", "from safetensors.torch import load_file"]
-        load.append(
-            f"pipe.transformer.load_state_dict(load_file(hf_hub_download({repo_id!r}, {also!r})), strict=False)"
-        )
+        load.append(f'also = load_file(hf_hub_download({repo}, "{also}"))')
+        load.append("pipe.transformer.load_state_dict(also, strict=False)")
     if used.changes:
         load += ["", used.changes]
     if gpu:
         load += ['pipe.to("cuda")  # or, with less memory: pipe.enable_model_cpu_offload()', "pipe.vae.enable_tiling()"]
-    arguments = "".join(f"    {name}={value},\n" for name, value in used.call.items())
+    arguments = "".join(f"    {name}={_quoted(value)},\n" for name, value in used.call.items())
     draw = f'video = pipe(\n{arguments}).frames[0]\nexport_to_video(video, "video.mp4", fps={model.fps:g})'
     return "\n".join([*head, "", *load, draw])
+
+
+def _quoted(expression: str) -> str:
+    """A Python expression; a text between the quotes that people write."""
+    try:
+        value = ast.literal_eval(expression)
+    except ValueError:
+        return expression
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else expression

@@ -157,7 +157,8 @@ def measured(settings: TrainSettings, facts: CardFacts) -> str:
         return "Nothing was held out of training, so nothing was measured."
     this = "this model" if settings.method == "full" else "with this LoRA"
     rows = ["| | base model | " + this + " |", "|---|---|---|"]
-    rows.append(f"| loss on {settings.held_out} clips that were not trained on | {first:.4f} | {last:.4f} |")
+    clips = "a clip that was" if settings.held_out == 1 else f"{settings.held_out} clips that were"
+    rows.append(f"| loss on {clips} not trained on | {first:.4f} | {last:.4f} |")
     changes = facts.get("changes")
     if not changes:
         return "\n".join(rows)

@@ -74,8 +74,9 @@ class Form(Generic[S]):
                 self.finder = self._finder()
             for spec, component in self._build([spec for spec in self.specs if not spec.advanced], values):
                 self._components[spec.name] = component
-            with gr.Accordion("More settings", open=False, elem_classes="more"):
-                for section, members in groupby([s for s in self.specs if s.advanced], key=lambda spec: spec.section):
+            advanced = [spec for spec in self.specs if spec.advanced]
+            with gr.Accordion("More settings", open=False, elem_classes="more", visible=bool(advanced)):
+                for section, members in groupby(advanced, key=lambda spec: spec.section):
                     with gr.Column(elem_classes="setting-section"):
                         gr.HTML(f'<h4 class="section">{render.escaped(section)}</h4>')
                         for spec, component in self._build(list(members), values):

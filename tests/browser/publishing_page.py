@@ -1,0 +1,32 @@
+"""A small page with nothing but the publishing part: `python -m tests.browser.publishing_page WORKSPACE LORA`."""
+
+from __future__ import annotations
+
+import sys
+
+import gradio as gr
+
+from workbench.ui.app import launch_options
+from workbench.ui.live import Live
+from workbench.ui.publishing.part import PublishPart
+from workbench.workspace import Workspace
+
+
+def build(workspace: Workspace, name: str) -> gr.Blocks:
+    """The part below a LoRA that is chosen already."""
+    with gr.Blocks(title="Publish", analytics_enabled=False, fill_width=True) as page:
+        chosen = gr.State(name)
+        part = PublishPart(workspace, Live(workspace))
+        part.wire(gr.Timer(1.0), page.load, chosen)
+    return page
+
+
+def main() -> None:
+    workspace = Workspace.open(sys.argv[1])
+    _, address, _ = build(workspace, sys.argv[2]).launch(**launch_options(workspace), prevent_thread_lock=True)
+    print(address, flush=True)
+    sys.stdin.read()  # until whoever started it goes
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""A demo Space: what is pushed is run as a Space would run it, against the Hub on this machine, and draws."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gradio
+import numpy as np
+import pytest
+import yaml
+
+from tests.fake_hub import TOKEN, FakeHub
+from tests.publishing.conftest import PROMPTS
+from tests.shell import Shell
+from workbench import media
+from workbench.publishing import pushing, space
+from workbench.publishing.settings import SpacePush
+from workbench.trainer.runs import Run
+from workbench.workspace import Workspace, read_json, write_json
+
+PATIENCE = 240.0
+
+
+@pytest.mark.usefixtures("run")
+def test_the_space_that_is_pushed_draws_with_the_lora(
+    shell: Shell, workspace: Workspace, hub: FakeHub, tmp_path: Path
+) -> None:
+    assert shell("publish", "lora", "cats", "--to", "me/cats").code == 0
+    said = shell("publish", "space", "cats")
+    assert said.code == 0, said.err
+    assert "spaces/me/cats-demo" in said.out
+    files = hub.repos["spaces/me/cats-demo"]
+    assert hub.private == {"me/cats", "spaces/me/cats-demo"}
+    assert not [name for name, data in files.items() if TOKEN.encode() in data or str(workspace.root).encode() in data]
+    front = yaml.safe_load(files["README.md"].decode().split("---\n")[1])
+    assert (front["sdk"], front["sdk_version"], front["models"]) == ("gradio", gradio.__version__, ["me/cats"])
+    assert len(front["short_description"]) <= 60
+    published = read_json(workspace.run("cats") / "published.json")
+    assert (published["repo_id"], published["space"]["repo_id"]) == ("me/cats", "me/cats-demo")
+
+    home = tmp_path / "space"
+    for name, data in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(data)
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "GRADIO_SERVER_PORT": "0", "GRADIO_ANALYTICS_ENABLED": "0"}
+    with (tmp_path / "space.log").open("w+") as log:
+        app = subprocess.Popen([sys.executable, "-u", "app.py"], cwd=home, env=environment, stdout=log, stderr=log)
+        try:
+            address = _address(app, tmp_path / "space.log")
+            drawn = [_draw(address, PROMPTS[0], seed) for seed in (0, 0, 1)]
+        finally:
+            app.terminate()
+            app.wait()
+    assert drawn[0].shape == (9, 40, 40, 3)
+    assert np.array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+
+
+def _address(app: subprocess.Popen[bytes], log: Path) -> str:
+    end = time.monotonic() + PATIENCE
+    while "Running on local URL:" not in (said := log.read_text()):
+        assert app.poll() is None, said
+        assert time.monotonic() < end, said
+        time.sleep(0.2)
+    return said.partition("Running on local URL:")[2].split()[0]
+
+
+def _draw(address: str, prompt: str, seed: int) -> np.ndarray:
+    from gradio_client import Client
+
+    answer = Client(address, verbose=False).predict(prompt, None, seed, 2, 3.0, api_name="/draw")
+    path = Path(answer["video"] if isinstance(answer, dict) else answer)
+    return np.stack(list(media.read_frames(path, range(9))))
+
+
+def test_a_model_that_a_space_cannot_load_is_refused(workspace: Workspace, run: Run, tmp_path: Path) -> None:
+    write_json(run.folder / "published.json", {"repo_id": "me/cats", "url": "", "private": True})
+    parcel = pushing.parcel(workspace, "runs/cats", SpacePush(repo_id="me/demo"))
+    assert "me/cats is private" in parcel.notes[0]
+    app = parcel.files["app.py"]
+    assert isinstance(app, bytes)
+    compile(app, "app.py", "exec")
+    assert space.OPEN not in app.decode()
+    assert "OWNER/" not in app.decode()
