@@ -77,7 +77,7 @@ def _draw(address: str, prompt: str, seed: int) -> np.ndarray:
     return np.stack(list(media.read_frames(path, range(9))))
 
 
-def test_a_model_that_a_space_cannot_load_is_refused(workspace: Workspace, run: Run, tmp_path: Path) -> None:
+def test_the_app_is_whole_and_a_private_lora_is_told(workspace: Workspace, run: Run) -> None:
     write_json(run.folder / "published.json", {"repo_id": "me/cats", "url": "", "private": True})
     parcel = pushing.parcel(workspace, "runs/cats", SpacePush(repo_id="me/demo"))
     assert "me/cats is private" in parcel.notes[0]

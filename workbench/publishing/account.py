@@ -18,7 +18,7 @@ from workbench import hub, processes
 from workbench.errors import ModelUnavailable
 
 PATIENCE = 20.0  # seconds until the Hub counts as silent
-FRESH = 600.0
+FRESH, AGAIN = 600.0, 60.0  # seconds that an answer holds, and a problem
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class _Watch:
     def _ask(self) -> None:
         answer = _in_a_child()
         with self._lock:
-            self._answer, self._asking, self._until = answer, False, time.monotonic() + FRESH
+            self._answer, self._asking = answer, False
+            self._until = time.monotonic() + (AGAIN if answer.problem else FRESH)
 
 
 _WATCH = _Watch()

@@ -6,11 +6,16 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.dataset_builder import export, hub
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import ExportSettings
+from workbench.errors import ConfigError
+from workbench.publishing.parcel import Parcel
+from workbench.ui import render
 from workbench.ui.datasets import head
 from workbench.ui.datasets.panel import Host, Look, Panel, start_task
-from workbench.ui.form import Form
+from workbench.ui.form import Form, sentences
+from workbench.ui.publishing import words
 from workbench.workspace import Workspace
 
 
@@ -20,9 +25,11 @@ class ExportPanel(Panel):
     def __init__(self, workspace: Workspace) -> None:
         self.form = Form(ExportSettings, workspace, ExportSettings())
         with gr.Row(elem_classes="buttons"):
+            self.look = gr.Button("Show what will go", elem_id="look-export")
             self.start = gr.Button("Export", variant="primary", elem_id="start-export")
             self.stop = gr.Button("Stop", variant="stop", visible=False)
         self.progress = gr.HTML(elem_id="export-progress")
+        self.going = gr.HTML(elem_id="export-going")
 
     @property
     def view(self) -> dict[str, Any]:  # type: ignore[override]
@@ -39,8 +46,23 @@ class ExportPanel(Panel):
         }
 
     def wire(self, host: Host) -> None:
-        host.act(self.start.click, self._start, self.form.inputs, [self.form.problems])
+        host.act(self.look.click, self._going, self.form.inputs, [self.form.problems, self.going])
+        host.act(self.start.click, self._start, self.form.inputs, [self.form.problems, self.going])
         host.act(self.stop.click, lambda dataset: dataset.task("export").stop())
 
-    def _start(self, dataset: Dataset, *values: Any) -> str:
-        return start_task(dataset, "export", self.form, values)
+    def _start(self, dataset: Dataset, *values: Any) -> list[str]:
+        return [start_task(dataset, "export", self.form, values), ""]
+
+    def _going(self, dataset: Dataset, *values: Any) -> list[str]:
+        """Every file that would go to the Hub; to a disk, where they would go."""
+        try:
+            settings = self.form.parse(values)
+            export.check(dataset.folder, settings)
+        except ConfigError as error:
+            return [sentences(error, ExportSettings), ""]
+        if not settings.repo_id:
+            clips = len(dataset.clips)
+            said = f"{clips} clips and their captions, in the layout {settings.layout}, to {settings.target}"
+            return ["", render.note(said)]
+        files = hub.contents(dataset.folder, settings)
+        return ["", words.going(Parcel("dataset", settings.repo_id, settings.private, "", files), with_card=True)]
