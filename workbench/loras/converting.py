@@ -13,13 +13,12 @@ from workbench.errors import ConfigError
 from workbench.families import families
 from workbench.families.lora_files import LoraFormat
 from workbench.loras.making import Made, Step
-from workbench.loras.names import folder
 from workbench.loras.opened import Said, opened
 from workbench.loras.settings import ConvertSettings
 from workbench.trainer.lora import with_metadata
 from workbench.workspace import Workspace, slugify, write_bytes, writing
 
-CONVERTED = ".converted"
+CONVERTED = "converted"  # the folder of the cache for files that were not given a place
 
 
 def formats() -> list[LoraFormat]:
@@ -29,7 +28,7 @@ def formats() -> list[LoraFormat]:
 
 def target_of(workspace: Workspace, lora: str, format: LoraFormat) -> Path:
     """The file in the workspace that a LoRA is converted to where no other is named."""
-    return folder(workspace) / CONVERTED / f"{slugify(lora.rpartition('/')[2])}-{format.id}{format.suffix}"
+    return workspace.cache / CONVERTED / f"{slugify(lora.rpartition('/')[2])}-{format.id}{format.suffix}"
 
 
 def convert(workspace: Workspace, settings: ConvertSettings, said: Said, step: Step) -> Made:

@@ -41,7 +41,7 @@ class CleaningSettings(Settings):
         help="Only what was made so many days ago or earlier goes. 0: whatever its age.",
     )  # fmt: skip
     made: bool = field(
-        False, title="Also LoRAs of no run", section=SECTION,
+        False, title="Also LoRAs of no run", section=SECTION, advanced=True,
         help="Take merged, resized, extracted and imported LoRAs away, too; not runs' exports.",
     )  # fmt: skip
 

@@ -68,7 +68,7 @@ class ExtractSettings(Settings):
         help="At most this rank in every layer. Empty: as `share` says.",
     )
     share: float | None = field(
-        None, title="Kept share", section=HOW, low=0.01, high=1.0,
+        None, title="Kept share", section=HOW, low=0.01, high=1.0, advanced=True,
         help="Each layer keeps as much rank as this share of its change's energy needs.",
     )  # fmt: skip
 
@@ -100,9 +100,15 @@ class ImportSettings(Settings):
         "", title="Made for", section=WHAT, source="models",
         help="The model that it was trained on. Empty: as the file says, or the only one that it fits.",
     )  # fmt: skip
-    name: str = field("", title="Name", section=WHAT, help="What it is called here. Empty: the file's name.")
+    name: str = field(
+        "", title="Name", section=WHAT, advanced=True, help="What it is called here. Empty: the file's name."
+    )
     trigger: str = field(
-        "", title="Trigger word", section=WHAT, help="What a prompt must say. Empty: as the file says, or none."
+        "",
+        title="Trigger word",
+        section=WHAT,
+        advanced=True,
+        help="What a prompt must say. Empty: as the file says, or none.",
     )
 
 

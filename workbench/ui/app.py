@@ -13,6 +13,8 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from workbench.dataset_builder.dataset import PLANS
+from workbench.loras import names
+from workbench.loras.converting import CONVERTED
 from workbench.sampler import reconstruction, zero_gpu
 from workbench.trainer.runs import Run
 from workbench.ui import render, tracker_view, visitors
@@ -23,6 +25,7 @@ from workbench.ui.datasets.tab import DatasetTab
 from workbench.ui.guard import Guard, Rules
 from workbench.ui.live import Live
 from workbench.ui.sample_tab import SampleTab
+from workbench.ui.shelf.tab import ShelfTab
 from workbench.ui.train_tab import TrainTab
 from workbench.ui.walls.tab import WallsTab
 from workbench.visitors.limits import Limits
@@ -73,13 +76,14 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
     roots: folders of this machine that clips may be imported from by name; none: the workspace alone
     demo: of a visitor of the demo, what they may do; the page then says so, and shows a recorded run
     """
-    shown = (PLANS, STRIPS, reconstruction.FOLDER)
+    shown = (PLANS, STRIPS, reconstruction.FOLDER, CONVERTED)
     gr.set_static_paths(
         [
             workspace.datasets,
             workspace.runs,
             workspace.samples,
             workspace.walls,
+            names.folder(workspace),
             *(workspace.cache / part for part in shown),
         ]
     )
@@ -100,13 +104,14 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
                 sample_tab = SampleTab(workspace, live, roots)
             with gr.Tab("Walls", id="walls") as walls:
                 walls_tab = WallsTab(workspace)
+            with gr.Tab("LoRAs", id="loras") as loras:
+                shelf_tab = ShelfTab(workspace, live, roots)
             with gr.Tab("Compare", id="compare") as fourth:
                 compare_tab = CompareTab(workspace, live)
             if demo:
                 visitors.replay_tab()
-        _remember_tab(
-            page, tabs, {"dataset": first, "train": second, "sample": third, "walls": walls, "compare": fourth}
-        )
+        parts = {"dataset": first, "train": second, "sample": third, "walls": walls, "loras": loras, "compare": fourth}
+        _remember_tab(page, tabs, parts)
         timer = gr.Timer(TICK_SECONDS)
         # Fixed keys: the page finds its choices again after a restart of the server.
         chosen = gr.BrowserState(None, storage_key="workbench-run", secret="workbench")
@@ -116,6 +121,8 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
         compare_tab.wire(fourth, page.load)
         walls_tab.wire(timer, page.load)
         walls_tab.wire_use(tabs, sample_tab.form)
+        shelf_tab.wire(timer, page.load)
+        shelf_tab.wire_use(tabs, sample_tab.form, chosen)
         _connect(page, tabs, welcome, begin, chosen, live, (dataset_tab, train_tab, sample_tab))
         if zero_gpu.here():
             zero_gpu.announce(workspace)
