@@ -17,6 +17,7 @@ from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.splitting import SplitTask
 from workbench.families import models
 from workbench.families.base import Model
+from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.sampler.queue import WorkerSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
@@ -51,6 +52,8 @@ CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Exporting a dataset", "`workbench dataset export`, `datasets/<name>/.export/config.json`", ExportSettings),
     ("A compare wall", '`workbench wall make`, "settings" in `walls/<name>/wall.json`', WallSettings),
     ("Exporting a wall", "`workbench wall export`, `walls/<name>/.export/config.json`", WallExportSettings),
+    ("Pushing a LoRA to the Hub", "`workbench publish lora`, `publishing/lora--<name>/config.json`", LoraPush),
+    ("Making a demo Space", "`workbench publish space`, `publishing/space--<name>/config.json`", SpacePush),
     ("The sampling worker", "`samples/.worker/config.json`", WorkerSettings),
 )
 
