@@ -1,0 +1,214 @@
+"""What the Sample tab shows and fills in, on folders that the queue's and the samples' own writers made."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import save_file
+
+from tests.trainer.written_run import write_run
+from workbench.errors import ConfigError, ExitCode
+from workbench.loras.names import FILE
+from workbench.sampler import queue
+from workbench.sampler.originals import kept
+from workbench.sampler.samples import Sample, Samples, new_id, video_path
+from workbench.sampler.settings import SampleSettings
+from workbench.ui import sample_tab
+from workbench.ui.live import Live
+from workbench.ui.sampling import result
+from workbench.ui.sampling.ask import without_effect
+from workbench.ui.sampling.history import PAGE, PageOfSamples
+from workbench.ui.sampling.lora_stack import choices, facts
+from workbench.workspace import Workspace, write_json
+
+REPORT = {
+    "name": "ring", "scale": 0.8, "matched": 30, "tensors": 32, "rank": 4, "alpha": 8.0, "base_model": "Some <Model>",
+    "origin": "ComfyUI",
+}  # fmt: skip
+
+
+@pytest.fixture
+def tab(workspace: Workspace) -> sample_tab.SampleTab:
+    async def build() -> sample_tab.SampleTab:
+        with gr.Blocks():
+            return sample_tab.SampleTab(workspace, Live(workspace))
+
+    return asyncio.run(build())  # outside of a loop Gradio makes one and never closes it
+
+
+def drawn(workspace: Workspace, record: dict[str, Any] | None = None, **settings: Any) -> str:
+    """A finished sample; its video is never played here."""
+    video = video_path(workspace, new_id())
+    video.parent.mkdir(exist_ok=True)
+    video.touch()
+    asked = SampleSettings().changed(**settings).model_dump(mode="json")
+    write_json(video.with_suffix(".json"), {"settings": asked, "seed": asked["seed"], **(record or {})})
+    return video.stem
+
+
+def sample(workspace: Workspace, *arguments: Any, **settings: Any) -> Sample:
+    return Samples(workspace).get(drawn(workspace, *arguments, **settings))
+
+
+def requested(workspace: Workspace, into: str = "", **settings: Any) -> str:
+    """A request that waits for a worker that nobody started."""
+    request, name = {"settings": SampleSettings().changed(**settings).model_dump(mode="json"), "into": into}, new_id()
+    write_json(queue.worker_folder(workspace) / queue.REQUESTS / f"{name}.json", request)
+    return name
+
+
+def lora(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    zeros = np.zeros((4, 8), np.float32)
+    save_file({"transformer.a.lora_A.weight": zeros, "transformer.a.lora_B.weight": zeros.T.copy()}, path,
+              {"base_model": "tiny-cogvideox", "trigger_word": "zwx"})  # fmt: skip
+
+
+# ---- what is under way
+
+
+def test_requests_are_shown_in_order_and_failures_until_they_are_dismissed(
+    workspace: Workspace, tab: sample_tab.SampleTab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "revive", lambda workspace: None)  # no worker shall come
+    first = requested(workspace, prompt="a cat", seed=3)
+    lost = requested(workspace, prompt="a dog", loras=["ring"])
+    requested(workspace, into="walls/one/cells/a", prompt="a wall")
+    folder = queue.worker_folder(workspace)
+    queue.fail(folder, lost, "the LoRA ring does not fit", ExitCode.BAD_CONFIG)
+    value = tab.strip.value([first, lost], now=True)
+    (card,) = value["cards"]
+    assert (card["id"], card["state"], card["about"]) == (first, "waiting", "base model, seed 3")
+    assert value["elsewhere"] == 1
+    (failure,) = value["failed"]
+    assert (failure["id"], failure["again"], failure["force"]) == (lost, True, True)
+    assert "does not fit" in failure["message"]
+    assert tab.strip.value([first])["failed"] == []
+    assert tab.strip.waiting() == [first]  # what "cancel all" gives up: no cell of a wall
+    queue.cancel(workspace, first)
+    assert tab.strip.value([first], now=True)["cards"] == []
+    assert tab.strip.value([first])["failed"] == []  # who cancels knows it
+
+
+# ---- what came out
+
+
+def test_a_sample_says_what_made_it_and_how_its_loras_fitted(workspace: Workspace) -> None:
+    record = {"loras": [REPORT], "seconds": 75.0, "frames": 9, "fps": 8.0, "steps": 4, "guidance_scale": 3.0}
+    shown = result.shown(sample(workspace, record, prompt="a <b>ring</b>", loras=["ring=0.8"], seed=5), "a ring")
+    assert '<td class="bad">30 of 32 tensors</td>' in shown
+    for words in ("a &lt;b&gt;ring", "Some &lt;Model&gt; · ComfyUI", "1 min 15 s", "9 frames, 1.1 s",
+                  "Written by a language model from: a ring", "Change this video"):  # fmt: skip
+        assert words in shown
+    assert "<b>ring" not in shown
+    assert "The base model drew this" not in shown
+    assert "the base model drew this" in result.shown(sample(workspace))
+    assert "Change this video" not in result.shown(sample(workspace, model="tiny-cogvideox-i2v"))
+    live = result.shown(sample(workspace, {"run": "first", "step": 40}))
+    assert "run first, step 40, while it trained" in live
+
+
+def test_a_sample_leads_to_the_next_one(workspace: Workspace) -> None:
+    one = sample(workspace, {"seed": 77}, prompt="a ring", seed=None, video="/old.mp4")
+    assert sample_tab._next("seed", one) == {"seed": 77}
+    again = sample_tab._next("settings", one)
+    assert (again["seed"], again["video"], again["prompt"]) == (77, "/old.mp4", "a ring")
+    changed, further = sample_tab._next("change", one), sample_tab._next("continue", one)
+    assert (changed["video"], changed["continue_from"]) == (str(one.path), "")
+    assert (further["video"], further["continue_from"]) == ("", str(one.path))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ring", "ring"),
+        ("runs/ring@250=0.5", "ring@250 at 0.5"),
+        ("/w/runs/ring/checkpoints/step-00000250/lora.safetensors=2", "ring@250 at 2"),
+        ("/somewhere/style.safetensors", "style"),
+        ("/somewhere/style/lora.safetensors", "style"),
+        ("someone/some-lora", "someone/some-lora"),
+    ],
+)
+def test_loras_are_called_as_people_call_them(text: str, shown: str) -> None:
+    assert result.short_name(text) == shown
+
+
+def test_the_history_has_pages_and_finds_by_prompt_model_and_lora(
+    workspace: Workspace, tab: sample_tab.SampleTab
+) -> None:
+    ids = [drawn(workspace, prompt=f"cat number {n}", loras=["ring"] if n == 2 else []) for n in range(PAGE + 2)]
+    history = tab.history
+    first, second = (history.page(PageOfSamples(page=page)) for page in (0, 1))
+    assert [card["id"] for card in (*first["cards"], *second["cards"])] == ids[::-1]
+    assert first["matching"] == PAGE + 2
+    assert history.page(PageOfSamples(page=99))["page"] == 1
+    (found,) = history.page(PageOfSamples(search="RING cat"))["cards"]
+    assert (found["id"], found["about"]) == (ids[2], "ring")
+    assert history.page(PageOfSamples(search="no such words"))["cards"] == []
+    before = history.value("")
+    Samples(workspace).delete(ids[-1])
+    history.ids(now=True)
+    assert history.value("") != before
+    assert tab._shown(ids[-1]) == tab._shown(None)  # one that is gone gives way to the newest
+
+
+# ---- the form
+
+
+def test_the_form_leaves_out_what_the_model_does_not_take() -> None:
+    base = SampleSettings().model_dump()
+    assert set(without_effect(base)) == {"image", "image_scale", "strength", "force_loras"}
+    given = {**base, "model": "tiny-cogvideox-i2v", "loras": ["ring"]}
+    assert set(without_effect(given)) == {"video", "strength"}
+
+
+def test_only_files_below_the_roots_may_be_named_and_they_are_kept(
+    workspace: Workspace, tab: sample_tab.SampleTab, tmp_path: Path
+) -> None:
+    outside, inside = tmp_path / "outside.png", workspace.root / "inside.png"
+    for path in (outside, inside):
+        Image.new("RGB", (8, 8), "red").save(path)
+    form = tab.form
+
+    def asked(**values: Any) -> SampleSettings:
+        held = SampleSettings().changed(**values).model_dump(mode="json")
+        settings, batch = form.asked(3.0, True, [update["value"] for update in form.write(held)])
+        assert (batch.videos, batch.each_line) == (3, True)
+        return settings
+
+    with pytest.raises(ConfigError, match="this page may not read"):
+        asked(image=str(outside))
+    settings = kept(workspace, asked(image=str(inside), loras=["ring=0.5"], seed=None))
+    assert settings.loras == ("ring=0.5",)
+    inside.unlink()
+    assert Path(settings.image).parent == workspace.samples / "inputs"
+    assert kept(workspace, settings) == settings
+    with pytest.raises(ConfigError, match="cannot be used"):
+        kept(workspace, settings.changed(image=str(workspace.root / "gone.png")))
+    with pytest.raises(ConfigError, match="videos is 0"):
+        form.asked(0, False, [update["value"] for update in form.write(SampleSettings().model_dump(mode="json"))])
+
+
+def test_the_picker_offers_exports_and_checkpoints_and_says_what_each_is(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    name = run.name
+    lora(run.folder / FILE)
+    for step in (20, 100):
+        lora(run.folder / "checkpoints" / f"step-{step:08d}" / FILE)
+        (run.folder / "checkpoints" / f"step-{step:08d}" / "MANIFEST.json").touch()
+    offered = [(one["name"], one["group"]) for one in choices(workspace)]
+    assert offered[0] == (f"runs/{name}", "Finished runs")
+    mine = [one for one, group in offered if group == f"Checkpoints of {name}"]
+    assert mine.index(f"runs/{name}@20") < mine.index(f"runs/{name}@100")
+    assert "rank 4" in facts(workspace, name)
+    assert "trigger word: zwx" in facts(workspace, f"runs/{name}@20")
+    assert "made for tiny-cogvideox" in facts(workspace, str(run.folder / FILE))
+    assert "Hub" in facts(workspace, "someone/some-lora")
+    with pytest.raises(ConfigError, match="there is no LoRA"):
+        facts(workspace, "nobody")
