@@ -136,7 +136,7 @@ def _push(sent: Parcel, files: dict[str, Path | bytes], job: jobs.Job) -> hub.Pu
             raise jobs.Stop("stopped: nothing of it is seen on the Hub; started again, it goes on")
 
 
-_COUNTED: dict[int, int] = {}
+_COUNTED: dict[tuple[int, str], int] = {}
 
 
 def _sent_bytes() -> int:
@@ -144,8 +144,9 @@ def _sent_bytes() -> int:
     from huggingface_hub.utils import tqdm
 
     for bar in list(getattr(tqdm, "_instances", ())):
-        if getattr(bar, "unit", "") == "B":
-            _COUNTED[id(bar)] = int(bar.n)
+        # With Xet a second bar counts the part of the bytes that the Hub did not have.
+        if getattr(bar, "unit", "") == "B" and not bar.desc.startswith("New Data"):
+            _COUNTED[id(bar), bar.desc.partition(" (")[0]] = int(bar.n)
     return sum(_COUNTED.values())
 
 

@@ -93,6 +93,6 @@ def progress(status: Status, result: Mapping[str, Any]) -> str:
         said = "Pushed" if result.get("changed", True) else "Nothing has changed, so there is no new commit"
         return f'<div class="note good">{said}: {link(str(result.get("url", "")))}</div>'
     if status.state is State.STOPPED:
-        return render.note(f"Stopped. {status.message}")
+        return render.note(status.message[:1].upper() + status.message[1:])
     again = "Push again: what the Hub has is not sent twice."
     return f'<div class="note bad"><b>Not pushed.</b> {render.escaped(status.message)} {again}</div>'
