@@ -19,6 +19,7 @@ from tests.fake_hub import TOKEN, FakeHub
 from tests.publishing.conftest import PROMPTS
 from tests.shell import Shell
 from workbench import jobs, media
+from workbench.clips import read_clips
 from workbench.devices import pick_device
 from workbench.errors import ExitCode
 from workbench.publishing import pushing
@@ -154,7 +155,8 @@ def test_what_may_not_be_is_refused_before_anything_goes(
     assert not hub.objects
     assert "must be OWNER/NAME" in shell("publish", "lora", "cats", "--to", "not a name").err
     assert "there is no LoRA" in shell("publish", "lora", "dogs", "--to", "me/dogs").err
-    (next((workspace.root / "datasets/squares/clips").glob("*.mp4"))).write_bytes(b"another")
+    trained = read_clips(workspace.dataset("squares"))[-1]
+    (workspace.dataset("squares") / trained.file_name).write_bytes(b"another")
     assert "has changed since" in shell("publish", "lora", "cats", "--to", "me/cats", "--clips").err
     assert "not on the Hub yet" in shell("publish", "space", "cats", "--to", "me/demo").err
     Path(os.environ["HF_HOME"], "token").unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -46,7 +47,12 @@ def test_the_space_that_is_pushed_draws_with_the_lora(
     for name, data in files.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_bytes(data)
-    environment = {**os.environ, "OMP_NUM_THREADS": "2", "GRADIO_SERVER_PORT": "0", "GRADIO_ANALYTICS_ENABLED": "0"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "2",
+        "GRADIO_SERVER_PORT": str(_port()),
+        "GRADIO_ANALYTICS_ENABLED": "0",
+    }
     with (tmp_path / "space.log").open("w+") as log:
         app = subprocess.Popen([sys.executable, "-u", "app.py"], cwd=home, env=environment, stdout=log, stderr=log)
         try:
@@ -58,6 +64,14 @@ def test_the_space_that_is_pushed_draws_with_the_lora(
     assert drawn[0].shape == (9, 40, 40, 3)
     assert np.array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[0], drawn[2])
+
+
+def _port() -> int:
+    """One that is free now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
 
 
 def _address(app: subprocess.Popen[bytes], log: Path) -> str:

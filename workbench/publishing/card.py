@@ -22,9 +22,7 @@ TEMPLATE = """---
 {metadata}
 ---
 
-<Gallery />
-
-# {title}
+{gallery}# {title}
 
 {what}
 
@@ -35,7 +33,7 @@ TEMPLATE = """---
 ```
 
 Rank and alpha are in the file, so the LoRA has its full strength at a scale of 1; nothing has to be set by hand. Give
-`set_adapters(["lora"], [0.7])` another scale to weaken it.
+`pipe.set_adapters(["lora"], [0.7])` another scale to weaken it.
 
 {made}## Limits
 
@@ -60,6 +58,7 @@ def model_card(facts: Facts, repo_id: str, licence: str = "", also: str = "") ->
     packages = ", ".join(f"{name} {version}" for name, version in facts.packages)
     return TEMPLATE.format(
         metadata=card.metadata(model, lora.trigger, widget, licence=licence),
+        gallery="<Gallery />\n\n" if widget else "",
         title=lora.title,
         what=plain.words(_what(facts)),
         trigger=trigger,

@@ -127,7 +127,8 @@ def _push(sent: Parcel, files: dict[str, Path | bytes], job: jobs.Job) -> hub.Pu
     pushing = pool.submit(hub.push, sent.kind, sent.repo_id, files, sent.message, sent.private)
     while True:
         over = bool(wait([pushing], LOOK_SECONDS).done)
-        done = min(total, _sent_bytes())
+        done = total if over and not pushing.exception() else min(total, _sent_bytes())
+        began = began if done else time.monotonic()  # what is looked at before the first byte goes says no pace
         pace = {"step_seconds": (time.monotonic() - began) / done} if done else {}
         job.beat("uploading", done, total, patient=True, message=f"to {sent.repo_id}", **pace)
         if over:

@@ -125,7 +125,7 @@ def licence_of(model: Model, chosen: str = "") -> dict[str, Any]:
         return {"license": "other"} if chosen else {}
     title = model.licence.partition("(")[0].strip()
     link = {} if model.local else {"license_link": f"https://huggingface.co/{model.source}/blob/main/LICENSE"}
-    return {"license": "other", "license_name": slugify(title), **link}
+    return {"license": "other", "license_name": slugify(title).replace("licence", "license"), **link}
 
 
 def what(model: Model, settings: TrainSettings, facts: CardFacts) -> str:
