@@ -11,7 +11,7 @@ const KEYS = [
   ['V', 'blind vote'], ['Escape', 'close'],
 ];
 const DRIFT = 0.6; // frames; more is put right by a jump, less by running a little faster or slower
-const SETTLE_MS = 400;
+const SETTLE_MS = 400, GATHER_MS = 4000; // the most that is waited for a first step, and for a jump
 const STORE = 'workbench-wall-player';
 
 const make = (tag, properties = {}, ...children) => {
@@ -158,8 +158,9 @@ function run(at) {
 function roll(videos, at, passed) {
   if (phase === 'still') return begin(now);
   if (phase === 'gathering') {
+    for (const video of videos) put(video, now); // one that has only just come into view, or into memory
     const ready = videos.every((video) => !video.seeking && video.readyState >= 2);
-    if (!ready && at - phaseSince < SETTLE_MS) return;
+    if (!ready && at - phaseSince < GATHER_MS) return;
     for (const video of videos) { video.playbackRate = kept.speed; video.play().catch(() => {}); }
     [phase, phaseSince, leaderAt] = ['rolling', at, videos[0].currentTime];
     return;

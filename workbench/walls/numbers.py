@@ -113,8 +113,9 @@ def of_video(path: Path) -> dict[str, Any]:
         large.append(signals.small(frame, SHARP_LONGEST, "gray"))
     if not small:
         raise DataError(f"{path.name} has no frames: draw it again")
-    grey = [signals.halved(signals.grey(picture)).astype(np.float32) for picture in small[::stride]]
-    moved = [float(np.abs(after - before).mean()) for before, after in zip(grey, grey[1:], strict=False)]
+    # In colour: a red thing on a green ground may be as bright as that.
+    looks_at = [signals.halved(picture).astype(np.float32) for picture in small[::stride]]
+    moved = [float(np.abs(after - before).mean()) for before, after in zip(looks_at, looks_at[1:], strict=False)]
     looks = sorted({int((part + 0.5) * len(large) / SHARP_LOOKS) for part in range(SHARP_LOOKS)})
     return {
         "motion": round(float(np.median(moved or [0.0])), 2),

@@ -41,20 +41,20 @@ class WallsTab:
             self.walls = gr.Dropdown([], label="Wall", scale=3, elem_id="wall-choice", visible=False)
             self.draw = gr.Button("Draw what is missing", variant="primary", visible=False, elem_id="wall-draw")
             self.stop = gr.Button("Stop drawing", variant="stop", visible=False, elem_id="wall-stop")
-        self.player = Player(workspace)
         with gr.Row(elem_classes="buttons", visible=False) as self.acts:
             self.change = gr.Button("Add or change columns", elem_id="wall-change")
-            self.export = gr.Button("Export", elem_id="wall-export")
+            self.export = gr.Button("Export as video, GIF and page", elem_id="wall-export")
             self.delete = gr.Button("Delete this wall", elem_id="wall-delete")
         with gr.Row(elem_classes="buttons", visible=False) as self.sure:
             self.deleted = gr.Button("Delete it with its videos", variant="stop", elem_id="wall-delete-sure")
             self.spared = gr.Button("Keep it")
         self.files = gr.HTML(elem_id="wall-files")
-        with gr.Accordion("Make or change a wall", open=False, elem_id="wall-form") as self.folded:
+        with gr.Accordion("Make a new wall, or change this one", open=False, elem_id="wall-form") as self.folded:
             self.form = WallForm(workspace)
             with gr.Row(elem_classes="buttons"):
                 self.make = gr.Button("Make the wall", variant="primary", elem_id="wall-make")
                 self.changed = gr.Button("Change the wall that is shown", elem_id="wall-changed")
+        self.player = Player(workspace)
 
     def wire(self, timer: gr.Timer, load: Any) -> None:
         """Connect the listeners; `load` is the page's load event."""

@@ -1,0 +1,137 @@
+"""A wall in a real browser: all videos at one frame, whatever moves them; marks that stay; a page without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.browser.server import PATIENCE, Server
+from tests.trainer.written_run import write_run
+from workbench.sampler.samples import write_sample
+from workbench.trainer.checkpoint import LORA, folder_of
+from workbench.walls import Wall, WallSettings, standalone
+from workbench.workspace import Workspace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+FRAMES, FPS = 33, 8
+HOSTILE = '<img src=x onerror="window.broken = 1"></script>'
+VIDEOS = "[...document.querySelectorAll('.wall .picture video')].filter((video) => video.src)"
+TIMES = (
+    f"""() => new Promise((done) => requestAnimationFrame(() => done({VIDEOS}.map((video) => video.currentTime))))"""
+)
+
+
+@pytest.fixture
+def wall(server: Server) -> Wall:
+    """Two prompts by base model and two checkpoints; each video counts its frames by brightness."""
+    workspace = Workspace.open(server.workspace)
+    run = write_run(workspace, "demo", 200, preview_prompts=(HOSTILE, "a cat"), device="cpu")
+    for step in (100, 200):
+        (folder_of(run.folder, step) / LORA).touch()
+    made = Wall.create(workspace, WallSettings(run="demo"))
+    for cells in made.look().cells:
+        for place, cell in enumerate(cells):
+            frames = np.zeros((FRAMES, 64, 64, 3), np.uint8)
+            frames[..., place] = np.arange(FRAMES)[:, None, None] * 7
+            record = {"settings": cell.settings.model_dump(mode="json"), "loras": [], "seconds": 1.0, "steps": 2}
+            write_sample(made.video(cell.key), frames, FPS, record)
+    return made
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    profile = browser.new_context(viewport={"width": 1300, "height": 1000})
+    opened = profile.new_page()
+    opened.set_default_timeout(PATIENCE * 1000)
+    opened.on("pageerror", lambda error: pytest.fail(f"the page's own script failed: {error}"))
+    yield opened
+    profile.close()
+
+
+def at_one_frame(page: Page, videos: int, number: int) -> None:
+    """All videos stand in the middle of a frame."""
+    page.wait_for_function(
+        f"""([count, wanted]) => {{
+            const videos = {VIDEOS};
+            return videos.length === count && videos.every((video) => video.paused && !video.seeking
+                && Math.floor(video.currentTime * 8) === wanted);
+        }}""",
+        arg=[videos, number],
+    )
+
+
+def runs_in_lock_step(page: Page, videos: int) -> None:
+    """While it plays, the videos are never more than a frame apart."""
+    page.wait_for_function(f"count => {VIDEOS}.filter((video) => !video.paused).length === count", arg=videos)
+    seen = [page.evaluate(TIMES) for _ in range(6) if page.wait_for_timeout(90) is None]
+    apart = [max(times) - min(times) for times in seen]
+    assert min(apart) < 1 / FPS, apart
+    assert sorted(apart)[len(apart) // 2] < 1 / FPS, apart
+    assert max(map(max, seen)) > 0
+
+
+def test_a_wall_plays_in_lock_step_and_remembers(server: Server, wall: Wall, page: Page, tmp_path: Path) -> None:
+    server.start()
+    page.goto(server.url)
+    page.get_by_role("tab", name="Walls").click()
+    page.locator(".wall figure[data-state=done]").nth(5).wait_for()
+    runs_in_lock_step(page, 6)
+
+    page.locator(".wall button.play").click()
+    page.locator(".wall .scrub").fill("20")
+    at_one_frame(page, 6, 20)
+    page.keyboard.press("ArrowRight")
+    at_one_frame(page, 6, 21)
+    page.locator(".wall button.back").click()
+    at_one_frame(page, 6, 20)
+
+    page.locator(".wall .mode").select_option("difference")
+    page.wait_for_function(  # at frame 20 the base model is 140 red, step 100 as much green: the difference is both
+        """() => { const canvas = document.querySelectorAll('.wall canvas')[1];
+            if (!canvas?.width) return false;
+            const [red, green, blue] = canvas.getContext('2d').getImageData(32, 32, 1, 1).data;
+            return red > 100 && green > 100 && blue < 60; }"""
+    )
+    page.locator(".wall .speed").select_option("0.5")
+    page.locator(".wall .star").nth(1).click()
+    page.locator(".wall figure.starred").wait_for()
+    page.locator(".wall .pick").nth(0).click()
+    page.locator(".wall .pick").nth(1).click()
+    page.locator(".wall button.wipe").click()
+    page.locator("dialog .divider").fill("25")
+    assert page.evaluate("document.querySelector('.wiping').style.getPropertyValue('--at')") == "25%"
+    page.keyboard.press("Escape")
+    page.locator(".wall button.vote").click()
+    assert page.locator("dialog figcaption").all_text_contents() == ["?", "?"]
+    page.locator("dialog button.left").click()
+    page.locator("dialog .after", has_text="1 of 1 votes").wait_for()
+    page.keyboard.press("Escape")
+    assert len(wall.marked.votes) == 1
+    assert wall.look().cells[0][1].starred
+
+    page.reload()
+    page.locator(".wall figure.starred").wait_for()
+    assert page.locator(".wall .speed").input_value() == "0.5"
+    assert page.locator(".wall .mode").input_value() == "difference"
+    page.locator(".wall .picture").nth(4).click()
+    page.locator("dialog .details dd", has_text="a cat").wait_for()
+    page.locator("dialog button.use").click()
+    page.wait_for_function("document.querySelector('#SampleSettings-prompt textarea')?.value === 'a cat'")
+    assert page.evaluate("window.broken") is None
+
+    server.kill()
+    exported = tmp_path / "wall.html"
+    standalone.write(wall, wall.look(), exported, lambda done, total: None)
+    page.goto(exported.as_uri())
+    runs_in_lock_step(page, 6)
+    page.locator(".wall button.play").click()
+    page.locator(".wall .scrub").fill("7")
+    at_one_frame(page, 6, 7)
+    assert page.evaluate("window.broken") is None

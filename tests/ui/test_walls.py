@@ -1,0 +1,115 @@
+"""The Walls tab's parts without a browser: what the player is given and may ask, the form, the page's answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import gradio as gr
+import numpy as np
+import pytest
+
+from tests.trainer.written_run import write_run
+from workbench.sampler.samples import write_sample
+from workbench.trainer import retention
+from workbench.trainer.checkpoint import LORA, folder_of
+from workbench.trainer.runs import EXPORT, Run
+from workbench.ui.boundary import Seen
+from workbench.ui.walls.form import WallForm
+from workbench.ui.walls.player import AskedCell, Best, Mark, Player, Vote
+from workbench.ui.walls.tab import VIEW, WallsTab, exported
+from workbench.walls import Wall, WallSettings
+from workbench.workspace import Workspace
+
+EVIL = "<img src=x onerror=alert(1)>"
+T = TypeVar("T")
+
+
+def built(make: Callable[[], T]) -> T:
+    """What `make` builds inside a page."""
+
+    async def build() -> T:
+        with gr.Blocks():
+            return make()
+
+    return asyncio.run(build())  # outside of a loop Gradio makes one and never closes it
+
+
+@pytest.fixture
+def run(workspace: Workspace) -> Run:
+    made = write_run(workspace, "first", 200, preview_prompts=(EVIL, "a cat"), device="cpu")
+    for step in (100, 200):
+        (folder_of(made.folder, step) / LORA).touch()
+    (made.folder / EXPORT).touch()
+    return made
+
+
+@pytest.fixture
+def wall(workspace: Workspace, run: Run) -> Wall:
+    """Two prompts by base model and two checkpoints, of which the base model's are drawn."""
+    made = Wall.create(workspace, WallSettings(run="first"))
+    for row in made.look().cells:
+        record = {"settings": row[0].settings.model_dump(mode="json"), "loras": [], "seconds": 2.0}
+        write_sample(made.video(row[0].key), np.zeros((9, 64, 64, 3), np.uint8), 8, record)
+    return made
+
+
+def test_the_player_is_given_the_whole_wall(workspace: Workspace, wall: Wall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wall, "measure", lambda self: None)  # a process that this test does not need
+    shown = built(lambda: Player(workspace)).value(wall)
+    assert [column["name"] for column in shown["columns"]] == ["base model", "step 100", "step 200"]
+    assert [[head["text"] for head in line] for line in shown["heads"]] == [["base model", "step 100", "step 200"]]
+    assert [row["prompt"] for row in shown["rows"]] == [EVIL, "a cat"]
+    states = [[cell["state"] for cell in row] for row in shown["cells"]]
+    assert states == [["done", "missing", "missing"]] * 2
+    assert shown["state"]["said"] == "2 of 6 videos · 4 not drawn"
+    assert shown["cells"][0][0]["url"].startswith("/gradio_api/file=")
+
+
+def test_the_browser_may_mark_vote_and_choose(workspace: Workspace, wall: Wall, run: Run) -> None:
+    player = built(lambda: Player(workspace))
+    keys = wall.grid.keys[0]
+    ask: dict[str, Any] = {"wall": wall.name}
+    player.mark(Mark(**ask, key=keys[0], starred=True))
+    assert wall.look().cells[0][0].starred
+    said = player.vote(Vote(**ask, left=keys[0], right=keys[1], chosen=keys[1]))["counted"]
+    assert said == "base model: 0 of 1 votes (too few votes to say) · step 100: 1 of 1 votes (too few votes to say)"
+    assert "step 100" in player.choose_best(Best(**ask, column=1))["said"]
+    assert retention.chosen_best(run.folder)["step"] == 100
+    named = dict(player.details(AskedCell(**ask, key=keys[0]))["details"])
+    assert named["Prompt"] == EVIL
+    for method, request in (("mark", {**ask, "key": "0" * 20, "starred": True}), ("mark", {"wall": "../x", "key": ""})):
+        answer = next(one for one in player.component.server_fns if one.__name__ == method)(request)
+        assert "problem" in answer
+
+
+def test_a_run_fills_in_the_form_and_it_says_what_that_costs(workspace: Workspace, run: Run) -> None:
+    form = built(lambda: WallForm(workspace))
+    names = [spec.name for spec in form.specs]
+    values = dict.fromkeys(names, "") | {"run": "first", "checkpoints": ["base", "100", "200"], "scales": "0.5, 1"}
+    assert "10 videos: 2 rows by 5 columns" in form._cost(*(values[name] for name in names), "", "exact")
+    values["guidance"] = "4 6"
+    assert "two at most" in form._cost(*(values[name] for name in names), "", "exact")
+    filled = form._suggested("first")
+    assert filled[0]["value"] == f"{EVIL}\na cat"
+    assert filled[3]["choices"] == ["base", "100", "200", "final"]
+    assert filled[3]["value"] == ["base", "100", "200"]
+
+
+def test_the_tab_says_what_to_do_first(workspace: Workspace) -> None:
+    tab = built(lambda: WallsTab(workspace))
+    shown = dict(zip(VIEW, tab._show(None, Seen()), strict=True))
+    assert "Make the wall" in shown["note"]
+    assert shown["player"] == {"wall": ""}
+
+
+def test_an_export_shows_its_files(wall: Wall) -> None:
+    assert exported(wall) == ""
+    (wall.folder / "export").mkdir()
+    (wall.folder / "export" / f"{wall.name}.mp4").touch()
+    (wall.folder / ".export").mkdir()
+    (wall.folder / ".export" / "result.json").write_text('{"status": "finished", "ended_at": 1}')
+    said = exported(wall)
+    assert "export again" in said
+    assert f'download="{wall.name}.mp4"' in said
