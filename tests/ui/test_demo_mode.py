@@ -1,0 +1,313 @@
+"""The demo over HTTP: visitors cannot reach one another, and what is switched off cannot be called by any handler."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import threading
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.visiting import HTML, Demo, Visitor
+from workbench import jobs, policy, recordings
+from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.errors import ConfigError
+from workbench.families import default_model
+from workbench.sampler import queue, zero_gpu
+from workbench.sampler.samples import Samples
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import Settings, parse
+from workbench.trainer.settings import TrainSettings
+from workbench.visitors.limits import JOBS, Limits
+from workbench.visitors.rooms import Room, Rooms
+from workbench.workspace import Workspace, write_json
+
+SECRET = "the-owners-own-words"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A visitor's folder, under whose rules this process stands."""
+    folder = tmp_path / "rooms" / "one"
+    folder.mkdir(parents=True)
+    (folder / "policy.json").write_text(Limits().policy(folder, folder.parent).as_json())
+    monkeypatch.setenv(policy.VARIABLE, str(folder / "policy.json"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (TrainSettings, {"steps": 601}),
+        (TrainSettings, {"epochs": 1000.0}),
+        (TrainSettings, {"batch_size": 64}),
+        (TrainSettings, {"model": "/srv/models/large"}),
+        (TrainSettings, {"tracker": "wandb"}),
+        (TrainSettings, {"device": "cuda"}),
+        (TrainSettings, {"start_from": "/etc/passwd"}),
+        (TrainSettings, {"preview_images": ["/etc/passwd"]}),
+        (SampleSettings, {"steps": 1000}),
+        (SampleSettings, {"image": "/etc/passwd"}),
+        (SampleSettings, {"video": "../../another/workspace/samples/a.mp4"}),
+        (SampleSettings, {"image": "http://169.254.169.254/latest"}),
+        (SampleSettings, {"loras": ["owner/name=0.5"]}),
+        (SampleSettings, {"loras": ["~/lora.safetensors"]}),
+        (ImportSettings, {"hub_dataset": "owner/name"}),
+        (ImportSettings, {"sources": ["/home"]}),
+        (ExportSettings, {"repo_id": "me/mine"}),
+        (ExportSettings, {"target": "/tmp/out.zip"}),
+    ],
+)
+def test_a_setting_that_is_switched_off_is_refused(home: Path, kind: type[Settings], values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(kind, values)
+    assert set(refused.value.problems) == set(values), "it says which field"
+
+
+def test_what_is_left_is_allowed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = home / "tmp" / "a.png"
+    parse(TrainSettings, {"steps": 600, "preview_prompts": ["/imagine http://a.b owner/name"], "dataset": "mine"})
+    parse(SampleSettings, {"image": str(picture), "loras": ["run=0.5", "runs/run@100=1"], "model": default_model()})
+    parse(ImportSettings, {"sources": [str(home / "tmp")]})
+    monkeypatch.delenv(policy.VARIABLE)
+    parse(TrainSettings, {"steps": 100_000, "preview_images": ["/a.png"]})
+
+
+def test_a_job_that_is_switched_off_does_not_start(home: Path) -> None:
+    for module in ("workbench.remote", "workbench.publishing", "os"):
+        with pytest.raises(ConfigError, match="switched off"):
+            jobs.start(home / "workspace" / "job", module)
+    assert not (home / "workspace" / "job" / jobs.PROCESS).exists()
+
+
+def test_trainings_are_few(home: Path) -> None:
+    me = jobs.processes.identity(os.getpid())
+    write_json(home.parent / "two" / "workspace" / "runs" / "a" / jobs.PROCESS, me)
+    policy.check_start("workbench.trainer")
+    write_json(home.parent / "three" / "workspace" / "runs" / "a" / jobs.PROCESS, me)
+    with pytest.raises(ConfigError, match="other visitors train"):
+        policy.check_start("workbench.trainer")
+    write_json(home / "workspace" / "runs" / "a" / jobs.PROCESS, me)
+    with pytest.raises(ConfigError, match="one at a time"):
+        policy.check_start("workbench.trainer")
+    with pytest.raises(ConfigError, match="at most 32"):
+        queue.submit_all(Workspace.open(home / "workspace"), [SampleSettings()] * 33)
+    (home / "tmp").mkdir()
+    with (home / "tmp" / "large").open("wb") as file:
+        file.truncate(Limits().size + 1)
+    with pytest.raises(ConfigError, match="full"):
+        policy.check_start("workbench.dataset_builder")
+
+
+def test_rules_that_cannot_be_read_stop_everything(home: Path) -> None:
+    (home / "policy.json").write_text("{")
+    policy._read.cache_clear()
+    with pytest.raises(ConfigError, match="nothing is done"):
+        parse(SampleSettings, {})
+
+
+def test_rooms_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Room] = []
+
+    def stand_in(room: Room, environment: dict[str, str]) -> None:
+        room.process = jobs.subprocess.Popen([sys.executable, "-c", "input()"], stdin=jobs.subprocess.PIPE)
+        assert "HF_TOKEN" not in environment
+        started.append(room)
+
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setattr("workbench.visitors.rooms._open", stand_in)
+    rooms = Rooms(tmp_path / "rooms", Limits(rooms=3, spare=0, size=1000, total=2500))
+    try:
+        one, two, three = (rooms.give(name) for name in ("one", "two", "three"))
+        assert one
+        assert two
+        assert three
+        assert rooms.give("four") is None
+        assert rooms.give("one") is one
+        sleeper = jobs.subprocess.Popen(["sleep", "60"], start_new_session=True)
+        job = two.folder / "workspace" / "runs" / "a"
+        write_json(job / jobs.PROCESS, {**jobs.processes.identity(sleeper.pid), "started_at": time.time()})
+        (one.folder / "tmp" / "large").write_bytes(b"x" * 1200)
+        assert rooms.full(one)
+        assert not rooms.full(two)
+        now = time.monotonic()
+        assert rooms.sweep(now) == [one.folder], "all rooms together are too large: the one that rests longest goes"
+        two.seen = now - Limits().idle - 1
+        three.born = now - Limits().longest - 1
+        assert rooms.sweep(now) == [two.folder, three.folder]
+        assert sleeper.wait(10) < 0, "what a visitor started ends with the room"
+        assert [room.folder.exists() for room in started] == [False] * 3
+        assert rooms.of("one") is None
+    finally:
+        rooms.close()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    running = Demo(tmp_path_factory.mktemp("demo") / "rooms", OMP_NUM_THREADS="1", HF_TOKEN="hf_" + SECRET)
+    yield running
+    running.close()
+    assert not list(running.rooms.glob("*")), "nothing is left behind"
+
+
+@pytest.fixture(scope="module")
+def visitors(demo: Demo) -> tuple[Visitor, Visitor]:
+    return Visitor(demo), Visitor(demo)
+
+
+def test_visitors_cannot_reach_one_another(demo: Demo, visitors: tuple[Visitor, Visitor]) -> None:
+    one, two = visitors
+    assert one.room != two.room
+    mine = Path(one.upload("mine.mp4", SECRET.encode()))
+    sample = one.room / "workspace" / "samples" / "a.mp4"
+    sample.write_bytes(b"mine")
+    for path in (mine, sample):
+        assert one.fetch(path) == 200
+        assert two.fetch(path) == 403
+    for path in ("/etc/passwd", one.room / "policy.json", one.room / "page.log", demo.log, "/proc/self/environ",
+                 f"{two.room}/../{mine.relative_to(demo.rooms)}", two.room / "policy.json"):  # fmt: skip
+        assert two.fetch(path) == 403, path
+    stranger = {"cookie": "workbench-visitor=forged." + "0" * 64}
+    two.client.cookies, kept = type(two.client.cookies)(), two.client.cookies
+    assert two.client.get(f"/gradio_api/file={mine}", headers=stranger).status_code == 401
+    two.client.cookies = kept
+    # A handler that is given another's file, as if it had been uploaded here.
+    number, inputs = next((d["id"], d["inputs"]) for d in two.config["dependencies"] if any(
+        two.components[one]["type"] == "file" for one in d["inputs"]))  # fmt: skip
+    stolen = {"path": str(mine), "meta": {"_type": "gradio.FileData"}, "orig_name": "mine.mp4"}
+    data = [[stolen] if two.components[one]["type"] == "file" else None for one in inputs]
+    two.call([(number, data)])
+    assert not [path for path in two.room.rglob("*mine*")]
+    # Nor is a room reached past the door.
+    port = (one.room / "address.json").read_text().split(":")[1].strip(" }\n")
+    assert two.client.get(f"http://127.0.0.1:{port}/gradio_api/file={mine}").status_code == 421
+
+
+def test_nobody_gets_a_room_without_keeping_the_cookie(demo: Demo) -> None:
+    import httpx
+
+    rooms = len(list(demo.rooms.glob("*")))
+    assert httpx.get(demo.url, headers=HTML).status_code == 303
+    assert "keeps no cookies" in httpx.get(f"{demo.url}/?visit=1", headers=HTML).text
+    assert httpx.get(demo.url).status_code == 200
+    assert httpx.post(f"{demo.url}/gradio_api/queue/join", json={}).status_code == 401
+    assert httpx.get(f"{demo.url}/login/huggingface").status_code == 401, "off a Space nobody can sign in as the owner"
+    assert len(list(demo.rooms.glob("*"))) == rooms
+
+
+def test_no_handler_does_what_is_switched_off(demo: Demo, visitors: tuple[Visitor, Visitor], tmp_path: Path) -> None:
+    """Every handler of the page is called with paths, addresses and repositories in every text that it takes."""
+    one, two = visitors
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "notes.txt").write_text(SECRET)
+    (private / "model_index.json").write_text(f'{{"_class_name": "{SECRET}"}}')
+    (private / "lora.safetensors").write_bytes(SECRET.encode())
+    hits: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_count, args=(listener, hits), daemon=True).start()
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
+        before = {path: path.stat().st_mtime_ns for path in private.rglob("*")}
+        theirs = {path for path in two.room.rglob("*") if path.is_file()}
+        words = [str(private), str(private / "lora.safetensors"), address, "owner/name", str(two.room)]
+        # Many events refresh the same view by the same function, which once is enough for.
+        known: set[str] = {"train_demo"}  # which visitors may have
+        calls = []
+        for function in one.config["dependencies"]:
+            name = re.sub(r"^(_?tick|whole|glance|lambda)_\d+$", r"\1", function["api_name"] or "")
+            if function.get("backend_fn", True) and name not in known:
+                known.add(name)
+                inputs = [one.components[i] for i in function["inputs"]]
+                given = [_given(each, words[place % len(words)]) for place, each in enumerate(inputs)]
+                calls.append((function["id"], given))
+        assert len(calls) > 60
+        said = one.call(calls)
+    assert SECRET not in said, "neither a file's content nor the owner's token"
+    assert not hits, "nothing was asked for in the visitor's place"
+    assert {path: path.stat().st_mtime_ns for path in private.rglob("*")} == before
+    assert theirs == {path for path in two.room.rglob("*") if path.is_file()} - {two.room / "page.log"} | theirs
+    records = [jobs.read_json(path) for path in one.room.rglob(jobs.PROCESS)]
+    assert {str(record["module"]) for record in records} <= set(JOBS)
+    assert not [path for path in one.room.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+def _given(component: dict[str, Any], hostile: str) -> Any:
+    """A text of ours where the component takes one, what the page would send elsewhere."""
+    value = component["props"].get("value")
+    if component["type"] in ("textbox", "dropdown", "browserstate", "html"):
+        multiple = component["props"].get("multiselect")
+        return [hostile] if multiple else hostile
+    if component["type"] in ("file", "image", "video", "uploadbutton"):
+        return {"path": hostile, "url": hostile, "meta": {"_type": "gradio.FileData"}}
+    return value
+
+
+def _count(listener: socket.socket, hits: list[bytes]) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        hits.append(b"")
+        connection.close()
+
+
+def test_a_recording_is_of_the_run_alone(tmp_path: Path) -> None:
+    recording = recordings.shipped()[0]
+    text = (recording.folder / recordings.RECORD).read_text()
+    assert "/tmp" not in text
+    assert "/home" not in text
+    points = recording.record["points"]
+    assert points == sorted(points, key=lambda point: point[0])
+    assert points[-1][1] == recording.record["steps"] == 1500
+    assert sum(path.stat().st_size for path in recording.folder.rglob("*") if path.is_file()) < 3_000_000
+    assert recordings.at(recording, 0).startswith("0 s · step 0 of 1,500")
+    page = recordings.standalone(recording)
+    assert page.count("data:video/mp4;base64,") == len(recording.record["previews"]) == 63
+    bad = tmp_path / "bad"
+    write_json(bad / recordings.RECORD, {**recording.record, "previews": [[0, 0, 0, "../../secret.mp4"]]})
+    with pytest.raises(ConfigError, match="leads outside"):
+        recordings.Recording.open(bad)
+
+
+def test_on_zero_gpu_the_page_draws_inside_a_marked_call(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    inside: list[bool] = []
+
+    def mark(duration: float) -> Any:
+        asked.append(duration)
+
+        def decorate(function: Any) -> Any:
+            def marked() -> None:
+                inside.append(True)
+                function()
+
+            return marked
+
+        return decorate
+
+    stand_in = types.ModuleType("spaces")
+    stand_in.GPU = mark  # type: ignore[attr-defined]
+    stand_in.__spec__ = types.SimpleNamespace()  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, "spaces", stand_in)
+    assert not zero_gpu.here()
+    monkeypatch.setenv("SPACES_ZERO_GPU", "true")
+    assert zero_gpu.here()
+    zero_gpu.announce(workspace)
+    answer = zero_gpu.answering(workspace)
+    answer()
+    assert (asked, inside) == ([zero_gpu.SECONDS], []), "no GPU is taken while nobody asks for a sample"
+    request = queue.submit(workspace, SampleSettings(prompt="a red circle", steps=2, device="cpu"))
+    assert jobs.status(queue.worker_folder(workspace)).pid == os.getpid(), "no worker was started"
+    answer()
+    assert inside == [True]
+    assert [sample.id for sample in Samples(workspace).history()] == [request]
+    assert queue.progress(workspace, request).state is queue.RequestState.DONE
