@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +20,14 @@ from workbench.trainer.trying import Try
 from workbench.workspace import Workspace, read_json
 
 __all__ = ["start"]  # the fixture
+
+
+@pytest.fixture(autouse=True)
+def ended(workspace: Workspace) -> Iterator[None]:
+    """Nothing goes on training, however a test ends."""
+    yield
+    for folder in workspace.runs.glob("*/"):
+        jobs.kill(folder)
 
 
 def until(condition: Callable[[], Any], run: Run) -> None:
@@ -59,8 +67,8 @@ def test_a_paused_run_lends_its_device_keeps_its_place_and_ends_in_the_same_byte
     until(lambda: behind.status.state is State.PAUSED and gpu_lock.holder(workspace.locks, "") is None, behind)
     with gpu_lock.hold(workspace.locks, "", "a person who samples"):
         behind.stop()
-        ended = behind.wait(PATIENCE)
-    assert (ended.state, ended.exit_code) == (State.STOPPED, ExitCode.STOPPED)
+        now = behind.wait(PATIENCE)
+    assert (now.state, now.exit_code) == (State.STOPPED, ExitCode.STOPPED)
     assert behind.checkpoints == [behind.metrics[-1]["step"]]
     assert run_queue.order(workspace) == []
 
