@@ -70,6 +70,7 @@ MAY_IMPORT = {
     # The demo's door and rooms: starts pages, knows nothing of what is in them.
     "visitors": GROUND | {"processes", "jobs", "families"},
     "recordings": COMMON | {"trainer.runs"},
+    "colab": COMMON | {"dataset_builder", "trainer.runs", "trainer.settings"},
     "": set(),  # workbench/__init__.py loads its names on first use
 }
 MAY_IMPORT["ui"] |= {"walls"}

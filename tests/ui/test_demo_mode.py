@@ -124,7 +124,7 @@ def test_rooms_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setattr("workbench.visitors.rooms._open", stand_in)
-    rooms = Rooms(tmp_path / "rooms", Limits(rooms=3, spare=0, size=1000, total=2500))
+    rooms = Rooms(tmp_path / "rooms", Limits(rooms=3, spare=0, size=10_000, total=16_000))
     try:
         one, two, three = (rooms.give(name) for name in ("one", "two", "three"))
         assert one
@@ -135,7 +135,7 @@ def test_rooms_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         sleeper = jobs.subprocess.Popen(["sleep", "60"], start_new_session=True)
         job = two.folder / "workspace" / "runs" / "a"
         write_json(job / jobs.PROCESS, {**jobs.processes.identity(sleeper.pid), "started_at": time.time()})
-        (one.folder / "tmp" / "large").write_bytes(b"x" * 1200)
+        (one.folder / "tmp" / "large").write_bytes(b"x" * 12_000)
         assert rooms.full(one)
         assert not rooms.full(two)
         now = time.monotonic()
@@ -166,7 +166,7 @@ def visitors(demo: Demo) -> tuple[Visitor, Visitor]:
 def test_visitors_cannot_reach_one_another(demo: Demo, visitors: tuple[Visitor, Visitor]) -> None:
     one, two = visitors
     assert one.room != two.room
-    mine = Path(one.upload("mine.mp4", SECRET.encode()))
+    mine = Path(one.upload("mine.mp4", b"of the first visitor"))
     sample = one.room / "workspace" / "samples" / "a.mp4"
     sample.write_bytes(b"mine")
     for path in (mine, sample):

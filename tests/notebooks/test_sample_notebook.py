@@ -1,0 +1,115 @@
+"""The notebooks about sampling and about families, from their first cells to their last, as they stand."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from workbench import Run, Samples, Workspace, colab
+from workbench.jobs import State
+from workbench.sampler import queue
+from workbench.trainer.settings import TrainSettings
+
+NOTEBOOKS = Path(__file__).resolve().parent.parent.parent / "notebooks"
+
+
+def executed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Workspace, str, list[str]]:
+    """Run a notebook. Its workspace, what it printed, and the HTML that it showed."""
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "workspace"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # on a machine with other work, threads wait for one another
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # neither a download nor a push can go unnoticed
+    workspace = Workspace.open(tmp_path / "workspace")
+    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+    began = time.monotonic()
+    try:
+        NotebookClient(
+            notebook, timeout=None, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}}
+        ).execute()
+    finally:
+        for run in Run.all(workspace):
+            run.stop(grace=20)
+        queue.stop_worker(workspace, grace=20)
+    print(f"{name}: {time.monotonic() - began:.0f} s")
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert not [output.text for output in outputs if output.get("name") == "stderr"]
+    assert not (NOTEBOOKS / "workspace").exists()
+    said = "".join(output.text for output in outputs if output.output_type == "stream")
+    return workspace, said, [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+
+
+@pytest.mark.timeout(1800)
+def test_the_sampling_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace, said, pages = executed("4_sample.ipynb", tmp_path, monkeypatch)
+    assert [page.count("<video") for page in pages] == [2, 4]
+    stacks = [len(sample.settings.loras) for sample in Samples(workspace).history()]
+    assert sorted(stacks) == [0, 0, 1, 1, 1, 2]
+    assert "2 by 3, complete: True" in said
+    assert "Mixed" in said
+    assert "model repository you/stripes (private)" in said
+    assert "No run is under way" in said
+
+
+@pytest.mark.timeout(1800)
+def test_the_notebook_about_families_adds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, said, _ = executed("5_add_a_family.ipynb", tmp_path, monkeypatch)
+    assert "'aurora'" in said
+    assert "The contract is kept." in said
+    assert "Aurora text-to-video" in said
+    assert not (NOTEBOOKS.parent / "workbench" / "families" / "aurora.py").exists()
+
+
+def test_in_colab_a_workspace_is_on_drive_and_runs_end_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = TrainSettings(dataset="cats", time_limit=5000.0)
+    assert colab.minutes_left() is None
+    assert colab.in_time(settings) == settings
+    monkeypatch.delenv("WORKBENCH_HOME", raising=False)
+    assert colab.open_workspace(tmp_path).root == tmp_path / "workspace"
+    monkeypatch.setattr(colab, "in_colab", lambda: True)
+    monkeypatch.setattr(colab, "DRIVE", tmp_path / "drive")
+    monkeypatch.setattr(colab, "LOCAL", tmp_path / "local")
+    assert colab.open_workspace(tmp_path).root == tmp_path / "local"
+    assert "mount Drive" in capsys.readouterr().out
+    (tmp_path / "drive").mkdir()
+    assert colab.open_workspace(tmp_path).root == tmp_path / "drive" / "workbench"
+    first = type("First", (), {"create_time": lambda _: time.time() - 3600})
+    monkeypatch.setattr(colab.psutil, "Process", lambda _: first())
+    monkeypatch.setenv(colab.HOURS, "3")
+    assert colab.in_time(settings).time_limit == pytest.approx(110, abs=1)
+    assert colab.in_time(settings.changed(time_limit=20.0)).time_limit == 20
+    monkeypatch.setenv(colab.HOURS, "0.5")
+    assert colab.minutes_left() == 1
+
+
+def test_what_was_broken_off_goes_on(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A machine that is gone leaves a process of another boot; a time limit leaves a run that stopped by itself."""
+    states = {"died": State.DIED, "in time": State.STOPPED, "by hand": State.STOPPED, "done": State.FINISHED}
+    started: list[str] = []
+
+    class OneRun:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            late = colab.TIME_IS_UP if name == "in time" else "Stopped on request."
+            self.result = {"message": late}
+
+        @property
+        def status(self) -> object:
+            state = State.RUNNING if self.name in started else states[self.name]
+            return type("Status", (), {"state": state})
+
+        def start(self) -> None:
+            started.append(self.name)
+
+    monkeypatch.setattr(colab.Run, "all", lambda _: [OneRun(name) for name in states])
+    assert [run.name for run in colab.go_on(workspace)] == ["in time", "died"]
+    assert started == ["in time", "died"]
+    assert "died goes on." in capsys.readouterr().out
