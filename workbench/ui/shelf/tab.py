@@ -48,7 +48,7 @@ class ShelfTab:
         self.chosen = ChosenPart(workspace)
         with gr.Accordion("Bring a LoRA here", open=False, elem_id="lora-import"):
             self.file = gr.File(
-                label="A LoRA's file: .safetensors of any trainer, or SAT's .pt", height=110, elem_id="lora-file",
+                label="A LoRA's file: .safetensors of any trainer, or SAT's .pt", height=140, elem_id="lora-file",
                 file_types=[".safetensors", *TORCH_FILES], buttons=[],
             )  # fmt: skip
             self.importing = Form(ImportSettings, workspace, ImportSettings())

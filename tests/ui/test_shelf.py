@@ -1,0 +1,114 @@
+"""The LoRAs tab: what its cards say, what it makes of a person's fields, what it refuses to read."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from tests.loras.making import layer, put_export, put_lora
+from workbench import jobs
+from workbench.errors import ConfigError
+from workbench.jobs import State, Status
+from workbench.loras import shelf
+from workbench.loras.settings import MergeSettings, ResizeSettings
+from workbench.loras.tasks import Task
+from workbench.ui.boundary import Seen
+from workbench.ui.live import Live
+from workbench.ui.shelf import chosen, grid, work
+from workbench.ui.shelf.tab import ShelfTab
+from workbench.workspace import Workspace
+
+EVIL = "<img src=x onerror=alert(1)>"
+QUERY = "transformer_blocks.0.attn1.to_q"
+
+
+@pytest.fixture
+def tab(workspace: Workspace) -> ShelfTab:
+    async def build() -> ShelfTab:
+        with gr.Blocks():
+            return ShelfTab(workspace, Live(workspace))
+
+    return asyncio.run(build())  # outside of a loop Gradio makes one and never closes it
+
+
+def test_cards_stand_for_exports_checkpoints_and_made_loras(workspace: Workspace) -> None:
+    put_export(workspace, "ring", rank=4, alpha=2.0, step=30, checkpoints=(10, 30))
+    put_lora(workspace, "made", layer(QUERY, 2, 8, 8), title=EVIL, said=EVIL)
+    shelf.star(workspace, "runs/ring@10")
+    cards = {card["name"]: card for card in grid.data(shelf.shelf(workspace, True), ["runs/ring"])["loras"]}
+    assert cards["runs/ring"]["facts"][:2] == ["rank 4, alpha 2", "30 steps"]
+    assert cards["runs/ring"]["video"].endswith("/previews/step-00000030/0.mp4")
+    assert cards["runs/ring@10"]["run"] == "ring"
+    assert cards["runs/ring@10"]["flags"] == ["starred"]
+    assert cards["loras/made"]["video"] == ""
+    shown = chosen.said([shelf.find(workspace, "loras/made")])
+    assert "<img" not in shown
+    both = chosen.said([shelf.find(workspace, name) for name in ("loras/made", "runs/ring")])
+    assert "different models" not in both
+    put_lora(workspace, "other", layer(QUERY, 2, 8, 8), model="cogvideox-5b")
+    assert "different models" in chosen.said([shelf.find(workspace, name) for name in ("loras/other", "runs/ring")])
+
+
+def test_fields_become_settings_or_a_sentence() -> None:
+    assert chosen._merge(["a"], "a=0.5\n\n b", "", "both") == MergeSettings(loras=("a=0.5", "b"), name="both")
+    assert chosen._resize(["a"], "8", "0.99", "") == ResizeSettings(lora="a", rank=8, share=0.99)
+    with pytest.raises(ConfigError, match="rank"):
+        chosen._merge(["a"], "a", "many", "")
+    with pytest.raises(ConfigError, match="2 LoRAs are chosen"):
+        chosen._resize(["a", "b"], "8", "", "")
+
+
+def test_removing_is_asked_first_and_a_star_forbids_it(workspace: Workspace, tab: ShelfTab) -> None:
+    put_lora(workspace, "made", layer(QUERY, 2, 8, 8))
+    note, sure = tab.chosen.ask(["loras/made"])
+    assert "loras/made" in note
+    assert sure["visible"]
+    tab._star(["loras/made"], Seen(), True)
+    with pytest.raises(ConfigError, match="take the star off"):
+        tab.chosen.ask(["loras/made"])
+    tab._star(["loras/made"], Seen(), False)
+    tab._remove(["loras/made"], Seen())
+    assert shelf.shelf(workspace) == []
+    gone = tab._removed()
+    tab._bring_back([], Seen(), gone["value"])
+    assert [lora.name for lora in shelf.shelf(workspace)] == ["loras/made"]
+
+
+def test_a_file_outside_of_the_allowed_folders_is_not_read(
+    tab: ShelfTab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr("workbench.ui.shelf.tab.tasks.start", lambda workspace, settings: started.append(settings))
+    place = [spec.name for spec in tab.importing.specs].index("source")
+
+    def imported(source: str, file: str | None = None) -> str:
+        values = ["", "", "", ""]
+        values[place] = source
+        return str(tab._import([], Seen(), file, *values)[0])
+
+    for source in ("/etc/secret.safetensors", "~/x.pt", "../x.safetensors", "/etc/passwd", "a/../../x.safetensors"):
+        assert "may not be read from this page" in imported(source), source
+    assert "there is nothing to import" in imported("")
+    assert not started
+    assert imported("owner/name") == ""
+    assert imported("owner/name:a.safetensors") == ""
+    assert imported(str(tab.workspace.root / "a.safetensors")) == ""
+    assert imported("", str(tmp_path / "dropped.safetensors")) == ""
+    assert [settings.source for settings in started][-1].endswith("dropped.safetensors")
+
+
+def test_work_shows_how_far_it_is_and_how_it_ended(tmp_path: Path) -> None:
+    def task(state: State, **more: Any) -> Task:
+        name = more.pop("name", "merge")
+        return Task(tmp_path, name, Status(tmp_path, state, ended_at=4e9, **more), str(tmp_path / "a.pt"), "done: a")
+
+    shown = work.working([task(State.RUNNING, phase="merging", step=3, total=12, seconds_left=9.0)])
+    assert "merging · layer 3 of 12 · about 9 s left" in shown
+    assert "Resizing did not end well. no room" in work.working([task(State.FAILED, message="no room", name="resize")])
+    assert 'download="a.pt"' in work.working([task(State.FINISHED, name="convert")])
+    assert "nothing was made" in work.working([task(State.STOPPED)])
+    assert jobs.log_tail(tmp_path) == ""
