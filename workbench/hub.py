@@ -23,6 +23,7 @@ Content = Path | bytes
 OnFiles = Callable[[int, int], None]
 """Called with (files sent, all files) after each few; may raise to stop, upon which nothing of them is seen yet."""
 AT_ONCE = 32  # files between two looks at whether to stop
+BAD_CARD = "Invalid metadata in README.md"  # how huggingface_hub says it
 LOGIN = "log in with `hf auth login`"
 MAY_WRITE = f"{LOGIN}, with a token that may write"
 
@@ -68,7 +69,15 @@ def push(
             chunk = adds[start : start + AT_ONCE]
             api.preupload_lfs_files(repo_id, chunk, repo_type=kind)
             on_files(start + len(chunk), len(adds))
-        made = api.create_commit(repo_id, adds, commit_message=message, repo_type=kind)
+        try:
+            made = api.create_commit(repo_id, adds, commit_message=message, repo_type=kind)
+        except ValueError as error:
+            if BAD_CARD not in str(error):
+                raise
+            said = "; ".join(str(error).splitlines()[1:]).replace("- ", "")[:400]
+            raise ConfigError(
+                f"the Hub refuses the card of {repo_id} ({said}): is the licence one it knows?"
+            ) from error
     place = repo_id if kind == "model" else f"{kind}s/{repo_id}"
     return Pushed(f"{api.endpoint}/{place}", made.oid, made.oid != before.sha)
 

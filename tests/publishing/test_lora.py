@@ -154,6 +154,10 @@ def test_what_may_not_be_is_refused_before_anything_goes(
     assert hub.repos["me/open"] == {"README.md": b"mine"}
     assert not hub.objects
     assert "must be OWNER/NAME" in shell("publish", "lora", "cats", "--to", "not a name").err
+    said = shell("publish", "lora", "cats", "--to", "me/cats", "--licence", "no-licence")
+    assert "the Hub refuses the card of me/cats" in said.err
+    assert '"license" must be one of' in said.err
+    assert not hub.repos.pop("me/cats")
     assert "there is no LoRA" in shell("publish", "lora", "dogs", "--to", "me/dogs").err
     trained = read_clips(workspace.dataset("squares"))[-1]
     (workspace.dataset("squares") / trained.file_name).write_bytes(b"another")

@@ -42,16 +42,12 @@ def parcel(workspace: Workspace, lora: ShelfLora, settings: LoraPush) -> Parcel:
     for place, shown in enumerate(facts.previews):
         files[sample_name(place)] = plain.video(shown.video)
     files[CONFIG] = config(facts)
-    if settings.clips:
-        files |= _clips(training_clips(facts))
-    return Parcel(
-        "model",
-        settings.repo_id,
-        settings.private,
-        f"{lora.title} from Video LoRA Workbench",
-        files,
-        _notes(facts, settings),
-    )
+    clips = training_clips(facts) if settings.clips else []
+    if clips:
+        files |= _clips(clips)
+    message, notes = f"{lora.title} from Video LoRA Workbench", _notes(facts, settings)
+    same = {_clip_name(folder, clip): clip.sha256 for folder, clip in clips}
+    return Parcel("model", settings.repo_id, settings.private, message, files, notes, same)
 
 
 def _weights(facts: Facts) -> Weights:

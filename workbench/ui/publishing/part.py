@@ -135,8 +135,8 @@ class PublishPart:
 
     def _begin(self, chosen: str | None) -> list[Any]:
         """Another LoRA: its own repository, and no list."""
-        owner = account.now().name
         lora = self._lora(chosen)
+        owner = account.now().name if lora else ""  # nobody is asked before a LoRA is chosen
         repos = [push.default(lora, owner) if lora else "" for push in (self.lora, self.space)]
         return [*repos, *self.lora.clear(), *self.space.clear()]
 
