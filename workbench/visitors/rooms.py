@@ -173,7 +173,8 @@ def owners(folder: Path, workspace: Path) -> Room:
         (folder / "home").mkdir(parents=True, exist_ok=True)
     (folder / "address.json").unlink(missing_ok=True)
     room = Room(folder)
-    _open(room, {**os.environ, "WORKBENCH_HOME": str(workspace), DOOR_SECRET: room.secret})
+    own = {"WORKBENCH_HOME": str(workspace), DOOR_SECRET: room.secret, "GRADIO_TEMP_DIR": str(folder / "page")}
+    _open(room, {**os.environ, **own, "PYTHONPATH": processes.environment()["PYTHONPATH"]})
     return room
 
 

@@ -1,0 +1,82 @@
+"""The demo in a real browser: two visitors at once, each with a workspace that the other cannot see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.server import PATIENCE
+from tests.visiting import Demo
+from workbench.workspace import read_json
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    running = Demo(tmp_path_factory.mktemp("demo") / "rooms", OMP_NUM_THREADS="1")
+    yield running
+    running.close()
+
+
+def visit(browser: Browser, demo: Demo, width: int) -> Page:
+    page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
+    page.set_default_timeout(PATIENCE * 1000)
+    page.on("pageerror", lambda error: pytest.fail(f"the page's own script failed: {error}"))
+    page.goto(demo.url)
+    page.locator("#demo-banner").wait_for()  # by way of the page that says that the workspace is prepared
+    return page
+
+
+def test_two_visitors_at_once_see_their_own(browser: Browser, demo: Demo, tmp_path: Path) -> None:
+    one, two = visit(browser, demo, 1400), visit(browser, demo, 390)
+    for page, title in ((one, "Of the first"), (two, "Of the second")):
+        page.get_by_role("tab", name="Dataset").click()
+        page.locator("#dataset-title textarea, #dataset-title input").fill(title)
+        page.locator("#create-dataset").click()
+    rooms = {}
+    for page, mine, other in ((one, "of-the-first", "of-the-second"), (two, "of-the-second", "of-the-first")):
+        page.wait_for_function(
+            "name => document.querySelector('#dataset-choice input').value === name", arg=mine
+        )  # fmt: skip
+        assert other not in page.content()
+        rooms[mine] = next(demo.rooms.glob(f"*/workspace/datasets/{mine}"))
+    # By guessing: the cookie of one does not open what is the other's, though its path is known to the letter.
+    secret = rooms["of-the-first"] / "metadata.jsonl"
+    secret.write_text("the first one's captions")
+    fetch = "path => fetch('/gradio_api/file=' + path).then(answer => answer.status)"
+    assert one.evaluate(fetch, str(secret)) == 200
+    assert two.evaluate(fetch, str(secret)) == 403
+    assert two.evaluate(fetch, "/etc/passwd") == 403
+    assert one.evaluate("document.cookie") == "", "the cookie is out of reach of scripts"
+
+    # A reload comes back to the same workspace.
+    two.reload()
+    two.wait_for_function("document.querySelector('#dataset-choice input')?.value === 'of-the-second'")
+
+    # What is switched off says so, where somebody asks for it.
+    two.get_by_role("tab", name="Train").click()
+    steps = two.locator("#TrainSettings-steps input").first
+    steps.fill("5000")
+    two.locator("#start-training").click()
+    two.get_by_text("at most 600 in this demo").first.wait_for()
+
+    # The recorded run: its end shows another video than its beginning.
+    one.get_by_role("tab", name="Recorded run").click()
+    video = one.locator(".replay video").nth(1)
+    before = video.get_attribute("src")
+    one.locator(".replay input[type=range]").fill("1000")
+    record = read_json(Path("assets/recorded_runs/stripes/recording.json"))
+    one.get_by_text(f"step {record['steps']} of {record['steps']}").wait_for()
+    assert video.get_attribute("src") != before
+    one.wait_for_function("[...document.querySelectorAll('.replay video')].every(video => video.readyState >= 2)")
+    for page, name in ((one, "wide"), (two, "narrow")):
+        page.get_by_role("tab", name="Recorded run").click()
+        page.screenshot(path=str(tmp_path / f"{name}.png"))
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name}: it scrolls sideways"
