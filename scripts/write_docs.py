@@ -17,6 +17,8 @@ from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.splitting import SplitTask
 from workbench.families import models
 from workbench.families.base import Model
+from workbench.loras import settings as loras
+from workbench.loras.removal import CleaningSettings
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.sampler.queue import WorkerSettings
 from workbench.sampler.settings import SampleSettings
@@ -52,6 +54,13 @@ CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Exporting a dataset", "`workbench dataset export`, `datasets/<name>/.export/config.json`", ExportSettings),
     ("A compare wall", '`workbench wall make`, "settings" in `walls/<name>/wall.json`', WallSettings),
     ("Exporting a wall", "`workbench wall export`, `walls/<name>/.export/config.json`", WallExportSettings),
+    ("Merging LoRAs", "`workbench loras merge`", loras.MergeSettings),
+    ("Resizing a LoRA", "`workbench loras resize`", loras.ResizeSettings),
+    ("Extracting a LoRA", "`workbench loras extract`", loras.ExtractSettings),
+    ("Working LoRAs into a model", "`workbench loras bake`", loras.BakeSettings),
+    ("Importing a LoRA", "`workbench loras import`", loras.ImportSettings),
+    ("Converting a LoRA", "`workbench loras convert`", loras.ConvertSettings),
+    ("Cleaning up LoRAs", "`workbench loras clean`", CleaningSettings),
     ("Pushing a LoRA to the Hub", "`workbench publish lora`, `publishing/lora--<name>/config.json`", LoraPush),
     ("Making a demo Space", "`workbench publish space`, `publishing/space--<name>/config.json`", SpacePush),
     ("The sampling worker", "`samples/.worker/config.json`", WorkerSettings),
