@@ -90,7 +90,7 @@ class SampleForm(Form[SampleSettings]):
                 interactive=True, elem_id=elem_id, min_width=300,
             )  # fmt: skip
         if spec.name == "seed":
-            self.random = gr.Button("Random", size="sm", elem_id="random-seed", render=False)
+            self.random = gr.Button("Random", size="sm", render=False)
             made = gr.Textbox(
                 value=to_component(spec, value), placeholder=EMPTY["seed"], label=spec.title, info=spec.help,
                 interactive=True, elem_id=elem_id, min_width=150, buttons=[self.random],
