@@ -104,6 +104,9 @@ def _number(values: dict[str, Any], name: str, default: float = 0.0) -> float:
 def status(folder: Path) -> Status:
     """What the job in this folder is doing now. Never raises for a missing or broken file."""
     result, process, beat = _read(folder / RESULT), _read(folder / PROCESS), _read(folder / HEARTBEAT)
+    gone = bool(process) and not result and not processes.alive(process)
+    if gone:
+        result = _read(folder / RESULT)  # it may have ended between the two looks
     common: dict[str, Any] = {
         "folder": folder,
         "phase": str(beat.get("phase", "")),
@@ -123,7 +126,7 @@ def status(folder: Path) -> Status:
         )
     if not process:
         return Status(**common, state=State.NEW)
-    if not processes.alive(process):
+    if gone:
         return Status(**common, state=State.DIED, message=processes.death(process), ended_at=beat.get("time"))
     silent = max(0.0, time.time() - _number(beat, "time", _number(process, "started_at", time.time())))
     state = State.RUNNING if beat else State.STARTING
