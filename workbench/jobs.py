@@ -104,8 +104,7 @@ def _number(values: dict[str, Any], name: str, default: float = 0.0) -> float:
 def status(folder: Path) -> Status:
     """What the job in this folder is doing now. Never raises for a missing or broken file."""
     result, process, beat = _read(folder / RESULT), _read(folder / PROCESS), _read(folder / HEARTBEAT)
-    gone = bool(process) and not result and not processes.alive(process)
-    if gone:
+    if gone := bool(process) and not result and not processes.alive(process):
         result = _read(folder / RESULT)  # it may have ended between the two looks
     common: dict[str, Any] = {
         "folder": folder,
@@ -118,12 +117,9 @@ def status(folder: Path) -> Status:
     if result:
         state = State(result["status"]) if result.get("status") in list(State) else State.FAILED
         return Status(
-            **common,
-            state=state,
-            message=str(result.get("message", "")),
-            exit_code=result.get("exit_code"),
+            **common, state=state, message=str(result.get("message", "")), exit_code=result.get("exit_code"),
             ended_at=result.get("ended_at"),
-        )
+        )  # fmt: skip
     if not process:
         return Status(**common, state=State.NEW)
     if gone:
