@@ -10,7 +10,7 @@ const KEYS = [
   ['L', 'loop'], ['D', 'difference to the base'], ['W', 'wipe between the two chosen videos'],
   ['V', 'blind vote'], ['Escape', 'close'],
 ];
-const DRIFT = 0.6; // frames; more is put right by a jump, less by running a little faster or slower
+const AHEAD = 0.5, BEHIND = 1.2; // frames from the clock; less is put right by running a little faster or slower
 const SETTLE_MS = 400, GATHER_MS = 4000; // the most that is waited for a first step, and for a jump
 const STORE = 'workbench-wall-player';
 
@@ -78,7 +78,7 @@ let data = null, layout = '';
 let cards = []; // [row][column]
 let chosen = []; // cards to wipe between, two at most
 let extra = []; // videos of the dialog
-let now = 0, playing = kept.playing, phase = 'still', phaseSince = 0, leaderAt = 0, last = 0;
+let now = 0, playing = kept.playing, phase = 'still', phaseSince = 0, heldSince = 0, leaderAt = 0, last = 0;
 const all = () => cards.flat();
 const fps = () => data?.fps || 8;
 const frames = () => Math.max(1, Math.round(duration() * fps()));
@@ -161,7 +161,7 @@ function roll(videos, at, passed) {
     for (const video of videos) put(video, now); // one that has only just come into view, or into memory
     const ready = videos.every((video) => !video.seeking && video.readyState >= 2);
     if (!ready && at - phaseSince < GATHER_MS) return;
-    for (const video of videos) { video.playbackRate = kept.speed; video.play().catch(() => {}); }
+    for (const video of videos) { pace(video, kept.speed); video.play().catch(() => {}); }
     [phase, phaseSince, leaderAt] = ['rolling', at, videos[0].currentTime];
     return;
   }
@@ -172,7 +172,12 @@ function roll(videos, at, passed) {
     phase = 'playing';
     return;
   }
-  now += passed * kept.speed;
+  // The clock waits for the slowest, and whoever is ahead of it stands still for a moment: jumps would only cost more.
+  const late = videos.filter((video) => video.seeking || video.readyState < 2);
+  if (!late.length) heldSince = at;
+  const waited = at - heldSince < GATHER_MS ? videos : videos.filter((video) => !late.includes(video));
+  const slowest = Math.min(...waited.map((video) => (late.includes(video) ? now - 0.5 / fps() : over(video) ? Infinity : video.currentTime)));
+  now = Math.max(now, Math.min(now + passed * kept.speed, slowest + 0.5 / fps()));
   if (now >= duration()) {
     if (kept.loop) return begin(0);
     playing = kept.playing = false;
@@ -181,25 +186,29 @@ function roll(videos, at, passed) {
   for (const video of videos) follow(video);
 }
 
+const over = (video) => video.ended || video.currentTime >= video.duration - 0.5 / fps();
+
 function follow(video) {
-  const end = (video.duration || Infinity) - 0.5 / fps();
-  if (now >= end) { video.pause(); return put(video, end); }
-  if (video.paused && video.readyState >= 2) video.play().catch(() => {});
-  if (video.seeking) return;
+  if (over(video) || video.seeking || video.readyState < 2) return;
   const drift = (video.currentTime - now) * fps();
-  if (Math.abs(drift) > DRIFT) put(video, now + 0.02 * kept.speed);
-  else video.playbackRate = kept.speed * (1 - Math.max(-0.1, Math.min(0.1, drift * 0.3)));
+  if (drift > AHEAD) video.pause();
+  else if (drift < -BEHIND) put(video, now);
+  else {
+    if (video.paused) video.play().catch(() => {});
+    pace(video, kept.speed * (Math.abs(drift) < 0.2 ? 1 : drift > 0 ? 0.93 : 1.07));
+  }
 }
+
+const pace = (video, rate) => { if (video.playbackRate !== rate) video.playbackRate = rate; };
 
 function readout() {
   const number = Math.min(frames() - 1, Math.floor(now * fps() + 1e-3));
   if (Number(scrub.max) !== frames() - 1) scrub.max = frames() - 1;
-  if (document.activeElement !== scrub || playing) scrub.value = number;
+  if ((document.activeElement !== scrub || playing) && Number(scrub.value) !== number) scrub.value = number;
   const text = `frame ${number + 1} of ${frames()} · ${(number / fps()).toFixed(2)} s`;
   if (time.textContent !== text) time.textContent = text;
   const word = playing ? 'Pause' : 'Play';
   if (play.textContent !== word) play.textContent = word;
-  root.dataset.frame = number;
 }
 
 // ---- difference to the base, on a canvas
@@ -209,6 +218,9 @@ const base = (card) => cards[card.row]?.[data.columns[card.column].reference];
 function subtract(card) {
   const other = base(card), { video, canvas } = card;
   if (!video || !canvas || !other?.video || other === card || video.readyState < 2 || other.video.readyState < 2) return;
+  const shown = `${video.currentTime} ${other.video.currentTime} ${kept.amount} ${canvas.width}`;
+  if (shown === card.subtracted || video.seeking || other.video.seeking) return;
+  card.subtracted = shown;
   if (canvas.width !== video.videoWidth) [canvas.width, canvas.height] = [video.videoWidth, video.videoHeight];
   const context = canvas.getContext('2d');
   const draw = (how, picture) => { context.globalCompositeOperation = how; context.drawImage(picture, 0, 0, canvas.width, canvas.height); };

@@ -42,10 +42,12 @@ def thinned(points: list[T], most: int) -> list[T]:
 
 @dataclass(frozen=True)
 class Kept:
-    """Steps of checkpoints that are starred, and those that go with the next save."""
+    """Steps of checkpoints that are starred, those that go with the next save, and the one found best by looking."""
 
     starred: tuple[int, ...] = ()
     doomed: tuple[Doomed, ...] = ()
+    chosen: int | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -212,9 +214,11 @@ class Look:
     def _keeping(self, saved: list[int]) -> Kept:
         """Judged again only after something was saved or starred: the best one is found by reading all measurements."""
         starred = tuple(retention.starred(self._run.folder))
-        mark = (tuple(saved), starred)
+        chosen = retention.chosen_best(self._run.folder)
+        mark = (tuple(saved), starred, str(chosen))
         if mark != self._kept[0]:
-            self._kept = (mark, Kept(starred, tuple(self._run.doomed())))
+            doomed = tuple(self._run.doomed())
+            self._kept = (mark, Kept(starred, doomed, chosen.get("step"), chosen.get("why", "")))
         return self._kept[1]
 
     def _look_at_previews(self) -> None:

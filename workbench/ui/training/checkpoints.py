@@ -145,7 +145,8 @@ def table(snapshot: Snapshot) -> str:
     rows = []
     for step in reversed(saved):
         words = [word for word, meant in (
-            ("newest", step == saved[-1]), ("best", step == snapshot.verdict.best_step),
+            ("newest", step == saved[-1]), ("lowest held-out loss", step == snapshot.verdict.best_step),
+            (f"best: {snapshot.kept.why or 'chosen by hand'}", step == snapshot.kept.chosen),
             ("starred", step in snapshot.kept.starred), ("goes with the next save", step in doomed),
         ) if meant]  # fmt: skip
         rows.append([f"step {step}", f"{bytes_of(folder_of(run.folder, step)) / 1e6:.1f} MB", ", ".join(words)])
