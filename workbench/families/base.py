@@ -318,6 +318,7 @@ class Family(ABC):
         source: torch.Tensor | None = None,
         strength: float = 1.0,
         one_by_one: bool = False,
+        guess: bool = False,
     ) -> torch.Tensor:
         """Draw the latents of one clip [1, *latents_shape], as the stock pipelines do, on the text's device.
 
@@ -329,6 +330,7 @@ class Family(ABC):
                     legal number: they are put back at every step, noised to that step, and clean at the end
         source:     latents of the clip to change; `strength` says how far: the part of the steps that is made
         one_by_one: make the two predictions of guidance one after the other, which takes less memory
+        guess:      leave out steps in the middle whose clean latents can be told from those computed before
 
         Raises ConfigError.
         """

@@ -1,9 +1,13 @@
 """Drawing a video: one loaded model, any number of requests.
 
 The weights stay loaded between requests; LoRAs come and go. On a GPU the parts have the dtype they are stored in, on
-the processor float32. `exact` draws what the stock pipelines draw, within rounding; `fast` guesses steps that would
-change little (diffusers' first-block cache) and compiles the blocks on a GPU; `frugal` keeps the model in 8 bits. Not
-covered: the queue (queue, worker), files (samples), where the parts lie (loadout), the last step (decoding).
+the processor float32.
+
+    exact     what the stock pipelines draw, within rounding
+    fast      steps in the middle are guessed from those before, and a GPU's blocks are compiled
+    frugal    the model in 8 bits, its parts on the device in turn
+
+Not covered: the queue (queue, worker), files (samples), where the parts lie (loadout), the last step (decoding).
 """
 
 from __future__ import annotations
@@ -41,8 +45,6 @@ if TYPE_CHECKING:
     from workbench.sampler.rough import RoughLook
 
 PROMPTS_KEPT = 64  # embeddings, so that the text encoder rests while prompts come again
-# How much the first block's output may differ from the step before for the others to be left out: benchmarks/sampling.
-ALIKE = 0.1
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Sampler:
         # The stock pipeline is there for its LoRA loader.
         pipeline = self.family.load_pipeline(self.folder, transformer=self.transformer, dtype=self._dtype)
         self.adapters = Adapters(self.family, pipeline, self.model.title)
-        self._attention, self._fast = "", False
+        self._attention, self._compiled = "", False
         self._rough: RoughLook | None = None
 
     def serves(self, settings: SampleSettings) -> bool:
@@ -118,6 +120,7 @@ class Sampler:
                 on_step=on_step or (lambda done, total, latents: None),
                 strength=settings.strength,
                 one_by_one=self.loadout.one_by_one,
+                guess=settings.speed == "fast",
                 **given,
             )
         video, how = self._decode(latents)
@@ -166,7 +169,9 @@ class Sampler:
         return transformer
 
     def _prepare(self, settings: SampleSettings) -> None:
-        """Attention, cache and compilation as the request wants them, once its LoRAs are on. Raises ConfigError."""
+        """Attention and compilation as the request wants them, once its LoRAs are on. Raises ConfigError."""
+        from workbench.engine import compiling
+
         if self.loadout.streamed:  # what came after the weights were taken apart stays whole, on the device
             for name, parameter in self.transformer.named_parameters():
                 if "lora_" in name:
@@ -174,27 +179,19 @@ class Sampler:
         if settings.attention != self._attention:
             self.family.use_attention(self.transformer, settings.attention, self._place)
             self._attention = settings.attention
-        if (fast := settings.speed == "fast") != self._fast:
-            self._fast = fast
-            self._switch(fast)
+        if (compiled := self._compiles(settings)) != self._compiled:
+            self._compiled = compiled
+            change = compiling.compile_blocks if compiled else compiling.interpret_blocks
+            change(self.family.blocks(self.transformer))
 
-    def _switch(self, fast: bool) -> None:
-        """The cache lies outside of the compiled blocks, so it is put on last and taken off first."""
-        from diffusers import FirstBlockCacheConfig
-
+    def _compiles(self, settings: SampleSettings) -> bool:
+        """Translating pays off on a GPU, whose weights stay where they are. Raises ConfigError without a compiler."""
         from workbench.engine import compiling
 
-        blocks = self.family.blocks(self.transformer)
-        compiles = self.device.kind == "cuda" and not self.loadout.streamed
-        if not fast:
-            self.transformer.disable_cache()
-            if compiles:
-                compiling.interpret_blocks(blocks)
-            return
-        if compiles:
-            compiling.check_compiler()
-            compiling.compile_blocks(blocks)
-        self.transformer.enable_cache(FirstBlockCacheConfig(threshold=ALIKE))
+        if settings.speed != "fast" or self.device.kind != "cuda" or self.loadout.streamed:
+            return False
+        compiling.check_compiler()
+        return True
 
     # ---- parts
 

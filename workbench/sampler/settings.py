@@ -120,9 +120,9 @@ class SampleSettings(Settings):
     )  # fmt: skip
     speed: Speed = field(
         "exact", title="Speed", section=SPEED,
-        help="exact: what the stock pipeline draws. fast: steps that would change little are guessed from the ones "
-        "before, and on a GPU the blocks are compiled; nearly the same video. frugal: the model in 8 bits and in "
-        "pieces, for a GPU that is too small; slower.",
+        help="exact: what diffusers' own pipelines draw. fast: nearly half of the steps are guessed from the ones "
+        "before, and a GPU's code is compiled: a very similar video, now and then one that turns out otherwise. "
+        "frugal: the model in 8 bits and in parts, for a GPU that is too small; slower.",
     )  # fmt: skip
     attention: Literal["auto", "cudnn", "flash", "efficient", "flash-attn", "math", "stock"] = field(
         "auto", title="Attention", section=SPEED, advanced=True,

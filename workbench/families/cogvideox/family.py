@@ -278,11 +278,12 @@ class CogVideoX(Family):
         source: torch.Tensor | None = None,
         strength: float = 1.0,
         one_by_one: bool = False,
+        guess: bool = False,
     ) -> torch.Tensor:
         denoising = Denoising(
             transformer, files.load_scheduler(folder, scheduler), text["prompt_embeds"],
             negative_text["prompt_embeds"] if negative_text is not None else None,
-            latents_shape, guidance, noise, condition, prefix, source, one_by_one,
+            latents_shape, guidance, noise, condition, prefix, source, one_by_one, guess,
         )  # fmt: skip
         denoising.check()
         return denoising.draw(steps, strength, on_step)

@@ -1,0 +1,103 @@
+"""LoRAs on a model that stays loaded: other trainers' files, those that half fit, those of the Hub, and many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from tests.fake_hub import FakeHub, login
+from tests.sampler.conftest import WriteLora
+from workbench.devices import pick_device
+from workbench.errors import ConfigError, ModelUnavailable
+from workbench.sampler import adapters
+from workbench.sampler.generate import Drawn, Sampler
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace
+
+
+@pytest.fixture(scope="module")
+def sampler(toy_folder: Path) -> Sampler:
+    return Sampler(str(toy_folder), pick_device("cpu"))
+
+
+def draw(sampler: Sampler, workspace: Workspace, *loras: str, **more: object) -> Drawn:
+    asked = SampleSettings(model=sampler.name, prompt="x", steps=2, device="cpu").changed(loras=list(loras), **more)
+    return sampler.generate(workspace, asked)
+
+
+def test_the_report_says_what_was_taken(
+    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
+) -> None:
+    lora = write_lora(tmp_path / "one.safetensors", 1, rank=4, alpha=8.0)
+    (said,) = draw(sampler, workspace, f"{lora}=0.5").record["loras"]
+    assert (said["rank"], said["alpha"], said["scale"]) == (4, 8.0, 0.5)
+    assert said["matched"] == said["tensors"] == len(load_file(lora))
+
+
+def test_kohyas_names_draw_the_same(
+    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
+) -> None:
+    lora = write_lora(tmp_path / "one.safetensors", 1, rank=4, alpha=8.0)
+    tensors, metadata = sampler.family.lora_tensors(lora)
+    kohya, notes = sampler.family.export_lora(sampler.family.lora_weights(tensors, metadata), "kohya")
+    save_file(kohya, tmp_path / "kohya.safetensors", notes)
+    ours, theirs = (draw(sampler, workspace, f"{path}") for path in (lora, tmp_path / "kohya.safetensors"))
+    assert np.abs(ours.frames.astype(int) - theirs.frames).max() <= 1
+    assert theirs.record["loras"][0]["origin"] != ours.record["loras"][0]["origin"]
+
+
+def test_a_lora_that_half_fits_is_taken_when_forced(
+    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
+) -> None:
+    lora = write_lora(tmp_path / "one.safetensors", 1)
+    tensors = load_file(lora)
+    strange = {name.replace("blocks.1.", "blocks.9."): tensor for name, tensor in tensors.items()}
+    save_file(strange, tmp_path / "half.safetensors")
+    with pytest.raises(ConfigError, match="tensors match, 95% are needed"):
+        draw(sampler, workspace, f"{tmp_path}/half.safetensors")
+    forced = draw(sampler, workspace, f"{tmp_path}/half.safetensors", force_loras=True)
+    (said,) = forced.record["loras"]
+    assert said["matched"] == sum("blocks.1." not in name for name in tensors) < said["tensors"]
+    save_file({k: v for k, v in tensors.items() if "blocks.1." not in k}, tmp_path / "kept.safetensors")
+    assert np.array_equal(forced.frames, draw(sampler, workspace, f"{tmp_path}/kept.safetensors").frames)
+
+
+def test_a_scale_of_nothing_is_the_model_alone(
+    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
+) -> None:
+    lora = write_lora(tmp_path / "one.safetensors", 1)
+    assert np.array_equal(draw(sampler, workspace, f"{lora}=0").frames, draw(sampler, workspace).frames)
+
+
+def test_only_the_last_few_stay_loaded(
+    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapters, "KEPT", 2)
+    paths = [write_lora(tmp_path / f"{seed}.safetensors", seed, rank=2) for seed in range(4)]
+    first = draw(sampler, workspace, f"{paths[0]}").frames
+    for path in paths[1:]:
+        draw(sampler, workspace, f"{path}")
+    assert len(sampler.transformer.peft_config) == 2
+    assert np.array_equal(draw(sampler, workspace, f"{paths[0]}").frames, first)
+
+
+def test_a_lora_of_the_hub_is_fetched_and_checked(
+    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lora = write_lora(tmp_path / "one.safetensors", 1)
+    with FakeHub().serving() as hub:
+        login(monkeypatch, hub, tmp_path / "login")
+        hub.repos["ann/cats"] = {"README.md": b"", "cats.safetensors": lora.read_bytes()}
+        hub.repos["ann/many"] = {name: lora.read_bytes() for name in ("a.safetensors", "b.safetensors")}
+        here = draw(sampler, workspace, f"{lora}")
+        for name in ("ann/cats", "ann/cats:cats.safetensors@main", "ann/many:b.safetensors"):
+            there = draw(sampler, workspace, f"{name}=1")
+            assert np.array_equal(there.frames, here.frames), name
+            assert there.record["loras"][0]["name"] == name
+        with pytest.raises(ConfigError, match="2 .safetensors files: name one, as ann/many:FILE .a.safetensors, b"):
+            draw(sampler, workspace, "ann/many")
+        with pytest.raises(ModelUnavailable, match="ann/dogs is not on the Hub, or private"):
+            draw(sampler, workspace, "ann/dogs")

@@ -1,0 +1,147 @@
+"""Exact, fast and frugal: what each costs in work and in quality, and what becomes of too little memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.sampler.conftest import WriteLora
+from workbench.devices import Device, pick_device
+from workbench.engine.low_bit import LowBitLinear
+from workbench.families import find_model
+from workbench.frame_plan import shape_for
+from workbench.sampler import loadout
+from workbench.sampler.decoding import decode
+from workbench.sampler.generate import Sampler
+from workbench.sampler.loadout import Loadout, fitted
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace
+
+CPU = pick_device("cpu")
+TINY = SampleSettings(
+    model="tiny-cogvideox", prompt="a red circle moves left on a blue background", device="cpu", seed=3
+)
+FAMILY, MODEL = find_model("tiny-cogvideox")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Sampler:
+    return Sampler("tiny-cogvideox", CPU)
+
+
+def decibels(one: np.ndarray, other: np.ndarray) -> float:
+    return float(10 * np.log10(255**2 / np.square(one.astype(float) - other).mean()))
+
+
+def test_fast_makes_half_of_the_steps_and_nearly_the_same_video(tiny: Sampler, workspace: Workspace) -> None:
+    made: list[int] = []
+    handle = tiny.transformer.register_forward_hook(lambda *_: made.append(1))
+    exact = tiny.generate(workspace, TINY)
+    full, seen = len(made), len(made)
+    fast = tiny.generate(workspace, TINY.changed(speed="fast"))
+    handle.remove()
+    assert full == MODEL.steps
+    assert len(made) - seen <= 0.55 * full
+    assert decibels(fast.frames, exact.frames) > 40
+    assert fast.record["speed"] == "fast"
+    assert np.array_equal(tiny.generate(workspace, TINY).frames, exact.frames), "fast leaves nothing behind"
+
+
+def test_frugal_keeps_the_model_in_8_bits(workspace: Workspace, tiny: Sampler) -> None:
+    frugal = Sampler("tiny-cogvideox", CPU, speed="frugal")
+    assert not frugal.serves(TINY)
+    drawn = frugal.generate(workspace, TINY.changed(speed="frugal"))
+    assert any(isinstance(module, LowBitLinear) for module in frugal.transformer.modules())
+    assert decibels(drawn.frames, tiny.generate(workspace, TINY).frames) > 30
+    assert "int8" in drawn.record["memory"]
+
+
+def test_parts_in_turn_and_blocks_that_come_and_go_draw_the_same(
+    toy_folder: Path, workspace: Workspace, write_lora: WriteLora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lora = write_lora(tmp_path / "one.safetensors", 1)
+    asked = SampleSettings(model=str(toy_folder), prompt="x", steps=3, device="cpu", loras=(str(lora),))
+    plain = Sampler(str(toy_folder), CPU).generate(workspace, asked).frames
+    monkeypatch.setattr(loadout, "choose", lambda *_: Loadout(in_turn=True, streamed=2, tiled=False))
+    pieces = Sampler(str(toy_folder), CPU)
+    assert np.array_equal(pieces.generate(workspace, asked).frames, plain)
+    without = asked.changed(loras=[])
+    assert not np.array_equal(pieces.generate(workspace, without).frames, plain)
+    assert np.array_equal(pieces.generate(workspace, asked).frames, plain)
+
+
+@pytest.mark.parametrize(
+    ("free_gb", "frugal", "expected"),
+    [
+        (80, False, Loadout()),
+        (30, False, Loadout(in_turn=True)),
+        (12, False, Loadout(in_turn=True, streamed=9, tiled=False)),
+        (15, True, Loadout("int8", in_turn=True, one_by_one=True, tiled=True)),
+        (6, True, Loadout("int8", in_turn=True, streamed=20, one_by_one=True, tiled=True)),
+    ],
+)
+def test_the_loadout_of_the_5b_fits_the_memory_that_is_free(free_gb: float, frugal: bool, expected: Loadout) -> None:
+    family, model = find_model("cogvideox-5b")
+    found = fitted(frugal, free_gb, family.facts(model), shape_for(model))
+    assert (found.weights, found.in_turn, found.one_by_one) == (expected.weights, expected.in_turn, expected.one_by_one)
+    assert (found.streamed > 0) == (expected.streamed > 0)
+    assert found.tiled == expected.tiled or not frugal
+
+
+def test_a_processor_needs_no_plan(tiny: Sampler) -> None:
+    assert loadout.choose("exact", Device("cpu", "", 8.0), tiny.facts, shape_for(MODEL)) == Loadout()
+
+
+def test_a_clip_is_not_lost_to_the_memory_of_the_last_step(
+    tiny: Sampler, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = tiny.generate(workspace, TINY)
+    own, tries = tiny.family.decode, []
+
+    def scarce(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+        tries.append(vae.use_tiling)
+        if len(tries) < 3:
+            raise torch.OutOfMemoryError
+        vae.disable_tiling()  # tiles of a clip this small would show
+        return own(vae, latents)
+
+    monkeypatch.setattr(type(tiny.family), "decode", lambda self, vae, latents: scarce(vae, latents))
+    saved = tiny.generate(workspace, TINY)
+    assert tries == [False, True, True]
+    assert saved.record["decoded"] == "processor"
+    assert np.array_equal(saved.frames, exact.frames)
+    tries.clear()
+    monkeypatch.setattr(type(tiny.family), "decode", lambda self, vae, latents: own(vae, latents))
+    assert tiny.generate(workspace, TINY).record["decoded"] == "whole"
+
+
+def test_a_clip_that_cannot_be_decoded_says_so(tiny: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(self: Any, vae: Any, latents: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(type(tiny.family), "decode", never)
+    with pytest.raises(torch.OutOfMemoryError, match="even on the processor"):
+        decode(tiny.family, tiny._vae, torch.zeros(1, 3, 16, 5, 5), lambda: None)
+
+
+def test_the_rough_look_looks_like_the_video(tiny: Sampler, workspace: Workspace) -> None:
+    looks: list[torch.Tensor] = []
+    drawn = tiny.generate(workspace, TINY, lambda done, total, latents: looks.append(latents))
+    rough = tiny.rough_look().frames(looks[-1])
+    frames, height, width, _ = rough.shape
+    video = torch.from_numpy(drawn.frames).permute(0, 3, 1, 2).float()
+    small = torch.nn.functional.interpolate(video, (height, width), mode="area")[:: len(video) // frames][:frames]
+    both = np.corrcoef(rough.ravel(), small.permute(0, 2, 3, 1).numpy().ravel())[0, 1]
+    assert both > 0.8
+    webp = tiny.rough_look().webp(looks[-1], 1.0)
+    from io import BytesIO
+
+    from PIL import Image
+
+    with Image.open(BytesIO(webp)) as picture:
+        assert (picture.format, getattr(picture, "n_frames", 1)) == ("WEBP", frames)
+        assert picture.width >= 160
