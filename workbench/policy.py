@@ -86,18 +86,26 @@ def check_settings(kind: str, values: Mapping[str, Any], defaults: Mapping[str, 
     policy = current()
     if policy is None:
         return
-    found = {name: said for name, value in values.items() if value != defaults.get(name)
-             if (said := _said(policy, kind, name, value))}  # fmt: skip
+    found = {}
+    for name, value in values.items():
+        # What a setting is by itself names nothing of the visitor's choosing, but may still be switched off.
+        said = _off(policy, name, value) or (_said(policy, kind, name, value) if value != defaults.get(name) else "")
+        if said:
+            found[name] = said
     if found:
         raise ConfigError("; ".join(found.values()), found)
 
 
-def _said(policy: Policy, kind: str, name: str, value: Any) -> str:
-    """What is wrong with one setting; "" when nothing is."""
+def _off(policy: Policy, name: str, value: Any) -> str:
     if name in policy.empty:
         return f"{name} {OFF}" if value else ""
     if name in policy.only and value not in policy.only[name]:
         return f"{name} is {str(value)[:40]!r}, which {OFF}"
+    return ""
+
+
+def _said(policy: Policy, kind: str, name: str, value: Any) -> str:
+    """What is wrong with one setting that was chosen; "" when nothing is."""
     most = policy.most.get(f"{kind}.{name}", policy.most.get(name))
     size = value if isinstance(value, int | float) else len(value) if isinstance(value, str | tuple | list) else 0
     if most is not None and size > most:

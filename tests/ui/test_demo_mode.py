@@ -17,11 +17,13 @@ import pytest
 
 from tests.visiting import HTML, Demo, Visitor
 from workbench import jobs, policy, recordings
+from workbench.dataset_builder.captioning import CaptionSettings
 from workbench.dataset_builder.export import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ConfigError
 from workbench.families import default_model
 from workbench.sampler import queue, zero_gpu
+from workbench.sampler.prompting import PromptSettings
 from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse
@@ -63,6 +65,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (ImportSettings, {"hub_dataset": "owner/name"}),
         (ImportSettings, {"sources": ["/home"]}),
         (ExportSettings, {"repo_id": "me/mine"}),
+        (CaptionSettings, {"captioner": "vision_language"}),
+        (PromptSettings, {"writer": "local"}),
         (ExportSettings, {"target": "/tmp/out.zip"}),
     ],
 )
@@ -139,6 +143,7 @@ def test_rooms_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert rooms.full(one)
         assert not rooms.full(two)
         now = time.monotonic()
+        one.seen, two.seen, three.seen = now - 3, now - 2, now - 1
         assert rooms.sweep(now) == [one.folder], "all rooms together are too large: the one that rests longest goes"
         two.seen = now - Limits().idle - 1
         three.born = now - Limits().longest - 1

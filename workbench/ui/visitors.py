@@ -5,11 +5,14 @@ Not covered: keeping them from what they may not do (workbench.policy), drawing 
 
 from __future__ import annotations
 
+import os
+
 import gradio as gr
 
 from workbench import recordings
 from workbench.ui import render
 from workbench.visitors.limits import MOST, Limits
+from workbench.visitors.rooms import LOGIN
 
 
 def banner(limits: Limits) -> str:
@@ -22,8 +25,15 @@ def banner(limits: Limits) -> str:
         f"you came at the latest. You can build datasets of your own clips ({limits.upload // 2**20} MB an upload), "
         f"train the built-in model ({steps} steps and {minutes} minutes at most, one run at a time) and sample it. "
         "Large models, publishing, other machines and files of this one are switched off. The tab <i>Recorded run</i> "
-        "replays a real training from its beginning to its end.</div>"
+        f"replays a real training from its beginning to its end.{_sign_in()}</div>"
     )
+
+
+def _sign_in() -> str:
+    """The owner's way to the whole workbench, where there is one."""
+    address = os.environ.get(LOGIN, "")
+    link = f'<a href="{render.escaped(address)}" target="_blank" rel="noopener">Sign in</a>'
+    return f" If this Space is yours: {link} for the whole workbench." if address else ""
 
 
 def replay_tab() -> None:

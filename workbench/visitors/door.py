@@ -67,8 +67,8 @@ class Door:
 
     async def _answer(self, request: Request) -> Response:
         if self.owner_room is not None and self.is_owner(request):
-            room = await run_in_threadpool(self.owner_room)
-            return await self._pass(request, room) if room.port else self._page(STARTING, request)
+            own = await run_in_threadpool(self.owner_room)
+            return await self._pass(request, own) if own.port else self._page(STARTING, request)
         visitor = self._visitor(request)
         opened = request.url.path == "/" and request.method in ("GET", "HEAD")
         if not visitor:

@@ -21,11 +21,11 @@ MOST = {
     "SampleSettings.steps": 100, "frames": 17, "height": 64, "width": 64, "videos": 4, "loras": 4,
     "prompt": 2000, "negative_prompt": 2000, "loader_threads": 2, "idle_seconds": 120, "more_datasets": 2,
 }  # fmt: skip
+# Captions and prompts by a model need a download or a server.
 ONLY: dict[str, tuple[str | bool | None, ...]] = {
-    "tracker": ("none",), "captioner": ("none", "file-names", "filename"), "device": ("auto", "cpu"),
-    "extend": ("", "off", "none", False), "prompt_extension": ("", "off", "none", False), "compile": (False, "off"),
+    "tracker": ("none",), "device": ("auto", "cpu"), "compile": (False,), "captioner": (), "writer": (),
 }  # fmt: skip
-EMPTY = ("hub_dataset", "repo_id", "base_url", "epochs", "start_from", "endpoint", "api_key", "key_variable")
+EMPTY = ("hub_dataset", "repo_id", "base_url", "epochs")
 
 
 @dataclass(frozen=True)

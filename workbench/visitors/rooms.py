@@ -30,6 +30,7 @@ from workbench.workspace import read_json, write_text, writing
 
 MODULE = "workbench.ui.visitor_page"
 DOOR_SECRET = "WORKBENCH_DOOR_SECRET"  # its name keeps it from the room's jobs (processes.environment)
+LOGIN = "WORKBENCH_LOGIN"  # where the owner signs in, for the page to say so
 SWEEP_SECONDS = 10.0
 ZERO_GPU = "SPACES_ZERO_GPU"
 PREFIXES = ("SPACE_", "HF_", "OAUTH_", "GRADIO_", "WORKBENCH_", "KAGGLE_", "COLAB_", "OPENID_")
@@ -199,6 +200,8 @@ def _environment(folder: Path, secret: str) -> dict[str, str]:
     }  # fmt: skip
     if ZERO_GPU not in os.environ:  # whose GPU comes and goes with each call
         own["CUDA_VISIBLE_DEVICES"] = ""
+    if os.environ.get("SPACE_ID") and os.environ.get("OAUTH_CLIENT_ID"):
+        own[LOGIN] = "/login/huggingface"
     return kept | own | ({} if allowed() else {"HF_HUB_OFFLINE": "1"})
 
 
