@@ -231,6 +231,8 @@ function subtract(card) {
 
 // ---- building
 
+new ResizeObserver(() => data && resize()).observe(scroller);
+
 const seen = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) target.card.visible = isIntersecting;
 }, { rootMargin: '80px' });
@@ -240,8 +242,6 @@ function build() {
   chosen = [];
   table.replaceChildren(head(), ...data.rows.map(rowOf));
   for (const card of all()) seen.observe(card.figure);
-  const natural = data.width <= 128 ? 170 : Math.min(300, data.width);
-  size.value = kept.size || natural;
   resize();
 }
 
@@ -344,7 +344,10 @@ function tallies() {
   });
 }
 
-function resize() {
+function resize() { // few columns share the room there is, many are as large as they need
+  const natural = data.width <= 128 ? 170 : Math.min(300, data.width);
+  const room = Math.min(300, scroller.clientWidth / data.columns.length - 20);
+  if (document.activeElement !== size) size.value = kept.size || Math.max(natural, room);
   scroller.style.setProperty('--tile', `${size.value}px`);
   scroller.style.setProperty('--shape', `${data.width} / ${data.height}`);
 }

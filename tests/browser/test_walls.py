@@ -19,7 +19,7 @@ from workbench.workspace import Workspace
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 FRAMES, FPS = 33, 8
 HOSTILE = '<img src=x onerror="window.broken = 1"></script>'
 VIDEOS = "[...document.querySelectorAll('.wall .picture video')].filter((video) => video.src)"

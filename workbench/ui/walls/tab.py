@@ -42,12 +42,12 @@ class WallsTab:
             self.draw = gr.Button("Draw what is missing", variant="primary", visible=False, elem_id="wall-draw")
             self.stop = gr.Button("Stop drawing", variant="stop", visible=False, elem_id="wall-stop")
         with gr.Row(elem_classes="buttons", visible=False) as self.acts:
-            self.change = gr.Button("Add or change columns", elem_id="wall-change")
-            self.export = gr.Button("Export as video, GIF and page", elem_id="wall-export")
-            self.delete = gr.Button("Delete this wall", elem_id="wall-delete")
+            self.change = gr.Button("Add or change columns", size="sm", elem_id="wall-change")
+            self.export = gr.Button("Export as video, GIF and page", size="sm", elem_id="wall-export")
+            self.delete = gr.Button("Delete this wall", size="sm", elem_id="wall-delete")
         with gr.Row(elem_classes="buttons", visible=False) as self.sure:
-            self.deleted = gr.Button("Delete it with its videos", variant="stop", elem_id="wall-delete-sure")
-            self.spared = gr.Button("Keep it")
+            self.deleted = gr.Button("Delete it with its videos", size="sm", variant="stop", elem_id="wall-delete-sure")
+            self.spared = gr.Button("Keep it", size="sm")
         self.files = gr.HTML(elem_id="wall-files")
         with gr.Accordion("Make a new wall, or change this one", open=False, elem_id="wall-form") as self.folded:
             self.form = WallForm(workspace)
