@@ -91,6 +91,7 @@ def test_a_run_fills_in_the_form_and_it_says_what_that_costs(workspace: Workspac
     assert "10 videos: 2 rows by 5 columns" in form._cost(*(values[name] for name in names), "", "exact")
     values["guidance"] = "4 6"
     assert "two at most" in form._cost(*(values[name] for name in names), "", "exact")
+    assert form._first()[0]["value"] == "first"
     filled = form._suggested("first")
     assert filled[0]["value"] == f"{EVIL}\na cat"
     assert filled[3]["choices"] == ["base", "100", "200", "final"]

@@ -5,6 +5,7 @@ Not covered: the rules (walls.settings, walls.axes).
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import gradio as gr
@@ -67,8 +68,10 @@ class WallForm(Form[WallSettings]):
         runs_and_loras = [run, self._components["loras"]]
         load(self.refreshed_choices, None, runs_and_loras, **QUIET)
         filled = [self._components[name] for name in FILLED]
+        begun = load(handler(self._first), None, [run, *filled], **QUIET)
         chosen = run.input(handler(self._suggested), run, filled, **QUIET)
-        chosen.then(handler(self._cost), self.everything, self.cost, **QUIET)
+        for event in (begun, chosen):
+            event.then(handler(self._cost), self.everything, self.cost, **QUIET)
         run.change(handler(self._checkpoints), run, checkpoints, **QUIET)
         changes = [
             one.change for one in (*filled, *(self._components[name] for name in ("loras", "guidance", "steps")))
@@ -87,6 +90,14 @@ class WallForm(Form[WallSettings]):
         if model and not settings.run:
             base = base.changed(model=model)
         return settings, base
+
+    def _first(self) -> list[Any]:
+        """What the form holds when the page opens: the newest run that has something to compare, ready to be made."""
+        for run in Run.all(self.workspace):
+            with contextlib.suppress(ConfigError):  # a run of a later version, or a model folder that is gone
+                if len(saved(run)) > 1:
+                    return [gr.update(value=run.name), *self._suggested(run.name)]
+        return [gr.skip()] * (1 + len(FILLED))
 
     def _suggested(self, name: str) -> list[Any]:
         """What a run suggests for the fields that belong to it."""
