@@ -295,7 +295,8 @@ def main() -> None:
     parser.add_argument("--one", nargs=2, metavar=("MODEL", "LEVEL"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measure_one(*options.one, options.profile)))
+        model, level = options.one
+        print(json.dumps(measure_one(model, level, options.profile)))
         return
     if "tiny" not in options.models and not torch.cuda.is_available():
         sys.exit("there is no GPU here: --models tiny shows that the harness runs")

@@ -1,0 +1,286 @@
+"""A sample of ours against the stock pipeline's call: seconds, and how alike the videos are, by mode.
+
+    python benchmarks/sampling.py                                       the built-in models, on this processor
+    python benchmarks/sampling.py --models 2b 5b --json benchmarks/results/sampling.json       on a GPU
+
+Both run in one process in turn, with the same prompt, seed and steps; the ratio is the median of the rounds. "psnr" is
+the least of the videos', in decibels, against the stock pipeline's: 50 or more cannot be told apart. On a GPU the
+weights are random (2B and 5B, 50 steps, 49x480x720, bf16): time and memory do not depend on what they have learned,
+but how alike guessed steps are does, so no psnr is given. The last rows ask the sampling worker: a second sample with
+another LoRA against a cold start.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import arguments, report
+from gpu_training import SIZES, random_transformer
+
+from workbench import demo, media
+from workbench.devices import pick_device
+from workbench.families import find_model
+from workbench.families.cogvideox.facts import VAE
+from workbench.families.cogvideox.family import FAMILY
+from workbench.families.guidance import Guidance
+from workbench.sampler import queue
+from workbench.sampler.generate import Sampler
+from workbench.sampler.settings import SampleSettings
+from workbench.trainer.lora import attach, write
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace
+
+MODES = ("exact", "fast", "frugal")
+SEED, PATIENCE = 7, 600.0
+Draw = Callable[[int], np.ndarray]  # number of the prompt -> uint8 [F, H, W, 3]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is drawn: the model, the stock pipeline's class, what both are given."""
+
+    title: str
+    model: str
+    pipeline: str
+    more: dict[str, Any]
+
+
+CASES = {
+    "text": Case("text-to-video", "tiny-cogvideox", "CogVideoXPipeline", {}),
+    "image": Case("image-to-video", "tiny-cogvideox-i2v", "CogVideoXImageToVideoPipeline", {"image": True}),
+    "video": Case("video-to-video", "tiny-cogvideox", "CogVideoXVideoToVideoPipeline", {"strength": 0.6}),
+}
+
+
+def prompts() -> tuple[str, ...]:
+    return demo.prompts()[:3]
+
+
+def stock(case: Case, folder: Path, source: Path) -> Draw:
+    """The stock pipeline's call, from a prompt to frames."""
+    import diffusers
+    from PIL import Image
+
+    pipeline = getattr(diffusers, case.pipeline).from_pretrained(folder)
+    pipeline.set_progress_bar_config(disable=True)
+    model = find_model(case.model)[1]
+    frames = [Image.fromarray(frame) for frame in media.read_frames(source, range(model.frames))]
+    shown: dict[str, Any] = {"num_frames": model.frames}
+    if "image" in case.more:
+        shown["image"] = frames[0]
+    elif "strength" in case.more:
+        shown = {"video": frames, "strength": case.more["strength"]}
+    tokens = pipeline.transformer.config.max_text_seq_length
+
+    def draw(number: int) -> np.ndarray:
+        drawn = pipeline(
+            prompt=prompts()[number], height=model.height, width=model.width, num_inference_steps=model.steps,
+            guidance_scale=model.guidance_scale, generator=torch.Generator().manual_seed(SEED),
+            max_sequence_length=tokens, output_type="np", **shown,
+        ).frames[0]  # fmt: skip
+        return (drawn * 255).round().astype(np.uint8)
+
+    return draw
+
+
+def ours(case: Case, mode: str, workspace: Workspace, source: Path) -> Draw:
+    """Our sampler, loaded for the mode."""
+    from PIL import Image
+
+    sampler = Sampler(case.model, pick_device("cpu"), lambda _: None, "frugal" if mode == "frugal" else "exact")
+    more = dict(case.more)
+    if more.pop("image", False):
+        picture = workspace.root / "first.png"
+        Image.fromarray(media.read_frames(source, range(1))[0]).save(picture)
+        more["image"] = str(picture)
+    elif more:
+        more["video"] = str(source)
+
+    def draw(number: int) -> np.ndarray:
+        asked = SampleSettings(model=case.model, device="cpu", seed=SEED).changed(
+            prompt=prompts()[number], speed=mode, **more
+        )
+        return sampler.generate(workspace, asked).frames
+
+    return draw
+
+
+def timed(draw: Draw, number: int) -> tuple[float, np.ndarray]:
+    began = time.perf_counter()
+    frames = draw(number)
+    return time.perf_counter() - began, frames
+
+
+def decibels(one: np.ndarray, other: np.ndarray) -> float:
+    return float(10 * np.log10(255**2 / max(float(np.square(one.astype(float) - other).mean()), 1e-6)))
+
+
+def compare(case: Case, rounds: int, workspace: Workspace) -> list[dict[str, Any]]:
+    """A row a mode."""
+    _, model = find_model(case.model)
+    source = source_clip(workspace, model.frames, model.height, model.width, model.fps)
+    theirs = stock(case, Path(model.source), source)
+    rows = []
+    for mode in MODES:
+        mine = ours(case, mode, workspace, source)
+        pairs, alike = [], []
+        for number in (-1, *range(rounds)):
+            (a, here), (b, there) = timed(mine, number % 3), timed(theirs, number % 3)
+            if number >= 0:  # the first warms both up
+                pairs.append((a, b))
+                alike.append(decibels(here, there))
+        a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
+        ratio = statistics.median(a / b for a, b in pairs)
+        title = f"seconds a sample, {case.title}"
+        rows.append({"case": title, "mode": mode, "ours": a, "reference": b, "ratio": ratio, "psnr": min(alike)})
+    return rows
+
+
+def source_clip(workspace: Workspace, frames: int, height: int, width: int, fps: float) -> Path:
+    """A clip of the model's size, whose frames come back as they are."""
+    path = workspace.root / f"source-{width}.mp4"
+    if not path.exists():
+        side = np.linspace(0, 255, width).astype(np.uint8)
+        drawn = np.stack([np.stack([np.tile(np.roll(side, 2 * t + 9 * c), (height, 1)) for c in range(3)], -1)
+                          for t in range(frames)])  # fmt: skip
+        media.encode(drawn, path, fps)
+    return path
+
+
+# ---- a second LoRA against a cold start
+
+
+def lora(path: Path, seed: int) -> Path:
+    _, model = find_model("tiny-cogvideox")
+    transformer = FAMILY.load_transformer(Path(model.source), torch.device("cpu"), torch.float32)
+    attach(FAMILY, transformer, TrainSettings(dataset="none", rank=16, alpha=16.0), seed=seed)
+    for name, parameter in transformer.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.02)
+    write(FAMILY, transformer, path, {"base_model": model.id})
+    return path
+
+
+def switching(workspace: Workspace) -> dict[str, Any]:
+    """The worker's second sample, with another LoRA, against its first after a cold start."""
+    files = [lora(workspace.root / f"{seed}.safetensors", seed) for seed in (1, 2, 3)]
+    asked = [SampleSettings(prompt=prompts()[0], device="cpu", loras=(str(path),)) for path in files]
+
+    def seconds(settings: SampleSettings) -> float:
+        began = time.perf_counter()
+        done = queue.wait(workspace, queue.submit(workspace, settings), PATIENCE, poll=0.01)
+        assert done.video is not None, done.message
+        return time.perf_counter() - began
+
+    cold, warm = [], []
+    for _ in range(3):
+        queue.stop_worker(workspace, 30)
+        cold.append(seconds(asked[0]))
+        warm += [seconds(asked[1]), seconds(asked[2])]
+    queue.stop_worker(workspace, 30)
+    a, b = statistics.median(warm), statistics.median(cold)
+    title = "seconds from asking to the video, another LoRA against a cold start"
+    return {"case": title, "mode": "exact", "ours": a, "reference": b, "ratio": a / b, "psnr": ""}
+
+
+# ---- the real sizes, on a GPU
+
+
+def on_gpu(name: str, steps: int, rounds: int) -> list[dict[str, Any]]:
+    """Random weights: denoising and decoding, from embeddings to frames; a row a mode but `frugal`."""
+    from diffusers import AutoencoderKLCogVideoX, CogVideoXDPMScheduler, CogVideoXPipeline
+
+    from workbench.engine import compiling
+
+    device, size = torch.device("cuda"), SIZES[name]
+    dtype = torch.float16 if name == "2b" else torch.bfloat16
+    transformer = random_transformer(size.config, device, dtype)
+    vae = AutoencoderKLCogVideoX(**{**VAE, "latent_channels": 16}).to(device, dtype).eval().requires_grad_(False)
+    scheduler = CogVideoXDPMScheduler(
+        prediction_type="v_prediction", rescale_betas_zero_snr=True, snr_shift_scale=1.0, timestep_spacing="trailing"
+    )
+    pipeline = CogVideoXPipeline(None, None, vae, transformer, scheduler)
+    pipeline.set_progress_bar_config(disable=True)
+    shape = (1, size.config["max_text_seq_length"], size.config["text_embed_dim"])
+    text, negative = (torch.randn(shape, device=device, dtype=dtype) for _ in range(2))
+    frames, _, tall, wide = size.latents
+    length = (frames - 1) * 4 + 1
+
+    def theirs() -> None:
+        transformer.set_attn_processor(own)
+        pipeline(
+            prompt_embeds=text, negative_prompt_embeds=negative, num_frames=length, height=tall * 8, width=wide * 8,
+            num_inference_steps=steps, guidance_scale=6.0, output_type="pt",
+            generator=torch.Generator().manual_seed(SEED),
+        )  # fmt: skip
+
+    with tempfile.TemporaryDirectory() as folder:
+        scheduler.save_pretrained(Path(folder) / "scheduler")
+        own, rows = transformer.transformer_blocks[0].attn1.processor, []
+
+        def mine(mode: str) -> None:
+            FAMILY.use_attention(transformer, "auto", device)
+            latents = FAMILY.denoise(
+                transformer, Path(folder), text={"prompt_embeds": text}, negative_text={"prompt_embeds": negative},
+                latents_shape=size.latents, steps=steps, scheduler="DPM", guidance=Guidance(6.0),
+                noise=torch.Generator().manual_seed(SEED), on_step=lambda *_: None, guess=mode == "fast",
+            )  # fmt: skip
+            FAMILY.decode(vae, latents).cpu()
+
+        for mode in ("exact", "fast"):
+            pairs = []
+            for number in range(rounds + 1):
+                if mode == "fast":
+                    compiling.compile_blocks(FAMILY.blocks(transformer))
+                a = clock(partial(mine, mode))
+                compiling.interpret_blocks(FAMILY.blocks(transformer))
+                b = clock(theirs)
+                if number:
+                    pairs.append((a, b))
+            a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
+            title = f"seconds a sample, {name}, {steps} steps, {length}x{tall * 8}x{wide * 8}"
+            rows.append({"case": title, "mode": mode, "ours": a, "reference": b, "ratio": a / b, "psnr": "",
+                         "peak_gb": torch.cuda.max_memory_allocated() / 1e9})  # fmt: skip
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def clock(function: Callable[[], None]) -> float:
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    function()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = arguments((__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", nargs="+", choices=["tiny", "2b", "5b"], default=["tiny"])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=50, help="of the models on a GPU")
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace.open(Path(folder) / "workspace")
+        if "tiny" in options.models:
+            for case in CASES.values():
+                rows += compare(case, options.rounds, workspace)
+            rows.append(switching(workspace))
+    for name in options.models:
+        if name != "tiny":
+            rows += on_gpu(name, options.steps, max(1, options.rounds // 4))
+    report(rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
