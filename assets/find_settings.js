@@ -18,7 +18,7 @@ const search = make('input', { type: 'search', label: 'Find a setting', placehol
 const said = make('p', { role: 'status', hidden: true });
 element.replaceChildren(make('div', { className: 'find-setting' }, search, said));
 const form = element.closest('.form-parts');
-const more = form.querySelector('.more');
+let more = null; // what is folded away; it may be made after this
 let opened = false; // by the search, which closes it again
 
 const mark = (target, name, on) => (on ? target.setAttribute(name, '') : target.removeAttribute(name));
@@ -41,7 +41,7 @@ const apply = () => {
   for (const group of form.querySelectorAll('.fields, .form, .setting-section')) {
     if (group.querySelector('[id^=' + CSS.escape(props.prefix) + ']')) mark(group, 'data-off', !names || !group.querySelector(names));
   }
-  const title = more.querySelector(':scope > button > span');
+  const title = more?.querySelector(':scope > button > span');
   const count = changed.filter((name) => props.advanced.includes(name)).length;
   if (title) count ? (title.dataset.count = `${count} changed`) : delete title.dataset.count;
   const left = fits.length - shown.size;
@@ -54,7 +54,7 @@ const apply = () => {
 
 search.addEventListener('input', () => {
   const searching = Boolean(search.value.trim());
-  if (searching && !isOpen()) { opened = true; toggle(); }
+  if (searching && more && !isOpen()) { opened = true; toggle(); }
   if (!searching && opened) { opened = false; if (isOpen()) toggle(); }
   apply();
 });
@@ -64,6 +64,14 @@ search.addEventListener('keydown', (event) => {
   const fields = [...form.querySelectorAll('.block:not([data-off]) input, .block:not([data-off]) textarea')];
   fields.find((field) => field !== search && field.offsetParent && field.closest(`[id^="${CSS.escape(props.prefix)}"]`))?.focus();
 });
-new MutationObserver(apply).observe(more, { childList: true, subtree: true }); // what was folded away is made when it opens
+const wait = new MutationObserver(() => found());
+const found = () => {
+  more = form.querySelector('.more');
+  if (!more) return wait.observe(form, { childList: true, subtree: true });
+  wait.disconnect();
+  new MutationObserver(apply).observe(more, { childList: true, subtree: true }); // its fields are made when it opens
+  apply();
+};
+found();
 watch('value', apply);
 apply();
