@@ -1,8 +1,13 @@
-"""The Sample tab in a real browser with the real worker: ask, see it come, cancel, go on, reload; narrow and dark."""
+"""The Sample tab, alone on its page, in a real browser with the real worker: ask, see it come, cancel, reload.
+
+Not covered: the other tabs beside it (test_browser).
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from tests.browser.server import PATIENCE, Server
+from tests.browser.server import PATIENCE, ROOT
+from workbench import jobs
+from workbench.sampler import queue
 from workbench.sampler.samples import Samples
 from workbench.workspace import Workspace
 
@@ -31,6 +38,18 @@ def page(browser: Browser) -> Iterator[Page]:
     profile.close()
 
 
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Workspace, str]]:
+    """A workspace and the address of its page."""
+    workspace = Workspace.open(tmp_path / "workspace")
+    command = [sys.executable, "-m", "tests.browser.sample_page", str(workspace.root)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield workspace, server.stdout.readline().split(": ", 1)[1].strip()
+        server.kill()
+    jobs.kill(queue.worker_folder(workspace))
+
+
 def shot(page: Page, name: str) -> None:
     if SHOTS:
         page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
@@ -40,13 +59,13 @@ def field(page: Page, name: str, value: str) -> None:
     page.locator(f"#{name} input, #{name} textarea").first.fill(value)
 
 
-def test_a_request_comes_live_can_be_given_up_and_survives_a_reload(server: Server, page: Page, tmp_path: Path) -> None:
-    workspace = Workspace.open(server.workspace)
-    server.start()
-    page.goto(server.url)
-    page.get_by_role("tab", name="Sample", exact=True).click()
+def test_a_request_comes_live_can_be_given_up_and_survives_a_reload(
+    served: tuple[Workspace, str], page: Page, tmp_path: Path
+) -> None:
+    workspace, url = served
+    page.goto(url)
     page.locator("#sample-result .note.empty").wait_for()
-    assert not page.locator("#SampleSettings-image").is_visible()  # the model draws from the prompt alone
+    page.locator("#SampleSettings-image").wait_for(state="hidden")  # the model draws from the prompt alone
 
     # Three seeds: one is drawn, one given up while it waits, one follows.
     field(page, "SampleSettings-prompt", "a red ring moves left on a black background")
@@ -99,7 +118,7 @@ def test_a_request_comes_live_can_be_given_up_and_survives_a_reload(server: Serv
     picture = tmp_path / "mine.png"
     Image.new("RGB", (64, 64), "navy").save(picture)
     page.locator("#SampleSettings-model input").click()
-    page.get_by_role("option", name="first frame").or_(page.get_by_role("option", name="image")).first.click()
+    page.get_by_role("option", name="Tiny CogVideoX, image to video").first.click()
     page.locator("#SampleSettings-image").wait_for()
     with page.expect_file_chooser() as chooser:
         page.locator("#upload-image").click()
@@ -110,7 +129,7 @@ def test_a_request_comes_live_can_be_given_up_and_survives_a_reload(server: Serv
 
     for theme in ("light", "dark"):
         page.set_viewport_size({"width": 390, "height": 844})
-        page.goto(f"{server.url}?__theme={theme}")
+        page.goto(f"{url}?__theme={theme}")
         page.locator("#sample-result figure.result").wait_for()
         page.locator("#sample-history .sample").nth(1).wait_for()
         page.locator("#prompt-writer button").first.click()
