@@ -18,7 +18,7 @@ from workbench.sampler.originals import kept
 from workbench.sampler.samples import Sample, Samples
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, TICK, UPWARDS, Seen, handler, tick, watch
+from workbench.ui.boundary import QUIET, TICK, Seen, handler, tick, watch
 from workbench.ui.form import sentences
 from workbench.ui.live import Live
 from workbench.ui.sampling import result
@@ -29,6 +29,11 @@ from workbench.ui.sampling.writer import WriterPart
 from workbench.workspace import Workspace
 
 REMEMBERED = 60  # requests of this page whose failures it still shows
+# On a narrow page what was asked for stands below the form that asked.
+SHOW = """() => {{
+    const wrong = [...document.querySelectorAll(".problems")].some((box) => box.offsetParent);
+    if (!wrong) document.querySelector("{}")?.scrollIntoView({{behavior: "smooth", block: "start"}});
+}}"""
 DOES = {
     "settings": "The form now holds the settings of this video.",
     "seed": "The next video begins from the same noise.",
@@ -76,11 +81,11 @@ class SampleTab:
             [self.chosen, self.asked, self.typed, form.problems, *outputs],
             **QUIET,
         )
-        begun.then(None, js=UPWARDS)
+        begun.then(None, js=SHOW.format("#sample-queue"))
         under_way = self.strip.component.asked
         under_way(handler(self._command), state, [self.chosen, self.asked, *outputs], **QUIET)
         opened = self.history.component.open(handler(self._open), [self.asked, seen], [self.chosen, *outputs], **QUIET)
-        opened.then(None, js=UPWARDS)
+        opened.then(None, js=SHOW.format("#sample-result"))
         done = self.result.asked(
             handler(self._do), state, [self.chosen, form.problems, *form.inputs, *outputs], **QUIET
         )
