@@ -9,7 +9,7 @@ if (section && !section.dataset.ready) {
   const slider = section.querySelector('input'), play = section.querySelector('.play');
   const said = section.querySelector('output'), chart = section.querySelector('.curve');
   const videos = section.querySelector('.videos');
-  const W = 640, H = 240, LEFT = 46, RIGHT = 12, TOP = 10, BOTTOM = 26;
+  const W = 640, H = 240, LEFT = 54, RIGHT = 12, TOP = 10, BOTTOM = 26;
   const LENGTH_MS = 30000; // of a replay from end to end
   const small = run.size[0] <= 128;
 

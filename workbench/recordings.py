@@ -88,7 +88,7 @@ def record(run: Run, target: Path, said: str = "") -> Recording:
     device = str(next((line["device"] for line in _starts(run) if line.get("device")), ""))
     found = {
         "title": run.name, "said": said, "model": model.id, "model_title": model.title, "steps": lines[-1]["step"],
-        "seconds": round(max([max(times) - begun, *(one[0] for one in shown)]), 1), "device": device,
+        "seconds": math.ceil(10 * max([max(times) - begun, *(one[0] for one in shown)])) / 10, "device": device,
         "state": str(run.status.state),
         "versions": {"workbench": __version__}, "settings": {name: settings.get(name) for name in TOLD},
         "prompts": prompts, "points": _points(lines, begun), "previews": shown,
