@@ -200,6 +200,7 @@ def test_nobody_is_the_owner_off_a_space(monkeypatch: pytest.MonkeyPatch, tmp_pa
     secrets = {"OAUTH_CLIENT_ID": "a", "OAUTH_CLIENT_SECRET": "b", "SPACE_AUTHOR_NAME": "me", "SPACE_ID": "me/it"}
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(spaces, "has_login", lambda: True)
     assert Owner.of_this_space(tmp_path)
     for name in ("SPACE_ID", "OAUTH_CLIENT_SECRET"):
         with monkeypatch.context() as without:

@@ -7,6 +7,7 @@ client secret: elsewhere Gradio makes a login up, and the key of its cookie is k
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import threading
 import time
@@ -28,6 +29,11 @@ def rules() -> guard.Rules:
     return guard.Rules(hosts=(guard.ANY, *own), frames=FRAMES, proxied=True)
 
 
+def has_login() -> bool:
+    """Whether what a login needs is installed: a Space with `hf_oauth` installs it by itself."""
+    return all(importlib.util.find_spec(name) for name in ("authlib", "itsdangerous"))
+
+
 class Owner:
     """Whom this Space belongs to, and the room that they get."""
 
@@ -41,7 +47,7 @@ class Owner:
         """None where nobody can sign in as one: not on a Space, or one without `hf_oauth`. folder: of their room"""
         known = all(os.environ.get(name) for name in ("SPACE_ID", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET"))
         name = os.environ.get("SPACE_AUTHOR_NAME") or os.environ.get("SPACE_ID", "").split("/")[0]
-        return cls(name, folder) if known and name else None
+        return cls(name, folder) if known and name and has_login() else None
 
     def is_it(self, request: Any) -> bool:
         """Whether a request comes from the owner, by the signed cookie of their login."""
