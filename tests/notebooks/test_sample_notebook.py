@@ -50,7 +50,7 @@ def test_the_sampling_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypat
     stacks = [len(sample.settings.loras) for sample in Samples(workspace).history()]
     assert sorted(stacks) == [0, 0, 1, 1, 1, 2]
     assert "2 by 3, complete: True" in said
-    assert "Mixed" in said
+    assert "loras/mixed" in said
     assert "model repository you/stripes (private)" in said
     assert "No run is under way" in said
 
