@@ -1,10 +1,11 @@
-"""The page: header, first visit, four tabs, one timer. `build` is all that a server or a notebook needs.
+"""The page: header, first visit, six tabs, of which the open one looks at the disk. `build` is all that a server needs.
 
 Not covered: options and launching (webui.py), what is inside the tabs.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from workbench.workspace import Workspace
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 TITLE = "Video LoRA Workbench"
 TICK_SECONDS = 1.0
+TICKING = ("dataset", "train", "sample", "walls", "loras")  # tabs that show what goes on
 OPEN_TAB = "workbench-tab"  # where the browser keeps its name
 DEMO = "Train the demo (about a minute)"
 
@@ -111,22 +113,23 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
             if demo:
                 visitors.replay_tab()
         parts = {"dataset": first, "train": second, "sample": third, "walls": walls, "loras": loras, "compare": fourth}
-        _remember_tab(page, tabs, parts)
-        timer = gr.Timer(TICK_SECONDS)
+        # The browser works for every listener of a tick, so the tabs that nobody sees rest.
+        timers = {name: gr.Timer(TICK_SECONDS, active=False) for name in TICKING}
+        _remember_tab(page, tabs, parts, timers)
         # Fixed keys: the page finds its choices again after a restart of the server.
         chosen = gr.BrowserState(None, storage_key="workbench-run", secret="workbench")
-        train_tab.wire(timer, chosen, page.load)
-        dataset_tab.wire(timer, page.load)
-        sample_tab.wire(timer, page.load)
+        train_tab.wire(timers["train"], chosen, page.load)
+        dataset_tab.wire(timers["dataset"], page.load)
+        sample_tab.wire(timers["sample"], page.load)
         compare_tab.wire(fourth, page.load)
-        walls_tab.wire(timer, page.load)
+        walls_tab.wire(timers["walls"], page.load)
         walls_tab.wire_use(tabs, sample_tab.form)
-        shelf_tab.wire(timer, page.load)
+        shelf_tab.wire(timers["loras"], page.load)
         shelf_tab.wire_use(tabs, sample_tab.form, chosen)
         _connect(page, tabs, welcome, begin, chosen, live, (dataset_tab, train_tab, sample_tab))
         if zero_gpu.here():
             zero_gpu.announce(workspace)
-            timer.tick(handler(zero_gpu.answering(workspace)), None, None, **QUIET)
+            gr.Timer(TICK_SECONDS).tick(handler(zero_gpu.answering(workspace)), None, None, **QUIET)
     page.queue(max_size=200, default_concurrency_limit=4, api_open=False)
     return page
 
@@ -174,15 +177,26 @@ def _connect(
     dataset_tab.wire_use(tabs, train_tab.form)
 
 
-def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab]) -> None:
-    """A reload comes back to the tab that was open."""
+def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab], timers: dict[str, gr.Timer]) -> None:
+    """A reload comes back to the tab that was open, whose timer alone runs."""
+    names = json.dumps(list(timers))
+    running = f"{names}.map((name) => ({{__type__: 'update', active: name === open}}))"
     # In the browser alone: an answer of the server could come after the person's first click, and undo it.
-    stored = f"() => ({{__type__: 'update', selected: localStorage.getItem('{OPEN_TAB}') ?? 'train'}})"
-    shown = page.load(None, None, tabs, js=stored)
+    stored = f"""() => {{
+        const open = localStorage.getItem('{OPEN_TAB}') ?? 'train';
+        return [{{__type__: 'update', selected: open}}, ...{running}];
+    }}"""
+    shown = page.load(None, None, [tabs, *timers.values()], js=stored)
     # A page that opens selects its first tab by itself, which must not be taken for a person's choice.
     shown.then(None, js="() => { window.workbenchTabs = true }")
     for tab, part in parts.items():
-        part.select(None, js=f"() => {{ if (window.workbenchTabs) localStorage.setItem('{OPEN_TAB}', '{tab}') }}")
+        chosen = f"""() => {{
+            const open = '{tab}';
+            if (!window.workbenchTabs) return {names}.map(() => ({{__type__: 'update'}}));
+            localStorage.setItem('{OPEN_TAB}', open);
+            return {running};
+        }}"""
+        part.select(None, None, list(timers.values()), js=chosen, **QUIET)
 
 
 def _header() -> str:
