@@ -6,9 +6,10 @@ Not covered: problems of single settings, which a form shows beside itself (form
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -57,6 +58,29 @@ def tick(function: Callable[..., Any]) -> Callable[..., Any]:
         except (WorkbenchError, OSError) as error:  # a file on its way between two names
             LOG.debug("tick: %s", error)
             return gr.skip()
+
+    return listener
+
+
+def send(
+    event: Callable[..., Any], function: Callable[..., Any], fields: Sequence[Any], outputs: Any,
+    before: Sequence[Any] = (), **more: Any,
+) -> Any:  # fmt: skip
+    """Let `event` call function(*before, *values of the fields); returns what comes after it.
+
+    The browser puts the fields' values into one text first. A field that is an input of a listener costs the browser
+    work at every event of the page ever after, and forms have a hundred.
+    """
+    parcel = gr.Textbox(visible=False)
+    packed = event(None, list(fields), parcel, js="(...values) => JSON.stringify(values)", **more, **QUIET)
+    return packed.then(_unpacked(function), [*before, parcel], outputs, **more, **QUIET)
+
+
+def _unpacked(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def listener(*arguments: Any) -> Any:
+        *before, parcel = arguments
+        return function(*before, *json.loads(parcel))
 
     return listener
 

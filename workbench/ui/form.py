@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -22,7 +23,7 @@ from workbench.families import find_model, models
 from workbench.settings import Settings, Spec, parse, specs
 from workbench.trainer.runs import Run
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, tick
+from workbench.ui.boundary import QUIET, send, tick
 from workbench.workspace import Workspace
 
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
@@ -104,20 +105,20 @@ class Form(Generic[S]):
         load(self.refreshed, None, self.sourced, **QUIET)
         if self.finder:
             changes = [load, *(component.change for component in self.inputs)]
-            gr.on(changes, tick(self.look), self.inputs, self.finder, trigger_mode="always_last", **QUIET)
+            send(partial(gr.on, changes), tick(self.look), self.inputs, self.finder, trigger_mode="always_last")
 
     def follow(self, event: Any) -> None:
         """Look again once `event` has filled in the form: fields that are folded away do not say that they changed."""
         if self.finder:
-            event.then(tick(self.look), self.inputs, self.finder, **QUIET)
+            send(event.then, tick(self.look), self.inputs, self.finder)
         for look, inputs, outputs in self._watchers:
-            event.then(look, inputs, outputs, **QUIET)
+            send(event.then, look, inputs, outputs)
 
     def watch(self, names: Sequence[str], look: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Call the listener `look` whenever one of these settings, or the whole form, is given another value."""
         self._watchers.append((look, list(inputs), list(outputs)))
         changes = [self._components[name].change for name in names]
-        gr.on(changes, look, list(inputs), list(outputs), trigger_mode="always_last", **QUIET)
+        send(partial(gr.on, changes), look, inputs, list(outputs), trigger_mode="always_last")
 
     def look(self, *values: Any) -> dict[str, list[str]]:
         """What the search is told of the fields: which have no effect, which differ from their defaults."""

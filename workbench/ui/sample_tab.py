@@ -18,7 +18,7 @@ from workbench.sampler.originals import kept
 from workbench.sampler.samples import Sample, Samples
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, TICK, Seen, handler, tick, watch
+from workbench.ui.boundary import QUIET, TICK, Seen, handler, send, tick, watch
 from workbench.ui.form import sentences
 from workbench.ui.live import Live
 from workbench.ui.sampling import result
@@ -75,11 +75,12 @@ class SampleTab:
         load(handler(self._typed), self.typed, self.form.inputs, **QUIET)
         watch(timer, self._look, state, self.view, ("queue",))
         form = self.form
-        begun = self.generate.click(
+        begun = send(
+            self.generate.click,
             handler(self._generate),
-            [self.asked, seen, form.videos, form.each_line, *form.inputs],
+            [form.videos, form.each_line, *form.inputs],
             [self.chosen, self.asked, self.typed, form.problems, *outputs],
-            **QUIET,
+            before=[self.asked, seen],
         )
         begun.then(None, js=SHOW.format("#sample-queue"))
         under_way = self.strip.component.asked

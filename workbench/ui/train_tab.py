@@ -17,7 +17,7 @@ from workbench.trainer.settings import TrainSettings
 from workbench.trainer.sweeps import parse_values, sweep
 from workbench.ui import render, run_view
 from workbench.ui.applies import without_effect
-from workbench.ui.boundary import QUIET, TICK, UPWARDS, Seen, handler, tick, watch
+from workbench.ui.boundary import QUIET, TICK, UPWARDS, Seen, handler, send, tick, watch
 from workbench.ui.form import Form, sentences
 from workbench.ui.live import Live, Snapshot
 from workbench.ui.tracker_view import TrackerView
@@ -95,11 +95,12 @@ class TrainTab:
         load(tick(self._tick), [chosen, seen], outputs, **TICK)
         watch(timer, self._look, [chosen, seen], self.view, QUICK)
         self.runs.input(handler(self._choose), [self.runs, seen], [chosen, *outputs], **QUIET)
-        started = self.start.click(
+        started = send(
+            self.start.click,
             handler(self._start),
-            [seen, self.name, self.values, self.where.place, *self.form.inputs],
+            [self.name, self.values, self.where.place, *self.form.inputs],
             [chosen, self.form.problems, *outputs],
-            **QUIET,
+            before=[seen],
         )
         started.then(None, js=UPWARDS)
         self.form.wire(load)

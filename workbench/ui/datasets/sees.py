@@ -67,9 +67,10 @@ class SeesPanel(Panel):
         here = [host.chosen, host.clip, host.model, host.frames]
         self.play.click(handler(lambda *look: self._play(*_resolved(host, *look))), here, self.seen,
                         api_visibility="private")  # fmt: skip
-        self.back.click(handler(lambda *look: self._request(*_resolved(host, *look), look[2])), here,
-                        [self.asked, self.vae], **QUIET)  # fmt: skip
-        gr.Timer(1.0).tick(handler(_reconstructed), self.asked, [self.asked, self.vae], **QUIET)
+        timer = gr.Timer(1.0, active=False)
+        shown = [self.asked, self.vae, timer]
+        self.back.click(handler(lambda *look: self._request(*_resolved(host, *look), look[2])), here, shown, **QUIET)
+        timer.tick(handler(_reconstructed), self.asked, shown, **QUIET)
         self.most.change(handler(lambda chosen, model, most: _buckets(host.open(chosen), model, int(most))),
                          [host.chosen, host.model, self.most], self.buckets, **QUIET)  # fmt: skip
 
@@ -79,7 +80,7 @@ class SeesPanel(Panel):
 
     def _request(self, dataset: Dataset, clip: Clip, shape: Shape, model: str) -> list[Any]:
         found = reconstruction.request(self.workspace, dataset.folder, clip, model, shape)
-        return [str(found.folder), _beside(found)]
+        return [str(found.folder), _beside(found), gr.Timer(active=True)]
 
 
 def _resolved(host: Host, chosen: str | None, name: str | None, model: str, frames: str) -> tuple[Dataset, Clip, Shape]:
@@ -94,9 +95,10 @@ def _resolved(host: Host, chosen: str | None, name: str | None, model: str, fram
 def _reconstructed(folder: str) -> list[Any]:
     """How far the reconstruction is; asked once a second until it is over."""
     if not folder:
-        return [gr.skip(), gr.skip()]
+        return [gr.skip(), gr.skip(), gr.Timer(active=False)]
     found = reconstruction.look(Path(folder))
-    return ["" if not found.status.state.alive else gr.skip(), _beside(found)]
+    alive = found.status.state.alive
+    return [gr.skip() if alive else "", _beside(found), gr.Timer(active=alive)]
 
 
 def _beside(found: Reconstruction) -> str:

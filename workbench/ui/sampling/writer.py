@@ -15,7 +15,7 @@ from workbench.sampler import prompting
 from workbench.sampler.prompting import PromptSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, handler
+from workbench.ui.boundary import QUIET, handler, send
 from workbench.ui.form import Form, sentences
 from workbench.workspace import Workspace
 
@@ -69,9 +69,8 @@ class WriterPart:
 
     def wire(self, prompt: Any, model: Any, image: Any) -> list[Any]:
         """Connect the listeners; prompt, model, image: fields of the tab's form. Returns what changes the view."""
-        asked = self.write.click(
-            handler(self._write), [prompt, model, image, *self.form.inputs], self.form.problems, **QUIET
-        )
+        fields = [prompt, model, image, *self.form.inputs]
+        asked = send(self.write.click, handler(self._write), fields, self.form.problems)
         stopped = self.stop.click(handler(lambda: prompting.stop(self.workspace)), None, None, **QUIET)
         self.take.click(handler(self._take), [self.written, prompt], prompt, **QUIET)
         self.back.click(handler(self._back), None, prompt, **QUIET)

@@ -17,7 +17,7 @@ from workbench.trainer.fit.look import Fit, look
 from workbench.trainer.fit.words import Row
 from workbench.trainer.settings import TrainSettings
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, handler, tick
+from workbench.ui.boundary import QUIET, handler, send, tick
 from workbench.ui.form import Form
 from workbench.workspace import Workspace
 
@@ -58,14 +58,15 @@ class FitPart:
         inputs, outputs = [self.card, *self.form.inputs], [self.line, self.table, self.make]
         self.form.watch([*measuring.MATTERS, *ALSO], tick(self.look), inputs, outputs)
         for event in (load, self.card.change):
-            event(tick(self.look), inputs, outputs, **QUIET)
+            send(event, tick(self.look), inputs, outputs)
         filled = [self.said, self.form.problems, *self.form.inputs]
         for button in (self.make, self.suit):
-            self.form.follow(button.click(handler(self.make_it_fit), inputs, filled, **QUIET))
+            self.form.follow(send(button.click, handler(self.make_it_fit), inputs, filled))
         timer = gr.Timer(SECONDS, active=False)
         shown = [self.said, self.measure, timer]
-        self.measure.click(handler(self.start_or_stop), self.form.inputs, shown, **QUIET)
-        timer.tick(tick(self.follow), None, shown, **QUIET).then(tick(self.look), inputs, outputs, **QUIET)
+        send(self.measure.click, handler(self.start_or_stop), self.form.inputs, shown)
+        followed = timer.tick(tick(self.follow), None, shown, **QUIET)
+        send(followed.then, tick(self.look), inputs, outputs)
         load(tick(self.follow_if_alive), None, shown, **QUIET)
 
     # ---- listeners

@@ -6,6 +6,7 @@ Not covered: the rules (walls.settings, walls.axes).
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -19,7 +20,7 @@ from workbench.sampler.settings import SampleSettings
 from workbench.settings import Spec
 from workbench.trainer.runs import Run
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, handler
+from workbench.ui.boundary import QUIET, handler, send
 from workbench.ui.form import Choices, Form, sentences
 from workbench.walls import WallSettings
 from workbench.walls.axes import grid
@@ -71,12 +72,12 @@ class WallForm(Form[WallSettings]):
         begun = load(handler(self._first), None, [run, *filled], **QUIET)
         chosen = run.input(handler(self._suggested), run, filled, **QUIET)
         for event in (begun, chosen):
-            event.then(handler(self._cost), self.everything, self.cost, **QUIET)
+            send(event.then, handler(self._cost), self.everything, self.cost)
         run.change(handler(self._checkpoints), run, checkpoints, **QUIET)
         changes = [
             one.change for one in (*filled, *(self._components[name] for name in ("loras", "guidance", "steps")))
         ]
-        gr.on(changes, handler(self._cost), self.everything, self.cost, trigger_mode="always_last", **QUIET)
+        send(partial(gr.on, changes), handler(self._cost), self.everything, self.cost, trigger_mode="always_last")
 
     def refreshed_choices(self) -> list[Any]:
         """The runs and LoRAs there are now."""

@@ -13,7 +13,7 @@ import gradio as gr
 from workbench import jobs
 from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, TICK, Seen, handler, tick, watch
+from workbench.ui.boundary import QUIET, TICK, Seen, handler, send, tick, watch
 from workbench.ui.form import Form, sentences
 from workbench.ui.live import Recent
 from workbench.ui.walls.form import WallForm
@@ -83,14 +83,14 @@ class WallsTab:
         act(self.draw.click, _ask, [])
         act(self.stop.click, _cancel, [])
         act(self.export.click, _export, [])
-        made = self.make.click(
-            handler(self._make), [seen, *self.form.everything],
-            [self.chosen, self.form.problems, self.folded, *outputs], **QUIET,
+        made = send(
+            self.make.click, handler(self._make), self.form.everything,
+            [self.chosen, self.form.problems, self.folded, *outputs], before=[seen],
         )  # fmt: skip
         made.then(None, js="() => window.scrollTo({top: 0, behavior: 'smooth'})")
-        self.changed.click(
-            handler(self._change), [self.chosen, seen, *self.form.everything],
-            [self.form.problems, self.folded, *outputs], **QUIET,
+        send(
+            self.changed.click, handler(self._change), self.form.everything,
+            [self.form.problems, self.folded, *outputs], before=[self.chosen, seen],
         )  # fmt: skip
         filled = self.change.click(
             handler(self._fill), self.chosen, [self.form.problems, self.folded, *self.form.inputs], **QUIET
