@@ -25,7 +25,7 @@ from workbench.errors import ConfigError
 
 VARIABLE = "WORKBENCH_POLICY"
 OFF = "is switched off in this demo: run the workbench yourself, or duplicate the Space, to have it"
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?")
+HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(:[^@]+)?(@[\w./-]+)?")
 # Names of the workspace that look like those of the Hub.
 OWN = ("runs/", "loras/", "walls/", "samples/", "datasets/", "clips/")
 # Free text, which may begin with a stroke or speak of an address.
@@ -132,8 +132,8 @@ def _elsewhere(policy: Policy, text: str) -> bool:
         return True
     if text.startswith("/"):
         return not Path(text).resolve().is_relative_to(Path(policy.home).resolve())
-    name = text.partition("=")[0]
-    return bool(HUB_ID.fullmatch(name)) and not name.startswith(OWN) and name not in policy.hub
+    named = HUB_ID.fullmatch(text.rpartition("=")[0] or text)
+    return named is not None and not text.startswith(OWN) and named["repo"] not in policy.hub
 
 
 def check_path(path: Path | str) -> None:

@@ -12,6 +12,7 @@ from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
 from workbench.walls import WallSettings
 from workbench.walls.axes import grid
+from workbench.walls.suggestions import of_sample
 from workbench.workspace import Workspace
 
 
@@ -80,3 +81,13 @@ def test_values_stand_as_people_type_them(tmp_path: Path) -> None:
     assert settings.prompts == ("a, b", "c")
     settings.save(tmp_path / "wall.json")
     assert WallSettings.load(tmp_path / "wall.json") == settings
+
+
+def test_a_sample_suggests_its_lora_at_other_scales_or_other_guidance() -> None:
+    sample = SampleSettings(prompt="a cat", seed=3, loras=("one=0.5", "two"))
+    settings, base = of_sample(sample, 6.0)
+    assert (settings.prompts, settings.seeds, settings.loras) == (("a cat",), ("3",), ("one=0.5 + two",))
+    assert settings.scales[0] == "0"
+    assert base.loras == ()
+    plain, _ = of_sample(sample.changed(loras=[]), 2.5)
+    assert plain.guidance == ("1", "2.5", "4.5")

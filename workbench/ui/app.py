@@ -124,6 +124,7 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
         compare_tab.wire(fourth, page.load)
         walls_tab.wire(timers["walls"], page.load)
         walls_tab.wire_use(tabs, sample_tab.form)
+        sample_tab.wire_wall(tabs, walls_tab.chosen)
         shelf_tab.wire(timers["loras"], page.load)
         shelf_tab.wire_use(tabs, sample_tab.form, chosen)
         _connect(page, tabs, welcome, begin, chosen, live, (dataset_tab, train_tab, sample_tab))

@@ -26,6 +26,8 @@ from workbench.ui.sampling.ask import SampleForm
 from workbench.ui.sampling.history import History
 from workbench.ui.sampling.strip import Strip, find
 from workbench.ui.sampling.writer import WriterPart
+from workbench.walls import Wall
+from workbench.walls.suggestions import of_sample
 from workbench.workspace import Workspace
 
 REMEMBERED = 60  # requests of this page whose failures it still shows
@@ -95,6 +97,20 @@ class SampleTab:
         fields = (form.field(name) for name in ("prompt", "model", "image"))
         for event in self.writer.wire(*fields):
             event.then(tick(self._tick), state, outputs, **QUIET)
+
+    def wire_wall(self, tabs: gr.Tabs, chosen: gr.BrowserState) -> None:
+        """Let a sample be put on a wall, which is then shown; chosen: the wall that the Walls tab shows."""
+
+        def put(event: gr.EventData) -> list[Any]:
+            sample = self.history.sample(str(event.id)) if event.do == "wall" else None
+            if sample is None:
+                return [gr.skip(), gr.skip()]
+            scale = float(sample.record.get("guidance_scale") or 1)
+            wall = Wall.create(self.workspace, *of_sample(sample.settings, scale))
+            wall.ask()
+            return [gr.Tabs(selected="walls"), wall.name]
+
+        self.result.asked(handler(put), None, [tabs, chosen], **QUIET)
 
     # ---- showing
 
@@ -175,6 +191,8 @@ class SampleTab:
         if sample is None:
             raise ConfigError("this sample is no longer there: choose another from the history")
         nothing = [gr.skip()] * (1 + len(self.form.inputs))
+        if what == "wall":
+            return [gr.skip(), *nothing, *[gr.skip()] * len(self.view)]  # see wire_wall
         if what == "remove":
             Samples(self.workspace).delete(sample.id)
             return [None, *nothing, *self._show(None, asked, seen)]

@@ -81,6 +81,26 @@ def base_of(workspace: Workspace, settings: WallSettings) -> SampleSettings:
     ).changed(**values)
 
 
+def of_sample(settings: SampleSettings, guidance: float) -> tuple[WallSettings, SampleSettings]:
+    """A wall around one sample: its LoRAs at other scales, or other guidance scales where it has none; and its base.
+
+    guidance: the scale that it was drawn with
+    """
+    rows: dict[str, Any] = {
+        "title": settings.prompt[:40],
+        "prompts": [settings.prompt],
+        "seeds": [str(settings.seed or 0)],
+    }
+    if settings.image:
+        rows["images"] = [settings.image]
+    columns: dict[str, Any]
+    if settings.loras:
+        columns = {"loras": [" + ".join(settings.loras)], "scales": ["0", "0.5", "0.75", "1", "1.25"]}
+    else:
+        columns = {"guidance": [f"{max(guidance + more, 1):g}" for more in (-2, 0, 2)]}
+    return WallSettings().changed(**rows, **columns), settings.changed(loras=[])
+
+
 def prompts(run: Run) -> tuple[str, ...]:
     """The prompts of a run's previews; its first captions where it has none yet."""
     settings = run.settings

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.errors import ConfigError
 from workbench.loras.names import RUNS, is_name
 from workbench.loras.shelf import ShelfLora, find, shelf
+from workbench.policy import check_path
 from workbench.sampler.loras import read_header
 from workbench.ui.clip_grid import answering
 from workbench.workspace import Workspace
@@ -74,6 +75,7 @@ def _group(lora: ShelfLora) -> str:
 def facts(workspace: Workspace, name: str) -> str:
     """What a LoRA's file says of itself, in words. Raises ConfigError for one that is unsound or not there."""
     if name.endswith(".safetensors"):
+        check_path(Path(name).expanduser())
         header = read_header(Path(name).expanduser())
         made_for = header.metadata.get("base_model", "")
         return f"{len(header.tensors)} tensors" + (f", made for {made_for}" if made_for else "")

@@ -100,6 +100,7 @@ def _actions(sample: Sample) -> str:
         ("seed", "Keep this seed", ""),
         *([("change", "Change this video", "")] if changes else []),
         ("continue", "Continue it", ""),
+        ("wall", "Put it on a wall", ""),
         ("remove", "Take out of the history", ""),
     ]
     buttons = "".join(
