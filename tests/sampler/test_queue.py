@@ -21,14 +21,14 @@ from workbench.sampler import queue
 from workbench.sampler.queue import RequestState, cancel, pending, progress, stop_worker, submit, wait
 from workbench.sampler.samples import Samples, new_id, settings_of
 from workbench.sampler.settings import SampleSettings
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, write_json
 
 PATIENCE = 270.0  # for a machine that has other things to do; a request takes 0.2 s, starting the worker 5 s
 CLIENT = """
 import sys
 from workbench.sampler.queue import submit
 from workbench.sampler.settings import SampleSettings
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, write_json
 settings = SampleSettings(model=sys.argv[2], device="cpu", steps=2, seed=int(sys.argv[3]))
 print(submit(Workspace.open(sys.argv[1]), settings))
 """
@@ -239,6 +239,20 @@ def test_unknown_requests_are_refused(workspace: Workspace, name: str) -> None:
     for look in (progress, cancel):
         with pytest.raises(ConfigError):
             look(workspace, name)
+
+
+def test_while_another_job_has_the_gpu_only_requests_for_the_processor_are_taken(
+    workspace: Workspace, ask: Callable[..., SampleSettings]
+) -> None:
+    folder = queue.worker_folder(workspace)
+    for number, device in enumerate(("auto", "cpu")):
+        settings = ask(device=device, seed=number).model_dump(mode="json")
+        write_json(folder / queue.REQUESTS / f"{new_id()}.json", {"settings": settings})
+    taken = queue.take(folder, without_gpu=True)
+    assert taken is not None
+    assert taken.settings.seed == 1
+    assert queue.take(folder, without_gpu=True) is None
+    assert queue.take(folder) is not None
 
 
 def test_importing_the_client_loads_no_torch() -> None:

@@ -273,10 +273,10 @@ def queue_lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def take(folder: Path) -> Request | None:
+def take(folder: Path, without_gpu: bool = False) -> Request | None:
     """The worker takes the oldest request, those in bulk last: it moves from requests/ to active/.
 
-    One that cannot be read fails.
+    One that cannot be read fails. without_gpu: those that may want the GPU wait
     """
     if not waiting(folder):
         return None
@@ -287,6 +287,8 @@ def take(folder: Path) -> Request | None:
             settings = _settings(values)
             if settings is None:
                 fail(folder, path.stem, "The request's file cannot be read: submit it again.", ExitCode.BAD_CONFIG)
+                continue
+            if without_gpu and settings.device != "cpu":
                 continue
             with writing(folder):
                 (folder / ACTIVE).mkdir(exist_ok=True)

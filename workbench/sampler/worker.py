@@ -62,7 +62,8 @@ class Worker:
         while True:
             if self._job.take("stop") is not None:
                 raise jobs.Stop("Stopped on request.")
-            request = queue.take(self._folder)
+            self._let_go_if_wanted()
+            request = queue.take(self._folder, without_gpu=self._gpu_is_taken())
             if request is not None:
                 self._request = request.id
                 self._answer(request)
@@ -71,13 +72,22 @@ class Worker:
             elif time.monotonic() - quiet_since > idle_seconds and self._may_leave(leaving):
                 return
             else:
-                self._let_go_if_wanted()
                 time.sleep(POLL_SECONDS)
 
     def _let_go_if_wanted(self) -> None:
-        """A warm model must not keep a training run waiting: it is loaded again with the next request."""
+        """Neither a warm model nor a long queue may keep a training run waiting: the rest is drawn after it."""
         if self._sampler and gpu_lock.wanted(self._workspace.locks, self._sampler.device.uuid):
             self._unload()
+
+    def _gpu_is_taken(self) -> bool:
+        """Whether another job has the GPU, or waits for it: requests for it wait, too."""
+        if self._sampler or not queue.waiting(self._folder):
+            return False
+        device = pick_device("auto")
+        locks = self._workspace.locks
+        if device.kind == "cpu":
+            return False
+        return gpu_lock.wanted(locks, device.uuid) or gpu_lock.holder(locks, device.uuid) not in (None, queue.HOLDER)
 
     def _may_leave(self, leaving: contextlib.ExitStack) -> bool:
         with contextlib.ExitStack() as lock:
