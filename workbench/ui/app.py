@@ -98,17 +98,17 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
             gr.HTML(_welcome())
             begin = gr.Button(DEMO, variant="primary", size="lg", elem_id="train-demo")
         with gr.Tabs(selected="train") as tabs:
-            with gr.Tab("Dataset", id="dataset") as first:
+            with gr.Tab("Dataset", id="dataset", elem_id="tab-dataset") as first:
                 dataset_tab = DatasetTab(workspace, roots or [workspace.root])
-            with gr.Tab("Train", id="train") as second:
+            with gr.Tab("Train", id="train", elem_id="tab-train") as second:
                 train_tab = TrainTab(workspace, live)
-            with gr.Tab("Sample", id="sample") as third:
+            with gr.Tab("Sample", id="sample", elem_id="tab-sample") as third:
                 sample_tab = SampleTab(workspace, live, roots)
-            with gr.Tab("Walls", id="walls") as walls:
+            with gr.Tab("Walls", id="walls", elem_id="tab-walls") as walls:
                 walls_tab = WallsTab(workspace)
-            with gr.Tab("LoRAs", id="loras") as loras:
+            with gr.Tab("LoRAs", id="loras", elem_id="tab-loras") as loras:
                 shelf_tab = ShelfTab(workspace, live, roots)
-            with gr.Tab("Compare", id="compare") as fourth:
+            with gr.Tab("Compare", id="compare", elem_id="tab-compare") as fourth:
                 compare_tab = CompareTab(workspace, live)
             if demo:
                 visitors.replay_tab()
@@ -191,13 +191,17 @@ def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab], time
     # A page that opens selects its first tab by itself, which must not be taken for a person's choice.
     shown.then(None, js="() => { window.workbenchTabs = true }")
     for tab, part in parts.items():
-        chosen = f"""() => {{
-            const open = '{tab}';
-            if (!window.workbenchTabs) return {names}.map(() => ({{__type__: 'update'}}));
-            localStorage.setItem('{OPEN_TAB}', open);
-            return {running};
-        }}"""
-        part.select(None, None, list(timers.values()), js=chosen, **QUIET)
+        part.select(
+            None, js=f"() => {{ if (window.workbenchTabs) localStorage.setItem('{OPEN_TAB}', '{tab}') }}", **QUIET
+        )
+    # Whoever changed it, a person or a button; a moment later, when the page shows which one is open.
+    running_now = f"""async () => {{
+        await new Promise((go) => setTimeout(go, 60));
+        const open = {json.dumps(list(parts))}.find((name) =>
+            document.getElementById(`tab-${{name}}-button`)?.getAttribute('aria-selected') === 'true');
+        return {running};
+    }}"""
+    tabs.change(None, None, list(timers.values()), js=running_now, **QUIET)
 
 
 def _header() -> str:
