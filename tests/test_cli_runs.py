@@ -206,7 +206,7 @@ def test_stacks_of_a_run_that_hung_and_previews_at_other_scales(shell: Shell, wo
     living(run)
     assert shell("runs", "preview", "cats", "--prompt", "a cat", "--scale", "0", "--scale", "0.5").code == 0
     asked = json.loads((run.folder / "control" / "preview").read_text())
-    assert asked == {"prompt": "a cat", "scales": [0.0, 0.5]}
+    assert asked == {"prompt": "a cat", "scales": [0.0, 0.5], "previews": True}
 
 
 # ---- weights in another layout

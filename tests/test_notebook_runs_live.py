@@ -100,5 +100,5 @@ def test_samples_show_each_step_can_be_cancelled_and_come_back_from_the_history(
     assert sample.id not in [value for _, value in draw.history_choice.options]
     draw.form.set({"loras": ["nobody"]})
     draw.draw_button.click()
-    assert "no run here" in draw.said.value
+    assert "no LoRA here" in draw.said.value
     draw.close()

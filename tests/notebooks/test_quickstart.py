@@ -116,7 +116,7 @@ def test_colab_gets_the_workbench_and_keeps_its_own_widgets(monkeypatch: pytest.
     commands: list[list[str]] = []
     monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
     monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
-    monkeypatch.setattr("sys.path", [])
+    monkeypatch.setattr("sys.path", list(sys.path))
     exec(install_cell(), {})
     assert [command[0] for command in commands] == ["git", sys.executable]
     assert commands[1][-2:] == ["-e", "/content/video-lora-workbench"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import itertools
 from collections.abc import Iterator
@@ -47,6 +48,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     guard.outermost(app)
     yield url.rstrip("/")
     blocks.close()
+    del blocks, app
+    gc.collect()  # here, where what Gradio leaves open is known, and not in the midst of another test
 
 
 @pytest.fixture(scope="module")
