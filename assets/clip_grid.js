@@ -21,14 +21,6 @@ const KEYS = [
 const TYPING_MS = 600, SEARCH_MS = 250, HOVER_MS = 90, RETRY_MS = 5000;
 const UNREACHED = 'the server does not answer; trying again';
 
-const make = (tag, properties = {}, ...children) => {
-  const { role, label, ...rest } = properties;
-  const made = Object.assign(document.createElement(tag), rest);
-  if (role) made.setAttribute('role', role);
-  if (label) made.setAttribute('aria-label', label);
-  made.append(...children);
-  return made;
-};
 const shownNumber = (number) => number.toLocaleString('en');
 const counted = (number, one, many) => `${shownNumber(number)} ${number === 1 ? one : many}`;
 const option = ([value, text]) => make('option', { value, textContent: text });

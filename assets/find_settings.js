@@ -4,15 +4,6 @@
 // from their defaults. Attributes are set instead of classes, which the fields' own code writes anew.
 'use strict';
 
-const make = (tag, properties = {}, ...children) => {
-  const { role, label, ...rest } = properties;
-  const made = Object.assign(document.createElement(tag), rest);
-  if (role) made.setAttribute('role', role);
-  if (label) made.setAttribute('aria-label', label);
-  made.append(...children);
-  return made;
-};
-
 const texts = Object.fromEntries(Object.entries(props.texts).map(([name, text]) => [name, `${name} ${text}`.toLowerCase()]));
 const search = make('input', { type: 'search', label: 'Find a setting', placeholder: 'Find a setting: memory, flip, save_every ...' });
 const said = make('p', { role: 'status', hidden: true });

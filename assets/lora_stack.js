@@ -3,14 +3,6 @@
 'use strict';
 
 const ELSEWHERE = '\u0000'; // no LoRA is called so
-const make = (tag, properties = {}, ...children) => {
-  const { label, ...rest } = properties;
-  const made = Object.assign(document.createElement(tag), rest);
-  if (label) made.setAttribute('aria-label', label);
-  made.append(...children);
-  return made;
-};
-
 let offered = []; // {name, title, group}
 const rows = make('div', { className: 'lora-rows' });
 const add = make('button', { type: 'button', className: 'add', textContent: 'Add a LoRA' });

@@ -2,14 +2,6 @@
 // Gradio runs this as a function of (element, trigger, props, server, watch).
 'use strict';
 
-const make = (tag, properties = {}, ...children) => {
-  const { label, ...rest } = properties;
-  const made = Object.assign(document.createElement(tag), rest);
-  if (label) made.setAttribute('aria-label', label);
-  made.append(...children);
-  return made;
-};
-
 const search = make('input', { type: 'search', label: 'Find samples', placeholder: 'Find: words of a prompt, a model, a LoRA' });
 const back = make('button', { type: 'button', textContent: 'Newer' });
 const forth = make('button', { type: 'button', textContent: 'Older' });

@@ -2,13 +2,6 @@
 // Gradio runs this as a function of (element, trigger, props, server, watch).
 'use strict';
 
-const make = (tag, properties = {}, ...children) => {
-  const { label, ...rest } = properties;
-  const made = Object.assign(document.createElement(tag), rest);
-  if (label) made.setAttribute('aria-label', label);
-  made.append(...children);
-  return made;
-};
 const set = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 const button = (text, what, id, extra = {}) => {
   const made = make('button', { type: 'button', textContent: text, ...extra });

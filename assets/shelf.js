@@ -9,14 +9,6 @@ const SORTS = {
 };
 const SEARCH_MS = 200;
 const still = window.matchMedia('(prefers-reduced-motion: reduce)');
-const make = (tag, properties = {}, ...children) => {
-  const { label, role, ...rest } = properties;
-  const made = Object.assign(document.createElement(tag), rest);
-  if (label) made.setAttribute('aria-label', label);
-  if (role) made.setAttribute('role', role);
-  made.append(...children);
-  return made;
-};
 const option = (value, text) => make('option', { value, textContent: text });
 
 const search = make('input', { type: 'search', placeholder: 'Search names and trigger words', label: 'Search LoRAs' });

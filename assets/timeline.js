@@ -12,14 +12,6 @@ const KEYS = [
 const RATIOS = { free: 0, '16:9': 16 / 9, '3:2': 3 / 2, '4:3': 4 / 3, '1:1': 1, '3:4': 3 / 4, '2:3': 2 / 3, '9:16': 9 / 16 };
 const SMALLEST = 16, KEY_MS = 350, CLOSEST = 24; // pixels of a crop; frames that a full zoom shows
 
-const make = (tag, properties = {}, ...children) => {
-  const { role, label, ...rest } = properties;
-  const made = Object.assign(document.createElement(tag), rest);
-  if (role) made.setAttribute('role', role);
-  if (label) made.setAttribute('aria-label', label);
-  made.append(...children);
-  return made;
-};
 const button = (className, textContent, title) => make('button', { type: 'button', className, textContent, title });
 const whole = (label, step = 1) => make('input', { type: 'number', step, min: 0, label });
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scripts.browser import REMEDY, find
-from tests.browser.server import Server, launch
+from tests.browser.server import PATIENCE, Server, launch
 from workbench import jobs
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 
 @pytest.fixture
@@ -39,3 +39,14 @@ def browser() -> Iterator[Browser]:
         opened = launch(playwright, path)
         yield opened
         opened.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh browser profile; what goes wrong inside the page fails the test at once."""
+    profile = browser.new_context(viewport={"width": 1400, "height": 900})
+    opened = profile.new_page()
+    opened.set_default_timeout(PATIENCE * 1000)
+    opened.on("pageerror", lambda error: pytest.fail(f"the page's own script failed: {error}"))
+    yield opened
+    profile.close()

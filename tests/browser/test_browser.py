@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,21 +18,10 @@ from workbench.trainer.runs import Run
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 CONCEPT = demo.DEMO_CLIPS / demo.concept()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A fresh browser profile; what goes wrong inside the page fails the test at once."""
-    profile = browser.new_context(viewport={"width": 1400, "height": 900})
-    opened = profile.new_page()
-    opened.set_default_timeout(PATIENCE * 1000)
-    opened.on("pageerror", lambda error: pytest.fail(f"the page's own script failed: {error}"))
-    yield opened
-    profile.close()
 
 
 def visit(page: Page, server: Server) -> None:

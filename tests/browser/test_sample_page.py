@@ -15,27 +15,17 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from tests.browser.server import PATIENCE, ROOT
+from tests.browser.server import ROOT
 from workbench import jobs
 from workbench.sampler import queue
 from workbench.sampler.samples import Samples
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 SHOTS = os.environ.get("WORKBENCH_SHOTS", "")  # a folder: how the tab looks is left there
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    profile = browser.new_context(viewport={"width": 1400, "height": 900})
-    opened = profile.new_page()
-    opened.set_default_timeout(PATIENCE * 1000)
-    opened.on("pageerror", lambda error: pytest.fail(f"the page's own script failed: {error}"))
-    yield opened
-    profile.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,21 +17,11 @@ from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 QUICK = {"preview_every": 0, "evaluate_every": 0, "save_every": 2, "batch_size": 1, "held_out": 0, "rank": 2}
 SEARCH = "#new-run input[type=search]"
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    profile = browser.new_context(viewport={"width": 1400, "height": 900})
-    opened = profile.new_page()
-    opened.set_default_timeout(PATIENCE * 1000)
-    opened.on("pageerror", lambda error: pytest.fail(f"the page's own script failed: {error}"))
-    yield opened
-    profile.close()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -138,11 +139,20 @@ def delete(workspace: Workspace, name: str, yes: bool) -> None:
 # ---- what people think
 
 
+def _of_a_video(function: Callable[..., None]) -> Callable[..., None]:
+    """The arguments of a command that marks a video, or takes the mark back."""
+    for argument in (
+        click.option("--off", is_flag=True, help="Take it back."),
+        click.argument("column", type=int),
+        click.argument("row", type=int),
+        click.argument("name"),
+    ):
+        function = argument(function)
+    return function
+
+
 @wall.command()
-@click.argument("name")
-@click.argument("row", type=int)
-@click.argument("column", type=int)
-@click.option("--off", is_flag=True, help="Take it back.")
+@_of_a_video
 @with_workspace
 def star(workspace: Workspace, name: str, row: int, column: int, off: bool) -> None:
     """Star the video in a row and a column, counted from 1."""
@@ -152,10 +162,7 @@ def star(workspace: Workspace, name: str, row: int, column: int, off: bool) -> N
 
 
 @wall.command()
-@click.argument("name")
-@click.argument("row", type=int)
-@click.argument("column", type=int)
-@click.option("--off", is_flag=True, help="Take it back.")
+@_of_a_video
 @with_workspace
 def reject(workspace: Workspace, name: str, row: int, column: int, off: bool) -> None:
     """Reject the video in a row and a column, counted from 1."""

@@ -80,14 +80,6 @@ def everything(workspace: Workspace) -> list[Task]:
     return [look(status.folder) for status in jobs.jobs_in(folder(workspace) / JOBS)]
 
 
-def task_folder(workspace: Workspace, task: str) -> Path:
-    """The folder of an operation by its id. Raises ConfigError when there is none."""
-    known = {one.folder.name: one.folder for one in jobs.jobs_in(folder(workspace) / JOBS)}
-    if task not in known:
-        raise ConfigError(f"there is no operation {task[:80]!r}: it is long over")
-    return known[task]
-
-
 def settings_of(place: Path) -> tuple[str, Settings]:
     """(the task's name, its settings) of a job's folder. Raises ConfigError."""
     values = read_json(place / jobs.CONFIG)

@@ -125,7 +125,7 @@ class ClipGrid:
             value={"dataset": "", "version": []},
             html_template="",
             css_template=(ASSETS / "components.css").read_text(encoding="utf-8"),
-            js_on_load=(ASSETS / "clip_grid.js").read_text(encoding="utf-8"),
+            js_on_load=render.script("clip_grid"),
             apply_default_css=False,
             server_functions=[
                 answering("clips_page", PageQuery, self.page),

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import gradio as gr
@@ -26,7 +25,6 @@ from workbench.ui import render
 from workbench.ui.boundary import QUIET, send, tick
 from workbench.workspace import Workspace
 
-ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 S = TypeVar("S", bound=Settings)
 Choices = list[tuple[str, str]]
 Unneeded = Callable[[Mapping[str, Any]], list[str]]
@@ -90,7 +88,7 @@ class Form(Generic[S]):
         return gr.HTML(
             value={"unneeded": [], "changed": []},
             html_template="",
-            js_on_load=(ASSETS / "find_settings.js").read_text(encoding="utf-8"),
+            js_on_load=render.script("find_settings"),
             apply_default_css=False,
             prefix=f"{self.settings.__name__}-",
             texts={spec.name: f"{spec.title} {spec.help} {spec.section}" for spec in self.specs},

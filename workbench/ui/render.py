@@ -10,7 +10,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 PIXEL_ART = 128  # pixels; smaller videos are enlarged with sharp edges instead of a blur
+
+
+def script(name: str) -> str:
+    """The browser's half of a component, with what all of them share before it."""
+    return "\n".join((ASSETS / f"{part}.js").read_text(encoding="utf-8") for part in ("elements", name))
 
 
 def escaped(text: object) -> str:

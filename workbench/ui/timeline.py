@@ -62,7 +62,7 @@ class Timeline:
             value=NOTHING,
             html_template="",
             css_template=(ASSETS / "components.css").read_text(encoding="utf-8"),
-            js_on_load=(ASSETS / "timeline.js").read_text(encoding="utf-8"),
+            js_on_load=render.script("timeline"),
             apply_default_css=False,
             elem_id=elem_id,
         )

@@ -46,7 +46,7 @@ class History:
             value={"mark": "", "chosen": ""},
             html_template="",
             css_template=(ASSETS / "components.css").read_text(encoding="utf-8"),
-            js_on_load=(ASSETS / "sample_history.js").read_text(encoding="utf-8"),
+            js_on_load=render.script("sample_history"),
             apply_default_css=False,
             server_functions=[answering("samples_page", PageOfSamples, self.page)],
             elem_id="sample-history",

@@ -18,6 +18,7 @@ from workbench.loras.names import RUNS, is_name
 from workbench.loras.shelf import ShelfLora, find, shelf
 from workbench.policy import check_path
 from workbench.sampler.loras import read_header
+from workbench.ui import render
 from workbench.ui.clip_grid import answering
 from workbench.workspace import Workspace
 
@@ -48,7 +49,7 @@ class LoraStack:
             value=list(value),
             html_template="",
             css_template=(ASSETS / "components.css").read_text(encoding="utf-8"),
-            js_on_load=(ASSETS / "lora_stack.js").read_text(encoding="utf-8"),
+            js_on_load=render.script("lora_stack"),
             apply_default_css=False,
             server_functions=[
                 answering("lora_choices", Everything, lambda _: {"choices": choices(workspace)}),

@@ -38,7 +38,7 @@ class Strip:
             value=NOTHING,
             html_template="",
             css_template=(ASSETS / "components.css").read_text(encoding="utf-8"),
-            js_on_load=(ASSETS / "sample_queue.js").read_text(encoding="utf-8"),
+            js_on_load=render.script("sample_queue"),
             apply_default_css=False,
             elem_id="sample-queue",
         )

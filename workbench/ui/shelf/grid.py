@@ -31,7 +31,7 @@ class Grid:
             value=data([], []),
             html_template="",
             css_template=(ASSETS / "shelf.css").read_text(encoding="utf-8"),
-            js_on_load=(ASSETS / "shelf.js").read_text(encoding="utf-8"),
+            js_on_load=render.script("shelf"),
             apply_default_css=False,
             elem_id="shelf",
         )
