@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import http.client
 import itertools
 from collections.abc import Iterator
@@ -10,23 +9,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import gradio as gr
 import httpx
 import pytest
 from gradio_client import Client
-from starlette.middleware import Middleware
 
+from tests.ui import guarded_page
+from tests.ui.guarded_page import CAP, NAME, PASSWORD
 from workbench.ui import guard, spaces
-from workbench.ui.guard import Guard, Rules
+from workbench.ui.guard import Guard
 from workbench.ui.spaces import Owner
-
-# Gradio looks for a free port with sockets that it never closes.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-CAP = 200_000
-PASSWORD = "right"
 
 
 @pytest.fixture(scope="module")
@@ -34,29 +25,17 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a small page behind the guard, with a password and a folder that is served."""
     served = tmp_path_factory.mktemp("served")
     (served / "report.html").write_text("<script>alert(1)</script>")
-    gr.set_static_paths([served])
-    with gr.Blocks(analytics_enabled=False) as blocks:
-        given, shown = gr.Textbox(), gr.Textbox()
-        given.submit(str.upper, given, shown, api_name="shout")
-        gr.Button().click(lambda: None)
-    rules = Rules(hosts=[*guard.LOCAL, "lab.example", "*.proxy.example"], bodies=CAP, uploads=2 * CAP)
-    kwargs = {"middleware": [Middleware(Guard, rules=rules)], "openapi_url": None}
-    app, url, _ = blocks.launch(
-        prevent_thread_lock=True, quiet=True, app_kwargs=kwargs, auth=("me", PASSWORD), _frontend=False,
-        ssr_mode=False, run_history=False, enable_monitoring=False, show_error=False,
-    )  # fmt: skip
-    guard.outermost(app)
-    yield url.rstrip("/")
-    blocks.close()
-    del blocks, app
-    gc.collect()  # here, where what Gradio leaves open is known, and not in the midst of another test
+    server, address = guarded_page.start(served)
+    yield address
+    server.kill()
+    server.communicate()
 
 
 @pytest.fixture(scope="module")
 def inside(page: str) -> Iterator[httpx.Client]:
     """Somebody who has logged in."""
     with httpx.Client(base_url=page) as client:
-        assert client.post("/login", data={"username": "me", "password": PASSWORD}).status_code == 200
+        assert client.post("/login", data={"username": NAME, "password": PASSWORD}).status_code == 200
         yield client
 
 
@@ -142,16 +121,16 @@ def test_answers_say_what_browsers_may_make_of_them(inside: httpx.Client, tmp_pa
 
 
 def test_the_usual_client_works(page: str) -> None:
-    client = Client(page, auth=("me", PASSWORD), verbose=False)
+    client = Client(page, auth=(NAME, PASSWORD), verbose=False)
     assert client.predict("hello", api_name="/shout") == "HELLO"
     client.close()
 
 
 def test_passwords_cannot_be_tried_for_long(page: str) -> None:
-    tries = [httpx.post(f"{page}/login", data={"username": "me", "password": str(n)}).status_code for n in range(8)]
+    tries = [httpx.post(f"{page}/login", data={"username": NAME, "password": str(n)}).status_code for n in range(8)]
     assert tries == [400] * 5 + [429] * 3
     # Nor does the right one come through now.
-    assert httpx.post(f"{page}/login", data={"username": "me", "password": PASSWORD}).status_code == 429
+    assert httpx.post(f"{page}/login", data={"username": NAME, "password": PASSWORD}).status_code == 429
 
 
 def test_a_machine_that_listens_knows_its_names() -> None:

@@ -128,9 +128,7 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
         shelf_tab.wire(timers["loras"], page.load)
         shelf_tab.wire_use(tabs, sample_tab.form, chosen)
         _connect(page, tabs, welcome, begin, chosen, live, (dataset_tab, train_tab, sample_tab))
-        if zero_gpu.here():
-            zero_gpu.announce(workspace)
-            gr.Timer(TICK_SECONDS).tick(handler(zero_gpu.answering(workspace)), None, None, **QUIET)
+        _answer_zero_gpu(workspace)
     page.queue(max_size=200, default_concurrency_limit=4, api_open=False)
     return page
 
@@ -202,6 +200,13 @@ def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab], time
         return {running};
     }}"""
     tabs.change(None, None, list(timers.values()), js=running_now, **QUIET)
+
+
+def _answer_zero_gpu(workspace: Workspace) -> None:
+    """Where GPUs are lent to calls of the page alone, samples are drawn inside of one."""
+    if zero_gpu.here():
+        zero_gpu.announce(workspace)
+        gr.Timer(TICK_SECONDS).tick(handler(zero_gpu.answering(workspace)), None, None, **QUIET)
 
 
 def _header() -> str:
