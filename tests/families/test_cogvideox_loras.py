@@ -99,7 +99,7 @@ def test_stock_diffusers_loads_it_with_its_strength(
     tensors, metadata = FAMILY.export_lora(lora, format)
     save_file(tensors, tmp_path / "lora.safetensors", metadata)
     before = {layer: transformer.get_submodule(layer).weight.detach().clone() for layer in lora.layers}
-    pipeline = FAMILY.load_pipeline(folder, transformer=transformer, dtype=torch.float32)
+    pipeline = FAMILY.load_pipeline(folder, transformer)
     pipeline.load_lora_weights(tmp_path, weight_name="lora.safetensors", adapter_name="one")
     scale = 1.0
     if format == "finetrainers":
@@ -173,7 +173,7 @@ def test_a_dora_goes_where_it_can_be_read_and_nowhere_else(transformer: Any, fol
     lora = attention(transformer)
     lengths = {f"{layer}.lora_magnitude_vector": torch.rand(32) + 1 for layer in lora.layers}
     dora = weights({**lora.tensors, **lengths}, dict.fromkeys(lora.layers, 8.0), "a test")
-    pipeline = FAMILY.load_pipeline(folder, transformer=transformer, dtype=torch.float32)
+    pipeline = FAMILY.load_pipeline(folder, transformer)
     merged = []
     for format in ("diffusers", "portable"):
         back = through(dora, format, tmp_path)

@@ -16,6 +16,7 @@ import torch
 from diffusers import CogVideoXDDIMScheduler, CogVideoXImageToVideoPipeline, CogVideoXPipeline
 from diffusers.training_utils import compute_snr
 
+from tests.families.stock import stock_pipeline
 from workbench.families.cogvideox import FAMILY
 
 CPU = torch.device("cpu")
@@ -47,7 +48,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
     vae = FAMILY.load_vae(folder, CPU, torch.float32)
     return Case(
-        folder, transformer, vae, FAMILY.load_pipeline(folder, transformer=transformer, vae=vae, dtype=torch.float32),
+        folder, transformer, vae, stock_pipeline(folder, transformer, vae),
         latents, noise, {"prompt_embeds": torch.randn(4, 16, 32, generator=generator)},
         images if model.task == "image-to-video" else None,
     )  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.families.stock import stock_pipeline
 from workbench.families.cogvideox import FAMILY
 from workbench.families.cogvideox.files import scheduler_class
 from workbench.families.guidance import Guidance
@@ -168,7 +169,7 @@ def test_a_video_that_is_changed_equals_the_stock_pipelines(drawer: Drawer, stre
 
     if of_image(drawer) or drawer.transformer.config.patch_size_t:
         return
-    files = FAMILY.load_pipeline(drawer.folder, transformer=drawer.transformer, vae=drawer.vae, dtype=torch.float32)
+    files = stock_pipeline(drawer.folder, drawer.transformer, drawer.vae)
     stock = CogVideoXVideoToVideoPipeline(None, None, drawer.vae, drawer.transformer, files.scheduler)
     stock.scheduler = scheduler_class(scheduler).from_config(stock.scheduler.config)
     stock.set_progress_bar_config(disable=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.families.stock import stock_pipeline
 from workbench.errors import ConfigError
 from workbench.families.cogvideox import FAMILY
 from workbench.families.cogvideox.tensors import pad_front, padded_frames, rotary_embeddings, without_padding
@@ -28,9 +29,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def pipeline(folder: Path) -> Any:
     transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
-    return FAMILY.load_pipeline(
-        folder, transformer=transformer, vae=FAMILY.load_vae(folder, CPU, torch.float32), dtype=torch.float32
-    )
+    return stock_pipeline(folder, transformer, FAMILY.load_vae(folder, CPU, torch.float32))
 
 
 @pytest.mark.parametrize(("height", "width"), SIZES)

@@ -130,7 +130,7 @@ def test_gradients_reach_the_lora_alone_and_its_file_works_in_the_stock_pipeline
     lora.write(family, transformer, path, {"run": "test"})
     trained = toy.drawn_by(transformer)
     fresh = family.load_transformer(toy.folder, CPU, torch.float32)
-    pipeline = family.load_pipeline(toy.folder, transformer=fresh, dtype=torch.float32)
+    pipeline = family.load_pipeline(toy.folder, fresh)
     base = toy.drawn_by(fresh)
     pipeline.load_lora_weights(tmp_path, weight_name=path.name, adapter_name="test")  # alpha is in the file
     loaded = toy.drawn_by(fresh)

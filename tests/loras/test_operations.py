@@ -112,7 +112,7 @@ def test_stock_diffusers_loads_a_merge_with_several_ranks_right(workspace: Works
     path = made(workspace, do(merge, workspace, MergeSettings(loras=("loras/a", "loras/b=0.3"))))
     transformer = FAMILY.load_transformer(BASE, torch.device("cpu"), torch.float32)
     before = {name: transformer.get_submodule(name).weight.detach().clone() for name in (QUERY, VALUE)}
-    pipeline = FAMILY.load_pipeline(BASE, transformer=transformer, dtype=torch.float32)
+    pipeline = FAMILY.load_pipeline(BASE, transformer)
     pipeline.load_lora_weights(path.parent, weight_name=path.name)
     pipeline.fuse_lora(components=["transformer"])
     pipeline.unload_lora_weights()
@@ -234,7 +234,7 @@ def test_a_baked_model_draws_what_the_lora_draws(workspace: Workspace) -> None:
     assert (family.name, model.title) == (FAMILY.name, "baked")
     transformer = family.load_transformer(folder, torch.device("cpu"), torch.float32)
     plain = FAMILY.load_transformer(BASE, torch.device("cpu"), torch.float32)
-    pipeline = FAMILY.load_pipeline(BASE, transformer=plain, dtype=torch.float32)
+    pipeline = FAMILY.load_pipeline(BASE, plain)
     pipeline.load_lora_weights(path.parent, weight_name=path.name, adapter_name="a")
     pipeline.set_adapters(["a"], [0.5])
     inputs = torch.randn(2, size(QUERY)[0], generator=torch.Generator().manual_seed(0))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.families.stock import stock_pipeline
 from workbench import media
 from workbench.devices import pick_device
 from workbench.errors import ConfigError
@@ -215,7 +216,7 @@ def test_latents_first_and_the_vae_afterwards_give_what_the_stock_pipeline_draws
     assert order == ["step 1", "step 2", "room", "no room"], "room is made when the transformer is done"
 
     vae = FAMILY.load_vae(toy.folder, CPU, torch.float32)
-    pipeline = FAMILY.load_pipeline(toy.folder, transformer=toy.transformer, vae=vae, dtype=torch.float32)
+    pipeline = stock_pipeline(toy.folder, toy.transformer, vae)
     stock = pipeline(
         prompt_embeds=prompt.text["prompt_embeds"], num_frames=9, height=height, width=width, num_inference_steps=2,
         guidance_scale=1.0, generator=torch.Generator().manual_seed(7), output_type="np",

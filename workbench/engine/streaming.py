@@ -67,26 +67,8 @@ class Streamer:
             for parameter in block.parameters():
                 if parameter.requires_grad:
                     parameter.data = parameter.data.to(device)
-        self._hooks = [
+        for place, block in enumerate(self.blocks):
             block.register_forward_pre_hook(lambda *_, place=place: self._called(place))
-            for place, block in enumerate(self.blocks)
-        ]
-
-    @property
-    def host_bytes(self) -> int:
-        """Of the streamed tensors, in host memory."""
-        return sum(piece.nbytes for host in self._hosts for piece in host)
-
-    def close(self) -> None:
-        """Put everything on the device, for good."""
-        self._copies.finish()
-        for tensors, host in zip(self._tensors, self._hosts, strict=True):
-            memory = torch.cat(host)
-            for tensor in tensors:
-                _hang(tensor, _view(memory, tensor).to(self.device, copy=True))
-        for hook in self._hooks:
-            hook.remove()
-        self._hosts, self._slots, self._hooks, self.blocks, self._tensors = [], [], [], [], []
 
     # ---- before
 
@@ -143,9 +125,6 @@ class _PlainCopies:
     def wait(self, slot: int) -> None:
         """Let what is asked of the device from now on see a slot as it was filled last."""
 
-    def finish(self) -> None:
-        """Wait for all copies."""
-
 
 class _StreamCopies(_PlainCopies):
     """Copies on a CUDA stream of their own, from pinned memory."""
@@ -170,9 +149,6 @@ class _StreamCopies(_PlainCopies):
 
     def wait(self, slot: int) -> None:
         torch.cuda.current_stream(self._device).wait_event(self._done[slot])
-
-    def finish(self) -> None:
-        torch.cuda.synchronize(self._device)
 
 
 def _copies(device: torch.device) -> _PlainCopies:

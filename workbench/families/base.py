@@ -197,10 +197,8 @@ class Family(ABC):
         """Join frozen layers that read the same input, after a LoRA was attached beside them; equal within rounding."""
 
     @abstractmethod
-    def load_pipeline(
-        self, folder: Path, *, transformer: Any = None, vae: Any = None, text_encoder: Any = None, dtype: torch.dtype
-    ) -> Any:
-        """The stock diffusers pipeline around the given parts; those not given are left out (None), not loaded."""
+    def load_pipeline(self, folder: Path, transformer: Any) -> Any:
+        """The stock diffusers pipeline around a transformer alone, for what it makes of LoRA files."""
 
     # ---- encoding
 

@@ -13,6 +13,7 @@ Not covered: the queue (queue, worker), files (samples), where the parts lie (lo
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import platform
 import time
@@ -79,7 +80,7 @@ class Sampler:
         self.transformer = self._load_transformer()
         self._texts: OrderedDict[str, Tensors] = OrderedDict()
         # The stock pipeline is there for its LoRA loader.
-        pipeline = self.family.load_pipeline(self.folder, transformer=self.transformer, dtype=self._dtype)
+        pipeline = self.family.load_pipeline(self.folder, self.transformer)
         self.adapters = Adapters(self.family, pipeline, self.model.title)
         self._attention, self._compiled = "", False
         self._rough: RoughLook | None = None
@@ -260,17 +261,21 @@ class Sampler:
         return found
 
     def _decode(self, latents: torch.Tensor) -> tuple[torch.Tensor, How]:
+        aside = False
+
         def make_room() -> None:
+            nonlocal aside
             self._report("Memory ran out: decoding in smaller pieces.")
             if not self.loadout.in_turn and self.device.kind == "cuda":
                 self.transformer.to("cpu")
+                aside = True
             self._make_room()
 
         try:
             with self._there(self._vae):
                 return decode(self.family, self._vae, latents, make_room, "tiles" if self.loadout.tiled else "whole")
         finally:
-            if not self.loadout.in_turn:
+            if aside:
                 self.transformer.to(self._place)
 
     def _record(self, inputs: Inputs, loras: list[dict[str, Any]], how: How, seconds: float) -> dict[str, Any]:
@@ -326,11 +331,9 @@ def _filled(noise: torch.Tensor, frames: int) -> torch.Tensor:
     return torch.cat([noise[:, :missing], noise], dim=1) if missing > 0 else noise
 
 
+@functools.cache  # reading them takes 15 ms
 def versions() -> dict[str, str]:
     """What a record names, so that a video can be made again."""
     packages = ("torch", "diffusers", "transformers", "peft")
-    return {
-        "workbench": __version__,
-        "python": platform.python_version(),
-        **{name: version(name) for name in packages},
-    }
+    found = {name: version(name) for name in packages}
+    return {"workbench": __version__, "python": platform.python_version(), **found}

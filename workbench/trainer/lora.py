@@ -125,7 +125,7 @@ def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: Ma
     trained = output(family, transformer, inputs)
     transformer.delete_adapters(ADAPTER)
     base = output(family, transformer, inputs)
-    pipeline = family.load_pipeline(folder, transformer=transformer, dtype=transformer.dtype)
+    pipeline = family.load_pipeline(folder, transformer)
     pipeline.load_lora_weights(path.parent, weight_name=path.name, adapter_name="exported")
     if "exported" not in pipeline.get_list_adapters().get(family.lora_prefix, []):
         raise WorkbenchError(f"{path.name} was written, but the stock pipeline does not load it: please report this")

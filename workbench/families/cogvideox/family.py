@@ -127,26 +127,14 @@ class CogVideoX(Family):
 
         attention.join_projections(transformer)
 
-    def load_pipeline(
-        self, folder: Path, *, transformer: Any = None, vae: Any = None, text_encoder: Any = None, dtype: torch.dtype
-    ) -> Any:
+    def load_pipeline(self, folder: Path, transformer: Any) -> Any:
         import diffusers
 
         name = files.index(folder)["_class_name"]
         assert name in PIPELINES, f"{folder} holds a {name}"
-        pipeline = getattr(diffusers, name)(
-            tokenizer=text_encoder.tokenizer if text_encoder else None,
-            text_encoder=text_encoder.model if text_encoder else None,
-            vae=vae,
-            transformer=transformer,
-            scheduler=files.load_scheduler(folder),
+        return getattr(diffusers, name)(
+            tokenizer=None, text_encoder=None, vae=None, transformer=transformer, scheduler=files.load_scheduler(folder)
         )
-        if vae is None:  # then the stock pipelines guess
-            config = files.config(folder, "vae")
-            pipeline.vae_scale_factor_spatial = 2 ** (len(config["block_out_channels"]) - 1)
-            pipeline.vae_scale_factor_temporal = int(config["temporal_compression_ratio"])
-        pipeline.set_progress_bar_config(disable=True)
-        return pipeline
 
     # ---- encoding
 
