@@ -6,6 +6,7 @@ Nothing is faked: clips are encoded, datasets come through the real import with 
 from __future__ import annotations
 
 import functools
+import gc
 import shutil
 from pathlib import Path
 
@@ -19,6 +20,13 @@ from workbench.dataset_builder import Dataset
 from workbench.families import families
 from workbench.families.base import Model
 from workbench.workspace import Workspace
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imports_at_rest() -> None:
+    """What was imported need not be looked at by every collection, as in a job: 0.3 s each once torch is there."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
