@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.server import PATIENCE, Server
-from workbench import demo
+from tests.browser.stripes import FILES, few_clips
 from workbench.trainer.runs import Run
 from workbench.workspace import Workspace
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
-CONCEPT = demo.DEMO_CLIPS / demo.concept()
 
 
 def visit(page: Page, server: Server) -> None:
@@ -42,7 +41,7 @@ def build_dataset(page: Page) -> None:
     page.locator(field("dataset-title")).fill("Rings")
     page.locator("#create-dataset").click()
     page.get_by_role("heading", name="Rings").wait_for()
-    files = sorted(str(path) for path in CONCEPT.glob("*") if path.suffix in (".mp4", ".txt"))[:12]
+    files = [str(path) for path in FILES]
     page.locator("#dataset-files input[type=file]").set_input_files(files)
     page.locator("#dataset-files").get_by_text(Path(files[-1]).stem).first.wait_for()
     page.locator("#import-clips").click()
@@ -127,7 +126,10 @@ def test_from_clips_to_a_sample_and_over_a_crash(server: Server, page: Page) -> 
     page.locator("#run-head h2", has_text="rings").wait_for()
     page.locator("#run-head .badge.going").wait_for()
     assert run.status.pid == pid, "the run is the same process as before the crash"
-    assert run.wait(PATIENCE / 10).step > step, "the run went on"
+    end = time.monotonic() + PATIENCE
+    while run.status.step <= step:
+        assert time.monotonic() < end, "the run went on"
+        time.sleep(0.1)
 
     page.locator("#stop-run").click()
     page.locator("#run-head .badge", has_text="stopped").wait_for()
@@ -140,7 +142,7 @@ def test_from_clips_to_a_sample_and_over_a_crash(server: Server, page: Page) -> 
 
 def test_a_finished_run_is_tried_in_the_sample_tab(server: Server, page: Page) -> None:
     workspace = Workspace.open(server.workspace)
-    settings = demo.prepare(workspace).changed(
+    settings = few_clips(workspace).changed(
         steps=4, preview_every=4, save_every=4, evaluate_every=0, preview_steps=2, preview_prompts=["a red ring"]
     )
     run = Run.create(workspace, settings, "short")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.server import PATIENCE, Server
+from tests.browser.stripes import few_clips
 from tests.trainer.written_run import ended
-from workbench import demo
 from workbench.errors import ExitCode
 from workbench.trainer import run_queue
 from workbench.trainer.runs import Run
@@ -27,7 +27,7 @@ SEARCH = "#new-run input[type=search]"
 @pytest.fixture
 def settings(server: Server) -> TrainSettings:
     """Settings of a run that takes no longer than its model does to load."""
-    return demo.prepare(Workspace.open(server.workspace)).changed(**QUICK)
+    return few_clips(Workspace.open(server.workspace)).changed(**QUICK)
 
 
 def shown_fields(page: Page) -> set[str]:

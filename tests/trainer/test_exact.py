@@ -40,6 +40,9 @@ CASES: dict[str, dict[str, Any]] = {
     "everything trained, restarts": {"method": "full", "lr_schedule": "cosine_with_restarts", "lr_cycles": 2.0},
     "weights beside the LoRA, dropout": {"train_also": ["norm_final"], "lora_dropout": 0.3, "lr_schedule": "linear"},
     "repeats and polynomial": {"more_datasets": ["squares=2@0.5"], "lr_schedule": "polynomial", "lr_power": 2.0},
+    "known clips, checkpointing": {
+        "regularization_dataset": "squares", "batch_size": 3, "gradient_checkpointing": True,
+    },
     "windows, random crop": {"frame_sampling": "windows", "crop": "random", "fps": 16.0},
 }  # fmt: skip
 PICTURES: dict[str, dict[str, Any]] = {

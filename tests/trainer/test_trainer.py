@@ -8,7 +8,6 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -81,23 +80,17 @@ def test_a_run_leaves_everything_a_person_needs(start: Start) -> None:
     assert sorted(roles) == ["held_out", *["train"] * 5]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"gradient_accumulation": 3, "batch_size": 2, "lora_dropout": 0.3, "lr_schedule": "cosine"},
-        {"regularization_dataset": "squares", "batch_size": 3, "gradient_checkpointing": True},
-    ],
-    ids=["plain", "accumulation and dropout", "known clips and checkpointing"],
-)
-def test_killed_at_three_steps_and_resumed_it_ends_in_the_same_bytes(
-    start: Start, values: dict[str, object], tmp_path: Path
-) -> None:
-    whole = start("whole", steps=14, save_every=4, **values)
+def test_killed_twice_and_resumed_it_ends_in_the_same_bytes(start: Start) -> None:
+    """With all that draws random numbers at once; test_exact.py has the settings one by one, in one process."""
+    values = {
+        "steps": 14, "save_every": 4, "gradient_accumulation": 2, "batch_size": 3, "lora_dropout": 0.3,
+        "lr_schedule": "cosine", "regularization_dataset": "squares", "gradient_checkpointing": True,
+    }  # fmt: skip
+    whole = start("whole", **values)
     want, steps = digest(whole), [line for line in whole.metrics if "loss" in line]
     shutil.rmtree(whole.folder)
-    killed = start("whole", wait=False, steps=14, save_every=4, **values)
-    for step in (3, 6, 11):
+    killed = start("whole", wait=False, **values)
+    for step in (3, 11):
         reach(killed, step)
         pid = killed.status.pid
         assert pid is not None
@@ -150,19 +143,13 @@ def test_pause_save_and_preview_are_obeyed(start: Start) -> None:
     assert run.status.state == State.STOPPED
 
 
-def test_other_settings_or_captions_are_refused_with_the_difference(
-    start: Start, dataset: Dataset, workspace: Workspace
-) -> None:
-    run = start()
+def test_other_settings_are_refused_with_the_difference(start: Start) -> None:
+    run = start(steps=3)
     run.settings.changed(rank=4).save(run.folder / jobs.CONFIG)
     run.start()
     status = run.wait(PATIENCE)
     assert (status.state, status.exit_code) == (State.FAILED, ExitCode.RESUME_REFUSED)
     assert "rank was 2, is 4" in status.message
-    run.settings.changed(rank=2).save(run.folder / jobs.CONFIG)
-    dataset.set_caption(dataset.clips[0].file_name, "something else")
-    run.start()
-    assert "something else" in run.wait(PATIENCE).message
 
 
 def test_a_number_that_is_none_ends_the_run_at_once_and_names_the_clip(start: Start, workspace: Workspace) -> None:
