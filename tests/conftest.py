@@ -22,6 +22,12 @@ from workbench.families.base import Model
 from workbench.workspace import Workspace
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with long tests come first, so that at the end no worker waits for one of them."""
+    long = {item.path for item in items if item.get_closest_marker("timeout")}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def imports_at_rest() -> None:
     """What was imported need not be looked at by every collection, as in a job: 0.3 s each once torch is there."""

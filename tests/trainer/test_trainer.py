@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.trainer.driving import create, session
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
@@ -152,8 +153,10 @@ def test_other_settings_are_refused_with_the_difference(start: Start) -> None:
     assert "rank was 2, is 4" in status.message
 
 
-def test_a_number_that_is_none_ends_the_run_at_once_and_names_the_clip(start: Start, workspace: Workspace) -> None:
-    run = start("first", steps=1)
+def test_a_number_that_is_none_ends_the_run_at_once_and_names_the_clip(
+    start: Start, workspace: Workspace, toy_model: Model
+) -> None:
+    session(create(workspace, toy_model.source))  # encodes the clips
     for path in workspace.cache.glob("*.safetensors"):
         tensors = load_file(path)
         if "mean" in tensors:
@@ -163,15 +166,6 @@ def test_a_number_that_is_none_ends_the_run_at_once_and_names_the_clip(start: St
     assert "the loss of step 1 is not a number" in broken.status.message
     assert ".mp4" in broken.status.message
     assert broken.lora is None
-    assert run.lora is not None
-
-
-def test_a_damaged_cache_file_is_encoded_again(start: Start, workspace: Workspace) -> None:
-    want = digest(start("same", steps=3))
-    shutil.rmtree(workspace.runs / "same")
-    for path in workspace.cache.glob("*.safetensors"):
-        path.write_bytes(path.read_bytes()[:40])
-    assert digest(start("same", steps=3)) == want
 
 
 def test_bad_settings_never_become_a_run(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
@@ -181,8 +175,3 @@ def test_bad_settings_never_become_a_run(workspace: Workspace, dataset: Dataset,
     with pytest.raises(ConfigError, match="dataset is 'nothing'"):
         Run.create(workspace, settings.changed(dataset="nothing", frames=9))
     assert not list(workspace.runs.iterdir())
-
-
-def test_half_precision_trains_too(start: Start) -> None:
-    run = start(precision="bf16", steps=3)
-    assert run.status.state == State.FINISHED, jobs.log_tail(run.folder)
