@@ -41,7 +41,7 @@ function cardOf(lora) {
     const video = make('video', { src: lora.video, muted: true, loop: true, autoplay: !still.matches, playsInline: true, label: `${lora.title}, a preview` });
     video.addEventListener('loadedmetadata', () => video.classList.toggle('pixelated', video.videoWidth <= 128));
     picture.append(video);
-  } else picture.append(make('span', { className: 'nothing', textContent: 'no preview' }));
+  } else picture.append(make('span', { className: 'nothing', textContent: 'no preview yet: draw a video with it' }));
   const flags = make('div', { className: 'flags' }, ...lora.flags.map((flag) => make('span', { className: `flag ${flag}`, textContent: flag })));
   if (lora.sound) flags.append(make('span', { className: 'flag bad', textContent: 'damaged', title: lora.sound }));
   const facts = make('p', { className: 'facts', textContent: lora.facts.join(' · ') });

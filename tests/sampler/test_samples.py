@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.loras.making import layer, put_lora
 from workbench.errors import ConfigError
-from workbench.sampler.samples import Samples, new_id, settings_of, video_path, write_sample
+from workbench.loras.shelf import find
+from workbench.sampler.samples import Samples, keep_as_preview, new_id, settings_of, video_path, write_sample
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
@@ -64,6 +66,21 @@ def test_delete_moves_both_files(workspace: Workspace) -> None:
     removed = workspace.samples / ".removed"
     assert json.loads((removed / f"{sample_id}.json").read_text())["seed"] == 7
     assert (removed / f"{sample_id}.mp4").exists()
+
+
+def test_a_lora_without_a_run_keeps_the_first_videos_it_drew_alone_as_its_previews(workspace: Workspace) -> None:
+    path = put_lora(workspace, "ring", layer("a", 2, 4, 4))
+    put_lora(workspace, "dot", layer("a", 2, 4, 4))
+    ring, dot = ({"name": f"loras/{name}", "scale": 1.0} for name in ("ring", "dot"))
+    for worn in ([], [ring, dot], [{**ring, "scale": 0.5}], [{"name": "runs/ring", "scale": 1.0}], *[[ring]] * 4):
+        video = video_path(workspace, make(workspace, "a green ball"))
+        keep_as_preview(workspace, video, {"loras": worn})
+    kept = find(workspace, "loras/ring").previews
+    assert len(kept) == 3
+    assert kept[0].read_bytes() == video.read_bytes()
+    assert json.loads(kept[0].with_suffix(".json").read_text())["settings"]["prompt"] == "a green ball"
+    assert find(workspace, "loras/dot").previews == ()
+    assert sorted(each.name for each in path.parent.iterdir()) == ["lora.json", "lora.safetensors", "previews"]
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", "x", "20260101-000000-000000-abcd/.."])

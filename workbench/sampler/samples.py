@@ -10,16 +10,19 @@ came to (model, frames, fps, seed, loras ...). Not covered: drawing (generate), 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import secrets
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
+from workbench.loras import names
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
 from workbench.workspace import Workspace, read_json, write_json, writing
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 REMOVED = ".removed"
+SHOWN = 3  # videos that a LoRA without a run keeps as its previews
 
 
 def new_id() -> str:
@@ -73,6 +77,23 @@ def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, 
         finally:
             temporary.unlink(missing_ok=True)
     write_json(video.with_suffix(".json"), record)
+
+
+def keep_as_preview(workspace: Workspace, video: Path, record: dict[str, Any]) -> None:
+    """Let a video be a preview of the LoRA that alone drew it, as it is: the first few of one that no run drew any for.
+
+    A copy that cannot be written is left out: the video itself is safe.
+    """
+    worn = record["loras"]
+    name = str(worn[0]["name"]) if len(worn) == 1 and worn[0]["scale"] == 1 else ""
+    if not names.is_name(name) or not name.startswith(f"{names.LORAS}/"):
+        return
+    folder = names.path_of(workspace, name).parent / "previews"
+    if len(list(folder.glob("*.mp4"))) < SHOWN:
+        with contextlib.suppress(OSError):
+            folder.mkdir(exist_ok=True)
+            for path in (video.with_suffix(".json"), video):
+                shutil.copy2(path, folder / path.name)
 
 
 def settings_of(path: Path) -> SampleSettings:

@@ -120,10 +120,9 @@ class SampleSettings(Settings):
     )  # fmt: skip
     speed: Speed = field(
         "exact", title="Speed", section=SPEED,
-        help="exact: what diffusers' own pipelines draw. fast: nearly half of the steps are guessed from the ones "
-        "before, and a GPU's code is compiled: 0.6 of the time and a very similar video (the built-in model: 39 dB or "
-        "more), with DPM now and then one that turns out otherwise. frugal: the model in 8 bits (45 dB or more) and in "
-        "parts, for a GPU that is too small; slower.",
+        help="exact: as diffusers draws. fast: some steps are guessed: 0.65 of the time and much the same video (39 dB "
+        "or more; with DPM now and then another one). frugal: weights in 8 bits (45 dB or more), parts in turn, for a "
+        "GPU that is too small; slower.",
     )  # fmt: skip
     attention: Literal["auto", "cudnn", "flash", "efficient", "flash-attn", "math", "stock"] = field(
         "auto", title="Attention", section=SPEED, advanced=True,

@@ -19,7 +19,7 @@ from workbench import gpu_lock, jobs, processes
 from workbench.devices import pick_device
 from workbench.errors import ExitCode, WorkbenchError
 from workbench.sampler import queue
-from workbench.sampler.samples import write_sample
+from workbench.sampler.samples import keep_as_preview, write_sample
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, writing
 
@@ -120,7 +120,9 @@ class Worker:
         self.obey(sample_id)
         watcher = _Watcher(self, sample_id, sampler, settings)
         drawn = sampler.generate(self._workspace, settings, watcher.step)
-        write_sample(queue.target(self._workspace, sample_id, into), drawn.frames, drawn.fps, drawn.record)
+        video = queue.target(self._workspace, sample_id, into)
+        write_sample(video, drawn.frames, drawn.fps, drawn.record)
+        keep_as_preview(self._workspace, video, drawn.record)
 
     def _sampler_for(self, sample_id: str, settings: SampleSettings) -> Sampler:
         """The warm model if it is the one that is wanted, else that model, loaded. Raises DeviceBusy and others."""
