@@ -55,14 +55,9 @@ search.addEventListener('keydown', (event) => {
   const fields = [...form.querySelectorAll('.block:not([data-off]) input, .block:not([data-off]) textarea')];
   fields.find((field) => field !== search && field.offsetParent && field.closest(`[id^="${CSS.escape(props.prefix)}"]`))?.focus();
 });
-const wait = new MutationObserver(() => found());
-const found = () => {
-  more = form.querySelector('.more');
-  if (!more) return wait.observe(form, { childList: true, subtree: true });
-  wait.disconnect();
-  new MutationObserver(apply).observe(more, { childList: true, subtree: true }); // its fields are made when it opens
-  apply();
-};
+const found = () => { more = form.querySelector('.more'); apply(); };
+let due = 0;
+// The fields come one by one, in no order: as the tab opens, and when what is folded away is opened.
+new MutationObserver(() => { due ||= requestAnimationFrame(() => { due = 0; found(); }); }).observe(form, { childList: true, subtree: true });
 found();
 watch('value', apply);
-apply();

@@ -79,6 +79,11 @@ def test_settings_without_effect_are_left_out_and_keep_their_values(server: Serv
     assert page.locator("#TrainSettings-alpha").is_visible()  # somebody gave it a value
     assert page.locator("#TrainSettings-alpha input").input_value() == "8"
 
+    # The fields of a tab that was not open come one by one when it opens.
+    page.get_by_role("tab", name="Sample", exact=True).click()
+    page.locator("#SampleSettings-prompt").wait_for()
+    page.locator("#SampleSettings-image").wait_for(state="hidden")
+
 
 def test_the_queues_order_is_changed_and_a_waiting_run_taken_out(
     server: Server, page: Page, settings: TrainSettings
