@@ -138,3 +138,19 @@ def test_a_tick_about_the_run_shown_before_comes_too_late() -> None:
     seen.choose("new")
     assert seen.late("old")
     assert not seen.late("new")
+
+
+def test_what_could_not_be_made_leaves_nothing_as_seen() -> None:
+    """A file that goes while its picture is made: the tick sends nothing, so the next one must send everything."""
+
+    def gone() -> str:
+        raise FileNotFoundError
+
+    seen = Seen()
+    with pytest.raises(FileNotFoundError):
+        seen.changed(["button", "picture"], {"button": "Go on", "picture": (1, gone)})
+    assert seen.would_change(["button"], {"button": "Go on"})
+    assert seen.changed(["button", "picture"], {"button": "Go on", "picture": (1, lambda: "there")}) == [
+        "Go on",
+        "there",
+    ]

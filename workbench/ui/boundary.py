@@ -141,9 +141,9 @@ class Seen:
         """The values of these names, those that the page shows already replaced by "leave it".
 
         A value that is costly to make or to compare comes as (signature, function that makes it); a name without a
-        value leaves its component as it is.
+        value leaves its component as it is. Where one cannot be made, none counts as seen: nothing is sent.
         """
-        outputs = []
+        outputs, marks = [], {}
         for name in names:
             if name not in values:
                 outputs.append(gr.skip())
@@ -151,7 +151,8 @@ class Seen:
             value, mark = values[name], _mark(values[name])
             make = value[1] if isinstance(value, tuple) else None
             outputs.append(gr.skip() if self._marks.get(name) == mark else make() if make else value)
-            self._marks[name] = mark
+            marks[name] = mark
+        self._marks |= marks
         return outputs
 
 
