@@ -29,7 +29,7 @@ notebook: $(VENV)/.installed
 	@$(BIN)/jupyter lab notebooks
 
 test: browser
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 browser: $(VENV)/.installed-dev
 	@$(BIN)/python scripts/browser.py
