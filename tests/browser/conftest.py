@@ -42,9 +42,15 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+def viewport() -> tuple[int, int]:
+    """Width and height of the window; a file may choose another."""
+    return 1400, 900
+
+
+@pytest.fixture
+def page(browser: Browser, viewport: tuple[int, int]) -> Iterator[Page]:
     """A fresh browser profile; what goes wrong inside the page fails the test at once."""
-    profile = browser.new_context(viewport={"width": 1400, "height": 900})
+    profile = browser.new_context(viewport={"width": viewport[0], "height": viewport[1]})
     opened = profile.new_page()
     opened.set_default_timeout(PATIENCE * 1000)
     opened.on("pageerror", lambda error: pytest.fail(f"the page's own script failed: {error}"))

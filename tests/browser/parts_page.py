@@ -6,14 +6,12 @@ Every event becomes a line of WORKSPACE/events.jsonl; findings come from a file 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from tests.browser.server import ROOT
 from workbench import media
 from workbench.clips import Clip
 from workbench.dataset_builder.dataset import Dataset
@@ -80,17 +78,6 @@ def filmstrip(dataset: Dataset, clip: Clip, folder: Path) -> tuple[Path, list[fl
         path
     )
     return path, [frame / clip.fps for frame in wanted]
-
-
-def start(workspace: Path) -> tuple[subprocess.Popen[str], str]:
-    """Serve it in a process of its own; that, and its address."""
-    command = [sys.executable, "-m", "tests.browser.parts_page", str(workspace)]
-    with (workspace / "server.log").open("a") as log:
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT)
-    assert server.stdout is not None
-    address = server.stdout.readline().strip()
-    assert address, (workspace / "server.log").read_text()
-    return server, address
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.browser import parts_page
 from tests.browser.server import PATIENCE
+from tests.serving import serve
 from workbench import clips
 from workbench.dataset_builder.dataset import Dataset
 from workbench.workspace import Workspace
@@ -74,7 +75,7 @@ def events(many: Dataset) -> Events:
 
 @pytest.fixture(scope="module")
 def address(many: Dataset) -> Iterator[str]:
-    server, address = parts_page.start(many.folder.parent.parent)
+    server, address = serve("tests.browser.parts_page", many.folder.parent.parent)
     yield address
     server.kill()
     server.communicate()

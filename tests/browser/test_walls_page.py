@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from tests.browser.server import PATIENCE, Server
+from tests.browser.server import Server
 from tests.trainer.written_run import write_run
 from workbench.sampler.samples import write_sample
 from workbench.trainer.checkpoint import LORA, folder_of
@@ -17,7 +16,7 @@ from workbench.walls import Wall, WallSettings, standalone
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 FRAMES, FPS = 33, 8
@@ -46,13 +45,8 @@ def wall(server: Server) -> Wall:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    profile = browser.new_context(viewport={"width": 1300, "height": 1000})
-    opened = profile.new_page()
-    opened.set_default_timeout(PATIENCE * 1000)
-    opened.on("pageerror", lambda error: pytest.fail(f"the page's own script failed: {error}"))
-    yield opened
-    profile.close()
+def viewport() -> tuple[int, int]:
+    return 1300, 1000
 
 
 def at_one_frame(page: Page, videos: int, number: int) -> None:

@@ -145,7 +145,8 @@ def test_pause_save_and_preview_are_obeyed(start: Start) -> None:
 
 
 def test_other_settings_are_refused_with_the_difference(start: Start) -> None:
-    run = start(steps=3)
+    run = start(steps=3, precision="bf16")
+    assert run.status.state == State.FINISHED, jobs.log_tail(run.folder)  # in half precision, too
     run.settings.changed(rank=4).save(run.folder / jobs.CONFIG)
     run.start()
     status = run.wait(PATIENCE)

@@ -5,9 +5,7 @@ In a process of its own, since Gradio leaves event loops and sockets open in the
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
 import gradio as gr
 from starlette.middleware import Middleware
@@ -15,20 +13,8 @@ from starlette.middleware import Middleware
 from workbench.ui import guard
 from workbench.ui.guard import Guard, Rules
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 CAP = 200_000  # bytes of a body; of an upload, twice as many
 NAME, PASSWORD = "me", "right"
-
-
-def start(folder: Path) -> tuple[subprocess.Popen[str], str]:
-    """Serve it; the process, and its address without the last slash."""
-    command = [sys.executable, "-m", "tests.ui.guarded_page", str(folder)]
-    with (folder / "server.log").open("a") as log:
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT)
-    assert server.stdout is not None
-    address = server.stdout.readline().strip()
-    assert address, (folder / "server.log").read_text()
-    return server, address.rstrip("/")
 
 
 def main() -> None:

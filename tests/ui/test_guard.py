@@ -13,7 +13,7 @@ import httpx
 import pytest
 from gradio_client import Client
 
-from tests.ui import guarded_page
+from tests.serving import serve
 from tests.ui.guarded_page import CAP, NAME, PASSWORD
 from workbench.ui import guard, spaces
 from workbench.ui.guard import Guard
@@ -25,8 +25,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a small page behind the guard, with a password and a folder that is served."""
     served = tmp_path_factory.mktemp("served")
     (served / "report.html").write_text("<script>alert(1)</script>")
-    server, address = guarded_page.start(served)
-    yield address
+    server, address = serve("tests.ui.guarded_page", served)
+    yield address.rstrip("/")
     server.kill()
     server.communicate()
 

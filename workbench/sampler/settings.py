@@ -120,9 +120,9 @@ class SampleSettings(Settings):
     )  # fmt: skip
     speed: Speed = field(
         "exact", title="Speed", section=SPEED,
-        help="exact: as diffusers draws. fast: some steps are guessed: 0.65 of the time and much the same video (39 dB "
-        "or more; with DPM now and then another one). frugal: weights in 8 bits (45 dB or more), parts in turn, for a "
-        "GPU that is too small; slower.",
+        help="exact: as diffusers draws. fast: some steps are guessed: 0.64 to 0.78 of the time, much the same video "
+        "(39 dB or more; with DPM now and then another one). frugal: weights in 8 bits (45 dB or more), parts in turn, "
+        "for a GPU that is too small; slower.",
     )  # fmt: skip
     attention: Literal["auto", "cudnn", "flash", "efficient", "flash-attn", "math", "stock"] = field(
         "auto", title="Attention", section=SPEED, advanced=True,

@@ -25,6 +25,7 @@ from workbench.ui.datasets.cut import STRIPS
 from workbench.ui.datasets.tab import DatasetTab
 from workbench.ui.guard import Guard, Rules
 from workbench.ui.live import Live
+from workbench.ui.render import ASSETS
 from workbench.ui.sample_tab import SampleTab
 from workbench.ui.shelf.tab import ShelfTab
 from workbench.ui.train_tab import TrainTab
@@ -32,7 +33,6 @@ from workbench.ui.walls.tab import WallsTab
 from workbench.visitors.limits import Limits
 from workbench.workspace import Workspace
 
-ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 TITLE = "Video LoRA Workbench"
 TICK_SECONDS = 1.0
 TICKING = ("dataset", "train", "sample", "walls", "loras")  # tabs that show what goes on

@@ -24,7 +24,6 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.ui import render
 from workbench.workspace import Workspace
 
-ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 KEPT_DATASETS, KEPT_ORDERS = 2, 16  # two of ten thousand clips are about 40 MB
 Filter = Literal["all", "missing", "hand", "model", "marked", "images"]
 Sort = Literal["given", "name", "length", "size", "caption"]
@@ -124,7 +123,7 @@ class ClipGrid:
         self.component = gr.HTML(
             value={"dataset": "", "version": []},
             html_template="",
-            css_template=(ASSETS / "components.css").read_text(encoding="utf-8"),
+            css_template=render.style("components"),
             js_on_load=render.script("clip_grid"),
             apply_default_css=False,
             server_functions=[

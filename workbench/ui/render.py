@@ -19,6 +19,11 @@ def script(name: str) -> str:
     return "\n".join((ASSETS / f"{part}.js").read_text(encoding="utf-8") for part in ("elements", name))
 
 
+def style(name: str) -> str:
+    """The style sheet of a component."""
+    return (ASSETS / f"{name}.css").read_text(encoding="utf-8")
+
+
 def escaped(text: object) -> str:
     """Text that is safe inside HTML and inside an attribute."""
     return html.escape(str(text), quote=True)

@@ -15,7 +15,6 @@ import gradio as gr
 
 from workbench.ui import render
 
-ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 NOTHING: dict[str, Any] = {"clip": ""}
 
 
@@ -61,7 +60,7 @@ class Timeline:
         self.component = gr.HTML(
             value=NOTHING,
             html_template="",
-            css_template=(ASSETS / "components.css").read_text(encoding="utf-8"),
+            css_template=render.style("components"),
             js_on_load=render.script("timeline"),
             apply_default_css=False,
             elem_id=elem_id,

@@ -18,8 +18,8 @@ from workbench.families.guidance import Guidance
 if TYPE_CHECKING:
     import torch
 
-# Which steps `guess` leaves out: none of the first (at least so many, and this part of all) and of the last. Chosen by
-# benchmarks/step_guessing.py: halfway between going on evenly and standing still is nearest to what is computed.
+# Which steps `guess` leaves out: none of the first (at least so many, and this part of all) and of the last. A guess
+# stands between standing still (0) and going on evenly (1): benchmarks/step_guessing.py compares them.
 SURE_STEPS, SURE_PART, SURE_END = 3, 0.2, 2
 CAREFUL = 0.5
 

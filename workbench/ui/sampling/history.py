@@ -7,7 +7,6 @@ Not covered: what a sample looks like when it is opened (result).
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -21,7 +20,6 @@ from workbench.ui.live import Recent
 from workbench.ui.sampling.result import short_name, width_of
 from workbench.workspace import Workspace
 
-ASSETS = Path(__file__).resolve().parent.parent.parent.parent / "assets"
 PAGE = 12
 
 
@@ -45,7 +43,7 @@ class History:
         self.component = gr.HTML(
             value={"mark": "", "chosen": ""},
             html_template="",
-            css_template=(ASSETS / "components.css").read_text(encoding="utf-8"),
+            css_template=render.style("components"),
             js_on_load=render.script("sample_history"),
             apply_default_css=False,
             server_functions=[answering("samples_page", PageOfSamples, self.page)],

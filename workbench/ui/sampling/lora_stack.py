@@ -22,7 +22,6 @@ from workbench.ui import render
 from workbench.ui.clip_grid import answering
 from workbench.workspace import Workspace
 
-ASSETS = Path(__file__).resolve().parent.parent.parent.parent / "assets"
 SHELF, EXPORTS = "LoRAs", "Finished runs"
 
 
@@ -48,7 +47,7 @@ class LoraStack:
         self.component = gr.HTML(
             value=list(value),
             html_template="",
-            css_template=(ASSETS / "components.css").read_text(encoding="utf-8"),
+            css_template=render.style("components"),
             js_on_load=render.script("lora_stack"),
             apply_default_css=False,
             server_functions=[

@@ -7,7 +7,6 @@ moving. Not covered: requests themselves (sampler.queue).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -22,7 +21,6 @@ from workbench.ui.live import Recent
 from workbench.ui.sampling.result import short_name
 from workbench.workspace import Workspace
 
-ASSETS = Path(__file__).resolve().parent.parent.parent.parent / "assets"
 SHOWN = 8  # of those that wait; the others are counted
 FORCE = "fit"  # what the refusal of a LoRA says in any case
 NOTHING: dict[str, Any] = {"note": "", "cards": [], "more": 0, "elsewhere": 0, "failed": []}
@@ -37,7 +35,7 @@ class Strip:
         self.component = gr.HTML(
             value=NOTHING,
             html_template="",
-            css_template=(ASSETS / "components.css").read_text(encoding="utf-8"),
+            css_template=render.style("components"),
             js_on_load=render.script("sample_queue"),
             apply_default_css=False,
             elem_id="sample-queue",

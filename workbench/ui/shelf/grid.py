@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -15,7 +14,6 @@ import gradio as gr
 from workbench.loras.shelf import ShelfLora
 from workbench.ui import render
 
-ASSETS = Path(__file__).resolve().parent.parent.parent.parent / "assets"
 EMPTY = (
     "No LoRA yet. A run that has finished puts its own here; bring another one with the field below: a file of any "
     "trainer, or one of the Hub."
@@ -30,7 +28,7 @@ class Grid:
         self.component = gr.HTML(
             value=data([], []),
             html_template="",
-            css_template=(ASSETS / "shelf.css").read_text(encoding="utf-8"),
+            css_template=render.style("shelf"),
             js_on_load=render.script("shelf"),
             apply_default_css=False,
             elem_id="shelf",

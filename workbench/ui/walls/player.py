@@ -5,7 +5,6 @@ The browser's half is assets/wall.js. Not covered: which wall is shown, how one 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -18,7 +17,6 @@ from workbench.walls import CellState, Wall, marks
 from workbench.walls.view import data, details
 from workbench.workspace import Workspace
 
-ASSETS = Path(__file__).resolve().parent.parent.parent.parent / "assets"
 NOTHING: dict[str, Any] = {"wall": ""}
 KEY = r"^[0-9a-f]{0,64}$"
 
@@ -68,8 +66,8 @@ class Player:
         self.component = gr.HTML(
             value=NOTHING,
             html_template="",
-            css_template=(ASSETS / "walls.css").read_text(encoding="utf-8"),
-            js_on_load=(ASSETS / "wall.js").read_text(encoding="utf-8"),
+            css_template=render.style("walls"),
+            js_on_load=(render.ASSETS / "wall.js").read_text(encoding="utf-8"),
             apply_default_css=False,
             server_functions=[
                 answering("mark", Mark, self.mark),
