@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import os
@@ -11,6 +12,7 @@ import time
 import zipfile
 from pathlib import Path
 
+import psutil
 import pytest
 
 from workbench.dataset_builder import archives
@@ -18,6 +20,7 @@ from workbench.dataset_builder.archives import ArchiveTree, extract
 from workbench.dataset_builder.sources import Source, find_sources, survey
 from workbench.errors import CannotWrite, DataError
 
+MODES = {"a.tar": "w", "a.tar.gz": "w:gz"}
 OUTSIDE = ("../../evil.mp4", "/etc/evil.mp4", "C:evil.mp4", "a/../../evil.mp4", "a\\..\\evil.mp4")
 
 
@@ -50,6 +53,27 @@ def test_entries_that_lead_outside_are_refused_by_name(tmp_path: Path) -> None:
         assert part.refused == dict.fromkeys(OUTSIDE, "its name leads outside the archive")
         assert taken(path, "good.mp4", tmp_path) == b"good"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", "a.zip", "out.bin"]
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
+def test_an_archive_is_closed_with_the_thread_that_read_it(tmp_path: Path, name: str) -> None:
+    members = {"a.mp4": b"a", "b.mp4": b"b"}
+    path = write_zip(tmp_path / name, members) if name == "a.zip" else write_tar(tmp_path / name, members, MODES[name])
+    opened: list[list[str]] = []
+
+    def read() -> None:
+        taken(path, "a.mp4", tmp_path)
+        opened.append([file.path for file in psutil.Process().open_files()])
+
+    gc.disable()  # whoever waits for the collector has files open for long
+    try:
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+        assert str(path) in opened[0], "a handle a thread, so that members in their order cost one pass"
+        assert str(path) not in [file.path for file in psutil.Process().open_files()]
+    finally:
+        gc.enable()
 
 
 def test_links_devices_and_doubles_are_refused(tmp_path: Path) -> None:

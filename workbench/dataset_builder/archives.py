@@ -97,7 +97,7 @@ def extract(source: Source, target: Path, most_bytes: int) -> None:
         with writing(target):
             os.replace(part, target)
     except DAMAGE as error:
-        _handles.close()
+        _handles.held = None
         raise _unreadable(source.path, error) from error
     finally:
         part.unlink(missing_ok=True)
@@ -200,7 +200,11 @@ class _Zip:
 class _Tar:
     def __init__(self, path: Path) -> None:
         self._file = _Careful(path)
-        self._tar: Any = tarfile.open(fileobj=cast(Any, self._file), mode="r:")  # noqa: SIM115 - it lives as long as this
+        try:
+            self._tar: Any = tarfile.open(fileobj=cast(Any, self._file), mode="r:")  # noqa: SIM115 - lives as this does
+        except BaseException:
+            self._file.close()
+            raise
         self._seen: dict[str, _Entry] = {}
         self._rest = self._forward()
 
@@ -282,8 +286,6 @@ class _Careful:
     def close(self) -> None:
         self._file.close()
 
-    __del__ = close  # a thread's last archive ends with the thread
-
 
 def _open(path: Path) -> _Zip | _Tar:
     """Raises DataError."""
@@ -295,15 +297,21 @@ def _open(path: Path) -> _Zip | _Tar:
         raise _unreadable(path, error) from error
 
 
+@dataclass
+class _Held:
+    """An open archive, closed with the last reference: a tar refers to itself, so the collector would come late."""
+
+    key: tuple[Path, int, int]
+    archive: _Zip | _Tar
+
+    def __del__(self) -> None:
+        self.archive.close()
+
+
 class _Handles(threading.local):
-    """The archive that this thread read last, still open: ((path, size, time), archive)."""
+    """The archive that this thread read last, still open; it goes with the thread. key: its path, size and time."""
 
-    open: tuple[tuple[Path, int, int], _Zip | _Tar] | None = None
-
-    def close(self) -> None:
-        if self.open is not None:
-            self.open[1].close()
-        self.open = None
+    held: _Held | None = None
 
 
 _handles = _Handles()
@@ -315,7 +323,7 @@ def _handle(path: Path) -> _Zip | _Tar:
     except OSError as error:
         raise DataError(f"{path.name} cannot be read ({error.strerror}): check the archive") from error
     key = (path, about.st_size, about.st_mtime_ns)
-    if _handles.open is None or _handles.open[0] != key:
-        _handles.close()
-        _handles.open = (key, _open(path))
-    return _handles.open[1]
+    if _handles.held is None or _handles.held.key != key:
+        _handles.held = None
+        _handles.held = _Held(key, _open(path))
+    return _handles.held.archive
