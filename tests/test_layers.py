@@ -64,7 +64,7 @@ MAY_IMPORT = {
     | {"trainer.fit"},
     "remote": COMMON | {"trainer"},
     "walls": COMMON
-    | {"dataset_builder.signals", "sampler.settings", "sampler.queue", "sampler.loras"}
+    | {"dataset_builder.signals", "sampler.settings", "sampler.queue", "sampler.samples", "sampler.loras"}
     | {"trainer.runs", "trainer.checkpoint", "trainer.retention"},
     "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},
     # The demo's door and rooms: starts pages, knows nothing of what is in them.

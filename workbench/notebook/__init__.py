@@ -1,6 +1,6 @@
 """The workbench in a notebook: panels of ipywidgets over the same library, files and jobs as the web app.
 
-    from workbench.notebook import attach, compare_panel, dataset_panel, sample_panel, train_panel
+    from workbench.notebook import attach, compare_panel, dataset_panel, sample_panel, train_panel, wall_panel
 
 A panel is shown by the last line of a cell. Nothing long runs inside a panel: imports, training and sampling are
 processes of their own, a panel only reads their files. Not covered: what the buttons do (dataset_builder, trainer,
@@ -25,6 +25,7 @@ from workbench.notebook.task_panel import (
     split_panel,
 )
 from workbench.notebook.train_panel import TrainPanel, clone_panel, fork_panel, train_panel
+from workbench.notebook.wall_panel import WallPanel, wall_panel
 
 __all__ = [
     "CaptionPanel",
@@ -39,6 +40,7 @@ __all__ = [
     "SeesPanel",
     "SplitPanel",
     "TrainPanel",
+    "WallPanel",
     "attach",
     "caption_panel",
     "check_panel",
@@ -56,4 +58,5 @@ __all__ = [
     "split_panel",
     "statistics_pictures",
     "train_panel",
+    "wall_panel",
 ]

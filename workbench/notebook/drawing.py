@@ -21,7 +21,7 @@ SMOOTH = "#2f6fd0"
 
 TYPES = {
     ".mp4": "video/mp4", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp",
-    ".html": "text/html",
+    ".gif": "image/gif", ".html": "text/html",
 }  # fmt: skip
 
 

@@ -19,10 +19,12 @@ from workbench.notebook.drawing import escaped, note
 from workbench.notebook.live import Panel
 from workbench.sampler.loras import available_loras
 from workbench.settings import Settings, Spec, parse, specs
+from workbench.trainer.runs import Run
 from workbench.workspace import Workspace
 
 S = TypeVar("S", bound=Settings)
 NONE = "(none)"
+LIST_ROWS = 3  # of a field with one value a line
 MANY = 20  # advanced settings: from here on each section has a fold of its own, and there is a search
 
 
@@ -155,7 +157,9 @@ def choices(source: str | None, workspace: Workspace | None) -> list[str]:
         return []
     if source == "datasets":
         return sorted(path.parent.name for path in workspace.datasets.glob("*/metadata.jsonl"))
-    return available_loras(workspace)
+    if source == "runs":
+        return [run.name for run in Run.all(workspace)]
+    return available_loras(workspace) if source == "loras" else []
 
 
 # ---- one setting as one field ---------------------------------------------------------------------------------------
@@ -176,14 +180,15 @@ def _field(spec: Spec, available: Sequence[str], layouts: Mapping[str, widgets.L
         return widgets.Checkbox(indent=False, layout=layouts["switch"])
     if spec.kind == "choice":
         return widgets.Dropdown(options=spec.choices, layout=layout)
-    if spec.source == "datasets" and spec.kind == "text":
+    if spec.source in ("datasets", "runs") and spec.kind == "text":
         return widgets.Dropdown(options=_options(spec, available, None), layout=layout)
     if spec.source in ("models", "captioners", "caption_models"):
         return widgets.Combobox(options=tuple(available), ensure_option=False, layout=layout)
     listed = "one a line: " if spec.kind == "texts" else "such as "
     placeholder = listed + ", ".join(available[:3]) if spec.source and available else _placeholder(spec)
     if spec.kind == "texts" or spec.lines > 1:
-        return widgets.Textarea(rows=spec.lines, placeholder=placeholder, layout=layout)
+        rows = max(spec.lines, LIST_ROWS) if spec.kind == "texts" else spec.lines
+        return widgets.Textarea(rows=rows, placeholder=placeholder, layout=layout)
     if spec.kind == "text" or spec.optional:
         return widgets.Text(placeholder=placeholder, layout=layout)
     number = widgets.IntText if spec.kind == "integer" else widgets.FloatText

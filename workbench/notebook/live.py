@@ -94,3 +94,13 @@ def folded(title: str, child: widgets.Widget, opened: bool = False) -> widgets.A
     accordion = widgets.Accordion(children=[child], selected_index=0 if opened else None)
     accordion.set_title(0, title)  # ipywidgets 7 knows no `titles`
     return accordion
+
+
+def visible(widget: widgets.Widget, wanted: bool) -> None:
+    """Show a widget, or take it off the page."""
+    widget.layout.display = "" if wanted else "none"
+
+
+def wrapped(*parts: widgets.Widget) -> widgets.HBox:
+    """Widgets side by side, wrapping where the page ends."""
+    return widgets.HBox(parts, layout=widgets.Layout(flex_flow="row wrap", align_items="center"))

@@ -20,7 +20,8 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.families import find_model
 from workbench.notebook import drawing
 from workbench.notebook.form import Form
-from workbench.notebook.live import Panel, Ticker, button, folded
+from workbench.notebook.live import Panel, Ticker, button, folded, wrapped
+from workbench.notebook.prompt_part import PromptPart
 from workbench.sampler import queue
 from workbench.sampler.originals import keep, kept
 from workbench.sampler.reports import report
@@ -58,12 +59,13 @@ class SamplePanel(Panel):
         self.both_button.on_click(self.doing(self.draw_with_and_without))
         self.cancel_button.on_click(self.doing(self.cancel))
         wanted = [widgets.HTML(batch["videos"].title), self.videos_wanted, self.each_line, self.upload]
-        wrap = widgets.Layout(flex_flow="row wrap", align_items="center")
-        buttons = widgets.HBox(
-            [self.draw_button, self.both_button, self.cancel_button, *wanted], layout=wrap
-        )  # fmt: skip
+        buttons = wrapped(self.draw_button, self.both_button, self.cancel_button, *wanted)
         super().__init__([self.form.box, buttons, self.bar, self.doing_now, self.videos])
-        self.box.children = (*self.box.children[:2], self.said, *self.box.children[2:], self._make_history())
+        self.writer = PromptPart(workspace, self.form)
+        self.box.children = (
+            self.form.box, folded("Have the prompt written", self.writer.box), buttons, self.said,
+            *self.box.children[2:], self._make_history(),
+        )  # fmt: skip
         self.ticker = Ticker(self.refresh, seconds=0.5)
         if self.refresh():
             self.ticker.start()
@@ -121,6 +123,7 @@ class SamplePanel(Panel):
 
     def close(self) -> None:
         self.ticker.stop()
+        self.writer.close()
         super().close()
 
     # ---- what is shown

@@ -24,7 +24,7 @@ from workbench.dataset_builder.tasks import Name, Task
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.notebook import drawing
 from workbench.notebook.form import Form
-from workbench.notebook.live import Panel, Ticker, button, folded
+from workbench.notebook.live import Panel, Ticker, button, folded, visible
 from workbench.settings import Settings
 from workbench.workspace import Workspace
 
@@ -58,17 +58,17 @@ class TaskLine(Panel):
     def hide(self) -> None:
         """Nothing is to be said."""
         self.say("")
-        _show(self.bar, False)
-        _show(self.stop_button, False)
-        _show(self.go_on_button, False)
+        visible(self.bar, False)
+        visible(self.stop_button, False)
+        visible(self.go_on_button, False)
 
     def refresh(self, done: str) -> bool:
         """Show how it stands. done: what a good end is worth saying. True while it works."""
         status = self._task().status
         alive = status.state.alive
-        _show(self.bar, alive)
-        _show(self.stop_button, alive)
-        _show(self.go_on_button, status.state in (State.STOPPED, State.FAILED, State.DIED))
+        visible(self.bar, alive)
+        visible(self.stop_button, alive)
+        visible(self.go_on_button, status.state in (State.STOPPED, State.FAILED, State.DIED))
         self.bar.value = status.step / status.total if status.total else 0.0
         self.say(*sentence(status, self.noun, done))
         if status.state in (State.FAILED, State.DIED):
@@ -309,7 +309,3 @@ def caption_panel(workspace: Workspace, dataset: str, **values: Any) -> CaptionP
 def export_panel(workspace: Workspace, dataset: str, **values: Any) -> ExportPanel:
     """Write a dataset elsewhere; values: settings of ExportSettings. Raises ConfigError."""
     return ExportPanel(workspace, dataset, values)
-
-
-def _show(widget: widgets.Widget, wanted: bool) -> None:
-    widget.layout.display = "" if wanted else "none"

@@ -1,4 +1,4 @@
-"""A wall as one HTML file with its videos and its player in it: opens anywhere, asks nothing of any network.
+"""A wall as one HTML page with its videos and its player in it: opens anywhere, asks nothing of any network.
 
 The player is the page's own (assets/wall.js, assets/walls.css). Not covered: what the player is given (view).
 """
@@ -9,7 +9,7 @@ import base64
 import html
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,24 +48,32 @@ player(document.getElementById('wall'), () => {}, { value: data }, null, () => {
 """
 
 
-def write(wall: Wall, view: View, path: Path, tell: Callable[[int, int], None]) -> None:
-    """Write the file, whole or not at all. Raises CannotWrite, what `tell` raises."""
+def page(wall: Wall, view: View, tell: Callable[[int, int], None] = lambda done, total: None) -> Iterator[str]:
+    """The page's text, piece by piece: a video is read when its piece is asked for. Raises OSError, what `tell` raises.
+
+    tell: called with how many videos are done, of how many
+    """
     shown = data(wall, view, lambda file: f"#video-{file.stem}")
     for cells, drawn in zip(shown["cells"], view.cells, strict=True):
         for cell, one in zip(cells, drawn, strict=True):
             cell.pop("picture", None)
             cell["details"] = details(one)
     videos = {cell.key: cell.video for cell in view.all if cell.video}
+    yield _head(view.title, shown)
+    for number, (key, video) in enumerate(videos.items()):
+        tell(number, len(videos))
+        text = base64.b64encode(video.read_bytes()).decode()
+        yield f'<script type="text/plain" id="video-{key}">{text}</script>\n'
+    yield _tail()
+
+
+def write(wall: Wall, view: View, path: Path, tell: Callable[[int, int], None]) -> None:
+    """Write the file, whole or not at all. Raises CannotWrite, what `tell` raises."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         try:
             with temporary.open("w", encoding="utf-8") as file:
-                file.write(_head(view.title, shown))
-                for number, (key, video) in enumerate(videos.items()):
-                    tell(number, len(videos))
-                    text = base64.b64encode(video.read_bytes()).decode()
-                    file.write(f'<script type="text/plain" id="video-{key}">{text}</script>\n')
-                file.write(_tail())
+                file.writelines(page(wall, view, tell))
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

@@ -64,10 +64,22 @@ def completed(workspace: Workspace, settings: WallSettings) -> WallSettings:
     return done
 
 
-def base_of(workspace: Workspace, settings: WallSettings) -> SampleSettings:
-    """What the samples of a wall begin with: as the run's previews were drawn. Raises ConfigError."""
+def newest(workspace: Workspace) -> str:
+    """Name of the newest run that has something to compare, "" where there is none."""
+    for run in Run.all(workspace):
+        with contextlib.suppress(ConfigError):  # a run of a later version, or a model folder that is gone
+            if len(saved(run)) > 1:
+                return run.name
+    return ""
+
+
+def base_of(workspace: Workspace, settings: WallSettings, model: str = "", speed: str = "exact") -> SampleSettings:
+    """What the samples of a wall begin with: as the run's previews were drawn. Raises ConfigError.
+
+    model: which draws where no run says so, "" for the usual one
+    """
     if not settings.run:
-        return SampleSettings()
+        return SampleSettings().changed(speed=speed, **({"model": model} if model else {}))
     run = Run.open(workspace, settings.run)
     train, record = run.settings, _preview(run)
     values: dict[str, Any] = {
@@ -78,7 +90,7 @@ def base_of(workspace: Workspace, settings: WallSettings) -> SampleSettings:
     values |= {name: record[name] for name in SHAPE if name in record}
     return SampleSettings(
         model=train.model, device=train.device, fps=train.fps, image_scale=train.image_latent_scale
-    ).changed(**values)
+    ).changed(speed=speed, **values)
 
 
 def of_sample(settings: SampleSettings, guidance: float) -> tuple[WallSettings, SampleSettings]:

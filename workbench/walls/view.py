@@ -42,7 +42,7 @@ def data(wall: Wall, view: View, url: Url) -> dict[str, Any]:
             [_cell(cell, view.columns[place], view, url) for place, cell in enumerate(row)] for row in view.cells
         ],
         "help": numbers.HELP,
-        "state": _state(view),
+        "state": progress(view),
         **shape,
     }
 
@@ -137,7 +137,7 @@ def _cell(cell: Cell, column: Column, view: View, url: Url) -> dict[str, Any]:
     return made
 
 
-def _state(view: View) -> dict[str, Any]:
+def progress(view: View) -> dict[str, Any]:
     """How far the whole wall is, in numbers and in a sentence."""
     every, done = len(view.all), view.count(CellState.DONE)
     failed, missing = view.count(CellState.FAILED), view.count(CellState.MISSING)

@@ -42,7 +42,7 @@ from workbench.workspace import Workspace, fresh_folder, read_json, write_json, 
 
 FILE, CELLS, REQUESTS, NUMBERS = "wall.json", "cells", "requests.json", "numbers.json"
 REMOVED = ".removed"
-AGAIN_SECONDS = 60.0
+AGAIN_SECONDS, POLL_SECONDS = 60.0, 0.2
 MODULE = "workbench.walls"
 MEASURING, EXPORTING = ".numbers", ".export"
 MORE = (*AXES, "seeds", "prompts")  # what a wall can be extended by
@@ -286,6 +286,14 @@ class Wall:
         tired = last.state is jobs.State.FAILED and time.time() - (last.ended_at or 0) < AGAIN_SECONDS
         if view.count(CellState.DONE) and not view.measured and not last.state.alive and not tired:
             self.measure()
+
+    def wait(self, seconds: float | None = None) -> View:
+        """Wait until nothing is on its way any more, or the time is up; follows meanwhile. Raises as `look`."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while (view := self.look()).going and (end is None or time.monotonic() < end):
+            self.follow(view)
+            time.sleep(POLL_SECONDS)
+        return view
 
     # ---- jobs
 

@@ -5,17 +5,14 @@ Not covered: the rules (walls.settings, walls.axes).
 
 from __future__ import annotations
 
-import contextlib
 from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from workbench.errors import ConfigError
-from workbench.families import find_model, models
-from workbench.jobs import duration
+from workbench.families import models
 from workbench.sampler.loras import available_loras
-from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Spec
 from workbench.trainer.runs import Run
@@ -23,14 +20,12 @@ from workbench.ui import render
 from workbench.ui.boundary import QUIET, handler, send
 from workbench.ui.form import Choices, Form, sentences
 from workbench.walls import WallSettings
-from workbench.walls.axes import grid
+from workbench.walls.cost import cost
 from workbench.walls.settings import NONE
-from workbench.walls.state import work
-from workbench.walls.suggestions import base_of, completed, saved, suggested
+from workbench.walls.suggestions import base_of, newest, saved, suggested
 from workbench.workspace import Workspace
 
 OF_RUN = "that of the run"
-HISTORY = 24  # samples that say how long one takes
 FILLED = ("prompts", "images", "seeds", "checkpoints", "scales")
 
 
@@ -87,18 +82,12 @@ class WallForm(Form[WallSettings]):
         """The settings as the fields hold them, and what the samples begin with. Raises ConfigError."""
         *own, model, speed = values
         settings = self.parse(own)
-        base = base_of(self.workspace, settings).changed(speed=speed or "exact")
-        if model and not settings.run:
-            base = base.changed(model=model)
-        return settings, base
+        return settings, base_of(self.workspace, settings, model or "", speed or "exact")
 
     def _first(self) -> list[Any]:
         """What the form holds when the page opens: the newest run that has something to compare, ready to be made."""
-        for run in Run.all(self.workspace):
-            with contextlib.suppress(ConfigError):  # a run of a later version, or a model folder that is gone
-                if len(saved(run)) > 1:
-                    return [gr.update(value=run.name), *self._suggested(run.name)]
-        return [gr.skip()] * (1 + len(FILLED))
+        name = newest(self.workspace)
+        return [gr.update(value=name), *self._suggested(name)] if name else [gr.skip()] * (1 + len(FILLED))
 
     def _suggested(self, name: str) -> list[Any]:
         """What a run suggests for the fields that belong to it."""
@@ -115,28 +104,6 @@ class WallForm(Form[WallSettings]):
     def _cost(self, *values: Any) -> str:
         """How many videos the wall will have, and about how long they take."""
         try:
-            settings, base = self.asked(*values)
-            if not settings.run and not settings.prompts:
-                return render.note("Choose a run, or write prompts and choose LoRAs.", "empty")
-            laid_out = grid(self.workspace, completed(self.workspace, settings), base)
+            return render.note(cost(self.workspace, *self.asked(*values)))
         except ConfigError as error:
             return sentences(error, WallSettings)
-        rows, columns = len(laid_out.rows), len(laid_out.columns)
-        said = f"{rows * columns} videos: {rows} {'row' if rows == 1 else 'rows'} by {columns} columns"
-        seconds = _pace(self.workspace, base)
-        if seconds is not None:
-            model = find_model(base.model)[1]
-            total = sum(work(sample, model.steps) for sample in laid_out.samples.values())
-            said += f", about {duration(total * seconds)} at the pace of earlier samples"
-        return render.note(f"{said}. Videos that are there already are not drawn again.")
-
-
-def _pace(workspace: Workspace, base: SampleSettings) -> float | None:
-    """Seconds for a pass of the model in earlier samples like these; None where there are none."""
-    model = find_model(base.model)[1]
-    for sample in Samples(workspace).history(HISTORY):
-        record = sample.record
-        alike = sample.settings.model in (base.model, model.id) and sample.settings.speed == base.speed
-        if alike and record.get("frames") in (base.frames, None) and record.get("seconds"):
-            return float(record["seconds"]) / work(sample.settings, model.steps)
-    return None
