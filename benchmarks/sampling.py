@@ -3,16 +3,17 @@
     python benchmarks/sampling.py                                       the built-in models, on this processor
     python benchmarks/sampling.py --models 2b 5b --json benchmarks/results/sampling.json       on a GPU
 
-Both run in one process in turn, with the same prompt, seed and steps; the ratio is the median of the rounds. "psnr" is
-the least of the videos', in decibels, against the stock pipeline's: 50 or more cannot be told apart. On a GPU the
-weights are random (2B and 5B, 50 steps, 49x480x720, bf16): time and memory do not depend on what they have learned,
-but how alike guessed steps are does, so no psnr is given. The last rows ask the sampling worker: a second sample with
-another LoRA against a cold start.
+Both run in one process in turn, with the same prompt, seed and steps; the ratio is the median of the rounds, "error"
+its standard error. "psnr" is the least of the videos', in decibels, against the stock pipeline's: 50 or more cannot be
+told apart. On a GPU the weights are random (2B and 5B, 50 steps, 49x480x720, bf16): time and memory do not depend on
+what they have learned, but how alike guessed steps are does: no psnr is given. The last row asks the sampling worker:
+a second sample with another LoRA against a cold start.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import tempfile
 import time
@@ -125,6 +126,11 @@ def decibels(one: np.ndarray, other: np.ndarray) -> float:
     return float(10 * np.log10(255**2 / max(float(np.square(one.astype(float) - other).mean()), 1e-6)))
 
 
+def error(ratios: list[float]) -> float:
+    """The standard error of their middle."""
+    return statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
+
+
 def compare(case: Case, rounds: int, workspace: Workspace) -> list[dict[str, Any]]:
     """A row a mode."""
     _, model = find_model(case.model)
@@ -142,9 +148,9 @@ def compare(case: Case, rounds: int, workspace: Workspace) -> list[dict[str, Any
                 pairs.append((a, b))
                 alike.append(decibels(here, there))
         a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
-        ratio = statistics.median(a / b for a, b in pairs)
-        title = f"seconds a sample, {case.title}"
-        rows.append({"case": title, "mode": mode, "ours": a, "reference": b, "ratio": ratio, "psnr": min(alike)})
+        ratios = [mine / theirs for mine, theirs in pairs]
+        row = {"ours": a, "reference": b, "ratio": statistics.median(ratios), "error": error(ratios)}
+        rows.append({"case": f"seconds a sample, {case.title}", "mode": mode, **row, "psnr": min(alike)})
     return rows
 
 
@@ -191,8 +197,9 @@ def switching(workspace: Workspace) -> dict[str, Any]:
         warm += [seconds(asked[1]), seconds(asked[2])]
     queue.stop_worker(workspace, 30)
     a, b = statistics.median(warm), statistics.median(cold)
+    spread = error([mine / b for mine in warm])
     title = "seconds from asking to the video, another LoRA against a cold start"
-    return {"case": title, "mode": "exact", "ours": a, "reference": b, "ratio": a / b, "psnr": ""}
+    return {"case": title, "mode": "exact", "ours": a, "reference": b, "ratio": a / b, "error": spread, "psnr": ""}
 
 
 # ---- the real sizes, on a GPU
@@ -251,7 +258,8 @@ def on_gpu(name: str, steps: int, rounds: int) -> list[dict[str, Any]]:
                     pairs.append((a, b))
             a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
             title = f"seconds a sample, {name}, {steps} steps, {length}x{tall * 8}x{wide * 8}"
-            rows.append({"case": title, "mode": mode, "ours": a, "reference": b, "ratio": a / b, "psnr": "",
+            rows.append({"case": title, "mode": mode, "ours": a, "reference": b, "ratio": a / b,
+                         "error": error([mine / theirs for mine, theirs in pairs]), "psnr": "",
                          "peak_gb": torch.cuda.max_memory_allocated() / 1e9})  # fmt: skip
             print(json.dumps(rows[-1]), flush=True)
     return rows
