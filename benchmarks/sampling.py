@@ -3,11 +3,11 @@
     python benchmarks/sampling.py                                       the built-in models, on this processor
     python benchmarks/sampling.py --models 2b 5b --json benchmarks/results/sampling.json       on a GPU
 
-Both run in one process in turn, with the same prompt, seed and steps; the ratio is the median of the rounds, "error"
-its standard error. "psnr" is the least of the videos', in decibels, against the stock pipeline's: 50 or more cannot be
-told apart. On a GPU the weights are random (2B and 5B, 50 steps, 49x480x720, bf16): time and memory do not depend on
-what they have learned, but how alike guessed steps are does: no psnr is given. The last row asks the sampling worker:
-a second sample with another LoRA against a cold start.
+Both run in one process in turn, with the same prompt, seed, steps and file; the ratio is the median of the rounds,
+"error" its standard error. "psnr" is the least of the videos', in decibels, against the stock pipeline's: 50 or more
+cannot be told apart. On a GPU the weights are random (2B and 5B, 50 steps, 49x480x720, bf16): time and memory do not
+depend on what they have learned, but how alike guessed steps are does: no psnr is given. The last row asks the
+sampling worker: a second sample with another LoRA against a cold start.
 """
 
 from __future__ import annotations
@@ -48,18 +48,19 @@ Draw = Callable[[int], np.ndarray]  # number of the prompt -> uint8 [F, H, W, 3]
 
 @dataclass(frozen=True)
 class Case:
-    """What is drawn: the model, the stock pipeline's class, what both are given."""
+    """What is drawn: the model, the stock pipeline's class; given: image, video or nothing."""
 
     title: str
     model: str
     pipeline: str
-    more: dict[str, Any]
+    given: str = ""
+    strength: float = 0.6  # of a change to a video
 
 
 CASES = {
-    "text": Case("text-to-video", "tiny-cogvideox", "CogVideoXPipeline", {}),
-    "image": Case("image-to-video", "tiny-cogvideox-i2v", "CogVideoXImageToVideoPipeline", {"image": True}),
-    "video": Case("video-to-video", "tiny-cogvideox", "CogVideoXVideoToVideoPipeline", {"strength": 0.6}),
+    "text": Case("text-to-video", "tiny-cogvideox", "CogVideoXPipeline"),
+    "image": Case("image-to-video", "tiny-cogvideox-i2v", "CogVideoXImageToVideoPipeline", "image"),
+    "video": Case("video-to-video", "tiny-cogvideox", "CogVideoXVideoToVideoPipeline", "video"),
 }
 
 
@@ -67,45 +68,41 @@ def prompts() -> tuple[str, ...]:
     return demo.prompts()[:3]
 
 
-def stock(case: Case, folder: Path, source: Path) -> Draw:
-    """The stock pipeline's call, from a prompt to frames."""
+def stock(case: Case, folder: Path, files: dict[str, Path]) -> Draw:
+    """The stock pipeline's call, from a prompt and a file to frames."""
     import diffusers
     from PIL import Image
 
     pipeline = getattr(diffusers, case.pipeline).from_pretrained(folder)
     pipeline.set_progress_bar_config(disable=True)
     model = find_model(case.model)[1]
-    frames = [Image.fromarray(frame) for frame in media.read_frames(source, range(model.frames))]
-    shown: dict[str, Any] = {"num_frames": model.frames}
-    if "image" in case.more:
-        shown["image"] = frames[0]
-    elif "strength" in case.more:
-        shown = {"video": frames, "strength": case.more["strength"]}
     tokens = pipeline.transformer.config.max_text_seq_length
+
+    def given() -> dict[str, Any]:
+        if "image" in files:
+            return {"num_frames": model.frames, "image": Image.open(files["image"])}
+        if "video" in files:
+            frames = media.read_frames(files["video"], range(model.frames))
+            return {"video": [Image.fromarray(frame) for frame in frames], "strength": case.strength}
+        return {"num_frames": model.frames}
 
     def draw(number: int) -> np.ndarray:
         drawn = pipeline(
             prompt=prompts()[number], height=model.height, width=model.width, num_inference_steps=model.steps,
             guidance_scale=model.guidance_scale, generator=torch.Generator().manual_seed(SEED),
-            max_sequence_length=tokens, output_type="np", **shown,
+            max_sequence_length=tokens, output_type="np", **given(),
         ).frames[0]  # fmt: skip
         return (drawn * 255).round().astype(np.uint8)
 
     return draw
 
 
-def ours(case: Case, mode: str, workspace: Workspace, source: Path) -> Draw:
+def ours(case: Case, mode: str, workspace: Workspace, files: dict[str, Path]) -> Draw:
     """Our sampler, loaded for the mode."""
-    from PIL import Image
-
     sampler = Sampler(case.model, pick_device("cpu"), lambda _: None, "frugal" if mode == "frugal" else "exact")
-    more = dict(case.more)
-    if more.pop("image", False):
-        picture = workspace.root / "first.png"
-        Image.fromarray(media.read_frames(source, range(1))[0]).save(picture)
-        more["image"] = str(picture)
-    elif more:
-        more["video"] = str(source)
+    more: dict[str, Any] = {name: str(path) for name, path in files.items()}
+    if "video" in files:
+        more["strength"] = case.strength
 
     def draw(number: int) -> np.ndarray:
         asked = SampleSettings(model=case.model, device="cpu", seed=SEED).changed(
@@ -134,11 +131,11 @@ def error(ratios: list[float]) -> float:
 def compare(case: Case, rounds: int, workspace: Workspace) -> list[dict[str, Any]]:
     """A row a mode."""
     _, model = find_model(case.model)
-    source = source_clip(workspace, model.frames, model.height, model.width, model.fps)
-    theirs = stock(case, Path(model.source), source)
+    files = given_files(case, workspace)
+    theirs = stock(case, Path(model.source), files)
     rows = []
     for mode in MODES:
-        mine = ours(case, mode, workspace, source)
+        mine = ours(case, mode, workspace, files)
         pairs, alike = [], []
         for number in (-1, *range(rounds)):
             order = (mine, theirs) if number % 2 else (theirs, mine)  # whoever comes second finds a busier machine
@@ -154,15 +151,22 @@ def compare(case: Case, rounds: int, workspace: Workspace) -> list[dict[str, Any
     return rows
 
 
-def source_clip(workspace: Workspace, frames: int, height: int, width: int, fps: float) -> Path:
-    """A clip of the model's size, whose frames come back as they are."""
-    path = workspace.root / f"source-{width}.mp4"
-    if not path.exists():
-        side = np.linspace(0, 255, width).astype(np.uint8)
-        drawn = np.stack([np.stack([np.tile(np.roll(side, 2 * t + 9 * c), (height, 1)) for c in range(3)], -1)
-                          for t in range(frames)])  # fmt: skip
-        media.encode(drawn, path, fps)
-    return path
+def given_files(case: Case, workspace: Workspace) -> dict[str, Path]:
+    """Setting -> file: a clip of the model's size whose frames come back as they are, or its first frame."""
+    from PIL import Image
+
+    if not case.given:
+        return {}
+    model = find_model(case.model)[1]
+    side = np.linspace(0, 255, model.width).astype(np.uint8)
+    frames = [np.stack([np.tile(np.roll(side, 2 * t + 9 * c), (model.height, 1)) for c in range(3)], -1)
+              for t in range(model.frames)]  # fmt: skip
+    path = workspace.root / ("first.png" if case.given == "image" else "clip.mp4")
+    if case.given == "image":
+        Image.fromarray(frames[0]).save(path)
+    else:
+        media.encode(np.stack(frames), path, model.fps)
+    return {case.given: path}
 
 
 # ---- a second LoRA against a cold start

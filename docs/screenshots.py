@@ -1,6 +1,6 @@
 """Make the README's pictures: `python docs/screenshots.py` trains the demo in a real browser and films the page.
 
-Writes docs/images/train.png and docs/images/demo.webp. Needs what the browser tests need (scripts/browser.py).
+Writes train.png, wall.png and demo.webp into docs/images. Needs what the browser tests need (scripts/browser.py).
 """
 
 from __future__ import annotations
@@ -75,6 +75,15 @@ def film(page: Page, server: Server) -> None:
         time.sleep(1.0)
         take(page, frames)
     write(frames)
+    page.get_by_role("tab", name="Walls").click()
+    page.locator("#wall-make").click()
+    page.wait_for_function(  # every video is drawn and measured
+        """() => { const all = [...document.querySelectorAll('.wall figure')];
+            return all.length && all.every((one) => one.dataset.state === 'done' && one.querySelector('.numbers li')); }"""
+    )
+    page.mouse.move(0, 0)
+    time.sleep(3.0)
+    page.screenshot(path=IMAGES / "wall.png", full_page=False)
 
 
 def take(page: Page, frames: list[Image.Image]) -> None:

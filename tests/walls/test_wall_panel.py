@@ -67,6 +67,9 @@ def test_a_wall_is_made_drawn_judged_changed_and_exported(served: Workspace) -> 
     assert "moves &lt;best&gt;" in judging.marked.value
 
     before = {path: path.stat().st_mtime_ns for path in (wall.folder / "cells").iterdir()}
+    panel.form.set({"prompts": ["something else"], "checkpoints": ["base"]})
+    panel.edit_button.click()
+    assert panel.form.settings == wall.settings
     panel.form.set({"checkpoints": ["base", "10", "20", "30"]})
     assert "1 row by 4 columns" in panel.cost.value
     panel.change_button.click()

@@ -54,11 +54,12 @@ class WallPanel(Panel):
         self.cost = widgets.HTML()
         self.make_button = button("Make and draw", "A new wall of these settings", "play", "primary", "150px")
         self.change_button = button(
-            "Change the wall shown", "Give it these rows and columns; no video is drawn twice", "pencil"
+            "Change the wall shown", "Give it these rows and columns; no video is drawn twice", "check"
         )
         self.choice = widgets.Dropdown(options=[], layout=widgets.Layout(width="320px", max_width="100%"))
         self.draw_button = button("Draw what is missing", "", "play", width="180px")
         self.stop_button = button("Stop drawing", "What is done stays", "stop", "danger", "130px")
+        self.edit_button = button("Add or change columns", "Fill the form above with this wall's settings", "pencil")
         self.export_button = button("Export", "The whole wall as a video, a GIF and a page", "share", width="110px")
         self.bar = widgets.FloatProgress(min=0.0, max=1.0, layout=widgets.Layout(width="100%", max_width="720px"))
         self.state, self.files = widgets.HTML(), widgets.HTML()
@@ -66,6 +67,7 @@ class WallPanel(Panel):
         for each, action in (
             (self.make_button, self.make),
             (self.change_button, self.change),
+            (self.edit_button, self.edit),
             (self.draw_button, self.draw),
             (self.stop_button, self.stop),
             (self.export_button, self.export),
@@ -92,7 +94,7 @@ class WallPanel(Panel):
         ]
         self.making = folded("Make a wall, or change this one", widgets.VBox(making), opened=self._wall is None)
         self.judging_fold = folded("Say what is good", self.judging.box)
-        chosen = wrapped(self.choice, self.draw_button, self.stop_button, self.export_button)
+        chosen = wrapped(self.choice, self.draw_button, self.stop_button, self.edit_button, self.export_button)
         return (
             self.making, chosen, self.said, self.state, self.bar, self._view.box, self.judging_fold, self.files,
         )  # fmt: skip
@@ -115,6 +117,11 @@ class WallPanel(Panel):
         made.ask()
         self.refresh()
         return made
+
+    def edit(self) -> None:
+        """Fill the form with the settings of the wall that is shown. Raises ConfigError."""
+        self.form.set(self.wall.settings.model_dump(mode="json"))
+        self.making.selected_index = 0
 
     def change(self) -> None:
         """Give the wall that is shown the form's rows and columns, and draw what that adds. Raises as `make`."""
@@ -169,7 +176,7 @@ class WallPanel(Panel):
         if self._wall is not None and self._wall.name not in [name for _, name in names]:
             self._wall = None  # deleted by another face
         visible(self.judging_fold, self._wall is not None)
-        for each in (self.choice, self.export_button):
+        for each in (self.choice, self.edit_button, self.export_button):
             visible(each, self._wall is not None)
         if self._wall is None:
             self._view.clear()

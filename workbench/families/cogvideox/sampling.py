@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Which steps `guess` leaves out: none of the first (at least so many, and this part of all) and of the last. A guess
 # stands between standing still (0) and going on evenly (1): benchmarks/step_guessing.py compares them.
 SURE_STEPS, SURE_PART, SURE_END = 3, 0.2, 2
-CAREFUL = 0.5
+CAREFUL = 0.75
 
 
 @dataclass
