@@ -28,19 +28,18 @@ def decode(
     """
     import torch
 
-    device = vae.device
+    device = next(vae.parameters()).device  # its own `device` walks through all modules: 1 ms
     for how in WAYS[WAYS.index(begin) :]:
         place = torch.device("cpu") if how == "processor" else device
-        with contextlib.suppress(torch.OutOfMemoryError), _tiles(vae, how != "whole"), _at(vae, place):
+        with contextlib.suppress(torch.OutOfMemoryError), _tiles(vae, how != "whole"), _at(vae, device, place):
             return family.decode(vae, latents.to(place)).cpu(), how
         make_room()  # here, where nothing holds what the attempt has left behind
     raise torch.OutOfMemoryError("the video's latents cannot be decoded, even on the processor")
 
 
 @contextlib.contextmanager
-def _at(vae: Any, place: torch.device) -> Iterator[None]:
-    """The VAE at a place, and back again; it is not asked to move where it is already, which takes 6 ms."""
-    home = vae.device
+def _at(vae: Any, home: torch.device, place: torch.device) -> Iterator[None]:
+    """The VAE at a place, and back at its home; it is not asked to move where it is already, which takes 6 ms."""
     if home == place:
         yield
         return

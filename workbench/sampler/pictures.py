@@ -6,6 +6,7 @@ encoding them (the family).
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,7 +96,7 @@ def _frames(path: Path, wanted: list[int], height: int, width: int, setting: str
     try:
         found = {
             number: np.asarray(_fitted(Image.fromarray(picture), height, width))
-            for number, (_, picture) in enumerate(media.decode(path))
+            for number, (_, picture) in enumerate(itertools.islice(media.decode(path), max(wanted) + 1))
             if number in wanted
         }
     except DataError as error:

@@ -182,7 +182,7 @@ class CogVideoX(Family):
 
         clip = tensors.without_padding(latents).permute(0, 2, 1, 3, 4)
         with torch.no_grad():
-            unscaled = 1 / vae.config.scaling_factor * clip.to(_place(vae), vae.dtype)
+            unscaled = 1 / vae.config.scaling_factor * clip.to(*_place(vae))
             return vae.decode(unscaled).sample.float().clamp(-1, 1)
 
     # ---- image-to-video
@@ -313,14 +313,14 @@ def _encode(vae: Any, video: torch.Tensor) -> Any:
     import torch
 
     with torch.no_grad():
-        return vae.encode(video.to(_place(vae), vae.dtype)).latent_dist
+        return vae.encode(video.to(*_place(vae))).latent_dist
 
 
-def _place(vae: Any) -> torch.device:
-    """Where the VAE computes: a pipeline that moves its parts keeps it elsewhere in between."""
+def _place(vae: Any) -> tuple[torch.device, torch.dtype]:
+    """Where the VAE computes, and in what: a pipeline that moves its parts keeps it elsewhere in between."""
+    weight = next(vae.parameters())  # the VAE's own `device` and `dtype` walk through all its modules: 1 ms each
     hook = getattr(vae, "_hf_hook", None)
-    place: torch.device = getattr(hook, "execution_device", None) or vae.device
-    return place
+    return getattr(hook, "execution_device", None) or weight.device, weight.dtype
 
 
 FAMILY = CogVideoX()
