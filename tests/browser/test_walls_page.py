@@ -27,13 +27,18 @@ TIMES = (
 )
 
 
+def trained(workspace: Workspace) -> None:
+    """A run "demo" with two checkpoints."""
+    run = write_run(workspace, "demo", 200, preview_prompts=(HOSTILE, "a cat"), device="cpu")
+    for step in (100, 200):
+        (folder_of(run.folder, step) / LORA).touch()
+
+
 @pytest.fixture
 def wall(server: Server) -> Wall:
     """Two prompts by base model and two checkpoints; each video counts its frames by brightness."""
     workspace = Workspace.open(server.workspace)
-    run = write_run(workspace, "demo", 200, preview_prompts=(HOSTILE, "a cat"), device="cpu")
-    for step in (100, 200):
-        (folder_of(run.folder, step) / LORA).touch()
+    trained(workspace)
     made = Wall.create(workspace, WallSettings(run="demo"))
     for cells in made.look().cells:
         for place, cell in enumerate(cells):
@@ -129,3 +134,13 @@ def test_a_wall_plays_in_lock_step_and_remembers(server: Server, wall: Wall, pag
     page.locator(".wall .scrub").fill("7")
     at_one_frame(page, 6, 7)
     assert page.evaluate("window.broken") is None
+
+
+def test_a_run_that_ends_while_the_page_is_open_is_offered_for_a_wall(server: Server, page: Page) -> None:
+    server.start()
+    page.goto(server.url)
+    page.locator("#train-demo").wait_for()
+    trained(Workspace.open(server.workspace))
+    page.get_by_role("tab", name="Walls").click()
+    page.wait_for_function("document.querySelector('#WallSettings-run input')?.value === 'demo'")
+    page.locator("#wall-cost", has_text="14 videos: 2 rows by 7 columns").wait_for()

@@ -120,7 +120,7 @@ class SampleSettings(Settings):
     )  # fmt: skip
     speed: Speed = field(
         "exact", title="Speed", section=SPEED,
-        help="exact: as diffusers draws. fast: some steps are guessed: 0.64 to 0.78 of the time, much the same video "
+        help="exact: as diffusers draws. fast: some steps are guessed: 0.63 to 0.72 of the time, much the same video "
         "(39 dB or more; with DPM now and then another one). frugal: weights in 8 bits (45 dB or more), parts in turn, "
         "for a GPU that is too small; slower.",
     )  # fmt: skip

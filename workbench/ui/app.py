@@ -122,7 +122,7 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
         dataset_tab.wire(timers["dataset"], page.load)
         sample_tab.wire(timers["sample"], page.load)
         compare_tab.wire(fourth, page.load)
-        walls_tab.wire(timers["walls"], page.load)
+        walls_tab.wire(timers["walls"], page.load, walls.select)
         walls_tab.wire_use(tabs, sample_tab.form)
         sample_tab.wire_wall(tabs, walls_tab.chosen)
         shelf_tab.wire(timers["loras"], page.load)

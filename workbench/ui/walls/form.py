@@ -58,16 +58,17 @@ class WallForm(Form[WallSettings]):
         """The components that `asked` takes."""
         return [*self.inputs, self.drawn_by, self.speed]
 
-    def wire_up(self, load: Any) -> None:
-        """Connect the listeners; `load` is the page's load event."""
+    def wire_up(self, load: Any, opened: Any) -> None:
+        """Connect the listeners; `load` is the page's load event, `opened` that of the tab: runs come meanwhile."""
         run, checkpoints = self._components["run"], self._components["checkpoints"]
-        runs_and_loras = [run, self._components["loras"]]
-        load(self.refreshed_choices, None, runs_and_loras, **QUIET)
         filled = [self._components[name] for name in FILLED]
-        begun = load(handler(self._first), None, [run, *filled], **QUIET)
         chosen = run.input(handler(self._suggested), run, filled, **QUIET)
-        for event in (begun, chosen):
-            send(event.then, handler(self._cost), self.everything, self.cost)
+        send(chosen.then, handler(self._cost), self.everything, self.cost)
+        for event in (load, opened):
+            event(self.refreshed_choices, None, [run, self._components["loras"]], **QUIET)
+            touched = [run, self._components["prompts"], self._components["loras"]]
+            begun = event(handler(self._first), touched, [run, *filled], **QUIET)
+            send(begun.then, handler(self._cost), self.everything, self.cost)
         run.change(handler(self._checkpoints), run, checkpoints, **QUIET)
         changes = [
             one.change for one in (*filled, *(self._components[name] for name in ("loras", "guidance", "steps")))
@@ -84,9 +85,9 @@ class WallForm(Form[WallSettings]):
         settings = self.parse(own)
         return settings, base_of(self.workspace, settings, model or "", speed or "exact")
 
-    def _first(self) -> list[Any]:
-        """What the form holds when the page opens: the newest run that has something to compare, ready to be made."""
-        name = newest(self.workspace)
+    def _first(self, *touched: Any) -> list[Any]:
+        """What a form holds that nobody has touched: the newest run that has something to compare, ready to be made."""
+        name = "" if any(touched) else newest(self.workspace)
         return [gr.update(value=name), *self._suggested(name)] if name else [gr.skip()] * (1 + len(FILLED))
 
     def _suggested(self, name: str) -> list[Any]:

@@ -56,8 +56,8 @@ class WallsTab:
                 self.changed = gr.Button("Change the wall that is shown", elem_id="wall-changed")
         self.player = Player(workspace)
 
-    def wire(self, timer: gr.Timer, load: Any) -> None:
-        """Connect the listeners; `load` is the page's load event."""
+    def wire(self, timer: gr.Timer, load: Any, opened: Any) -> None:
+        """Connect the listeners; `load` is the page's load event, `opened` that of this tab."""
         self.chosen = gr.BrowserState(None, storage_key="workbench-wall", secret="workbench")
         seen = gr.State(Seen())
         view = {name: getattr(self, name) for name in VIEW} | {"player": self.player.component}
@@ -100,7 +100,7 @@ class WallsTab:
         gone = self.deleted.click(handler(self._delete), [self.chosen, seen], [self.chosen, *outputs], **QUIET)
         for event in (gone.then, self.spared.click):
             event(lambda: gr.update(visible=False), None, self.sure, **QUIET)
-        self.form.wire_up(load)
+        self.form.wire_up(load, opened)
 
     def wire_use(self, tabs: gr.Tabs, form: Form[Any]) -> None:
         """Let a video's settings fill in the Sample tab's form."""
