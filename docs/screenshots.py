@@ -79,7 +79,8 @@ def film(page: Page, server: Server) -> None:
     page.locator("#wall-make").click()
     page.wait_for_function(  # every video is drawn and measured
         """() => { const all = [...document.querySelectorAll('.wall figure')];
-            return all.length && all.every((one) => one.dataset.state === 'done' && one.querySelector('.numbers li')); }"""
+            const ready = (one) => one.dataset.state === 'done' && one.querySelector('.numbers li');
+            return all.length && all.every(ready); }"""
     )
     page.mouse.move(0, 0)
     time.sleep(3.0)
