@@ -291,7 +291,7 @@ async function save(draft) {
       if (card && document.activeElement !== card.caption) setCaption(card, answer.text);
       if (card) showState(card, 'saved');
     } else { // typed on while it was on its way
-      draft.state = 'typing';
+      Object.assign(draft, { state: 'typing', why: '' });
       draft.timer = setTimeout(() => save(draft), TYPING_MS);
     }
     trigger('changed', { dataset: draft.dataset, file_name: draft.name });
@@ -302,7 +302,8 @@ async function save(draft) {
 function mark(draft) {
   const card = draft.dataset === dataset ? shown.get(draft.name) : undefined;
   if (card && drafts.has(draftKey(draft.name))) showState(card);
-  const open = [...drafts.values()].filter((one) => one.state === 'failed' || one.state === 'other');
+  const isOpen = (one) => one.state === 'failed' || one.state === 'other' || (one.state === 'saving' && one.why); // once more
+  const open = [...drafts.values()].filter(isOpen);
   const away = open.filter((one) => one.dataset !== dataset || !shown.has(one.name));
   unsaved.hidden = !away.length;
   unsaved.textContent = away.length
