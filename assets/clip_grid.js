@@ -302,7 +302,8 @@ async function save(draft) {
 function mark(draft) {
   const card = draft.dataset === dataset ? shown.get(draft.name) : undefined;
   if (card && drafts.has(draftKey(draft.name))) showState(card);
-  const isOpen = (one) => one.state === 'failed' || one.state === 'other' || (one.state === 'saving' && one.why); // once more
+  const again = (one) => one.state === 'saving' && one.why; // it failed before
+  const isOpen = (one) => one.state === 'failed' || one.state === 'other' || again(one);
   const open = [...drafts.values()].filter(isOpen);
   const away = open.filter((one) => one.dataset !== dataset || !shown.has(one.name));
   unsaved.hidden = !away.length;

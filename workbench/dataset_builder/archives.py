@@ -299,7 +299,10 @@ def _open(path: Path) -> _Zip | _Tar:
 
 @dataclass
 class _Held:
-    """An open archive, closed with the last reference: a tar refers to itself, so the collector would come late."""
+    """An open archive, closed with the last reference: a tar refers to itself, so the collector would come late.
+
+    key: its path, size and time
+    """
 
     key: tuple[Path, int, int]
     archive: _Zip | _Tar
@@ -309,7 +312,7 @@ class _Held:
 
 
 class _Handles(threading.local):
-    """The archive that this thread read last, still open; it goes with the thread. key: its path, size and time."""
+    """The archive that this thread read last, still open; it goes with the thread."""
 
     held: _Held | None = None
 

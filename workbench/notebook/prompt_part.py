@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipywidgets as widgets
 
 from workbench import jobs
-from workbench.errors import ConfigError
 from workbench.notebook import drawing
 from workbench.notebook.form import Form
 from workbench.notebook.live import Panel, Ticker, button, visible, wrapped
@@ -55,26 +54,17 @@ class PromptPart(Panel):
         """Have the form's prompt written out, in the background. Raises ConfigError, CannotWrite."""
         values = self.form.values
         sample = SampleSettings(model=values["model"] or "", prompt=values["prompt"], image=values["image"] or "")
-        # What was written last is no idea to begin with: the words that it came from are.
-        short = prompting.shorts(self.workspace).get(sample.prompt.strip(), sample.prompt)
-        prompting.write(self.workspace, self.settings.settings, sample.changed(prompt=short))
+        prompting.write(self.workspace, self.settings.settings, sample)
         self.refresh()
         self.ticker.start()
 
     def take(self) -> None:
         """Put the written prompt, as it was changed by hand, into the form. Raises ConfigError, CannotWrite."""
-        text, found = self.text.value.strip(), prompting.written(self.workspace)
-        if not text:
-            raise ConfigError("the written prompt is empty: write one first")
-        prompting.accept(self.workspace, text, found.short if found else str(self.form.values["prompt"]))
-        self.form.set({"prompt": text})
+        self.form.set({"prompt": prompting.take(self.workspace, self.text.value, str(self.form.values["prompt"]))})
 
     def back(self) -> None:
         """Put the words that it was written from into the form. Raises ConfigError."""
-        found = prompting.written(self.workspace)
-        if found is None:
-            raise ConfigError("there are no words of your own to go back to")
-        self.form.set({"prompt": found.short})
+        self.form.set({"prompt": prompting.own_words(self.workspace)})
 
     def refresh(self) -> bool:
         """Show how the writing stands. True while it goes on."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import ipywidgets as widgets
 
@@ -15,6 +15,7 @@ from workbench.errors import ConfigError
 from workbench.notebook import drawing
 from workbench.notebook.live import Panel, button, visible, wrapped
 from workbench.walls import Cell, View, Wall, marks
+from workbench.walls.view import shape
 
 WIDE = 300  # pixels of a video in a vote
 
@@ -91,10 +92,7 @@ class JudgingPart(Panel):
         wall = self._opened()
         view = wall.look()
         self._pair = least_compared(view, wall.marked)
-        width = wall.base.width
-        prompt = self._pair[0].settings.prompt
-        shown = [drawing.figure(cell.video, "?", WIDE, width) for cell in self._pair if cell.video]
-        self.pair.value = drawing.note(prompt) + drawing.row(shown)
+        self.pair.value = drawing.note(self._pair[0].settings.prompt) + _drawn(wall, self._pair, ("?", "?"))
         visible(self.answers, True)
 
     def vote(self, better: int | None) -> None:
@@ -105,11 +103,8 @@ class JudgingPart(Panel):
         wall.vote(two[0].key, two[1].key, "" if better is None else two[better].key)
         view = wall.look()
         columns = _columns(view)
-        shown = [
-            drawing.figure(cell.video, f"{columns[cell.key]}{' ★' if side == better else ''}", WIDE, wall.base.width)
-            for side, cell in enumerate(two) if cell.video
-        ]  # fmt: skip
-        self.pair.value = drawing.row(shown)
+        names = [f"{columns[cell.key]}{' ★' if side == better else ''}" for side, cell in enumerate(two)]
+        self.pair.value = _drawn(wall, two, names)
         self._pair = None
         visible(self.answers, False)
         self.show(wall, view)
@@ -140,6 +135,13 @@ def least_compared(view: View, marked: marks.Marks) -> tuple[Cell, Cell]:
     least = min(counts[frozenset((one.key, other.key))] for one, other in pairs)
     one, other = random.choice([two for two in pairs if counts[frozenset((two[0].key, two[1].key))] == least])
     return (one, other) if random.random() < 0.5 else (other, one)
+
+
+def _drawn(wall: Wall, cells: Sequence[Cell], names: Sequence[str]) -> str:
+    """Videos side by side, each over its name."""
+    width = shape(wall.base)["width"]
+    named = zip(cells, names, strict=True)
+    return drawing.row([drawing.figure(cell.video, name, WIDE, width) for cell, name in named if cell.video])
 
 
 def _said(wall: Wall, view: View) -> list[str]:

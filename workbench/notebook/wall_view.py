@@ -13,7 +13,7 @@ import ipywidgets as widgets
 from workbench import jobs
 from workbench.notebook import drawing
 from workbench.walls import Cell, CellState, View, Wall, standalone
-from workbench.walls.view import data, heads
+from workbench.walls.view import heads, shape
 from workbench.walls.wall import MEASURING
 
 PLAYER_LIMIT = 48 * 1024 * 1024  # bytes of videos; a page that carries more gets slow to open
@@ -80,7 +80,7 @@ class WallView:
                 lines += [widgets.HTML(_said(f"{row.prompt} {row.label}")), *(self._cells[one.key][0] for one in cells)]
             self.videos.layout.grid_template_columns = f"140px repeat({len(view.columns)}, {TILE}px)"
             self.videos.children = tuple(lines)
-        width = data(wall, view, str)["width"]
+        width = shape(wall.base)["width"]
         for cell in view.all:
             widget, known = self._cells[cell.key]
             if (now := _mark(cell)) != known:

@@ -126,8 +126,12 @@ def folder_of(workspace: Workspace) -> Path:
 
 
 def write(workspace: Workspace, settings: PromptSettings, sample: SampleSettings) -> jobs.Status:
-    """Have the prompt of a sample written, in the background. Raises ConfigError, CannotWrite."""
+    """Have the prompt of a sample written, in the background. Raises ConfigError, CannotWrite.
+
+    A prompt that was written before is no idea to begin with: the words that it came from are.
+    """
     folder, short = folder_of(workspace), sample.prompt.strip()
+    short = shorts(workspace).get(short, short)
     if jobs.status(folder).state.alive:
         raise ConfigError("a prompt is being written: wait for it, or stop it")
     if not short:
@@ -176,6 +180,23 @@ def accept(workspace: Workspace, prompt: str, short: str) -> None:
     """Remember what a prompt that a person takes was written from. Raises CannotWrite."""
     line = {"prompt": prompt, "short": short, "time": time.time()}
     append_line(folder_of(workspace) / ACCEPTED, json.dumps(line, ensure_ascii=False))
+
+
+def take(workspace: Workspace, text: str, prompt: str) -> str:
+    """Use the written prompt, maybe changed by hand, in place of `prompt`. Raises ConfigError, CannotWrite."""
+    text, found = text.strip(), written(workspace)
+    if not text:
+        raise ConfigError("the written prompt is empty: write one first")
+    accept(workspace, text, found.short if found else prompt)
+    return text
+
+
+def own_words(workspace: Workspace) -> str:
+    """What the prompt was written from. Raises ConfigError before one was."""
+    found = written(workspace)
+    if found is None:
+        raise ConfigError("there are no words of your own to go back to")
+    return found.short
 
 
 def shorts(workspace: Workspace) -> dict[str, str]:

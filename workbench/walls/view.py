@@ -26,7 +26,7 @@ Url = Callable[[Path], str]
 def data(wall: Wall, view: View, url: Url) -> dict[str, Any]:
     """What the player shows. Times are seconds; `cells` is [row][column]."""
     marked = wall.marked
-    shape = _shape(wall.base)
+    measures = shape(wall.base)
     return {
         "wall": wall.name,
         "title": view.title,
@@ -43,7 +43,7 @@ def data(wall: Wall, view: View, url: Url) -> dict[str, Any]:
         ],
         "help": numbers.HELP,
         "state": progress(view),
-        **shape,
+        **measures,
     }
 
 
@@ -156,15 +156,16 @@ def progress(view: View) -> dict[str, Any]:
     return {"said": said, "all": every, "done": done, "going": view.going, "open": failed + missing + outdated}
 
 
-def _shape(base: SampleSettings) -> dict[str, Any]:
+def shape(base: SampleSettings) -> dict[str, Any]:
+    """Frames, rate and size of the videos that begin with these settings."""
     try:
         _, model = find_model(base.model)
-        shape = shape_for(model, base.frames, base.height, base.width)
+        found = shape_for(model, base.frames, base.height, base.width)
     except ConfigError:
         return {"fps": base.fps or 8, "frames": 1, "width": base.width or 64, "height": base.height or 64}
     return {
-        "fps": base.fps or shape.fps,
-        "frames": shape.frames,
-        "width": shape.width,
-        "height": shape.height,
+        "fps": base.fps or found.fps,
+        "frames": found.frames,
+        "width": found.width,
+        "height": found.height,
     }

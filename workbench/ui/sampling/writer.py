@@ -79,22 +79,13 @@ class WriterPart:
     def _write(self, prompt: str, model: str, image: str, *values: Any) -> str:
         try:
             sample = SampleSettings(model=model or "", prompt=prompt, image=image or "")
-            # What was written last is no idea to begin with: the words that it came from are.
-            short = prompting.shorts(self.workspace).get(prompt.strip(), prompt)
-            prompting.write(self.workspace, self.form.parse(values), sample.changed(prompt=short))
+            prompting.write(self.workspace, self.form.parse(values), sample)
         except ConfigError as error:
             return sentences(error, PromptSettings)
         return ""
 
     def _take(self, text: str, prompt: str) -> str:
-        found = prompting.written(self.workspace)
-        if not text.strip():
-            raise ConfigError("the written prompt is empty: write one first")
-        prompting.accept(self.workspace, text.strip(), found.short if found else prompt)
-        return text.strip()
+        return prompting.take(self.workspace, text, prompt)
 
     def _back(self) -> str:
-        found = prompting.written(self.workspace)
-        if found is None:
-            raise ConfigError("there are no words of your own to go back to")
-        return found.short
+        return prompting.own_words(self.workspace)
