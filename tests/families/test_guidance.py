@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from workbench.families.guidance import Guidance, curve_of
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import specs
+from workbench.trainer.settings import TrainSettings
 
 PROMPT, NEGATIVE = (torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
 
@@ -36,9 +41,28 @@ def test_curves() -> None:
     assert cosine == sorted(cosine)
     assert cosine[0] == 1.0
     assert 6.0 < cosine[-1] < 7.0
-    stock = [Guidance(6.0, "stock").scale_at(step, 50, 999 - 20 * step) for step in (0, 5, 35)]
-    assert stock == pytest.approx([2.29, 4.27, 7.0], abs=0.01)
     assert Guidance(6.0).scale_at(3, 50, 900) == 6.0
+
+
+@pytest.mark.parametrize("steps", [25, 50])
+def test_stock_is_the_schedule_of_the_authors_samplers(steps: int) -> None:
+    """SAT's `VideoDDIMSampler.denoise` calls `DynamicCFG(scale, exp=5, num_steps)` with `num_steps - timestep`."""
+    from diffusers import CogVideoXDPMScheduler
+
+    scheduler = CogVideoXDPMScheduler(timestep_spacing="trailing")
+    scheduler.set_timesteps(steps)
+    timesteps = np.linspace(999, 0, steps, endpoint=False).astype(int)  # SAT's ZeroSNRDDPMDiscretization
+    assert np.abs(scheduler.timesteps.numpy() - timesteps).max() <= 1
+    given = [steps - timestep for timestep in timesteps]  # "step_index" there: -949 first, not 0
+    authors = [1 + 6.0 * (1 - math.cos(math.pi * (step / steps) ** 5)) / 2 for step in given]
+    ours = [Guidance(6.0, "stock").scale_at(step, steps, int(at)) for step, at in enumerate(timesteps)]
+    assert ours == pytest.approx(authors)
+    turns = sum((b - a) * (c - b) < 0 for a, b, c in zip(ours, ours[1:], ours[2:], strict=False))
+    assert turns > steps / 4, "it jumps"
+    help_of = {spec.name: spec.help for spec in (*specs(SampleSettings), *specs(TrainSettings))}
+    for name in ("dynamic_guidance", "preview_dynamic_guidance"):
+        stock, cosine = (help_of[name].index(word) for word in ("stock:", "cosine:"))
+        assert stock < help_of[name].index("authors' sampler") < cosine, name
 
 
 def test_when_it_guides() -> None:

@@ -1,7 +1,9 @@
 """Classifier-free guidance: how far a drawing is pushed from the negative prompt's prediction to the prompt's.
 
-Sources: guidance arXiv 2207.12598; the cosine curve is SAT's DynamicCFG; the interval arXiv 2404.07724; rescaling
-arXiv 2305.08891, section 3.4; CFG-Zero* arXiv 2503.18886, whose zeros in the first step are for flow models alone.
+Sources: guidance arXiv 2207.12598; the dynamic curves SAT's DynamicCFG (sgm/modules/diffusionmodules/guiders.py), which
+its samplers call with `num_steps - timestep` as the step (sampling.py), and diffusers' `use_dynamic_cfg`, which is the
+same; the interval arXiv 2404.07724; rescaling arXiv 2305.08891, section 3.4; CFG-Zero* arXiv 2503.18886, whose zeros in
+the first step are for flow models alone.
 Not covered: making the two predictions (a family's denoising).
 """
 
@@ -18,7 +20,7 @@ Curve = Literal["off", "cosine", "stock"]
 
 
 def curve_of(value: Any) -> Any:
-    """A curve as settings give it. It was a switch for diffusers' way once, which is still read."""
+    """A curve as settings give it. It was a switch for `stock` once, which is still read."""
     return {True: "stock", False: "off"}[value] if isinstance(value, bool) else value
 
 
@@ -27,8 +29,9 @@ class Guidance:
     """How one drawing is guided.
 
     scale:      1 or less is none
-    curve:      off: the scale is the same at every step; cosine: it rises from 1 to 1 + scale; stock: what diffusers'
-                pipelines make of the same formula, which they give timesteps for step numbers: it jumps up and down
+    curve:      off: the scale is the same at every step; stock: the authors' samplers' and diffusers' pipelines', whose
+                formula is given the timestep (999 to 0) where it expects a step: it jumps between 1 and 1 + scale;
+                cosine: the same formula given the step: it rises from 1 to 1 + scale
     begin, end: parts of the steps between which the drawing is guided at all
     rescale:    how much of what guidance adds to the prediction's spread is taken back, 0 to 1
     zero_star:  whether the negative prediction is first scaled to lie as near as it can to the prompt's

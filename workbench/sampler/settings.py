@@ -62,8 +62,9 @@ class SampleSettings(Settings):
     )  # fmt: skip
     dynamic_guidance: Curve = field(
         "off", title="Dynamic guidance", section=HOW, advanced=True,
-        help="cosine: the scale rises from 1 to 1 more than the one above, as in the models' own code. stock: what "
-        "diffusers' use_dynamic_cfg makes of it, which jumps up and down between steps.",
+        help="stock: as the authors' sampler (SAT's DynamicCFG) and diffusers' use_dynamic_cfg compute it: the scale "
+        "jumps between 1 and 1 more than the one above from step to step. cosine: it rises evenly between the two, "
+        "which neither of them does.",
     )  # fmt: skip
     guidance_from: float = field(
         0.0, title="Guidance from", section=HOW, low=0.0, high=1.0, advanced=True,

@@ -41,8 +41,8 @@ class WatchSettings(Settings):
     )  # fmt: skip
     preview_dynamic_guidance: Curve = field(
         "off", title="Preview dynamic guidance", section=WATCH, advanced=True,
-        help="cosine: the guidance scale of a preview rises over its denoising steps. stock: it jumps up and down, as "
-        "diffusers' use_dynamic_cfg does.",
+        help="stock: the guidance scale of a preview jumps from step to step, as in the authors' sampler and "
+        "with diffusers' use_dynamic_cfg. cosine: it rises evenly over the denoising steps.",
     )  # fmt: skip
     preview_seed: int = field(
         7, title="Preview seed", section=WATCH, low=0, high=2**31 - 1, advanced=True,
