@@ -24,7 +24,7 @@ from workbench.workspace import Workspace
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with long tests come first, so that at the end no worker waits for one of them."""
-    long = {item.path for item in items if item.get_closest_marker("timeout")}
+    long = {item.path for item in items if item.get_closest_marker("long")}
     items.sort(key=lambda item: item.path not in long)
 
 

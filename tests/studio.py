@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from workbench import Run, Workspace
 from workbench.families import families
 from workbench.jobs import State
@@ -17,7 +17,6 @@ from workbench.sampler import queue
 from workbench.trainer.settings import TrainSettings
 
 # A loaded machine is no failure; an idle one needs a few seconds for any of these.
-PATIENCE = 600.0
 CLIPS = Path(__file__).resolve().parent.parent / "assets" / "demo_clips" / "stripes"
 
 
@@ -50,11 +49,3 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
         run.stop(grace=20)
     queue.stop_worker(workspace, grace=20)
     threads.undo()
-
-
-def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """Wait for the panel's thread to show something."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the panel never showed it"
-        time.sleep(0.05)

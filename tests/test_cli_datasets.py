@@ -16,6 +16,7 @@ import pytest
 from tests.dataset_builder.chat_server import chat_server, says
 from tests.drawing import MakeClip, draw
 from tests.fake_hub import FakeHub
+from tests.patience import PATIENCE
 from tests.shell import Shell
 from workbench import jobs, media
 from workbench.cli.datasets.group import SECTIONS
@@ -263,12 +264,12 @@ def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(
     )
     folder = workspace.datasets / "many" / ".import"
     try:
-        end = time.monotonic() + 120
+        end = time.monotonic() + PATIENCE
         while jobs.status(folder).step < 1:
             assert time.monotonic() < end, jobs.log_tail(folder)
             time.sleep(0.05)
         os.killpg(watcher.pid, signal.SIGINT)
-        out, _ = watcher.communicate(timeout=60)
+        out, _ = watcher.communicate(timeout=PATIENCE)
         assert watcher.returncode == 0
         assert "The task import goes on. See it again: workbench dataset follow many import" in out
         assert jobs.status(folder).state.alive

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.patience import PATIENCE, until
 from tests.small_job import BEHAVIOUR
 from workbench import gpu_lock, jobs, processes
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
@@ -36,13 +37,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def start(folder: Path, behaviour: str = "run") -> jobs.Status:
     return jobs.start(folder, MODULE, env={BEHAVIOUR: behaviour})
-
-
-def until(condition: Callable[[], Any], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition was not met in time"
-        time.sleep(0.02)
 
 
 def stepping(folder: Path) -> bool:
@@ -127,21 +121,21 @@ def test_a_result_wins_over_everything(folder: Path) -> None:
 
 def test_a_job_that_ends_well_has_finished(folder: Path) -> None:
     start(folder, "finish")
-    now = jobs.wait(folder, 20)
+    now = jobs.wait(folder, PATIENCE)
     assert (now.state, now.exit_code) == (State.FINISHED, 0)
     assert json.loads((folder / jobs.RESULT).read_text())["lora"] == "lora.safetensors"
 
 
 def test_a_job_that_fails_says_why_and_how(folder: Path) -> None:
     start(folder, "fail")
-    now = jobs.wait(folder, 20)
+    now = jobs.wait(folder, PATIENCE)
     assert (now.state, now.exit_code) == (State.FAILED, ExitCode.BAD_DATA)
     assert now.message == "no usable clips: import some"
 
 
 def test_a_bug_is_told_and_its_traceback_is_in_the_log(folder: Path) -> None:
     start(folder, "crash")
-    now = jobs.wait(folder, 20)
+    now = jobs.wait(folder, PATIENCE)
     assert (now.state, now.exit_code, now.message) == (State.FAILED, ExitCode.BUG, "ZeroDivisionError: a bug")
     assert "Traceback" in jobs.log_tail(folder)
 
@@ -152,7 +146,7 @@ def test_a_job_that_is_killed_has_died(folder: Path) -> None:
     pid = jobs.status(folder).pid
     assert pid
     os.kill(pid, signal.SIGKILL)
-    now = jobs.wait(folder, 10)
+    now = jobs.wait(folder, PATIENCE)
     assert now.state is State.DIED
     until(lambda: "was killed" in jobs.status(folder).message)  # its starter notes the signal
 
@@ -183,7 +177,7 @@ def test_a_process_that_would_die_of_the_question_is_not_asked(folder: Path) -> 
 
 def test_a_job_that_ended_can_be_started_again(folder: Path) -> None:
     start(folder, "finish")
-    jobs.wait(folder, 20)
+    jobs.wait(folder, PATIENCE)
     assert start(folder).state.alive
     until(lambda: stepping(folder))
 
@@ -222,7 +216,7 @@ def test_no_token_reaches_a_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv(name, "swordfish")
     monkeypatch.setenv("WORKBENCH_TEST_WORD", "herring")
     start(folder, "finish")
-    jobs.wait(folder, 20)
+    jobs.wait(folder, PATIENCE)
     environment = (folder / "environment.json").read_text()
     assert "swordfish" not in environment
     assert "herring" in environment
@@ -241,7 +235,7 @@ def test_stop_ends_a_job_in_its_own_time(folder: Path) -> None:
     start(folder)
     until(lambda: stepping(folder))
     jobs.stop(folder)
-    now = jobs.wait(folder, 10)
+    now = jobs.wait(folder, PATIENCE)
     assert (now.state, now.exit_code, now.message) == (State.STOPPED, ExitCode.STOPPED, "stopped as asked")
 
 
@@ -252,7 +246,7 @@ def test_a_signal_counts_as_stop(folder: Path, number: signal.Signals) -> None:
     pid = jobs.status(folder).pid
     assert pid
     os.kill(pid, number)
-    assert jobs.wait(folder, 10).state is State.STOPPED
+    assert jobs.wait(folder, PATIENCE).state is State.STOPPED
 
 
 def test_pause_and_resume(folder: Path) -> None:
@@ -301,7 +295,7 @@ def test_a_job_run_by_hand_is_found_and_can_be_ended(folder: Path) -> None:
     until(lambda: (folder / "deaf").exists())
     assert jobs.status(folder).pid == child.pid
     jobs.kill(folder)
-    child.wait(10)
+    child.wait(PATIENCE)
     os.kill(int((folder / "child").read_text()), signal.SIGKILL)  # its children are not known to us
 
 
@@ -328,7 +322,7 @@ def test_a_gpu_is_held_by_one_process_and_freed_by_its_death(folder: Path) -> No
     pid = jobs.status(folder).pid
     assert pid
     os.kill(pid, signal.SIGKILL)
-    jobs.wait(folder, 10)
+    jobs.wait(folder, PATIENCE)
     until(lambda: gpu_lock.holder(folder) is None)
     with gpu_lock.hold(folder, "GPU-1", "me"):
         assert gpu_lock.holder(folder, "GPU-1") == "me"
@@ -374,6 +368,6 @@ def test_a_holder_that_only_keeps_warm_is_asked_to_let_go(tmp_path: Path) -> Non
             time.sleep(0.01)
         assert not taken
         warm.close()
-        thread.join(30)
+        thread.join(PATIENCE)
         assert taken
     assert not gpu_lock.wanted(tmp_path, "GPU-1")

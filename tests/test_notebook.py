@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 import workbench
+from tests.patience import until
 from workbench import Dataset, Run, Workspace, jobs
 from workbench.clips import Clip, write_clips
 from workbench.dataset_builder.captioning import CaptionSettings
@@ -242,14 +243,12 @@ def test_a_ticker_ends_when_told_and_can_begin_again() -> None:
 
     ticker = Ticker(tick, seconds=0.01)
     ticker.start()
-    time.sleep(0.1)
+    until(lambda: len(ticks) > 1)
     ticker.stop()
     count = len(ticks)
-    assert count > 1
     time.sleep(0.05)
     assert len(ticks) == count
     ticker.start()
-    time.sleep(0.05)
+    until(lambda: len(ticks) > count)
     ticker.stop()
-    assert len(ticks) > count
     assert not [thread for thread in threading.enumerate() if thread.name == "workbench-panel"]

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.studio import CLIPS, PATIENCE, Studio, until
+from tests.patience import PATIENCE, until
+from tests.studio import CLIPS, Studio
 from workbench import Dataset, media
 from workbench.dataset_builder.splitting import SplitTask
 from workbench.jobs import State
@@ -21,7 +22,7 @@ from workbench.notebook import (
     split_panel,
 )
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.long
 
 
 def test_clips_are_shown_captioned_and_planned(studio: Studio) -> None:

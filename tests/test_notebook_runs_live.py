@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.studio import PATIENCE, Studio, until
+from tests.patience import PATIENCE, until
+from tests.studio import Studio
 from workbench import Run
 from workbench.jobs import State
 from workbench.notebook import (
@@ -15,7 +16,7 @@ from workbench.notebook import (
     train_panel,
 )
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.long
 
 
 def test_the_buttons_command_a_run_and_another_panel_finds_it(studio: Studio) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.dataset_builder.chat_server import chat_server, refuses, says
-from tests.studio import until
+from tests.patience import until
 from workbench.notebook import sample_panel
 from workbench.workspace import Workspace
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.long
 
 
 def test_a_prompt_is_written_shown_changed_and_only_then_used(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 
 import httpx
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 120.0  # seconds; far more than an idle machine needs
 HTML = {"accept": "text/html"}
 TOGETHER = 60  # calls at once
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scripts.browser import REMEDY, find
-from tests.browser.server import PATIENCE, Server, launch
+from tests.browser.server import Server, launch
+from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.workspace import Workspace
 

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.server import PATIENCE, Server
+from tests.browser.server import Server
 from tests.browser.stripes import FILES, few_clips
+from tests.patience import PATIENCE
 from workbench.trainer.runs import Run
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 
 def visit(page: Page, server: Server) -> None:

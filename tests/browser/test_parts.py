@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser import parts_page
-from tests.browser.server import PATIENCE
+from tests.patience import PATIENCE
 from tests.serving import serve
 from workbench import clips
 from workbench.dataset_builder.dataset import Dataset
@@ -21,7 +21,7 @@ from workbench.workspace import Workspace
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 HOSTILE = '<img src=x onerror="window.broken = 1"><b>bold</b>'
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.server import PATIENCE, ROOT
+from tests.browser.server import ROOT
 from tests.fake_hub import TOKEN, FakeHub
 from tests.loras.making import layer, write_lora
+from tests.patience import PATIENCE
 from tests.publishing.conftest import run  # noqa: F401 - a fixture
 from workbench.trainer.runs import Run
 from workbench.workspace import Workspace

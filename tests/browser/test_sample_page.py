@@ -24,7 +24,7 @@ from workbench.workspace import Workspace
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 SHOTS = os.environ.get("WORKBENCH_SHOTS", "")  # a folder: how the tab looks is left there
 
 

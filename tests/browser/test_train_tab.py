@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.server import PATIENCE, Server
+from tests.browser.server import Server
 from tests.browser.stripes import few_clips
+from tests.patience import PATIENCE
 from tests.trainer.written_run import ended
 from workbench.errors import ExitCode
 from workbench.trainer import run_queue
@@ -19,7 +20,7 @@ from workbench.workspace import Workspace
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 QUICK = {"preview_every": 0, "evaluate_every": 0, "save_every": 2, "batch_size": 1, "held_out": 0, "rank": 2}
 SEARCH = "#new-run input[type=search]"
 

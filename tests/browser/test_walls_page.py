@@ -18,7 +18,7 @@ from workbench.workspace import Workspace
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 FRAMES, FPS = 33, 8
 HOSTILE = '<img src=x onerror="window.broken = 1"></script>'
 VIDEOS = "[...document.querySelectorAll('.wall .picture video')].filter((video) => video.src)"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataset_builder import footage
+from tests.patience import PATIENCE
 from workbench.dataset_builder.check_settings import CheckSettings
 from workbench.dataset_builder.tasks import Task
 from workbench.jobs import State
@@ -29,6 +30,6 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dataset = footage.write_footage(tmp_path_factory.mktemp("checked") / "faults", videos, captions, trigger="zwx")
     task = Task(dataset, "check")
     task.start(CheckSettings())
-    status = task.wait(240)
+    status = task.wait(PATIENCE)
     assert status.state == State.FINISHED, status.message
     return dataset

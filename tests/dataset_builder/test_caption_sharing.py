@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.dataset_builder.chat_server import ChatServer, Reply, chat_server, refuses, says
+from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset, caption_sharing
 from workbench.dataset_builder.captioning import CaptionSettings
@@ -41,14 +42,14 @@ def test_two_ask_one_dies_and_no_clip_is_lost_or_asked_for_twice(dataset: Datase
     task = dataset.task("caption")
     task.start(settings(server, key_variable="A_KEY"))
     shared = task.folder / caption_sharing.FOLDER
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not (answers := list(shared.glob("answers-*.jsonl"))):
         assert task.status.state.alive, jobs.log_tail(task.folder)
         assert time.monotonic() < end
         time.sleep(0.01)
     claim = next(path for path in shared.glob("shards/*.claim") if str(read_json(path)["pid"]) in answers[0].name)
     os.kill(read_json(claim)["pid"], signal.SIGKILL)
-    status = task.wait(60)
+    status = task.wait(PATIENCE)
     assert status.state == jobs.State.FINISHED, jobs.log_tail(task.folder)
     assert (status.step, status.total) == (6, 6)
     assert task.result["counts"] == {"captioned": 6, "kept": 0, "failed": 0}
@@ -65,7 +66,7 @@ def test_when_nobody_answers_the_job_ends_with_the_reason(dataset: Dataset, serv
     server.answer = lambda number, body: refuses(503)
     task = dataset.task("caption")
     task.start(settings(server))
-    status = task.wait(60)
+    status = task.wait(PATIENCE)
     assert status.state == jobs.State.FAILED
     assert "workers end again and again" in status.message
     assert status.exit_code == 69

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from workbench.clips import Clip
@@ -76,11 +74,10 @@ def test_a_search_that_cannot_be_used_says_why(
 ) -> None:
     monkeypatch.setattr(caption_text, "PATTERN_SECONDS", 0.2)
     give(dataset, "a" * 3000 + "b")
-    before, began = dataset.clips, time.monotonic()
+    before = dataset.clips
     with pytest.raises(ConfigError, match=sentence):
         caption_text.replace(dataset.folder, search, replacement)
     assert dataset.clips == before
-    assert time.monotonic() - began < 10
 
 
 def test_prefix_and_suffix(dataset: Dataset) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.dataset_builder.chat_server import ChatServer, Reply, chat_server, refuses, says
+from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset, history
 from workbench.dataset_builder.captioners.base import CaptionFailed
@@ -41,7 +42,7 @@ def start(dataset: Dataset, server: ChatServer, **settings: Any) -> jobs.Status:
 
 def finish(dataset: Dataset) -> tuple[jobs.Status, dict[str, Any]]:
     folder = dataset.folder / ".caption"
-    status = jobs.wait(folder, 60)
+    status = jobs.wait(folder, PATIENCE)
     return status, dataset.task("caption").result
 
 
@@ -132,13 +133,13 @@ def test_killed_half_way_it_goes_on_without_asking_twice(dataset: Dataset, serve
     def answer(number: int, body: dict[str, Any]) -> Reply:
         if number == 3:
             asked.set()
-            dead.wait(30)
+            dead.wait(PATIENCE)
         return says(f"caption {number}")
 
     server.answer = answer
     before = texts(dataset)
     status = start(dataset, server)
-    assert asked.wait(30)
+    assert asked.wait(PATIENCE)
     # Three answers are on disk, two of them in the records; the third clip's is written into them after the kill.
     assert texts(dataset) == ["caption 0", "caption 1", *before[2:]]
     assert status.pid is not None
@@ -269,7 +270,7 @@ def test_the_key_reaches_the_job_and_no_file(
     task = dataset.task("caption")
     values = {"captioner": "endpoint", "base_url": server.url, "endpoint_model": "eye", "which": "all"}
     task.start(CaptionSettings().changed(**values, key_variable="MY_API_KEY"))
-    assert task.wait(60).state == jobs.State.FINISHED
+    assert task.wait(PATIENCE).state == jobs.State.FINISHED
     assert {headers["authorization"] for _, headers, _ in server.requests} == {"Bearer sk-not-a-real-key"}
     written = [path for path in dataset.folder.rglob("*") if path.is_file()]
     assert not [path for path in written if b"sk-not-a-real-key" in path.read_bytes()]

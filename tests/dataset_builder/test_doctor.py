@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataset_builder import footage
+from tests.patience import PATIENCE
 from workbench.clips import DatasetInfo, read_clips, read_info
 from workbench.dataset_builder import Dataset, history
 from workbench.dataset_builder.caption_checks import check_tokens, read_tokens
@@ -92,7 +93,7 @@ def test_when_no_clip_is_long_enough_the_training_stops(tmp_path: Path) -> None:
     dataset = footage.write_footage(tmp_path, {"a": footage.pan(1, 4), "b": footage.pan(2, 4)}, {})
     task = Task(dataset, "check")
     task.start(CheckSettings(captions=False))
-    assert task.wait(120).state == State.FINISHED
+    assert task.wait(PATIENCE).state == State.FINISHED
     assert task.result["findings"]["stops the training"] == 2
     assert {finding.kind for finding in read_findings(dataset)} - {"text_unknown"} == {"left_out"}
 
@@ -102,6 +103,6 @@ def test_a_shape_that_the_model_cannot_draw_is_refused(tmp_path: Path, values: d
     dataset = footage.write_footage(tmp_path, {"a": footage.pan(1, 4)}, {})
     task = Task(dataset, "check")
     task.start(CheckSettings(**values))
-    status = task.wait(120)
+    status = task.wait(PATIENCE)
     assert (status.state, status.exit_code) == (State.FAILED, 64)
     assert "use" in status.message

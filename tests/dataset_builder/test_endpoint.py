@@ -19,6 +19,7 @@ from PIL import Image
 
 from tests.dataset_builder.chat_server import ChatServer, Reply, chat_server, refuses, says
 from tests.drawing import draw
+from tests.patience import PATIENCE
 from workbench.dataset_builder.captioners import captioners, find_captioner, keys
 from workbench.dataset_builder.captioners.base import CaptionFailed, NoAnswer, whole_sentences
 from workbench.dataset_builder.captioners.endpoint import Endpoint
@@ -166,7 +167,7 @@ def test_the_key_reaches_the_job_through_a_pipe_alone(monkeypatch: pytest.Monkey
     with keys.handed_over("MY_API_KEY") as more:
         options = {**more, "env": {**plain, **more["env"]}}
         child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT, **options)
-    out, _ = child.communicate(timeout=60)
+    out, _ = child.communicate(timeout=PATIENCE)
     said, start, still_named, still_open = json.loads(out)
     assert said == [KEY, KEY, ""]
     assert KEY not in start

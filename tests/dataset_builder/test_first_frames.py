@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.drawing import draw
+from tests.patience import PATIENCE
 from workbench import jobs, media
 from workbench.clips import Clip
 from workbench.dataset_builder import Dataset
@@ -119,7 +120,7 @@ def test_a_part_that_begins_elsewhere_has_none_and_the_whole_gets_it_back(datase
 def test_a_layout_without_a_place_for_them_says_so(dataset: Dataset, tmp_path: Path) -> None:
     task = dataset.task("export")
     task.start(ExportSettings(layout="sidecars", target=str(tmp_path / "out")))
-    assert task.wait(60).state == jobs.State.FINISHED
+    assert task.wait(PATIENCE).state == jobs.State.FINISHED
     assert task.result["left_behind"].startswith("2 first frames that came with clips have no place in this layout")
     config = tmp_path / ".export" / jobs.CONFIG
     ExportSettings(layout="lists", target=str(tmp_path / "lists")).save(config)

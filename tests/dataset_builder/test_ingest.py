@@ -16,6 +16,7 @@ from PIL import Image
 
 from tests.dataset_builder.foreign import write_video
 from tests.drawing import MakeClip, draw
+from tests.patience import PATIENCE
 from workbench import jobs, media
 from workbench.clips import Clip
 from workbench.dataset_builder import Dataset, ImportSettings, Verdict, ingest, mending, normalise
@@ -202,7 +203,7 @@ def many(folder: Path, count: int) -> Path:
 
 
 def wait_for_lines(dataset: Dataset, count: int) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + PATIENCE
     while len(dataset.verdicts) < count and time.monotonic() < end:
         time.sleep(0.02)
 
@@ -213,13 +214,13 @@ def test_import_job_killed_half_way_goes_on_where_it_was(workspace: Workspace, t
     assert status.pid is not None
     wait_for_lines(dataset, 2)
     os.kill(status.pid, signal.SIGKILL)
-    assert jobs.wait(dataset.task("import").folder, 20).state == jobs.State.DIED
+    assert jobs.wait(dataset.task("import").folder, PATIENCE).state == jobs.State.DIED
     done = {verdict.source: verdict for verdict in dataset.verdicts}
     assert 2 <= len(done) < 12
     stamps = {name: dataset.path_of(Clip(file_name=v.file_name)).stat().st_mtime_ns for name, v in done.items()}
 
     dataset.task("import").go_on()
-    status = jobs.wait(dataset.task("import").folder, 120)
+    status = jobs.wait(dataset.task("import").folder, PATIENCE)
     assert (status.state, status.exit_code) == (jobs.State.FINISHED, 0)
     assert texts(dataset) == {f"{number:02}.mkv": f"caption {number}" for number in range(12)}
     counts = dataset.task("import").result["counts"]
@@ -234,7 +235,7 @@ def test_import_job_stops_when_asked_and_keeps_what_it_has(workspace: Workspace,
     dataset.start_import([many(tmp_path / "given", 8)])
     wait_for_lines(dataset, 1)
     jobs.stop(dataset.task("import").folder)
-    status = jobs.wait(dataset.task("import").folder, 60)
+    status = jobs.wait(dataset.task("import").folder, PATIENCE)
     assert (status.state, status.exit_code) == (jobs.State.STOPPED, ExitCode.STOPPED)
     assert "start it again to go on" in status.message
     assert 1 <= len(dataset.clips) < 8
@@ -244,7 +245,7 @@ def test_import_job_with_nothing_usable_ends_as_bad_data(workspace: Workspace, t
     dataset = Dataset.create(workspace, "Bad")
     (tmp_path / "a.mp4").write_bytes(b"")
     dataset.start_import([tmp_path / "a.mp4"])
-    status = jobs.wait(dataset.task("import").folder, 60)
+    status = jobs.wait(dataset.task("import").folder, PATIENCE)
     assert (status.state, status.exit_code) == (jobs.State.FAILED, ExitCode.BAD_DATA)
     assert "empty file" in status.message
     assert ImportSettings.load(dataset.task("import").folder / jobs.CONFIG).dataset == "bad"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.dataset_builder import footage
+from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset, mends
 from workbench.dataset_builder.findings import (
@@ -133,7 +134,7 @@ def test_what_changes_records_alone_is_done_at_once_and_what_cuts_is_a_task(data
     assert dataset.start_mend(of_kind(dataset, "still"), "tag") == "Tagged 1 clip."
     changes = len(dataset.history)
     assert dataset.start_mend(of_kind(dataset, "borders"), "crop_bars") == ""
-    status = dataset.task("mend").wait(60)
+    status = dataset.task("mend").wait(PATIENCE)
     assert (status.state, status.total, status.phase) == (jobs.State.FINISHED, footage.FRAMES, "cutting")
     assert dataset.task("mend").result["done"] == "Cropped the bars of 1 clip."
     assert len(dataset.history) == changes + 1
@@ -162,24 +163,24 @@ def barred(tmp_path: Path) -> Dataset:
 def test_a_killed_mend_goes_on_and_is_one_change(barred: Dataset) -> None:
     before, task = barred.clips, barred.task("mend")
     barred.start_mend(read_findings(barred.folder), "crop_bars")
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while len(list((barred.folder / "clips").glob("*.mp4"))) < 10 and time.monotonic() < end:
         time.sleep(0.005)
     process = task.status.pid
     assert process
     os.kill(process, signal.SIGKILL)
-    assert task.wait(30).state == jobs.State.DIED
+    assert task.wait(PATIENCE).state == jobs.State.DIED
     made = {path: path.stat().st_mtime_ns for path in (barred.folder / "clips").glob("*.mp4")}
     assert len(made) >= 10
     assert barred.clips == before
     task.go_on()
-    assert task.wait(60).state == jobs.State.FINISHED
+    assert task.wait(PATIENCE).state == jobs.State.FINISHED
     assert task.result["done"] == "Cropped the bars of 8 clips."
     assert {clip.crop for clip in barred.clips} == {(0, 64, 640, 320)}
     assert {path: path.stat().st_mtime_ns for path in made if path.exists()}.items() <= made.items()
     assert len(barred.history) == 1
     task.go_on()  # killed behind its last change, say: what is done is not done twice
-    assert task.wait(60).state == jobs.State.FINISHED
+    assert task.wait(PATIENCE).state == jobs.State.FINISHED
     assert task.result["done"] == "Nothing was left to do."
     barred.undo()
     assert barred.clips == before
@@ -189,7 +190,7 @@ def test_a_stopped_mend_changes_nothing_and_a_lost_recording_costs_only_itself(b
     before, task = barred.clips, barred.task("mend")
     barred.start_mend(read_findings(barred.folder), "crop_bars")
     task.stop()
-    status = task.wait(60)
+    status = task.wait(PATIENCE)
     assert status.state == jobs.State.STOPPED
     assert status.message.startswith("stopped while cutting, ")
     assert barred.clips == before

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataset_builder.scenery import joined, scenery
+from tests.patience import PATIENCE
 from workbench import clips, jobs, media
 from workbench.clips import Clip
 from workbench.dataset_builder import history, splitting
@@ -48,7 +49,7 @@ def run(folder: Path, settings: SplitSettings) -> jobs.Status:
     """The split as the real job, in a process of its own."""
     settings.save(folder / ".split" / jobs.CONFIG)
     jobs.start(folder / ".split", "workbench.dataset_builder")
-    return jobs.wait(folder / ".split", 120)
+    return jobs.wait(folder / ".split", PATIENCE)
 
 
 def test_the_plan_says_what_would_be_done_and_does_nothing(folder: Path) -> None:
@@ -125,13 +126,13 @@ def test_a_killed_split_goes_on(folder: Path) -> None:
     before = clips.read_clips(folder)
     settings.save(folder / ".split" / jobs.CONFIG)
     jobs.start(folder / ".split", "workbench.dataset_builder")
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while len(list((folder / "clips").glob("*.mp4"))) < 12 and time.monotonic() < end:
         time.sleep(0.01)
     process = jobs.status(folder / ".split").pid
     assert process
     os.kill(process, signal.SIGKILL)
-    assert jobs.wait(folder / ".split", 30).state == jobs.State.DIED
+    assert jobs.wait(folder / ".split", PATIENCE).state == jobs.State.DIED
     made = {path.name: path.stat().st_mtime_ns for path in (folder / "clips").glob("*.mp4")}
     assert clips.read_clips(folder) == before
     assert run(folder, settings).state == jobs.State.FINISHED
@@ -148,7 +149,7 @@ def test_a_stopped_split_changes_nothing(folder: Path) -> None:
     SplitSettings().save(folder / ".split" / jobs.CONFIG)
     jobs.start(folder / ".split", "workbench.dataset_builder")
     jobs.send(folder / ".split", "stop")
-    status = jobs.wait(folder / ".split", 60)
+    status = jobs.wait(folder / ".split", PATIENCE)
     assert status.state == jobs.State.STOPPED
     assert status.message.startswith("stopped while finding cuts, ")
     assert clips.read_clips(folder) == before

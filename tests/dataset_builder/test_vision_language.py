@@ -17,6 +17,7 @@ import pytest
 
 from tests.dataset_builder import tiny_vision_language as tiny
 from tests.drawing import draw
+from tests.patience import PATIENCE
 from workbench import gpu_lock, jobs
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.captioners import vision_language
@@ -75,7 +76,7 @@ def test_the_job_captions_a_dataset_in_a_process_of_its_own(dataset: Dataset, tm
     settings = CaptionSettings(model=str(tiny.make_smol(tmp_path / "tiny-smol")), device="cpu", longest_answer=12)
     settings.save(dataset.folder / ".caption" / jobs.CONFIG)
     jobs.start(dataset.folder / ".caption", "workbench.dataset_builder")
-    status = jobs.wait(dataset.folder / ".caption", 120)
+    status = jobs.wait(dataset.folder / ".caption", PATIENCE)
     assert status.state == jobs.State.FINISHED, jobs.log_tail(status.folder)
     assert dataset.task("caption").result["counts"]["captioned"] == 2
     assert all(clip.text and clip.caption_by == "vision_language" for clip in dataset.clips[:2])

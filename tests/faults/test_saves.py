@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.families.base import Model
@@ -20,7 +21,6 @@ from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
-PATIENCE = 240.0
 SMALL = 300_000  # bytes: the metrics of the first thousand steps fit, the tensors of a checkpoint do not
 
 

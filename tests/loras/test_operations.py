@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.loras.making import layer, put_lora, write_lora
+from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.families import find_model
@@ -301,7 +302,7 @@ def test_a_lora_goes_out_in_a_format_and_comes_back_the_same(workspace: Workspac
 def test_an_operation_runs_as_a_job_of_its_own(workspace: Workspace) -> None:
     put_lora(workspace, "a", on((QUERY, 2)), alpha=3.0)
     place = tasks.start(workspace, MergeSettings(loras=("loras/a=2",), name="twice"))
-    assert jobs.wait(place, 90).state is jobs.State.FINISHED, jobs.log_tail(place)
+    assert jobs.wait(place, PATIENCE).state is jobs.State.FINISHED, jobs.log_tail(place)
     (task,) = tasks.everything(workspace)
     assert (task.name, task.made) == ("merge", "loras/twice")
     assert json.loads((place / "config.json").read_text())["task"] == "merge"
@@ -310,5 +311,5 @@ def test_an_operation_runs_as_a_job_of_its_own(workspace: Workspace) -> None:
         2 * deltas(shelf.find(workspace, "loras/a").path)[QUERY],
     )
     place = tasks.start(workspace, MergeSettings(loras=("loras/nobody",)))
-    assert jobs.wait(place, 90).state is jobs.State.FAILED
+    assert jobs.wait(place, PATIENCE).state is jobs.State.FAILED
     assert "is no LoRA here" in jobs.status(place).message

@@ -16,7 +16,7 @@ NOTEBOOK = Path(__file__).resolve().parent.parent.parent / "notebooks" / "2_data
 CLIPS = 10
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.long
 def test_the_dataset_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "workspace"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))

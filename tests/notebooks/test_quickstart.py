@@ -45,7 +45,7 @@ def test_notebooks_are_committed_clean(path: Path) -> None:
     assert "https://colab.research.google.com/assets/colab-badge.svg" in notebook.cells[0].source
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.long
 def test_the_quickstart_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "workspace"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))

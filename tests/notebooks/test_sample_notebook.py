@@ -43,7 +43,7 @@ def executed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
     return workspace, said, [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.long
 def test_the_sampling_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace, said, pages = executed("4_sample.ipynb", tmp_path, monkeypatch)
     assert [page.count("<video") for page in pages] == [2, 4]
@@ -55,7 +55,7 @@ def test_the_sampling_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypat
     assert "No run is under way" in said
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.long
 def test_the_notebook_about_families_adds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, said, _ = executed("5_add_a_family.ipynb", tmp_path, monkeypatch)
     assert "'aurora'" in said

@@ -16,7 +16,7 @@ NOTEBOOK = Path(__file__).resolve().parent.parent.parent / "notebooks" / "3_trai
 AS_IT_STANDS, FEW = "STEPS = 120", "STEPS = 16"
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.long
 def test_the_training_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "workspace"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from tests.fake_hub import TOKEN, FakeHub
+from tests.patience import PATIENCE
 from tests.publishing.conftest import PROMPTS
 from tests.shell import Shell
 from workbench import jobs, media
@@ -30,7 +31,6 @@ from workbench.trainer.runs import Run
 from workbench.workspace import Workspace, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120.0
 FILES = {"README.md", "config.json", "pytorch_lora_weights.safetensors", "samples/0.mp4", "samples/1.mp4"}
 # A stranger's machine: the card's own lines load base model and LoRA, then it draws with a seed.
 STOCK = """

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.fake_hub import TOKEN, FakeHub
+from tests.patience import PATIENCE
 from tests.publishing.conftest import PROMPTS
 from tests.shell import Shell
 from workbench import media
@@ -22,8 +23,6 @@ from workbench.publishing import pushing, space
 from workbench.publishing.settings import SpacePush
 from workbench.trainer.runs import Run
 from workbench.workspace import Workspace, read_json, write_json
-
-PATIENCE = 240.0
 
 
 @pytest.mark.usefixtures("run")

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.fake_hub import TOKEN
+from tests.patience import PATIENCE
 from tests.remote.fake_jobs import USER, FakeJobs
-from tests.remote.waiting import PATIENCE, steps, until
+from tests.remote.waiting import steps, until
 from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import State
@@ -50,7 +51,7 @@ def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run
 
     # The process that mirrors it is killed: the job stays, and is found again.
     os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
-    jobs.wait(run.folder, 10)
+    jobs.wait(run.folder, PATIENCE)
     before = len(steps(run))
     run.start()
     until(lambda: len(steps(run)) > before, run)

@@ -8,7 +8,8 @@ import signal
 import psutil
 import pytest
 
-from tests.remote.waiting import PATIENCE, steps, until
+from tests.patience import PATIENCE
+from tests.remote.waiting import steps, until
 from workbench import jobs, processes
 from workbench.errors import ConfigError
 from workbench.jobs import State
@@ -30,7 +31,7 @@ def test_a_run_that_must_make_room_saves_and_goes_on(workspace: Workspace, run: 
 
     # The process that mirrors it is killed: the job stays, and is found again.
     os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
-    jobs.wait(run.folder, 10)
+    jobs.wait(run.folder, PATIENCE)
     run.start()
     before = len(steps(run))
     until(lambda: len(steps(run)) > before, run)

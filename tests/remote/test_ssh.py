@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.remote.ssh_server import SshServer, serving
-from tests.remote.waiting import PATIENCE, steps, until
+from tests.remote.waiting import steps, until
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import State
@@ -48,7 +49,7 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
 
     # The process that mirrors it is killed: what was started there is found again, not started twice.
     os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
-    jobs.wait(run.folder, 10)
+    jobs.wait(run.folder, PATIENCE)
     assert run.status.state == State.DIED
     with pytest.raises(ConfigError, match="was sent to far and its end was not brought back"):
         choose(workspace, run, places.HERE)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.trainer.runs import Run
-
-PATIENCE = 120.0  # seconds; a loaded machine is slow, a hang is longer than this
 
 
 def until(true: Callable[[], object], run: Run) -> None:

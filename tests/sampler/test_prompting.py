@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataset_builder.chat_server import ChatServer, chat_server, refuses, says
+from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import State
@@ -16,7 +17,6 @@ from workbench.sampler.prompting import PromptSettings, fitted, tidy, write, wri
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
-PATIENCE = 240.0
 SAMPLE = SampleSettings(prompt="a zwx ring rolls")
 KEY = "sk-of-nobody-1234567890"
 

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.patience import PATIENCE, until
 from tests.sampler.conftest import WriteLora
 from workbench import gpu_lock, jobs
 from workbench.devices import Device
@@ -23,7 +24,6 @@ from workbench.sampler.samples import Samples, new_id, settings_of
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, write_json
 
-PATIENCE = 270.0  # for a machine that has other things to do; a request takes 0.2 s, starting the worker 5 s
 CLIENT = """
 import sys
 from workbench.sampler.queue import submit
@@ -49,13 +49,6 @@ def ask(toy_folder: Path) -> Callable[..., SampleSettings]:
 
 def worker(workspace: Workspace) -> jobs.Status:
     return jobs.status(queue.worker_folder(workspace))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def long_one(workspace: Workspace, settings: SampleSettings) -> str:

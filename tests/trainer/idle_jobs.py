@@ -18,7 +18,7 @@ from workbench.trainer import run_queue
 from workbench.trainer.watchdog import Watchdog
 from workbench.workspace import Workspace
 
-MODULE, BEHAVIOUR, LIMIT = "tests.trainer.idle_jobs", "IDLE_BEHAVIOUR", 1.0  # seconds
+MODULE, BEHAVIOUR, LIMIT = "tests.trainer.idle_jobs", "IDLE_BEHAVIOUR", 2.0  # seconds
 DEVICES = {"cpu": Device("cpu", "processor", 1.0), "gpu": Device("cuda", "a card", 1.0, uuid="GPU-1")}
 
 
@@ -44,7 +44,7 @@ def busy(job: jobs.Job) -> None:
 def patient(job: jobs.Job) -> None:
     """Is silent, but has said that it would be."""
     job.beat("downloading the model", patient=True)
-    time.sleep(3 * LIMIT)
+    time.sleep(2 * LIMIT)
 
 
 def queued(job: jobs.Job, device: str) -> None:

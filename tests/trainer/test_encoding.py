@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE, until
 from workbench import jobs, shards
 from workbench.dataset_builder import Dataset
 from workbench.families.base import Model
@@ -20,8 +21,6 @@ from workbench.trainer.encoding import EncodeSettings, Encoding
 from workbench.trainer.encoding_work import encoding_work
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace, read_json, write_json
-
-PATIENCE = 120.0
 
 
 def keys(encoding: Encoding) -> Counter[str]:
@@ -89,10 +88,8 @@ def test_a_shard_has_one_holder_and_is_taken_over_when_that_is_gone(
     assert taken is not None
     assert ours.claim() is None
     monkeypatch.setattr(shards, "BEAT_SECONDS", 0.01)
-    with held:
-        time.sleep(0.2)
-        with pytest.raises(shards.Overtaken):
-            held.piece()
+    with held, pytest.raises(shards.Overtaken):
+        until(lambda: held.piece())
     assert ours.claim() is None  # what the first one gave back is no longer its own
     taken.piece()
     taken.finish()

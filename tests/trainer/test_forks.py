@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
@@ -17,7 +18,6 @@ from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace, read_json, write_json
 
-PATIENCE = 240.0
 SETTINGS = TrainSettings(dataset="cats", steps=100, ema_decay=0.9)
 
 

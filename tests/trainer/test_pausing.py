@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.test_trainer import PATIENCE, Start, digest, reach, start
+from tests.patience import PATIENCE
+from tests.trainer.test_trainer import Start, digest, reach, start
 from workbench import gpu_lock, jobs
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State

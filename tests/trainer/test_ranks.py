@@ -13,8 +13,8 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
+from tests.patience import PATIENCE, until
 from tests.trainer.driving import create, go
-from tests.trainer.test_run_queue import until
 from workbench import gpu_lock, jobs
 from workbench.dataset_builder import Dataset
 from workbench.devices import Device
@@ -28,7 +28,7 @@ from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
-STEPS, PATIENCE = 6, 120.0
+STEPS = 6
 SETTINGS = {"steps": STEPS, "gradient_accumulation": 2, "evaluate_every": 0, "device": "cpu", "save_every": 2}
 
 
@@ -76,7 +76,7 @@ def reach(run: Run, step: int) -> None:
         assert run.status.state.alive, jobs.log_tail(run.folder)
         return any(line["step"] >= step for line in run.metrics if "loss" in line)
 
-    until(there, PATIENCE)
+    until(there)
 
 
 def losses(run: Run) -> list[float]:
@@ -145,10 +145,10 @@ def test_when_one_dies_all_end_the_card_names_it_and_one_process_goes_on_from_th
 
 def test_no_rank_outlives_its_keeper(begin: Callable[..., Run], workspace: Workspace) -> None:
     run = begin()
-    until(lambda: {"0", "1"} <= set(map(rank_of, of(run))), PATIENCE)
+    until(lambda: {"0", "1"} <= set(map(rank_of, of(run))))
     os.kill(run.status.pid or 0, signal.SIGKILL)
-    until(lambda: not of(run), 10)
-    until(lambda: gpu_lock.holder(workspace.locks, "") is None, 10)
+    until(lambda: not of(run))
+    until(lambda: gpu_lock.holder(workspace.locks, "") is None)
     assert run.status.state is State.DIED
 
 

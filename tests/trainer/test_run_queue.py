@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
+from tests.patience import PATIENCE, until
 from tests.trainer.idle_jobs import BEHAVIOUR, MODULE
 from workbench import gpu_lock, jobs
 from workbench.errors import ConfigError, ExitCode
@@ -38,13 +37,6 @@ def runs(workspace: Workspace) -> Iterator[Callable[[str], Run]]:
         jobs.kill(folder)
 
 
-def until(condition: Callable[[], Any], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition was not met in time"
-        time.sleep(0.02)
-
-
 def phase(run: Run, words: str) -> None:
     until(lambda: words in run.status.phase)
 
@@ -66,7 +58,7 @@ def test_runs_wait_in_order_and_without_torch(workspace: Workspace, runs: Callab
         phase(first, "second in the queue, after run third")
 
         first.stop()
-        ended = first.wait(60)
+        ended = first.wait(PATIENCE)
         assert (ended.state, ended.exit_code) == (State.STOPPED, ExitCode.STOPPED)
         assert "while it waited" in ended.message
         os.kill(third.status.pid or 0, signal.SIGKILL)
@@ -75,7 +67,7 @@ def test_runs_wait_in_order_and_without_torch(workspace: Workspace, runs: Callab
         with pytest.raises(ConfigError, match="'third' does not wait: .* now second"):
             run_queue.move(workspace, "third", 1)
         second.stop()
-        second.wait(60)
+        second.wait(PATIENCE)
     assert run_queue.order(workspace) == []
 
 
@@ -91,7 +83,7 @@ def test_a_failed_run_does_not_stop_the_next_and_neither_does_a_killed_one(
     phase(jobs_by_name["dies"], "held by run fails")
     (jobs_by_name["fails"].folder / "fail").touch()
     until(turn["dies"].exists)
-    assert jobs.wait(jobs_by_name["fails"].folder, 30).state is State.FAILED
+    assert jobs.wait(jobs_by_name["fails"].folder, PATIENCE).state is State.FAILED
     assert not turn["lasts"].exists()
     os.kill(jobs_by_name["dies"].status.pid or 0, signal.SIGKILL)
     until(turn["lasts"].exists)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.drawing import MakeClip
+from tests.patience import PATIENCE
 from tests.trainer.tracked import log
 from workbench.errors import ConfigError
 from workbench.trainer import trackers
@@ -36,7 +37,7 @@ def in_a_process(home: Path, *calls: list[object]) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "tests.trainer.tracked", json.dumps(calls)],
         cwd=ROOT, env={**kept, "HOME": str(home)}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=240,
+        timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.patience import PATIENCE
 from tests.trainer.driving import create, session
 from workbench import jobs
 from workbench.dataset_builder import Dataset
@@ -22,8 +23,6 @@ from workbench.jobs import State
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
-
-PATIENCE = 120.0  # seconds; a loaded machine is slow, a hang is longer than this
 
 Start = Callable[..., Run]
 
@@ -96,7 +95,7 @@ def test_killed_twice_and_resumed_it_ends_in_the_same_bytes(start: Start) -> Non
         pid = killed.status.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        jobs.wait(killed.folder, 10)
+        jobs.wait(killed.folder, PATIENCE)
         assert killed.status.state == State.DIED
         killed.start()
     assert killed.wait(PATIENCE).state == State.FINISHED, jobs.log_tail(killed.folder)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.trainer.idle_jobs import BEHAVIOUR, MODULE
 from workbench import jobs
 from workbench.errors import ExitCode
@@ -25,7 +26,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         checkpoint.publish(folder, 10, lambda target: (target / "lora.safetensors").write_bytes(b"x"))
         jobs.start(folder, MODULE, env={BEHAVIOUR: name})
     for folder in folders.values():
-        assert not jobs.wait(folder, 60).state.alive, jobs.log_tail(folder)
+        assert not jobs.wait(folder, PATIENCE).state.alive, jobs.log_tail(folder)
     return folders
 
 

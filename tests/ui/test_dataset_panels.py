@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.dataset_builder import footage
+from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.findings import Severity, picture_finding, write_report
@@ -49,7 +50,7 @@ def test_a_look_before_the_cut_has_its_progress_and_says_what_would_be(dataset: 
     panel, before = built(CutPanel, workspace), dataset.clips
     assert panel._look(dataset, *defaults(panel)) == ""
     task = dataset.task("split")
-    assert task.wait(60).state is jobs.State.FINISHED
+    assert task.wait(PATIENCE).state is jobs.State.FINISHED
     assert task.status.total == sum(clip.frames for clip in before)
     progress = shown(panel, dataset, "progress")
     assert "0 clips would be cut into 0." in progress
@@ -80,7 +81,7 @@ def test_a_mend_that_cuts_goes_on_behind_the_page(workspace: Workspace) -> None:
     assert panel._mend(dataset, [found[0].id], "tag") == "Tagged 1 clip."
     assert panel._mend(dataset, ["kind:borders"], "crop_bars") is None
     assert shown(panel, dataset, "stop_mending")["visible"]
-    assert dataset.task("mend").wait(60).state is jobs.State.FINISHED
+    assert dataset.task("mend").wait(PATIENCE).state is jobs.State.FINISHED
     assert "Cropped the bars of 2 clips." in shown(panel, dataset, "mended")
     assert not shown(panel, dataset, "stop_mending")["visible"]
     assert [clip.height for clip in dataset.clips] == [320, 320]

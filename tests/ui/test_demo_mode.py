@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.visiting import HTML, Demo, Visitor
 from workbench import jobs, policy, recordings
 from workbench.dataset_builder.captioning import CaptionSettings
@@ -148,7 +149,7 @@ def test_rooms_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         two.seen = now - Limits().idle - 1
         three.born = now - Limits().longest - 1
         assert rooms.sweep(now) == [two.folder, three.folder]
-        assert sleeper.wait(10) < 0, "what a visitor started ends with the room"
+        assert sleeper.wait(PATIENCE) < 0, "what a visitor started ends with the room"
         assert [room.folder.exists() for room in started] == [False] * 3
         assert rooms.of("one") is None
     finally:

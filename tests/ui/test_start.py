@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAVY = ("torch", "diffusers", "transformers", "peft", "accelerate", "decord")
 
@@ -57,13 +59,13 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         process = server("--workspace", str(tmp_path), "--port", str(port))
-        said = process.communicate(timeout=120)[0]
+        said = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 1
     assert f"port {port} is taken" in said
 
 
 def test_other_machines_need_a_password(tmp_path: Path) -> None:
     process = server("--workspace", str(tmp_path), "--listen")
-    said = process.communicate(timeout=60)[0]
+    said = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 2
     assert "WORKBENCH_PASSWORD" in said

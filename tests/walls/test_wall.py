@@ -6,8 +6,6 @@ import os
 import re
 import shutil
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import av
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.patience import PATIENCE, until
 from tests.sampler.conftest import WriteLora
 from tests.walls.conftest import PROMPTS, written
 from workbench import jobs, media
@@ -27,15 +26,6 @@ from workbench.walls import CellState, View, Wall, WallSettings, marks
 from workbench.walls.settings import ExportSettings
 from workbench.walls.suggestions import suggested
 from workbench.workspace import Workspace
-
-PATIENCE = 270.0  # for a machine that has other things to do
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def drawn(wall: Wall) -> View:

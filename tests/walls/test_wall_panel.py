@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.studio import PATIENCE, until
+from tests.patience import PATIENCE, until
 from tests.walls.conftest import PROMPTS
 from workbench.errors import ConfigError
 from workbench.notebook import WallPanel, wall_panel
@@ -16,7 +16,7 @@ from workbench.trainer import retention
 from workbench.walls import Wall
 from workbench.workspace import Workspace
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.long
 
 
 def page_of(panel: WallPanel) -> str:
