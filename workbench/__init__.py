@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ _HOMES = {
     "Samples": "workbench.sampler.samples",
     "Workspace": "workbench.workspace",
 }
+
+# On a processor with AVX-512 it warns at every import that an optional package for inference in 4 bits is missing,
+# which nothing here uses. Its errors are still shown.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     import torch
 
 DIFFUSERS_KEY = "lora_adapter_metadata"  # diffusers' key in a file's metadata: peft's settings as JSON
+# What every supported peft knows of a LoRA, and a loader needs; peft refuses a file whose notes have another key.
+NOTED = (
+    "r", "lora_alpha", "rank_pattern", "alpha_pattern", "target_modules", "use_dora", "use_rslora", "lora_bias",
+    "lora_dropout",
+)  # fmt: skip
 DOWN, UP, UP_BIAS, LENGTHS = "lora_A.weight", "lora_B.weight", "lora_B.bias", "lora_magnitude_vector"
 
 
@@ -164,8 +169,22 @@ def diffusers_notes(lora: LoraWeights, prefix: str) -> dict[str, str]:
         "lora_bias": lora.biased,
         "lora_dropout": 0.0,
     }
-    described = {f"{prefix}.{key}": value for key, value in config.items()}
-    return {"format": "pt", DIFFUSERS_KEY: json.dumps(described, indent=2, sort_keys=True)}
+    return adapter_notes(config, prefix)
+
+
+def adapter_notes(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    """The same metadata of a LoRA that peft has configured: the keys of NOTED, and no other."""
+    kept = {f"{prefix}.{key}": value for key, value in config.items() if key in NOTED}
+    return {"format": "pt", DIFFUSERS_KEY: json.dumps(kept, indent=2, sort_keys=True, default=sorted)}
+
+
+def shortened(notes: str) -> str:
+    """What a file has under DIFFUSERS_KEY, without keys that an older peft refuses. Raises ValueError."""
+    found = json.loads(notes)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    kept = {key: value for key, value in found.items() if key.rpartition(".")[2] in NOTED}
+    return json.dumps(kept, indent=2, sort_keys=True)
 
 
 def _short(number: float) -> float | int:

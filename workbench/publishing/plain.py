@@ -11,10 +11,11 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from workbench.errors import DataError
+from workbench.families.lora_files import DIFFUSERS_KEY, shortened
 from workbench.workspace import writing
 
 # What a LoRA file may say of itself: rank and alpha, and what it is. Other trainers write folders and captions there.
-NOTES = ("format", "lora_adapter_metadata", "base_model", "base_revision", "step", "trigger_word", "seed")
+NOTES = ("format", DIFFUSERS_KEY, "base_model", "base_revision", "step", "trigger_word", "seed")
 HERE = ("preview_images", "tracker", "tracker_project", "device", "gpus", "loader_threads", "hang_minutes")
 PATH = re.compile(r"(?:^|(?<=[\s='\"(]))(?:~|[A-Za-z]:)?[/\\][^\s'\"]*[/\\][^\s'\"=]*")
 
@@ -44,9 +45,12 @@ def header(path: Path, more: dict[str, str]) -> tuple[bytes, int]:
         length = int.from_bytes(file.read(8), "little")
         try:
             entries = json.loads(file.read(length))
+            told = entries.pop("__metadata__", None) or {}
+            notes = {name: str(value) for name, value in told.items() if name in NOTES}
+            if DIFFUSERS_KEY in notes:
+                notes[DIFFUSERS_KEY] = shortened(notes[DIFFUSERS_KEY])
         except ValueError:
             raise DataError(f"{path.name} is damaged: export it again") from None
-    notes = {name: str(value) for name, value in (entries.pop("__metadata__", None) or {}).items() if name in NOTES}
     kept = dict(sorted({**notes, **more}.items()))
     data = json.dumps({"__metadata__": {"format": "pt", **kept}, **entries}, separators=(",", ":")).encode()
     data += b" " * (-len(data) % 8)  # tensors begin at a multiple of eight

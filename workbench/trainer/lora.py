@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families.base import Family
+from workbench.families.lora_files import adapter_notes
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import write_bytes
 
@@ -80,7 +81,6 @@ def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]
 
     Raises DataError when a weight is not finite: such a LoRA is never published.
     """
-    from diffusers.loaders.lora_base import LORA_ADAPTER_METADATA_KEY
     from safetensors.torch import save
 
     tensors = {f"{family.lora_prefix}.{name}": tensor for name, tensor in state(transformer).items()}
@@ -89,13 +89,7 @@ def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]
         raise DataError(f"the LoRA holds values that are not numbers ({broken[0]}): lower the learning rate")
     # The stock loader adds layers in training mode: with its dropout written down, a LoRA would drop inputs in use.
     config = {**transformer.peft_config[ADAPTER].to_dict(), "lora_dropout": 0.0}
-    described = {f"{family.lora_prefix}.{key}": _plain(value) for key, value in config.items()}
-    metadata = {"format": "pt", LORA_ADAPTER_METADATA_KEY: json.dumps(described, indent=2, sort_keys=True), **notes}
-    write_bytes(path, with_metadata(save(tensors), metadata))
-
-
-def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, set) else value
+    write_bytes(path, with_metadata(save(tensors), {**adapter_notes(config, family.lora_prefix), **notes}))
 
 
 def with_metadata(data: bytes, metadata: Mapping[str, str]) -> bytes:
