@@ -1,4 +1,7 @@
-"""What every benchmark shares: the machine, the table, the JSON file.
+"""What every benchmark shares: its options, the machine, the table, the JSON file.
+
+`--smallest` runs a script in its smallest form, in seconds: it proves that the script runs and measures nothing.
+tests/test_benchmarks.py runs every script here so.
 
 {"machine": ..., "versions": ..., "rows": [{"case": ..., "ours": ..., "reference": ..., "ratio": ...}]}
 """
@@ -18,10 +21,23 @@ import psutil
 PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate")
 
 
-def arguments(description: str) -> argparse.ArgumentParser:
-    """A parser with the option every benchmark has."""
+class Smallest(argparse.Action):
+    """Sets the script's own options to those of its smallest form; options that come after it win."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        for name, value in {**self.const, self.dest: True}.items():
+            setattr(namespace, name, value)
+
+
+def arguments(description: str, **smallest: Any) -> argparse.ArgumentParser:
+    """A parser with the options every benchmark has.
+
+    smallest: what `--smallest` sets the script's own options to; `options.smallest` says that it was given
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, help="also write the result to this file")
+    seconds = "the smallest form, in seconds: it shows that the script runs and measures nothing"
+    parser.add_argument("--smallest", action=Smallest, nargs=0, const=smallest, default=False, help=seconds)
     return parser
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests.drawing import draw
+from workbench import media
 
 
 def write_video(
@@ -81,6 +82,13 @@ def _hum(file: Any, stream: Any) -> None:
     file.mux(stream.encode())
 
 
+def write_latin(path: Path) -> Path:
+    """A canonical clip whose comment is Latin-1 and no UTF-8, as old programs write it."""
+    media.encode(draw(26), path, 12, comment="caf!")
+    path.write_bytes(path.read_bytes().replace(b"caf!", b"caf\xe9"))
+    return path
+
+
 def turn(path: Path) -> Path:
     """Mark an mp4 as filmed upright with a phone: to be shown turned clockwise by 90 degrees."""
     data = bytearray(path.read_bytes())
@@ -123,7 +131,7 @@ def marked(size: tuple[int, int] = (96, 64)) -> np.ndarray:
     return video
 
 
-def _cut(path: Path, keep: Callable[[bytes], int]) -> None:
+def cut(path: Path, keep: Callable[[bytes], int]) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: keep(data)])
 
@@ -156,22 +164,22 @@ def write_menagerie(folder: Path) -> None:
     (folder / "tone.mp4").write_bytes(b"RIFF\x24\0\0\0WAVEfmt " + bytes(20))
     write_video(folder / "one.mp4", draw(1))
     write_video(folder / "no_index.mp4")
-    _cut(folder / "no_index.mp4", lambda data: data.index(b"moov") - 4)
+    cut(folder / "no_index.mp4", lambda data: data.index(b"moov") - 4)
     write_video(folder / "only_index.mp4", container=fast_start)
-    _cut(folder / "only_index.mp4", lambda data: data.index(b"mdat") + 8)
+    cut(folder / "only_index.mp4", lambda data: data.index(b"mdat") + 8)
     write_video(folder / "half.mp4", noisy(48), fps=24, container=fast_start)
-    _cut(folder / "half.mp4", lambda data: len(data) * 6 // 10)
+    cut(folder / "half.mp4", lambda data: len(data) * 6 // 10)
     write_video(folder / "flipped.mp4", noisy(48), fps=24, container=fast_start)
     flip_bits(folder / "flipped.mp4")
     write_video(folder / "first_only.mp4", noisy(8), container=fast_start)
-    _cut(folder / "first_only.mp4", lambda _: packets(folder / "first_only.mp4")[1][0] + 9)
+    cut(folder / "first_only.mp4", lambda _: packets(folder / "first_only.mp4")[1][0] + 9)
     write_video(folder / "promises.mp4", fps=24, options={"bf": "0"})
     hide_frames(folder / "promises.mp4", range(18, 24))
     write_video(folder / "hole.mp4", fps=24, options={"bf": "0"})
     hide_frames(folder / "hole.mp4", range(10, 13))
     large = np.zeros((1, 2400, 4200, 3), np.uint8)
     write_video(folder / "large.mp4", large, options={"preset": "ultrafast"}, container=fast_start)
-    _cut(folder / "large.mp4", lambda data: data.index(b"mdat") + 8)  # not a frame is left: the header must do
+    cut(folder / "large.mp4", lambda data: data.index(b"mdat") + 8)  # not a frame is left: the header must do
     write_video(folder / "too_long.mp4", draw(3, (16, 16)), times=[0, 4000, 8000])
     write_video(folder / "long.mp4", draw(606, (64, 64)), fps=1, options={"preset": "ultrafast"})
     turn(write_video(folder / "turned.mov", marked()))
@@ -195,6 +203,7 @@ def write_menagerie(folder: Path) -> None:
     write_video(folder / "clear.webm", clear, codec="libvpx", pixels="yuva420p", options={"auto-alt-ref": "0"})
     write_video(folder / "web.webm", codec="libvpx")
     write_video(folder / "tv.mp4", fps=30000 / 1001)
+    write_latin(folder / "latin.mp4")
     write_video(folder / "fine.mp4", draw(24, colour="blue"))
     (folder / "again.mp4").write_bytes((folder / "fine.mp4").read_bytes())
     write_video(folder / "name.mp4", draw(24, colour="green")).rename(folder / ODD_NAME)

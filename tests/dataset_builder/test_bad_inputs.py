@@ -112,7 +112,7 @@ def test_mended_and_said_how(built: Dataset, name: str, note: str) -> None:
 
 
 def test_every_clip_is_canonical_and_known_exactly(built: Dataset) -> None:
-    assert len(built.clips) == 39
+    assert len(built.clips) == 40
     for clip in built.clips:
         about = media.probe(built.path_of(clip))
         assert (about.codec, about.pixel_format, about.bits) == ("h264", "yuv420p", 8)

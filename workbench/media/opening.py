@@ -115,7 +115,7 @@ def opened(path: Path) -> Iterator[tuple[Any, Any]]:
         raise DataError("a picture, not a video: give a clip of two frames or more")
     try:
         # An absolute path, so that no file name is taken for a protocol ("concat:...").
-        container = av.open(str(path.absolute()), options=dict(OPEN_OPTIONS), metadata_errors="replace")
+        container = av.open(str(path.absolute()), options=dict(OPEN_OPTIONS), **_any_metadata())
     except (av.FFmpegError, ValueError) as error:
         if _without_index(path):
             raise DataError("the recording was cut off, its index is missing: copy it again from the camera") from error
@@ -127,6 +127,13 @@ def opened(path: Path) -> Iterator[tuple[Any, Any]]:
         stream.thread_type = "AUTO"
         stream.codec_context.thread_count = THREADS
         yield container, stream
+
+
+def _any_metadata() -> dict[str, Any]:
+    """What lets PyAV open a file whose metadata are no UTF-8: from version 19 on it always does, without an option."""
+    import av
+
+    return {"metadata_errors": "surrogateescape"} if int(av.__version__.partition(".")[0]) < 19 else {}
 
 
 def _tracks(container: Any) -> list[Any]:
@@ -217,4 +224,5 @@ def presentation_times(path: Path) -> list[float]:
 def read_comment(path: Path) -> str | None:
     """The text that `encode` put into the file's metadata, None when there is none. Raises DataError."""
     with opened(path) as (container, _):
-        return next((value for name, value in container.metadata.items() if name.lower() == "comment"), None)
+        comment = next((value for name, value in container.metadata.items() if name.lower() == "comment"), None)
+    return None if comment is None else comment.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,100 @@
+"""The core of what the dataset builder does with video files, for an environment that has little else than PyAV.
+
+    python -m tests.dataset_builder.media_core FOLDER
+
+Judges files of many kinds as the import's child does and looks at what became of it; needs little more than av, numpy,
+pillow, pydantic and psutil, so that the lowest and the newest PyAV can be tried on any Python. Prints the version and
+"ok", or fails with the sentence that is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from tests.dataset_builder import foreign
+from tests.dataset_builder.foreign import write_video
+from tests.drawing import draw
+from workbench import media
+from workbench.clips import file_sha256
+from workbench.dataset_builder.verdicts import Verdict
+from workbench.dataset_builder.worker import Watch, judge
+from workbench.errors import DataError
+
+MENDED = {
+    "turned.mov": "turned upright", "uneven.mkv": "evened to 30 fps", "ten_bit.mp4": "10-bit colours",
+    "hdr.mkv": "HDR colours", "full.mp4": "full-range colours", "two.mp4": "2 video tracks",
+    "stretched.mp4": "stretched pixels", "interlaced.mp4": "interlaced lines", "talking.mov": "sound removed",
+    "half.mp4": "cut off or damaged", "web.webm": "rewritten for exact frame access",
+}  # fmt: skip
+REFUSED = {
+    "noise.mp4": "not a video that can be read", "sound.mp4": "sound only", "no_index.mp4": "its index is missing",
+    "one.mp4": "one frame only",
+}  # fmt: skip
+
+
+def write(folder: Path) -> None:
+    """The files of those names, and two that are canonical already."""
+    foreign.turn(write_video(folder / "turned.mov", foreign.marked()))
+    write_video(folder / "uneven.mkv", draw(30), times=foreign.uneven_times(30))
+    write_video(folder / "ten_bit.mp4", pixels="yuv420p10le")
+    write_video(folder / "hdr.mkv", pixels="yuv420p10le", transfer=16)
+    write_video(folder / "full.mp4", pixels="yuvj420p")
+    write_video(folder / "two.mp4", tracks=2)
+    write_video(folder / "stretched.mp4", draw(24, (48, 64)), aspect=Fraction(2))
+    write_video(folder / "interlaced.mp4", options={"x264-params": "tff=1"})
+    write_video(folder / "talking.mov", sound=True)
+    write_video(folder / "half.mp4", foreign.noisy(48), fps=24, container={"movflags": "+faststart"})
+    foreign.cut(folder / "half.mp4", lambda data: len(data) * 6 // 10)
+    write_video(folder / "web.webm", codec="libvpx")
+    write_video(folder / "fine.mp4", draw(24, colour="blue"))
+    foreign.write_latin(folder / "latin.mp4")
+    (folder / "noise.mp4").write_bytes(np.random.default_rng(0).bytes(50_000))
+    foreign.write_sound(folder / "sound.mp4")
+    write_video(folder / "one.mp4", draw(1))
+    write_video(folder / "no_index.mp4")
+    foreign.cut(folder / "no_index.mp4", lambda data: data.index(b"moov") - 4)
+
+
+def check(base: Path) -> None:
+    """Judge the files and make clips of it below `base`. Raises AssertionError with the sentence at fault."""
+    given = base / "given"
+    given.mkdir(parents=True)
+    write(given)
+    found = {path.name: judged(path, base) for path in sorted(given.iterdir()) if path.is_file()}
+    for name, words in MENDED.items():
+        assert words in found[name].sentence, found[name].sentence
+    for name, words in REFUSED.items():
+        assert not found[name].usable, found[name].sentence
+        assert words in found[name].sentence, found[name].sentence
+    for name in ("fine.mp4", "latin.mp4"):
+        assert found[name].outcome in ("taken", "known"), found[name].sentence
+    assert media.read_comment(given / "latin.mp4") == "caf\ufffd"
+    for verdict in found.values():
+        if verdict.usable:
+            about = media.probe(base / verdict.file_name)
+            assert (about.codec, about.pixel_format, about.frames) == ("h264", "yuv420p", verdict.frames), verdict
+            assert media.read_frames(base / verdict.file_name, [verdict.frames - 1]).dtype == np.uint8
+
+
+def judged(path: Path, dataset: Path) -> Verdict:
+    sha256 = file_sha256(path)
+    try:
+        media.check_file(path)
+    except DataError as error:
+        return Verdict(source=str(path), outcome="refused", notes=(str(error),))
+    watch = Watch(300)
+    try:
+        return judge(dataset, path, sha256, None, watch)
+    finally:
+        watch.end()
+
+
+if __name__ == "__main__":
+    import av
+
+    check(Path(sys.argv[1]))
+    print(f"PyAV {av.__version__} on Python {sys.version.split()[0]}: ok")
