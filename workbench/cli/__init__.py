@@ -44,7 +44,7 @@ COMMANDS = {
     "replay": ("recordings", "Look through a recorded run."),
     "webui": ("webui", "Open the page in a browser."),
     "demo": ("demo", "The whole loop on the built-in model, in about two minutes."),
-    "doctor": ("doctor", "Check this machine: versions, device, disk, models, browser."),
+    "doctor": ("doctor", "Check this machine, import a clip and train two steps."),
 }
 
 

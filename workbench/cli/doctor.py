@@ -1,15 +1,18 @@
 """`workbench doctor`: is everything in order on this machine? Each line says what is, and what to do if it is not.
 
-No torch: what is installed is read from the packages' own records. Not covered: mending anything.
+No torch here: what is installed is read from the packages' own records, and what is tried is tried in a process of its
+own (trial). Not covered: mending anything.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +20,7 @@ from pathlib import Path
 import click
 import psutil
 
+from workbench import processes
 from workbench.cli.options import with_workspace
 from workbench.devices import GIGABYTE, gpus
 from workbench.errors import ExitCode
@@ -26,7 +30,12 @@ from workbench.workspace import Workspace
 PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate", "gradio", "av", "sentencepiece", "protobuf")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "firefox")
 LOW_DISK_GB = 5.0
+CLIP_SECONDS, STEP_SECONDS = 180.0, 420.0  # generous: a machine may be slow, or busy with other work
+TRIAL_SECONDS = CLIP_SECONDS + STEP_SECONDS + 60  # it ends by itself long before
 CUDA_13_DRIVER = 580
+TRIAL = "workbench.cli.trial"
+CLIP, STEP = "a clip", "training steps"  # what it tries, in this order
+REINSTALL = "python scripts/install.py (or pip install --force-reinstall what the line names), then look again"
 
 
 @dataclass(frozen=True)
@@ -39,10 +48,17 @@ class Check:
 
 
 @click.command()
+@click.option("--quick", is_flag=True, help="Only look: import no clip and train nothing.")
 @with_workspace
-def doctor(workspace: Workspace) -> int:
-    """Check this machine: versions, device, disk, models, browser. Ends with 0 when nothing needs mending."""
+def doctor(workspace: Workspace, quick: bool) -> int:
+    """Check this machine: versions, device, disk, models, browser; then import a clip and train two steps.
+
+    Ends with 0 when nothing needs mending.
+    """
     checks = [*_versions(), _device(), _disk(workspace), *_models(), _browser()]
+    if not quick:
+        click.echo("importing a clip and training two steps on the built-in model ...", err=True)
+        checks += tried()
     width = max(len(check.title) for check in checks)
     for check in checks:
         click.echo(f"{'!' if check.remedy else ' '} {check.title:<{width}}  {check.found}")
@@ -124,6 +140,28 @@ def model_cache() -> Path:
     """Where the Hub's library keeps models; its own rules, without importing it."""
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
     return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
+
+
+def tried(seconds: float = TRIAL_SECONDS) -> list[Check]:
+    """What the trial found; a process that hangs or crashes is a finding, too."""
+    began, problem = time.monotonic(), ""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", TRIAL], env=processes.environment(), text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        said, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        said, errors = process.communicate()
+        problem = f"no answer within {seconds:.0f} s"
+    found = [Check(**json.loads(line)) for line in said.splitlines() if line.startswith("{")]
+    if not problem and process.returncode and not any(check.remedy for check in found):
+        last = errors.strip().splitlines()[-1:] or [f"ended with code {process.returncode} and no word"]
+        problem = last[0].removeprefix("workbench.errors.")[:300]
+    if problem:
+        found.append(Check(STEP if found else CLIP, problem, REINSTALL))
+    return [*found, Check("tried in", f"{time.monotonic() - began:.0f} s")]
 
 
 def _browser() -> Check:
