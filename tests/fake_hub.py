@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlparse
 
+import yaml
+
 if TYPE_CHECKING:
     import pytest
 
@@ -213,6 +215,8 @@ class Handler(BaseHTTPRequestHandler):
         siblings = [{"rfilename": name, "size": len(data)} for name, data in files.items()]
         name = "/".join(repo.split("/")[-2:])
         about = {"id": name, "sha": commit, "private": repo in self.state.private, "siblings": siblings}
+        if (front := files.get("README.md", b"").split(b"---\n"))[0] == b"" and len(front) > 2:
+            about["cardData"] = yaml.safe_load(front[1])
         return self.answer(200, about)
 
     def _resolve(self, commit: str, files: Files, name: str) -> None:

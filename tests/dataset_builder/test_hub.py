@@ -157,6 +157,20 @@ def test_what_the_hub_refuses_is_explained(
         hub.look("you/text")
 
 
+def test_one_configuration_of_a_dataset_is_fetched(server: FakeHub, tmp_path: Path) -> None:
+    card = b"---\nconfigs:\n- config_name: cats\n  data_files:\n  - split: train\n    path: ['cats/*.mp4']\n---\n"
+    server.repos["datasets/you/pets"] = {
+        "README.md": card, "cats/a.mp4": b"a", "dogs/b.mp4": b"b", "metadata.csv": b"file_name,text\n",
+    }  # fmt: skip
+    cats, everything = hub.look("you/pets", config="cats"), hub.look("you/pets")
+    assert sorted(cats.files) == ["cats/a.mp4", "metadata.csv"]
+    assert len(everything.files) == 3
+    folders = [hub.fetch(remote, tmp_path) for remote in (everything, cats)]
+    assert [len(list(folder.rglob("*.mp4"))) for folder in folders] == [2, 1]
+    with pytest.raises(DataError, match="hub_config is 'mice', the card of you/pets names cats: choose"):
+        hub.look("you/pets", config="mice")
+
+
 # ---- parquet --------------------------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,8 @@ def is_archive(path: Path) -> bool:
 class ArchiveTree(Tree):
     """What an archive holds. Reads all its names and captions, once. Raises DataError when it cannot be read."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, beside: str = "") -> None:
+        """beside: the text of a file that belongs to the archive and lies beside it."""
         listing = _Listing()
         with closing(_open(path)) as archive:
             try:
@@ -64,7 +65,7 @@ class ArchiveTree(Tree):
                 if not listing.files:
                     raise _unreadable(path, error) from error
                 listing.refused[path.name] = f"it is cut off or damaged behind {list(listing.files)[-1]!r}: {error}"
-        self._texts = listing.texts
+        self._texts, self.beside = listing.texts, beside
         super().__init__(path, listing.files, listing.refused)
 
     def _data(self, name: str) -> bytes:
@@ -139,7 +140,7 @@ class _Listing:
             reason = entry.refused or _unsafe(entry.name)
             if not reason and entry.name in self.files:
                 reason = "a second entry of this name: the first is taken"
-            is_text = entry.name.lower().endswith(TEXT_SUFFIXES)
+            is_text = entry.name.lower().endswith((*TEXT_SUFFIXES, ".id"))
             if not reason and is_text and entry.size > min(MOST_TEXT_BYTES, text_room):
                 reason = "too much text for captions"
             if not reason and entry.size > room:

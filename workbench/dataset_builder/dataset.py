@@ -19,7 +19,7 @@ import difflib
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -30,8 +30,9 @@ from workbench.dataset_builder import cutting, history
 from workbench.dataset_builder.findings import FILE, FOLDER, Finding, Mend, Report, read_report
 from workbench.dataset_builder.history import REMOVED, Change
 from workbench.dataset_builder.ingest import Progress, ingest
+from workbench.dataset_builder.layouts.base import Columns
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.sources import clean_caption, find_sources
+from workbench.dataset_builder.sources import USUAL, Survey, clean_caption, readable, survey
 from workbench.dataset_builder.statistics import Statistics, statistics
 from workbench.dataset_builder.tasks import Name, Task
 from workbench.dataset_builder.verdicts import SOURCES as VERDICTS
@@ -262,16 +263,21 @@ class Dataset:
         on_progress: Progress = lambda *_: None,
         layout: str = "",
         longest_side: int | None = None,
+        columns: Columns = USUAL,
+        on_survey: Callable[[Survey], None] = lambda _: None,
     ) -> list[Verdict]:
         """Take in videos, pictures, folders and archives of them, now; foreign files are only read in child processes.
 
         layout: the name of one to read everything as, "" to find it out; longest_side: larger pictures are scaled down
-        to it. Raises DataError when no file is found or none can be used, ConfigError, CannotWrite.
+        to it; columns: what the columns of tables are called; on_survey: called with what is there before it is read.
+        Raises DataError when no file is found or none can be used, ConfigError, CannotWrite.
         """
         from workbench.dataset_builder import first_frames
 
         given = [str(path) for path in paths]
-        sources = find_sources(given, layout)
+        surveyed = readable(survey(given, layout, columns))
+        on_survey(surveyed)
+        sources = surveyed.sources
         if not sources:
             raise DataError(
                 f"no videos in {', '.join(given) or 'an empty list'}: give mp4, mov, mkv, webm or avi files, "

@@ -6,11 +6,13 @@ Spaces (publishing).
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from workbench import hub
@@ -33,11 +35,12 @@ OnFile = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Remote:
-    """A dataset repository at one commit. files: those an import could use -> bytes"""
+    """A dataset repository at one commit. files: those an import could use -> bytes; config: the one they are of"""
 
     repo_id: str
     commit: str
     files: Mapping[str, int]
+    config: str = ""
 
     @property
     def sentence(self) -> str:
@@ -47,23 +50,53 @@ class Remote:
         return f"{self.repo_id} at {self.commit[:8]}: {sum(self.files.values()) / 1e6:,.1f} MB to fetch: {named}"
 
 
-def look(repo_id: str, revision: str = "") -> Remote:
-    """What a dataset repository holds. Raises ConfigError, ModelUnavailable, DataError when it has no videos."""
+def look(repo_id: str, revision: str = "", config: str = "") -> Remote:
+    """What a dataset repository holds, or one configuration of it.
+
+    Raises ConfigError, ModelUnavailable, DataError when it has no videos, or no such configuration.
+    """
     with explained(repo_id):
         info = client().dataset_info(repo_id, revision=revision or None, files_metadata=True)
     siblings = info.siblings or []
     files = {s.rfilename: s.size or 0 for s in siblings if _wanted(s.rfilename)}
+    if config:
+        files = _of_config(repo_id, config, getattr(info.card_data, "configs", None), files)
     if not any(not name.lower().endswith(TEXT_SUFFIXES) for name in files):
         raise DataError(f"{repo_id} has no videos, archives or parquet tables: name another dataset")
-    return Remote(repo_id, info.sha or "", files)
+    return Remote(repo_id, info.sha or "", files, config)
 
 
-def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None) -> Path:
+def _of_config(repo_id: str, config: str, configs: object, files: Mapping[str, int]) -> dict[str, int]:
+    """The files of a configuration as the dataset's card declares it, and tables and captions, which belong to all.
+
+    Raises DataError.
+    """
+    several = configs if isinstance(configs, list) else []
+    declared = {str(one.get("config_name", "")): one for one in several if isinstance(one, dict)}
+    if config not in declared:
+        named = ", ".join(declared) or "none"
+        raise DataError(
+            f"hub_config is {config!r}, the card of {repo_id} names {named}: choose one of them, or leave it empty"
+        )
+    data = declared[config].get("data_files") or f"{declared[config].get('data_dir', config)}/**"
+    splits = data if isinstance(data, list) else [data]
+    paths = [split.get("path", "") if isinstance(split, dict) else split for split in splits]
+    patterns = [str(one).removeprefix("./") for path in paths for one in (path if isinstance(path, list) else [path])]
+    return {
+        name: size
+        for name, size in files.items()
+        if name.lower().endswith(TEXT_SUFFIXES) or any(fnmatch(name, pattern) for pattern in patterns)
+    }
+
+
+def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None, video_column: str = "") -> Path:
     """Download into `parent`/OWNER--NAME/COMMIT, which an import then takes; what is there already is kept.
 
-    Parquet tables are written out as files. Raises ModelUnavailable, DataError, CannotWrite, and what on_file raises.
+    Parquet tables are written out as files; video_column: the column of theirs that is meant.
+    Raises ModelUnavailable, DataError, CannotWrite, and what on_file raises.
     """
-    folder = parent / remote.repo_id.replace("/", "--") / remote.commit[:12]
+    chosen = f"-{hashlib.sha256(remote.config.encode()).hexdigest()[:8]}" if remote.config else ""
+    folder = parent / remote.repo_id.replace("/", "--") / f"{remote.commit[:12]}{chosen}"
     names = [name for name in remote.files if confined(folder, name)]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +108,7 @@ def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None) -> Pa
         _download(remote, names, folder, on_file)
     for name in names:
         if name.endswith(PARQUET):
-            parquet.unpack(folder / name)
+            parquet.unpack(folder / name, video_column)
     return folder
 
 

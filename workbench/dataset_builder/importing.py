@@ -9,7 +9,10 @@ from pathlib import Path
 from workbench import jobs
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.sources import Survey
 from workbench.dataset_builder.verdicts import Verdict
+
+MOST_PROBLEMS = 20  # sentences about captions that are missing, said again when the import is over
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
@@ -20,13 +23,18 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         target.set_trigger_word(settings.trigger_word)
     counts = {"taken": 0, "mended": 0, "known": 0, "refused": 0}
     began = time.monotonic()
+    problems: list[str] = []
+
+    def on_survey(surveyed: Survey) -> None:
+        problems[:] = surveyed.problems[:MOST_PROBLEMS]
+        sys.stdout.write("".join(f"{sentence}\n" for sentence in surveyed.sentences))
 
     def on_progress(done: int, total: int, verdict: Verdict | None) -> None:
         nonlocal began
         if verdict is not None:
             counts[verdict.outcome] += 1
             sys.stdout.write(f"{verdict.sentence}\n")
-        job.outcome = {"counts": dict(counts)}
+        job.outcome = {"counts": dict(counts), "problems": problems}
         read = done - counts["known"]
         if not read:  # known files cost nothing, so they say nothing of the speed
             began = time.monotonic()
@@ -38,8 +46,9 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     sources: list[Path | str] = list(settings.sources)
     if settings.hub_dataset:
         sources.append(_fetched(settings, config.parent, job))
-    layout = "" if settings.layout == "auto" else settings.layout
-    target.import_files(sources, on_progress, layout, settings.longest_side)
+    target.import_files(
+        sources, on_progress, settings.wanted_layout, settings.longest_side, settings.columns, on_survey
+    )
 
 
 def _fetched(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:
@@ -47,7 +56,7 @@ def _fetched(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:
     from workbench.dataset_builder import hub
 
     job.beat("looking at the Hub")
-    remote = hub.look(settings.hub_dataset, settings.revision)
+    remote = hub.look(settings.hub_dataset, settings.revision, settings.hub_config)
     sys.stdout.write(f"{remote.sentence}\n")
     began = time.monotonic()
 
@@ -56,4 +65,4 @@ def _fetched(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:
         if job.take("stop") is not None:
             raise jobs.Stop(f"stopped after {done} of {total} files: start it again to go on")
 
-    return hub.fetch(remote, folder / "hub", on_file)
+    return hub.fetch(remote, folder / "hub", on_file, settings.columns.video)

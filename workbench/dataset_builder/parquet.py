@@ -11,8 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from workbench.clips import METADATA
-from workbench.dataset_builder.layouts.base import IMAGE_SUFFIXES, TEXT_COLUMNS
-from workbench.dataset_builder.layouts.tables import NAME_COLUMNS
+from workbench.dataset_builder.layouts.base import IMAGE_SUFFIXES, NAME_COLUMNS, column_names
 from workbench.errors import DataError
 from workbench.media import SUFFIXES
 from workbench.workspace import write_text, writing
@@ -20,10 +19,11 @@ from workbench.workspace import write_text, writing
 ROWS = 8  # read at a time: each may hold a whole video
 
 
-def unpack(table: Path) -> Path:
+def unpack(table: Path, video_column: str = "") -> Path:
     """The folder of a parquet file's videos, in the VideoFolder layout, made if need be.
 
-    A table that only names files becomes a metadata.jsonl beside it. Raises DataError (no pyarrow, no such column, a
+    video_column: the column of videos, or of their names; "" to find it out. Columns of text keep their names. A table
+    that only names files becomes a metadata.jsonl beside it. Raises DataError (no pyarrow, no such column, a
     damaged file), CannotWrite.
     """
     try:
@@ -35,12 +35,19 @@ def unpack(table: Path) -> Path:
         ) from None
     try:
         with pyarrow.parquet.ParquetFile(table, pre_buffer=False) as file:
-            column, holds_bytes = _media_column(file.schema_arrow)
+            schema = file.schema_arrow
+            column, holds_bytes = _media_column(schema, video_column)
             if column is None:
-                raise DataError(f"{table.name} has no column of videos: {', '.join(file.schema_arrow.names)}")
+                raise DataError(
+                    f"{table.name} has no column of videos{f' called {video_column!r}' if video_column else ''}: "
+                    f"{column_names(schema.names)}: name the one meant with video_column"
+                )
             folder = table.with_suffix("") if holds_bytes else table.parent
-            if not (folder / METADATA).exists():
-                texts = [name for name in TEXT_COLUMNS if name in file.schema_arrow.names]
+            if video_column or not (folder / METADATA).exists():
+                strings = (pyarrow.types.is_string, pyarrow.types.is_large_string)
+                texts = [
+                    field.name for field in schema if field.name != column and any(one(field.type) for one in strings)
+                ]
                 rows = _rows(file, [column, *texts])
                 lines = [_line(folder, number, row, column, texts) for number, row in enumerate(rows)]
                 write_text(folder / METADATA, "".join(line for line in lines if line))
@@ -57,7 +64,6 @@ def _rows(file: Any, columns: list[str]) -> Iterator[Mapping[str, Any]]:
 def _line(folder: Path, number: int, row: Mapping[str, Any], column: str, texts: list[str]) -> str:
     """Write a row's video and give its line of metadata.jsonl; "" for a row without any."""
     value = row[column]
-    text = next((row[name] for name in texts if isinstance(row[name], str)), "")
     if isinstance(value, dict):
         data, name = value.get("bytes"), value.get("path") or ""
     else:
@@ -68,12 +74,16 @@ def _line(folder: Path, number: int, row: Mapping[str, Any], column: str, texts:
         with writing(folder):
             folder.mkdir(exist_ok=True)
             (folder / name).write_bytes(data)
-    return json.dumps({"file_name": name, "text": text}, ensure_ascii=False) + "\n" if name else ""
+    kept = {one: row[one] for one in texts if row[one] is not None} | {"file_name": name}
+    return json.dumps(kept, ensure_ascii=False) + "\n" if name else ""
 
 
-def _media_column(schema: Any) -> tuple[str | None, bool]:
+def _media_column(schema: Any, wanted: str) -> tuple[str | None, bool]:
     """(the column of videos or pictures, whether it holds them rather than names them)."""
     import pyarrow.types as types
+
+    if wanted:
+        return (wanted, not types.is_string(schema.field(wanted).type)) if wanted in schema.names else (None, False)
 
     declared = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     for kind in ("Video", "Image"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from workbench.dataset_builder.layouts.base import Columns
 from workbench.settings import Settings, field
 
 DATA = "Data"
@@ -43,6 +44,29 @@ class ImportSettings(Settings):
         advanced=True,
         help="Branch, tag or commit of the Hub dataset. Empty: its newest state.",
     )
+    hub_config: str = field(
+        "",
+        title="Configuration",
+        section=DATA,
+        advanced=True,
+        help="Which configuration (subset) of the Hub dataset is taken, where its card names several. Empty: all.",
+    )
+    video_column: str = field(
+        "",
+        title="Video column",
+        section=DATA,
+        advanced=True,
+        help="The column of metadata.jsonl, metadata.csv or a parquet table that holds the video or its file name. "
+        "Empty: file_name, video, path or file.",
+    )
+    caption_column: str = field(
+        "",
+        title="Caption column",
+        section=DATA,
+        advanced=True,
+        help="The column of such a table, or the key of a WebDataset's JSON, that holds the caption. Empty: text, "
+        "caption or prompt.",
+    )
     longest_side: int | None = field(
         None,
         title="Longest side",
@@ -66,3 +90,12 @@ class ImportSettings(Settings):
         section=DATA,
         help="A word of your own that stands for the new concept; it is put in front of every caption without it.",
     )
+
+    @property
+    def wanted_layout(self) -> str:
+        """The layout's name, "" to find it out."""
+        return "" if self.layout == "auto" else self.layout
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(self.video_column.strip(), self.caption_column.strip())

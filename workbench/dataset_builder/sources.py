@@ -25,6 +25,7 @@ from workbench.dataset_builder.layouts.base import (
     LONGEST_CAPTION,
     MOST_TEXT_BYTES,
     TEXT_SUFFIXES,
+    Columns,
     Layout,
     Problem,
     Report,
@@ -34,6 +35,7 @@ from workbench.dataset_builder.layouts.base import (
     read_text,
     without_suffix,
 )
+from workbench.dataset_builder.layouts.shards import META
 from workbench.dataset_builder.layouts.sidecars import CAPTION_SUFFIXES
 from workbench.dataset_builder.layouts.tables import CSV
 from workbench.errors import DataError
@@ -43,6 +45,7 @@ __all__ = ["LONGEST_CAPTION", "Found", "Problem", "Source", "Survey", "clean_cap
            "survey"]  # fmt: skip
 
 MOST_SOURCES = 100_000
+USUAL = Columns()
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,11 @@ class Found:
         more = f"{self.captions} captions" + (f", {pictures}" if pictures else "")
         return f"{self.path.name}: {layout.title}: {named}, {more}, {self.size / 1e6:,.1f} MB"
 
+    @property
+    def warnings(self) -> list[str]:
+        """A sentence a problem, with up to three of the names it holds for."""
+        return [f"{self.path.name}: {_named(names)}: {problem}" for problem, names in self.problems.items()]
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -96,12 +104,17 @@ class Survey:
         return [source for part in self.found for source in part.sources]
 
     @property
+    def problems(self) -> list[str]:
+        """A sentence a problem."""
+        return [sentence for part in self.found for sentence in part.warnings]
+
+    @property
     def sentences(self) -> list[str]:
         """What a person should read before saying yes: a line a source, a line a problem, with up to three names."""
         lines = []
         for part in self.found:
             lines.append(part.sentence)
-            lines += [f"{part.path.name}: {_named(names)}: {problem}" for problem, names in part.problems.items()]
+            lines += part.warnings
             reasons = Counter(part.refused.values())
             for reason in reasons:
                 names = tuple(name for name, why in part.refused.items() if why == reason)
@@ -114,17 +127,22 @@ class Survey:
 
 def find_sources(given: Iterable[Path | str], layout: str = "") -> list[Source]:
     """The videos and pictures in what is given, each once. Raises DataError when nothing of it can be read."""
-    surveyed = survey(given, layout)
+    return readable(survey(given, layout)).sources
+
+
+def readable(surveyed: Survey) -> Survey:
+    """The same. Raises DataError when nothing of it can be read."""
     if not surveyed.found and surveyed.refused:
         raise DataError("; ".join(f"{name}: {reason}" for name, reason in surveyed.refused.items()))
-    return surveyed.sources
+    return surveyed
 
 
-def survey(given: Iterable[Path | str], layout: str = "") -> Survey:
+def survey(given: Iterable[Path | str], layout: str = "", columns: Columns = USUAL) -> Survey:
     """Look at files, folders and archives without decoding anything.
 
-    layout: the name of one to read everything as; "" to find it out. Raises ConfigError for a name that is none,
-    DataError when nothing that was given has that layout.
+    layout: the name of one to read everything as; "" to find it out; columns: what the columns of tables are called.
+    Raises ConfigError for a name that is none, DataError when nothing that was given has that layout, or a table lacks
+    a column that was named.
     """
     forced = layout_named(layout) if layout else None
     paths = list(dict.fromkeys(Path(os.path.abspath(Path(item).expanduser())) for item in given))
@@ -133,6 +151,7 @@ def survey(given: Iterable[Path | str], layout: str = "") -> Survey:
     seen: set[str] = set()
     fits = forced is None
     for tree in _trees(paths, refused):
+        tree.columns = columns
         layouts = fitting(tree)
         fits = fits or forced in layouts
         chosen = forced if forced in layouts else next(iter(layouts), None)
@@ -254,24 +273,29 @@ class FilesTree(Tree):
 
 def _trees(given: list[Path], refused: dict[str, str]) -> Iterator[Tree]:
     """A tree for each folder, for each archive (given, or lying in a folder), and one for all other files."""
-    loose = [path for path in given if not path.is_dir() and not is_archive(path)]
+    # A page puts each file that is dropped on it into a folder of its own, so those given count as lying beside it.
+    records = {path.name: path for path in given if path.name.endswith(META)} if any(map(is_archive, given)) else {}
+    loose = [path for path in given if not path.is_dir() and not is_archive(path) and path not in records.values()]
     for path in given:
         if path.is_dir():
             files = dict(_walk(path))
             yield FilesTree(path, {name: file for name, file in files.items() if not is_archive(file)})
-            yield from _archives((file for file in files.values() if is_archive(file)), refused)
+            yield from _archives((file for file in files.values() if is_archive(file)), refused, {})
         elif is_archive(path):
-            yield from _archives([path], refused)
+            yield from _archives([path], refused, records)
         elif loose:
             yield _loose(loose)
             loose = []
 
 
-def _archives(paths: Iterable[Path], refused: dict[str, str]) -> Iterator[Tree]:
+def _archives(paths: Iterable[Path], refused: dict[str, str], records: Mapping[str, Path]) -> Iterator[Tree]:
+    """records: files of captions that were given with the archives, by name; others lie beside them."""
     for path in paths:
+        name = path.name.partition(".")[0] + META
+        record = records.get(name, path.with_name(name))
         try:
-            yield ArchiveTree(path)
-        except DataError as error:
+            yield ArchiveTree(path, read_text(record) if _is_own_file(record) else "")
+        except (DataError, OSError) as error:
             refused[path.name] = str(error)
 
 

@@ -94,8 +94,14 @@ class DatasetPanel(Panel):
         self.import_buttons = widgets.VBox([self.look_button, self.import_button])
         self.hub = widgets.Text(placeholder="owner/name", layout=wide)
         self.layout = widgets.Dropdown(options=known["layout"].choices, value="auto", layout=wide)
+        self.columns = {
+            name: widgets.Text(placeholder=usual, layout=wide)
+            for name, usual in (("video_column", "file_name"), ("caption_column", "text"))
+        }
         self.longest = widgets.Text(placeholder="as it is", layout=wide)
-        fields = (("hub_dataset", self.hub), ("layout", self.layout), ("longest_side", self.longest))
+        fields = (
+            ("hub_dataset", self.hub), ("layout", self.layout), *self.columns.items(), ("longest_side", self.longest)
+        )  # fmt: skip
         rows = [
             widgets.HBox([_label(known[name].title), field, widgets.HTML(drawing.note(known[name].help))])
             for name, field in fields
@@ -118,13 +124,18 @@ class DatasetPanel(Panel):
         """The dataset that is shown. Raises ConfigError while its name is new."""
         return Dataset.open(self.workspace, self.name.value)
 
+    @property
+    def _reading(self) -> dict[str, str]:
+        """The settings that say how captions lie beside the videos."""
+        return {"layout": self.layout.value, **{name: field.value for name, field in self.columns.items()}}
+
     def look(self, paths: Iterable[Path | str]) -> list[str]:
         """What is in files, folders and archives, shown and returned; nothing is decoded.
 
         Raises ConfigError, DataError when nothing there has the layout that is set.
         """
-        layout = self.layout.value
-        lines = survey(_existing(paths), "" if layout == "auto" else layout).sentences or ["nothing to import"]
+        settings = parse(ImportSettings, self._reading)
+        lines = survey(_existing(paths), settings.wanted_layout, settings.columns).sentences or ["nothing to import"]
         more = [f"... and {len(lines) - LINES} more"] if len(lines) > LINES else []
         self.found.value = "".join(map(drawing.note, [*lines[:LINES], *more]))
         return lines
@@ -137,7 +148,7 @@ class DatasetPanel(Panel):
         hub, longest = self.hub.value.strip(), self.longest.value.strip()
         given = _existing(paths, needed=not hub)
         side = int(longest) if longest.isdigit() else longest or None
-        wanted = {"layout": self.layout.value, "hub_dataset": hub, "longest_side": side}
+        wanted = {**self._reading, "hub_dataset": hub, "longest_side": side}
         checked = parse(ImportSettings, wanted)
         title = name or self.name.value.strip() or Path(given[0] if given else hub).stem
         dataset = Dataset.ensure(self.workspace, title, self.trigger.value)
@@ -228,7 +239,8 @@ class DatasetPanel(Panel):
         return False
 
     def _show(self, dataset: Dataset) -> bool:
-        alive = self.line.refresh("The import is done.")
+        problems = dataset.task("import").result.get("problems", ())[:3]
+        alive = self.line.refresh(" ".join(["The import is done.", *problems]))
         self.import_button.disabled = alive
         self.summary.value = drawing.note(dataset.summary.sentence)
         verdicts = sorted(dataset.verdicts, key=lambda verdict: verdict.usable)

@@ -21,6 +21,7 @@ def imported(dataset: Dataset, result: Result) -> Iterator[str]:
     words = {"taken": "taken", "mended": "mended", "known": "already here", "refused": "refused"}
     counts = result.get("counts", {})
     yield "imported: " + ", ".join(f"{counts[key]} {word}" for key, word in words.items() if counts.get(key))
+    yield from result.get("problems", ())
     yield f"{dataset.name}: {dataset.summary.sentence}"
     yield f"train on it: workbench train --dataset {dataset.name}"
 

@@ -21,13 +21,14 @@ from workbench.workspace import Workspace
 
 given_paths = click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
 HUB = {"hub_dataset": "--hub"}
+LOOK = ("layout", "hub_dataset", "revision", "hub_config", "video_column", "caption_column")
 ELSEWHERE = ("repo_id", "private", "license")  # of `workbench publish dataset`
 NOTHING = "nothing was named: give files, folders or archives, or --hub OWNER/NAME"
 
 
 @click.command(cls=SettingsCommand)
 @given_paths
-@settings_flags(ImportSettings, only=("layout", "hub_dataset", "revision"), short=HUB)
+@settings_flags(ImportSettings, only=LOOK, short=HUB)
 def look(paths: tuple[Path, ...], **flags: Any) -> None:
     """Say what an import of PATHS would take, without decoding anything."""
     settings = settings_from(ImportSettings, None, flags)
@@ -36,11 +37,11 @@ def look(paths: tuple[Path, ...], **flags: Any) -> None:
     if settings.hub_dataset:
         from workbench.dataset_builder import hub
 
-        click.echo(hub.look(settings.hub_dataset, settings.revision).sentence)
+        click.echo(hub.look(settings.hub_dataset, settings.revision, settings.hub_config).sentence)
     if paths:
         from workbench.dataset_builder.sources import survey
 
-        for line in survey(paths, "" if settings.layout == "auto" else settings.layout).sentences or ["no videos"]:
+        for line in survey(paths, settings.wanted_layout, settings.columns).sentences or ["no videos"]:
             click.echo(line)
 
 

@@ -8,10 +8,11 @@ Not covered: which layouts there are (layouts), the videos themselves (ingest).
 from __future__ import annotations
 
 import codecs
+import json
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +28,35 @@ TEXT_SUFFIXES = (".txt", ".caption", ".json", ".jsonl", ".csv")
 LONGEST_CAPTION = 4000  # characters; far beyond what any text encoder reads
 MOST_TEXT_BYTES = 64 * 1024**2  # of one text file: a table of a hundred thousand captions
 TEXT_COLUMNS = ("text", "caption", "prompt")
+NAME_COLUMNS = ("file_name", "video", "path", "file")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The column of a table, or the key of a JSON record, that holds the file's name and the one of its caption.
+
+    video, caption: the one that a person named; "" for the usual ones
+    """
+
+    video: str = ""
+    caption: str = ""
+
+    def name(self, row: Mapping[str, Any]) -> str:
+        return first_text(row, (self.video,) if self.video else NAME_COLUMNS)
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        return first_text(row, (self.caption,) if self.caption else TEXT_COLUMNS)
+
+
+def first_text(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The first of these columns that holds text, "" when none does."""
+    return next((value for name in names if isinstance(value := row.get(name), str) and value), "")
+
+
+def column_names(columns: Sequence[str]) -> str:
+    """ "a, b, c" for a message, at most twelve of them."""
+    more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""
+    return ", ".join(str(name)[:60] for name in columns[:12]) + more
 
 
 @dataclass(frozen=True)
@@ -85,6 +115,19 @@ def one_line(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", plain).split())
 
 
+def json_lines(text: str, name: str, report: Report) -> Iterator[Mapping[str, Any]]:
+    """The objects of a JSON Lines file; other lines are noted under that name."""
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            row = json.loads(line) if line.strip() else {}
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            yield row
+        else:
+            report.add(Problem.BROKEN, f"{name}, line {number}")
+
+
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
@@ -100,6 +143,11 @@ class Problem(StrEnum):
     NO_PICTURE = "first frames whose picture is missing"
     UNPAIRED_PICTURES = "lists of unequal length, so that nobody knows which first frame belongs where: none is taken"
     POSTER = "pictures that show a video which is here, too: left out"
+    NO_COLUMN = (
+        "no column of captions, which is called text, caption or prompt: if another one holds them, name it with "
+        "caption_column"
+    )
+    NO_NAMES = "no column of file names, which is called file_name, video, path or file: name it with video_column"
 
 
 class Report:
@@ -132,7 +180,12 @@ class Tree(ABC):
     media:   those of them that are to be imported: videos and pictures
     refused: entry -> why it may not be read
     whole:   whether it is all there is, so that a caption without its video means something
+    columns: what the columns of its tables are called
+    beside:  the text of a file that belongs to it and lies beside it, "" when there is none
     """
+
+    columns = Columns()
+    beside = ""
 
     def __init__(self, path: Path, files: Mapping[str, int], refused: Mapping[str, str], whole: bool = True) -> None:
         self.path, self.refused, self.whole = path, dict(refused), whole
@@ -152,6 +205,10 @@ class Tree(ABC):
     def text(self, name: str) -> str:
         """A text file's content. Raises DataError."""
         return decode_text(self._data(self._prefix + name))
+
+    def full_name(self, name: str) -> str:
+        """The file's name before the folder that holds everything was left out."""
+        return self._prefix + name
 
     def source(self, name: str, caption: str) -> Source:
         """The file as something to import."""

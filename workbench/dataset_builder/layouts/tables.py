@@ -14,18 +14,23 @@ from typing import Any
 
 from workbench.clips import METADATA
 from workbench.dataset_builder.layouts.base import (
+    NAME_COLUMNS,
     TEXT_COLUMNS,
+    Columns,
     Item,
     Layout,
     Problem,
     Report,
     Tree,
     Writer,
+    column_names,
+    first_text,
+    json_lines,
 )
 from workbench.dataset_builder.layouts.sidecars import sidecar
+from workbench.errors import DataError
 
 CSV = "metadata.csv"
-NAME_COLUMNS = ("file_name", "video", "path", "file")
 # A spreadsheet takes such a cell for a formula; a quote in front makes it text.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
@@ -100,15 +105,20 @@ def _folder(name: str) -> str:
 
 
 def _rows(tree: Tree, folder: str, report: Report) -> dict[str, str]:
-    """File name -> caption as a folder's tables have them; the later line counts, and metadata.jsonl before the csv."""
+    """File name -> caption as a folder's tables have them; the later line counts, and metadata.jsonl before the csv.
+
+    Raises DataError for a table without the column that a person named.
+    """
     found: dict[str, str] = {}
-    for table, read in ((CSV, _csv), (METADATA, _jsonl)):
+    for table, read in ((CSV, _csv), (METADATA, json_lines)):
         if folder + table not in tree.files:
             continue
         named: set[str] = set()
+        present: dict[str, None] = {}
         for row in read(tree.text(folder + table), folder + table, report):
-            name, text = _column(row, NAME_COLUMNS), _column(row, TEXT_COLUMNS)
-            _first_frame(tree, folder, name, _column(row, ("first_frame",)), report)
+            present |= dict.fromkeys(key for key in row if isinstance(key, str))
+            name, text = tree.columns.name(row), tree.columns.text(row)
+            _first_frame(tree, folder, name, first_text(row, ("first_frame",)), report)
             if table == CSV and text.startswith("'") and FORMULA.match(text):
                 text = text[1:]
             if text.strip() and name in named:
@@ -117,7 +127,21 @@ def _rows(tree: Tree, folder: str, report: Report) -> dict[str, str]:
                 found[name] = text.strip()
             if text.strip():
                 named.add(name)
+        _check_columns(folder + table, tuple(present), tree.columns, report)
     return found
+
+
+def _check_columns(table: str, present: Sequence[str], columns: Columns, report: Report) -> None:
+    """Say so when a table lacks the column of captions or names. Raises DataError when a person named it."""
+    shown = f"{table} (columns: {column_names(present)})"
+    for setting, wanted, usual, problem in (
+        ("caption_column", columns.caption, TEXT_COLUMNS, Problem.NO_COLUMN),
+        ("video_column", columns.video, NAME_COLUMNS, Problem.NO_NAMES),
+    ):
+        if wanted and present and wanted not in present:
+            raise DataError(f"{setting} is {wanted!r}, which {shown} does not have: name one of these")
+        if not wanted and present and not set(usual) & set(present):
+            report.add(problem, shown)
 
 
 def _first_frame(tree: Tree, folder: str, video: str, picture: str, report: Report) -> None:
@@ -135,19 +159,3 @@ def _csv(text: str, table: str, report: Report) -> Iterator[Mapping[str, Any]]:
         yield from csv.DictReader(io.StringIO(text.replace("\0", " "), newline=""))
     except csv.Error as error:
         report.add(Problem.BROKEN, f"{table} ({error})")
-
-
-def _jsonl(text: str, table: str, report: Report) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        try:
-            row = json.loads(line) if line.strip() else {}
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            yield row
-        else:
-            report.add(Problem.BROKEN, f"{table}, line {number}")
-
-
-def _column(row: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    return next((value for name in names if isinstance(value := row.get(name), str) and value), "")

@@ -26,6 +26,10 @@ from workbench.workspace import Workspace
 
 UPLOADS = "uploads"
 LINES = 24  # of what a look before the import says
+COLUMNS = (
+    ("video_column", "Video column", "file_name"),
+    ("caption_column", "Caption column", "text"),
+)
 
 
 class AddPanel(Panel):
@@ -61,6 +65,10 @@ class AddPanel(Panel):
             ]
             self.layout = gr.Dropdown(layouts, value="auto", label="Layout", info=help_of["layout"],
                                       elem_id="dataset-layout")  # fmt: skip
+            self.columns = [
+                gr.Textbox("", label=title, info=help_of[name], placeholder=usual, elem_id=f"dataset-{name}")
+                for name, title, usual in COLUMNS
+            ]
             self.longest = gr.Textbox("", label="Longest side (pixels)", info=help_of["longest_side"],
                                       placeholder="as it is")  # fmt: skip
         with gr.Row():
@@ -77,15 +85,16 @@ class AddPanel(Panel):
 
     def values(self, look: Look) -> dict[str, Any]:
         status = look.dataset.task("import").status
+        problems = look.dataset.task("import").result.get("problems", ())[:3]
         alive, broken = status.state.alive, status.state in ("stopped", "failed", "died")
         return {
-            "progress": head.task(status, "import", "The import is done."),
+            "progress": head.task(status, "import", " ".join(["The import is done.", *problems])),
             "stop": (alive, lambda: gr.update(visible=alive)),
             "go_on": (broken, lambda: gr.update(visible=broken)),
         }
 
     def wire(self, host: Host) -> None:
-        given = [self.files, self.path, self.browse, self.layout]
+        given = [self.files, self.path, self.browse, self.layout, *self.columns]
         self.look.click(handler(self._survey), given, self.found, **QUIET)
         taken = self.take.click(
             handler(self._import), [host.chosen, *given, self.hub, self.longest],
@@ -97,13 +106,17 @@ class AddPanel(Panel):
 
     # ---- doing
 
-    def _survey(self, files: list[str] | None, path: str, browsed: list[str] | None, layout: str) -> str:
+    def _survey(
+        self, files: list[str] | None, path: str, browsed: list[str] | None, layout: str, video: str, caption: str
+    ) -> str:
         """What is there, in words, before anything is decoded."""
         given = [*map(Path, files or []), *self._named(path, browsed)]
         if not given:
             raise ConfigError("there is nothing to look at: drop files, or name a folder on this machine")
         try:
-            lines = survey(given, "" if layout == "auto" else layout).sentences
+            wanted = {"layout": layout, "video_column": video, "caption_column": caption}
+            settings = parse(ImportSettings, wanted)
+            lines = survey(given, settings.wanted_layout, settings.columns).sentences
         except DataError as error:
             return render.note(str(error), "bad")
         more = [f"... and {len(lines) - LINES} more"] if len(lines) > LINES else []
@@ -126,9 +139,10 @@ class AddPanel(Panel):
         return found
 
     def _import(
-        self, chosen: str | None, files: list[str] | None, path: str, browsed: list[str] | None, layout: str, hub: str,
-        longest: str,
-    ) -> list[Any]:  # fmt: skip
+        self, chosen: str | None, files: list[str] | None, path: str, browsed: list[str] | None, *more: str
+    ) -> list[Any]:
+        """more: layout, columns of videos and captions, Hub dataset, longest side"""
+        layout, video, caption, hub, longest = more
         given = self._named(path, browsed)
         if not files and not given and not hub.strip():
             raise ConfigError("there is nothing to import: drop video files, or name a folder on this machine")
@@ -137,6 +151,8 @@ class AddPanel(Panel):
             ImportSettings,
             {
                 "layout": layout,
+                "video_column": video,
+                "caption_column": caption,
                 "hub_dataset": hub.strip(),
                 "longest_side": int(side) if side.isdigit() else side or None,
             },
