@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "shards": {"errors", "workspace", "processes"},
     "workers": {"errors", "workspace", "processes", "jobs", "devices", "shards"},
     "hub": {"errors"},
-    "families": GROUND,
+    "families": GROUND | {"hub"},
     "engine": {"errors"},
     "frame_plan": {"clips", "families", "errors"},
     "buckets": {"clips", "families", "errors", "frame_plan"},

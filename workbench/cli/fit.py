@@ -15,6 +15,7 @@ from workbench.cli.follow import watch
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError, ExitCode
+from workbench.families import settle
 from workbench.trainer.fit import levels, measuring, words
 from workbench.trainer.fit.cards import HERE
 from workbench.trainer.fit.look import Fit, look
@@ -50,6 +51,7 @@ def fit(
         raise ConfigError("--config and --clone both say where the settings come from: give one of them")
     parent = Run.open(workspace, clone) if clone else None
     settings = settings_from(TrainSettings, config, flags, parent.settings if parent else None)
+    settings = settings.changed(model=settle(settings.model))
     if make_it_fit:
         settings = fitted(workspace, settings, card)
     if measure:

@@ -1,21 +1,24 @@
 """Video model families: one module or package each. Facts are torch-free; methods load torch and diffusers when run.
 
 `families()` finds every module and package beside this one, each of which has a `FAMILY`; `find_model` is how the rest
-of the project turns a model's name, or a folder of weights, into a family and a model; `convert` writes weights in
-another layout.
+of the project turns a model's name, or a folder of weights, into a family and a model, and `settle` turns whatever a
+person may write into such a name; `convert` writes weights in another layout.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from workbench.errors import ConfigError
+from workbench.families import hub_files
 from workbench.families.base import Family, Model, Report
+from workbench.families.names import Named, split
 
-SHARED = ("base", "facts", "guidance", "lora_files")  # modules beside the families
+SHARED = ("base", "facts", "guidance", "hub_files", "lora_files", "names")  # modules beside the families
 
 
 @cache
@@ -37,20 +40,103 @@ def default_model() -> str:
 
 
 def find_model(name: str) -> tuple[Family, Model]:
-    """The family and model of a known id, or of a folder in diffusers' layout. Raises ConfigError."""
+    """The family and model of a name. Looks at this disk alone. Raises ConfigError.
+
+    name: a known id, or a known model's name on the Hub, in any case, under either organisation; a folder in diffusers'
+          layout; OWNER/NAME of a Hub repository in that layout, which `settle` has looked at. All but a folder may go
+          on with :VARIANT and @REVISION.
+    """
     for family in families():
         for model in family.models:
             if name == model.id:
                 return family, model
-    folder = Path(name).expanduser()
-    if (folder / "model_index.json").is_file():
-        for family in families():
-            if (described := family.describe_folder(folder.resolve())) is not None:
-                return family, described
-        raise ConfigError(f"model is {name}, a pipeline of a family this version does not know: choose {_known()}")
-    raise ConfigError(
-        f"model is {name!r}, which is neither known nor a folder with a model_index.json: choose {_known()}"
+    if _is_folder(name):
+        return _described(Path(name).expanduser().resolve(), name)
+    named = split(name)
+    if named is None or _is_folder(named.base):
+        raise _unknown(name)
+    if known := _known_model(named.base):
+        return known[0], _at(known[1], named)
+    if not named.on_hub:
+        raise _unknown(name)
+    here = hub_files.find_configs(named.base, named.revision or None)
+    if here is None:
+        sentence = (
+            f"model is {name}, which is none of {_known()} and not on this disk: if it is a model on the Hub, start "
+            f"with it, or run `workbench fit --model {name}`, and its configs are fetched"
+        )
+        raise ConfigError(sentence, {"model": sentence})
+    family, model = _described(here, name)
+    commit = named.revision if named.settled else here.name
+    full = str(Named(named.base, named.variant, commit))
+    return family, replace(
+        model, id=full, title=full, source=named.base, revision=commit, variant=named.variant, local=False
     )
+
+
+def settle(name: str) -> str:
+    """The name by which these very weights are found from now on: a known id, a folder's whole path, or a Hub name with
+    the commit that its revision stands for now.
+
+    Of a repository that is not pinned the configs are fetched. Raises ConfigError, ModelUnavailable.
+    """
+    named = split(name)
+    if named is None or _is_folder(name) or _is_folder(named.base):
+        return find_model(name)[1].id
+    known = _known_model(named.base)
+    if known is None and not named.on_hub:
+        raise _unknown(name)
+    repo, pinned = (known[1].source, known[1].local or not named.revision) if known else (named.base, False)
+    if not pinned and not named.settled:
+        named = replace(named, revision=hub_files.fetch_configs(repo, named.revision or None).name)
+    elif known is None and hub_files.find_configs(repo, named.revision) is None:
+        hub_files.fetch_configs(repo, named.revision)
+    return find_model(str(named))[1].id
+
+
+def _known_model(base: str) -> tuple[Family, Model] | None:
+    """The model that goes by this name, in any case."""
+    for family in families():
+        for model in family.models:
+            spellings = {model.id} if model.local else {model.id, model.source, *model.aliases}
+            if base.lower() in {spelling.lower() for spelling in spellings}:
+                return family, model
+    return None
+
+
+def _at(model: Model, named: Named) -> Model:
+    """A known model at the revision and variant that are named. Raises ConfigError where it is no repository's."""
+    revision = named.revision or model.revision
+    if (revision, named.variant) == (model.revision, model.variant):
+        return model
+    if model.local:
+        raise ConfigError(
+            f"model is {named}, but {model.id} is built in and has neither revisions nor variants: leave them empty"
+        )
+    full = str(Named(model.id, named.variant, "" if revision == model.revision else named.revision))
+    return replace(
+        model, id=full, title=f"{model.title} ({full.removeprefix(model.id).strip(':@')})", revision=revision,
+        variant=named.variant,
+    )  # fmt: skip
+
+
+def _described(folder: Path, name: str) -> tuple[Family, Model]:
+    for family in families():
+        if (model := family.describe_folder(folder)) is not None:
+            return family, model
+    raise ConfigError(f"model is {name}, a pipeline of a family this version does not know: choose {_known()}")
+
+
+def _is_folder(name: str) -> bool:
+    return "\0" not in name and (Path(name).expanduser() / hub_files.INDEX).is_file()
+
+
+def _unknown(name: str) -> ConfigError:
+    sentence = (
+        f"model is {name[:200]!r}, which is neither known, nor a folder with a model_index.json, nor OWNER/NAME of the "
+        f"Hub: choose {_known()}"
+    )
+    return ConfigError(sentence, {"model": sentence})
 
 
 def convert(source: str, target: str, like: str | None = None, report: Report = print) -> str:

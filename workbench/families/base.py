@@ -51,7 +51,9 @@ class Model:
 
     id:       its name in settings;  title: its name for people
     source:   Hub repository, or a folder when `local`
-    revision: pinned commit of the Hub repository
+    revision: commit of the Hub repository: the pinned one, or one that a person named
+    variant:  which of the repository's sets of weights, "" for the one without a name
+    aliases:  the repository's other names on the Hub
     frames, fps, height, width: what it was made for and what a form starts with
     frame_rule, size_multiple, largest: what is legal; largest is (height, width), None when there is no limit
     fixed_size: whether no height and width but its own are legal
@@ -81,6 +83,13 @@ class Model:
     embedded: bool = False
     fixed_size: bool = False
     everyday_prompts: tuple[str, ...] = ()
+    variant: str = ""
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def pinned(self) -> str:
+        """Repository, variant and commit of a Hub model: what decides its weights."""
+        return f"{self.source}{':' if self.variant else ''}{self.variant}@{self.revision}"
 
     def check_shape(self, frames: int, height: int, width: int) -> None:
         """Refuse what the model cannot draw. Raises ConfigError naming the nearest legal values."""
@@ -143,7 +152,10 @@ class Family(ABC):
 
     @abstractmethod
     def describe_folder(self, folder: Path) -> Model | None:
-        """A model from a folder in diffusers' layout, facts read from its own configs; None if it is not ours."""
+        """A model from a folder in diffusers' layout, facts read from its own configs; None if it is not ours.
+
+        Raises ConfigError for configs that lack what is needed.
+        """
 
     @abstractmethod
     def fetch(self, model: Model, report: Report = print) -> Path:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import __version__
 from workbench.clips import file_sha256
 from workbench.devices import Device
-from workbench.families import find_model
+from workbench.families import find_model, settle
 from workbench.families.base import OnStep, Tensors
 from workbench.frame_plan import shape_for
 from workbench.sampler import loadout
@@ -67,7 +67,7 @@ class Sampler:
         import torch
 
         self.name, self.device, self._report = model, device, report
-        self.family, self.model = find_model(model)
+        self.family, self.model = find_model(settle(model))
         self.folder = self.family.fetch(self.model, report)
         self.facts = self.family.facts(self.model)
         self.frugal = speed == "frugal"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import ConfigError
-from workbench.families import find_model
+from workbench.families import find_model, settle
 from workbench.families.base import Family, Model
 from workbench.families.guidance import Guidance
 from workbench.frame_plan import Shape, shape_for
@@ -105,9 +105,10 @@ def _kept_frames(model: Model, shape: Shape) -> int:
 
 
 def portable(settings: SampleSettings) -> SampleSettings:
-    """The same settings for a process with another working folder: relative paths made absolute. Raises ConfigError."""
-    _, model = find_model(settings.model)
-    name = model.id if model.id == settings.model else str(Path(settings.model).expanduser().resolve())
+    """The same settings for another process: relative paths made absolute, the model's revision its commit.
+
+    Raises ConfigError, ModelUnavailable.
+    """
     files = {key: getattr(settings, key) for key in ("image", "video", "continue_from")}
     found = {key: str(Path(file).expanduser().resolve()) for key, file in files.items() if file}
-    return settings.changed(model=name, loras=list(absolute(settings.loras)), **found)
+    return settings.changed(model=settle(settings.model), loras=list(absolute(settings.loras)), **found)

@@ -111,8 +111,8 @@ def submit(workspace: Workspace, settings: SampleSettings, *, into: str = "", bu
     into: where the video goes instead of among the samples: a path under the workspace, without suffix
     bulk: one of many, which lets requests that a person waits for go first
 
-    Raises ConfigError (a setting does not suit the model, a LoRA file is unsound), DeviceBusy (another job holds the
-    GPU; nothing is started then), CannotWrite.
+    Raises ConfigError (a setting does not suit the model, a LoRA file is unsound), ModelUnavailable (a Hub model that
+    is not pinned cannot be looked at), DeviceBusy (another job holds the GPU; nothing is started then), CannotWrite.
     """
     return submit_all(workspace, [settings], into=[into], bulk=bulk)[0]
 
@@ -126,9 +126,9 @@ def submit_all(
     for settings, place in zip(many, places, strict=True):
         if place:
             confined(workspace.root, place)
-        inputs_of(workspace, settings)
-        asked = portable(settings).settled().model_dump(mode="json")
-        requests.append({"settings": asked, "into": place, "bulk": bulk})
+        asked = portable(settings).settled()
+        inputs_of(workspace, asked)
+        requests.append({"settings": asked.model_dump(mode="json"), "into": place, "bulk": bulk})
     folder = worker_folder(workspace)
     policy.check_waiting(len(_requests(folder / REQUESTS)) + len(many))
     if jobs.status(folder).state is jobs.State.STOPPING:

@@ -137,7 +137,7 @@ def _key(path: Path, planned: FramePlan, model: Model) -> str:
 def _weights(model: Model) -> str:
     """Names the VAE's weights: the pinned revision, or a local folder's file sizes and times."""
     if model.revision:
-        return f"{model.source}@{model.revision}"
+        return model.pinned
     files = sorted((Path(model.source) / "vae").glob("*"))
     return f"{model.source}:" + ",".join(f"{f.name}={f.stat().st_size}/{f.stat().st_mtime_ns}" for f in files)
 

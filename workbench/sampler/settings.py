@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 from typing import Literal
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from workbench.families import default_model
 from workbench.families.guidance import Curve, curve_of
+from workbench.families.names import fold, legal_part, revision_field, variant_field
 from workbench.settings import Settings, field
 
 WHAT, HOW, SHAPE, SPEED = "What", "Guidance", "Shape", "Speed"
@@ -22,8 +23,11 @@ class SampleSettings(Settings):
 
     model: str = field(
         default_model(), title="Model", section=WHAT, source="models",
-        help="The video model: a known name, or a folder with its weights in diffusers' layout.",
+        help="The video model: a known name, a folder with its weights in diffusers' layout, or OWNER/NAME of a model "
+        "on the Hub in that layout.",
     )  # fmt: skip
+    revision: str = revision_field(WHAT)
+    variant: str = variant_field(WHAT)
     prompt: str = field("", title="Prompt", section=WHAT, lines=3, help="What the video shows.")
     negative_prompt: str = field(
         "", title="Negative prompt", section=WHAT, lines=2, advanced=True,
@@ -130,6 +134,8 @@ class SampleSettings(Settings):
         help="The kernel that computes attention. auto takes the fastest that this GPU has.",
     )  # fmt: skip
 
+    _legal_part = field_validator("revision", "variant")(legal_part)
+    _fold = model_validator(mode="after")(fold)
     _read_curve = field_validator("dynamic_guidance", mode="before")(curve_of)
 
     def settled(self) -> SampleSettings:

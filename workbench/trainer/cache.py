@@ -31,7 +31,7 @@ def key_of(what: Mapping[str, Any]) -> str:
 def part_identity(model: Model, folder: Path, part: str) -> str:
     """Names the weights of a part of a model: the pinned revision, or a local folder's file sizes and times."""
     if model.revision:
-        return f"{model.source}@{model.revision}/{part}"
+        return f"{model.pinned}/{part}"
     files = sorted((folder / part).iterdir())
     return f"{folder}/{part}:" + ",".join(f"{f.name}={f.stat().st_size}/{f.stat().st_mtime_ns}" for f in files)
 

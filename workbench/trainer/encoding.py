@@ -25,7 +25,7 @@ from typing import Any, Literal
 from workbench import gpu_lock, jobs, processes
 from workbench.devices import gpus, pick_device
 from workbench.errors import explain
-from workbench.families import find_model
+from workbench.families import find_model, settle
 from workbench.settings import Settings, field, parse
 from workbench.shards import Claim, Overtaken, Shards, make_once, work
 from workbench.trainer.cache import Cache, key_of
@@ -79,6 +79,7 @@ class Encoding:
     @classmethod
     def create(cls, workspace: Workspace, settings: TrainSettings, how: EncodeSettings) -> Encoding:
         """Plan the work, or join who has. Raises ConfigError, DataError, ModelUnavailable, CannotWrite."""
+        settings = settings.changed(model=settle(settings.model))
         check(workspace, settings)
         data = load_data(workspace, settings)
         family, model = find_model(settings.model)

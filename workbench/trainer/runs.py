@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from workbench import jobs
 from workbench.errors import ConfigError
+from workbench.families import settle
 from workbench.trainer import forks, retention, run_queue
 from workbench.trainer.checks import check, resolved
 from workbench.trainer.forks import PARENT
@@ -59,6 +60,7 @@ class Run:
 
         Raises ConfigError, DataError, CannotWrite.
         """
+        settings = settings.changed(model=settle(settings.model))
         check(workspace, settings)
         settings = resolved(workspace, settings)
         folder = fresh_folder(workspace.runs, name or settings.dataset)
@@ -74,6 +76,8 @@ class Run:
 
         Raises ConfigError where the settings do not fit those weights (`forks.carried`), CannotWrite.
         """
+        if settings.model != self.settings.model:
+            settings = settings.changed(model=settle(settings.model))
         check(workspace, settings)
         return type(self)(forks.fork(workspace, self, step, resolved(workspace, settings), name))
 

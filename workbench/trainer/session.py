@@ -26,7 +26,7 @@ from workbench.clips import read_info
 from workbench.devices import Device
 from workbench.engine.streaming import parked
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
-from workbench.families import find_model
+from workbench.families import find_model, settle
 from workbench.trainer import checkpoint, ladder, optimizers, retention, trackers
 from workbench.trainer.cache import Cache
 from workbench.trainer.checks import check, check_ranks, initial_lora
@@ -76,6 +76,8 @@ class Session:
         self.packages = (*PACKAGES, *optimizers.package(settings))
 
         job.beat("reading the dataset")
+        with self.ranks.first_alone():
+            settle(settings.model)  # on a machine that does not know a Hub model yet
         self.shape = check(self.workspace, settings)
         check_ranks(settings, self.ranks.count)
         self.family, self.model = find_model(settings.model)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench.errors import ModelUnavailable
+from workbench.families import hub_files
 from workbench.families.base import Model
 from workbench.families.cogvideox import files
 from workbench.families.facts import Linear, ModelFacts, VaeFacts
@@ -37,9 +39,14 @@ STORED = {"cogvideox-2b": "float16"}  # the others: bfloat16
 
 
 def facts(model: Model, folder: Path | None, presets: Mapping[str, tuple[str, ...]]) -> ModelFacts:
-    """The model's sizes; folder: where its files are, None when it is not on the disk."""
+    """The model's sizes; folder: where its files are, None when it is not on the disk.
+
+    Of another repository the configs were fetched when it was first named (families.settle).
+    """
     if folder is None:
-        transformer, vae, stored = TRANSFORMERS[model.id], VAE, STORED.get(model.id, "bfloat16")
+        known = model.id.partition(":")[0].partition("@")[0]
+        transformer, vae = TRANSFORMERS.get(known) or _configured(model), VAE
+        stored = "float16" if model.variant == "fp16" else STORED.get(known, "bfloat16")
         values = {"transformer": _values(transformer), "vae": VAE_VALUES, "text_encoder": T5_VALUES}
     else:
         transformer, vae, stored = (
@@ -74,6 +81,14 @@ def facts(model: Model, folder: Path | None, presets: Mapping[str, tuple[str, ..
         presets=presets,
         on_disk=folder is not None,
     )
+
+
+def _configured(model: Model) -> dict[str, Any]:
+    """The transformer's config, of a model that is described by its own."""
+    folder = hub_files.find_configs(model.source, model.revision)
+    if folder is None:
+        raise ModelUnavailable(f"the configs of {model.id} are no longer on the disk: name the model anew")
+    return files.config(folder, "transformer")
 
 
 def _width(transformer: Mapping[str, Any]) -> int:

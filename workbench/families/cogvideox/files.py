@@ -13,51 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ModelUnavailable
+from workbench.families import hub_files
 from workbench.families.base import Model, Report
 from workbench.workspace import read_json
 
+WEIGHTED = ("text_encoder", "transformer", "vae")  # the parts that have weights
+
 
 def fetch(model: Model, report: Report) -> Path:
-    """The folder with the model's files, downloaded at the pinned revision if need be. Raises ModelUnavailable."""
-    if model.local:
-        folder = Path(model.source)
-        if not (folder / "model_index.json").is_file():
-            raise ModelUnavailable(f"model is {model.id}, but {folder} has no model_index.json: restore the folder")
-        return folder
-    if (folder_here := on_disk(model)) is not None:
-        return folder_here
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
+    """The folder with the model's files, downloaded at its revision if need be.
 
-    report(f"Downloading {model.title}, about {model.download_gb:g} GB, once ...")
-    try:
-        return Path(snapshot_download(**_wanted(model)))
-    except GatedRepoError as error:
-        raise ModelUnavailable(f"{model.source} asks for consent: accept its terms on the Hub, then log in") from error
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).split("\n")[0][:200]
-        raise ModelUnavailable(
-            f"{model.source} cannot be downloaded ({reason}): check the network and try again"
-        ) from error
+    Raises ConfigError, ModelUnavailable, CannotWrite.
+    """
+    if not model.local:
+        return hub_files.fetch(model, WEIGHTED, report)
+    folder = Path(model.source)
+    if not (folder / hub_files.INDEX).is_file():
+        raise ModelUnavailable(f"model is {model.id}, but {folder} has no model_index.json: restore the folder")
+    return folder
 
 
 def on_disk(model: Model) -> Path | None:
     """The folder with the model's files where nothing needs to be downloaded, else None."""
-    if model.local:
-        return Path(model.source)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(**_wanted(model), local_files_only=True))
-    except LocalEntryNotFoundError:
-        return None
-
-
-def _wanted(model: Model) -> dict[str, Any]:
-    """Which files of the model's Hub repository are needed, as `snapshot_download` takes it."""
-    patterns = ["*.json", "*/*.json", "*/*.safetensors", "*/*.model", "*/*.txt"]
-    return {"repo_id": model.source, "revision": model.revision, "allow_patterns": patterns}
+    return Path(model.source) if model.local else hub_files.find(model, WEIGHTED)
 
 
 def index(folder: Path) -> dict[str, Any]:

@@ -1,18 +1,24 @@
 """The CogVideoX models: published, built in, or found in a folder. Facts only, no torch.
 
-Sources: the models' pages on the Hub and the README of THUDM/CogVideo. Not covered: what is computed with them.
+Sources: the models' pages on the Hub and the README of THUDM/CogVideo. The organisation is named zai-org today, and the
+Hub knows both names. Not covered: what is computed with them.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from workbench.families.base import Frames, Model
+from workbench.errors import ConfigError
+from workbench.families.base import Frames, Model, Task
 from workbench.families.cogvideox.files import config, index
 
 ASSETS = Path(__file__).resolve().parents[3] / "assets"
 LICENCE = "CogVideoX licence (research; commercial use needs registration)"
-PIPELINES = {"CogVideoXPipeline": "text-to-video", "CogVideoXImageToVideoPipeline": "image-to-video"}
+PIPELINES: dict[str, Task] = {
+    "CogVideoXPipeline": "text-to-video", "CogVideoXImageToVideoPipeline": "image-to-video",
+    "CogVideoXVideoToVideoPipeline": "text-to-video",  # the same weights under another pipeline's name
+}  # fmt: skip
 LARGEST = (768, 1360)  # of 1.5, whatever room its positions have
 
 EVERYDAY_PROMPTS = (
@@ -39,7 +45,7 @@ TINY_I2V = Model(
     width=40, frame_rule=Frames(8, 17), size_multiple=8, steps=25, guidance_scale=3.0, scheduler="DDIM",
     licence="Apache-2.0", local=True, embedded=True, everyday_prompts=TINY_PROMPTS,
 )  # fmt: skip
-PUBLISHED = (
+PUBLISHED = tuple(replace(model, aliases=(model.source.replace("THUDM/", "zai-org/"),)) for model in (
     Model(
         id="cogvideox-2b", title="CogVideoX 2B", family="cogvideox", source="THUDM/CogVideoX-2b",
         revision="1137dacfc2c9c012bed6a0793f4ecf2ca8e7ba01", task="text-to-video", frames=49, fps=8, height=480,
@@ -70,13 +76,24 @@ PUBLISHED = (
         frames=81, fps=16, height=768, width=1360, frame_rule=Frames(16, 161), size_multiple=16, largest=LARGEST,
         steps=50, guidance_scale=6.0, scheduler="DPM", licence=LICENCE, download_gb=21.0,
     ),
-)  # fmt: skip
+))  # fmt: skip
 BUILT_IN = tuple(model for model in (TINY, TINY_I2V) if (Path(model.source) / "model_index.json").is_file())
 MODELS = (*BUILT_IN, *PUBLISHED)
 
 
 def describe(folder: Path) -> Model | None:
-    """The model in a folder of diffusers' layout, by its own configs; None if its pipeline is another family's."""
+    """The model in a folder of diffusers' layout, by its own configs; None if its pipeline is another family's.
+
+    Raises ConfigError for configs that lack what is needed.
+    """
+    try:
+        return _described(folder)
+    except (AttributeError, KeyError, IndexError, RecursionError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {str(error)[:120]}"
+        raise ConfigError(f"{folder} is no whole CogVideoX model ({reason}): download it again") from error
+
+
+def _described(folder: Path) -> Model | None:
     pipeline = index(folder)
     if pipeline.get("_class_name") not in PIPELINES:
         return None
@@ -88,7 +105,7 @@ def describe(folder: Path) -> Model | None:
     height, width = (min(room[0], LARGEST[0]), min(room[1], LARGEST[1])) if newer else room
     return Model(
         id=str(folder), title=folder.name, family="cogvideox", source=str(folder), revision=None,
-        task="image-to-video" if PIPELINES[pipeline["_class_name"]] == "image-to-video" else "text-to-video",
+        task=PIPELINES[pipeline["_class_name"]],
         frames=transformer["sample_frames"], fps=16 if newer else 8, height=height, width=width,
         frame_rule=_frame_rule(transformer), size_multiple=spatial * transformer["patch_size"],
         largest=room if newer else None,

@@ -69,7 +69,8 @@ def code(
         helpers="export_to_video, load_image" if with_image else "export_to_video",
         image='image=load_image("first_frame.png"), ' if with_image else "",
         source=f"assets/{folder.name}" if model.embedded else model.source,
-        revision=f", revision={model.revision!r}" if model.revision else "",
+        revision=(f", revision={model.revision!r}" if model.revision else "")
+        + (f", variant={model.variant!r}" if model.variant else ""),
         changes=f"{changes}\n" if changes else "",
         lora=lora, prompt=prompt, frames=frames, height=height, width=width, steps=model.steps,
         guidance_scale=model.guidance_scale, tokens=tokens, fps=model.fps,

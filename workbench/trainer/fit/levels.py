@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.families import find_model
+from workbench.families import find_model, settle
 from workbench.families.base import Model
 from workbench.families.facts import ModelFacts
 from workbench.settings import specs
@@ -58,7 +58,7 @@ def step_down(settings: TrainSettings) -> TrainSettings | None:
 
 def make_it_fit(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> Found:
     """The fastest settings on the ladder that fit the card (cards.card_of). Raises ConfigError, ModelUnavailable."""
-    family, model = find_model(settings.model)
+    family, model = find_model(settle(settings.model))
     return fitting(
         settings, model, family.facts(model), card_of(choice, settings.device), clips_of(workspace, settings),
         here=choice == HERE,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import field_validator, model_validator
+
 from workbench.families import default_model
+from workbench.families.names import fold, legal_part, revision_field, variant_field
 from workbench.settings import Settings, field
 
 MODEL = "Model"
@@ -15,8 +18,11 @@ class ModelSettings(Settings):
 
     model: str = field(
         default_model(), title="Model", section=MODEL, source="models",
-        help="The video model to fine-tune: a known name, or a folder with its weights in diffusers' layout.",
+        help="The video model to fine-tune: a known name, a folder with its weights in diffusers' layout, or "
+        "OWNER/NAME of a model on the Hub in that layout.",
     )  # fmt: skip
+    revision: str = revision_field(MODEL)
+    variant: str = variant_field(MODEL)
     method: Literal["lora", "full"] = field(
         "lora", title="What is trained", section=MODEL, advanced=True,
         help="lora: small matrices beside the model's weights, a small file. full: all weights of the transformer; "
@@ -46,3 +52,6 @@ class ModelSettings(Settings):
         help="How the first frame's latents are scaled. pipeline: as diffusers' pipeline does, so that the LoRA fits "
         "it. raw: not at all, as SAT samples. Training and previews always use the same.",
     )  # fmt: skip
+
+    _legal_part = field_validator("revision", "variant")(legal_part)
+    _fold = model_validator(mode="after")(fold)
