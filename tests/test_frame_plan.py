@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
+import numpy as np
 import pytest
 
 from workbench.clips import Clip
@@ -153,14 +155,49 @@ def test_b4_frames_spread_over_the_whole_clip_are_even_and_reach_its_end() -> No
     assert indices == tuple(range(0, 97, 2))
 
 
-def test_sats_rule() -> None:
-    shape = Shape(49, 64, 64, 8)
-    assert take(clip(300, 24), shape, Taking("sat", 3, 3))[0].indices[:3] == (3, 6, 9)  # long: the rate from the start
-    enough = take(clip(100, 24), shape, Taking("sat"))[0].indices  # at 8 fps 33 frames: all of it, evenly
-    assert (enough[0], enough[-1], len(enough)) == (0, 99, 49)
-    short = take(clip(20, 24), shape, Taking("sat"))[0]
-    assert short.indices == (*range(17), *[16] * 32)
-    assert short.dropped is None
+def sat(count: int, actual_fps: float, fps: float, max_num_frames: int, skip: int) -> list[int]:
+    """SFTDataset.__getitem__ of SAT's data_video.py at commit e519ece, with frame numbers in place of frames."""
+    frames = np.arange(count)
+    if count / actual_fps * fps > max_num_frames:
+        start = int(skip)
+        end = int(start + max_num_frames / fps * actual_fps)
+        safe = min(int(start + max_num_frames / fps * actual_fps), int(count))
+        indices = np.arange(start, end, (end - start) // max_num_frames).astype(int)
+        found = frames[start:safe][indices - start]
+    elif count > max_num_frames:
+        start, end = int(skip), int(count - skip)
+        indices = np.arange(start, end, max((end - start) // max_num_frames, 1)).astype(int)
+        found = frames[start:end][indices - start]
+    else:
+        start, end = int(skip), int(count - skip)
+        n = end - start
+        found = frames[start : start + (n - 3 if n % 4 == 0 else n - n % 4 + 1)]
+    padding = [found[-1]] * (max_num_frames - len(found))
+    return [int(one) for one in [*found[:max_num_frames], *padding]]
+
+
+def test_the_rule_sat_takes_the_frames_that_sat_takes() -> None:
+    equal, rates = 0, (8, 12.5, 15, 16, 23.976, 24, 25, 29.97, 30, 50, 59.94, 60)
+    for fps, wanted, count, skip in itertools.product(rates, ((8, 49), (16, 81), (8, 9)), range(6, 700, 7), (0, 3)):
+        shape = Shape(wanted[1], 64, 64, wanted[0])
+        try:
+            theirs = sat(count, fps, wanted[0], wanted[1], skip)
+        except (IndexError, ZeroDivisionError):  # SAT ends here
+            continue
+        (ours,) = take(clip(count, fps), shape, Taking("sat", skip, skip))
+        if skip and count <= 2 * skip:
+            assert ours.dropped
+            continue
+        assert (list(ours.indices), ours.dropped) == (theirs, None), (fps, wanted, count, skip)
+        equal += 1
+    assert equal > 6000
+
+
+def test_sats_rule_where_sat_itself_ends_in_an_error() -> None:
+    slow = take(clip(100, 6), Shape(49, 64, 64, 8), Taking("sat"))[0].indices
+    assert slow == (*range(36), *[35] * 13)
+    cut = take(clip(148, 24), Shape(49, 64, 64, 8), Taking("sat", 30))[0].indices
+    assert cut == (*range(30, 148, 3), *[147] * 9)
 
 
 def test_crops() -> None:

@@ -123,7 +123,7 @@ class Taking:
     """The rule by which frames and picture are taken from clips.
 
     sampling: middle, start: one window at the shape's rate; windows: as many as lie side by side; spread: evenly over
-              the whole clip, whatever its rate; sat: as SAT's SFTDataset does, see `_sat_indices`
+              the whole clip, whatever its rate; sat: the frames that SAT's SFTDataset takes, see `_sat_indices`
     skip_start, skip_end: frames at the clip's ends that are never taken
     crop:     center, random (a place drawn for each clip from `seed` and its content) or stretch
     """
@@ -151,8 +151,7 @@ def take(clip: Clip, shape: Shape, taking: Taking) -> list[FramePlan]:
     elif taking.sampling == "windows":
         found = windows(usable, shape)
     else:
-        rule = {"start": _start_indices, "spread": _spread_indices, "sat": _sat_indices}[taking.sampling]
-        middle, indices = plan(usable, shape), rule(usable, shape)
+        middle, indices = plan(usable, shape), _of_rule(clip, usable, shape, taking)
         # A rule of its own may take what a window at the shape's rate cannot be taken from.
         found = [replace(middle, indices=indices, dropped=None)] if indices else [middle]
     skip = 0 if clip.is_image else taking.skip_start
@@ -160,6 +159,13 @@ def take(clip: Clip, shape: Shape, taking: Taking) -> list[FramePlan]:
         _cropped(replace(one, clip=clip, indices=tuple(index + skip for index in one.indices)), shape, taking)
         for one in found
     ]
+
+
+def _of_rule(clip: Clip, usable: Clip, shape: Shape, taking: Taking) -> tuple[int, ...]:
+    """The frames by a rule of its own, counted from the first that is not skipped; none where it takes none."""
+    if taking.sampling == "sat":
+        return _sat_indices(clip, shape, taking.skip_start, taking.skip_end)
+    return (_start_indices if taking.sampling == "start" else _spread_indices)(usable, shape)
 
 
 def _start_indices(clip: Clip, shape: Shape) -> tuple[int, ...]:
@@ -173,17 +179,26 @@ def _spread_indices(clip: Clip, shape: Shape) -> tuple[int, ...]:
     return tuple(round(place * (clip.frames - 1) / max(1, shape.frames - 1)) for place in range(shape.frames))
 
 
-def _sat_indices(clip: Clip, shape: Shape) -> tuple[int, ...]:
-    """A long clip at the shape's rate from its start; one with enough frames evenly from all of it; a short one frame
-    for frame, cut to 4k+1, its last frame repeated (SAT data_video.py, SFTDataset)."""
+def _sat_indices(clip: Clip, shape: Shape, start: int, skip_end: int) -> tuple[int, ...]:
+    """The frames that SAT takes (data_video.py, SFTDataset; its skip_frms_num is both `start` and `skip_end`).
+
+    A clip longer than the shape: every n-th frame from its start, n being its rate over the shape's, rounded down; so
+    30 fps are taken at 10 where 8 are wanted. One with enough frames: every n-th of all. A shorter one: every frame,
+    cut to 4k+1. Too few are filled up with the last one. Where SAT's own code ends in an error (a clip slower than the
+    shape's rate, frames beyond the clip's end), frames in a row and the last one repeated.
+    """
     if not clip.frames or not clip.fps:
         return ()
-    if clip.frames / clip.fps * shape.fps > shape.frames:
-        return _indices(clip, shape, 0)
-    if clip.frames > shape.frames:
-        return _spread_indices(clip, shape)
-    last = (clip.frames - 1) // 4 * 4
-    return tuple(min(place, last) for place in range(shape.frames))
+    count, left = shape.frames, clip.frames - start - skip_end
+    if clip.frames / clip.fps * shape.fps > count:
+        span = int(start + count / shape.fps * clip.fps) - start
+        indices = range(0, min(span, clip.frames - start), max(1, span // count))
+    elif clip.frames > count:
+        indices = range(0, left, max(1, left // count))
+    else:
+        indices = range((left - 1) // 4 * 4 + 1)
+    found = tuple(indices)[:count]
+    return found + found[-1:] * (count - len(found))
 
 
 def _cropped(planned: FramePlan, shape: Shape, taking: Taking) -> FramePlan:

@@ -66,7 +66,8 @@ class DataSettings(Settings):
     frame_sampling: Literal["middle", "start", "windows", "spread", "sat"] = field(
         "middle", title="Frames taken from", section=DATA, advanced=True,
         help="middle: one window in the middle of a clip. start: one at its start. windows: as many as lie side by "
-        "side. spread: evenly over the whole clip, whatever its rate. sat: SAT's rule, which also takes short clips.",
+        "side. spread: evenly over the whole clip, whatever its rate. sat: the frames that SAT's trainer takes, from "
+        "the start, every n-th (n rounded down, so 30 fps come at 10 for 8); short clips end in a still.",
     )  # fmt: skip
     skip_start: int = field(
         0, title="Frames skipped at the start", section=DATA, low=0, high=100_000, unit="frames", advanced=True,
