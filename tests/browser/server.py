@@ -1,4 +1,7 @@
-"""`python webui.py` as a process that can be killed and started again, and a browser that needs no screen."""
+"""`python webui.py` as a process that can be killed and started again, and a browser that needs no screen.
+
+The address changes with each start, since the token in it does: ask for it when it is opened.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import time
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Playwright
@@ -36,7 +40,7 @@ class Server:
     def start(self) -> float:
         """Start it and return the seconds until it answered."""
         began = time.monotonic()
-        port = ["--port", self.url.rstrip("/").rsplit(":", 1)[1]] if self.url else []
+        port = ["--port", str(urlsplit(self.url).port)] if self.url else []
         with (self.workspace / "server.log").open("a") as log:
             self._process = subprocess.Popen(
                 [sys.executable, str(ROOT / "webui.py"), "--workspace", str(self.workspace), *port],

@@ -6,12 +6,15 @@ In a process of its own, since Gradio leaves event loops and sockets open in the
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import gradio as gr
 from starlette.middleware import Middleware
 
-from workbench.ui import guard
+from workbench.ui import connections, guard
+from workbench.ui.bodies import Bodies
 from workbench.ui.guard import Guard, Rules
+from workbench.ui.login import Access, Login
 
 CAP = 200_000  # bytes of a body; of an upload, twice as many
 NAME, PASSWORD = "me", "right"
@@ -24,12 +27,18 @@ def main() -> None:
         given.submit(str.upper, given, shown, api_name="shout")
         gr.Button().click(lambda: None)
     rules = Rules(hosts=[*guard.LOCAL, "lab.example", "*.proxy.example"], bodies=CAP, uploads=2 * CAP)
-    kwargs = {"middleware": [Middleware(Guard, rules=rules)], "openapi_url": None}
+    access = Access.made(Path(sys.argv[1]), PASSWORD)
+    stack = [
+        Middleware(Guard, rules=rules),
+        Middleware(Login, access=access),
+        Middleware(Bodies, uploads=rules.uploads, bodies=rules.bodies),
+    ]
     app, address, _ = blocks.launch(
-        prevent_thread_lock=True, quiet=True, app_kwargs=kwargs, auth=(NAME, PASSWORD), _frontend=False,
+        prevent_thread_lock=True, quiet=True, app_kwargs={"middleware": stack, "openapi_url": None}, _frontend=False,
         ssr_mode=False, run_history=False, enable_monitoring=False, show_error=False,
     )  # fmt: skip
     guard.outermost(app)
+    blocks.server.config.http_protocol_class = connections.Timed
     print(address, flush=True)
     blocks.block_thread()
 

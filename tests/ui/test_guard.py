@@ -89,7 +89,7 @@ def test_a_body_has_an_end(inside: httpx.Client, page: str) -> None:
     assert field.status_code == 413
     assert inside.post("/gradio_api/upload", files={"files": ("a.txt", b"x" * CAP)}).status_code == 200
     assert _raw(page, "POST", "/gradio_api/run/shout", {"content-length": "-5"}) == 400
-    assert _raw(page, "POST", "/gradio_api/run/shout", {"content-length": "5, 5"}) == 400
+    assert _raw(page, "POST", "/gradio_api/run/shout", {"content-length": "5, 6"}) == 400
 
 
 def test_nothing_is_fetched_for_anybody(inside: httpx.Client, page: str) -> None:
@@ -115,22 +115,19 @@ def test_answers_say_what_browsers_may_make_of_them(inside: httpx.Client, tmp_pa
         assert headers["referrer-policy"] == "same-origin"
         assert headers["content-security-policy"] == "frame-ancestors 'self'"
     report = next(Path(tmp_path_factory.getbasetemp()).glob("served*/report.html"))
-    policy = inside.get(f"/gradio_api/file={report}").headers["content-security-policy"]
+    headers = inside.get(f"/gradio_api/file={report}").headers
+    policy = headers["content-security-policy"]
     assert policy.startswith("sandbox ")
     assert "allow-same-origin" not in policy
+    assert "allow-scripts" not in policy
+    assert headers["content-disposition"] == "attachment", "a browser saves it, and shows no page of a person's"
+    assert headers["content-type"] == "application/octet-stream"
 
 
 def test_the_usual_client_works(page: str) -> None:
     client = Client(page, auth=(NAME, PASSWORD), verbose=False)
     assert client.predict("hello", api_name="/shout") == "HELLO"
     client.close()
-
-
-def test_passwords_cannot_be_tried_for_long(page: str) -> None:
-    tries = [httpx.post(f"{page}/login", data={"username": NAME, "password": str(n)}).status_code for n in range(8)]
-    assert tries == [400] * 5 + [429] * 3
-    # Nor does the right one come through now.
-    assert httpx.post(f"{page}/login", data={"username": NAME, "password": PASSWORD}).status_code == 429
 
 
 def test_a_machine_that_listens_knows_its_names() -> None:
@@ -149,7 +146,7 @@ def test_on_a_space_its_proxy_names_the_page(monkeypatch: pytest.MonkeyPatch) ->
         raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         try:
             checked._checked({**base, "headers": raw})
-        except guard.Refused:
+        except guard.Refusal:
             return False
         return True
 

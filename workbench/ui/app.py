@@ -19,12 +19,14 @@ from workbench.loras.converting import CONVERTED
 from workbench.sampler import reconstruction, zero_gpu
 from workbench.trainer.runs import Run
 from workbench.ui import render, tracker_view, visitors
+from workbench.ui.bodies import Bodies
 from workbench.ui.boundary import QUIET, UPWARDS, handler
 from workbench.ui.compare_tab import CompareTab
 from workbench.ui.datasets.cut import STRIPS
 from workbench.ui.datasets.tab import DatasetTab
 from workbench.ui.guard import Guard, Rules
 from workbench.ui.live import Live
+from workbench.ui.login import Access, Login
 from workbench.ui.render import ASSETS
 from workbench.ui.sample_tab import SampleTab
 from workbench.ui.shelf.tab import ShelfTab
@@ -36,20 +38,31 @@ from workbench.workspace import Workspace
 TITLE = "Video LoRA Workbench"
 TICK_SECONDS = 1.0
 TICKING = ("dataset", "train", "sample", "walls", "loras")  # tabs that show what goes on
+# Open pages whose state is kept, about 1.5 MB each; one more begins anew what the oldest had chosen and not saved.
+SESSIONS = 100
 OPEN_TAB = "workbench-tab"  # where the browser keeps its name
 DEMO = "Train the demo (about a minute)"
 
 
-def launch_options(workspace: Workspace, rules: Rules | None = None, trackers: bool = True) -> dict[str, Any]:
+def launch_options(
+    workspace: Workspace, rules: Rules | None = None, trackers: bool = True, access: Access | None = None
+) -> dict[str, Any]:
     """What `launch` needs so that the page looks as it should and tells nobody more than it must.
 
-    rules: who is let in (guard); this machine alone where none are given. trackers: whether trackio is served, too
+    rules: from where it may be used (guard); this machine alone where none are given. access: what opens it (login),
+    if it is not open to whoever reaches it. trackers: whether trackio is served, too
     """
+    rules = rules or Rules()
+    login = [Middleware(Login, access=access)] if access else []
     return {
         "css_paths": [ASSETS / "style.css", ASSETS / "charts.css", ASSETS / "sample.css"],
         "app_kwargs": {
             "routes": tracker_view.routes(workspace) if trackers else [],
-            "middleware": [Middleware(Guard, rules=rules or Rules())],
+            "middleware": [
+                Middleware(Guard, rules=rules),
+                *login,
+                Middleware(Bodies, uploads=rules.uploads, bodies=rules.bodies),
+            ],
             "openapi_url": None,
         },
         "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=["system-ui", "sans-serif"]),
@@ -65,6 +78,7 @@ def launch_options(workspace: Workspace, rules: Rules | None = None, trackers: b
         "pwa": False,
         "ssr_mode": False,
         "strict_cors": True,
+        "state_session_capacity": SESSIONS,
         "max_file_size": "4gb",
         # Gradio asks itself over HTTP whether it can be reached and gives up after three seconds; a machine that is
         # busy training may take longer, and the page is there all the same.

@@ -1,4 +1,4 @@
-"""What stands before every way of serving the page: who may ask, from where, for what, and how much at once.
+"""What stands before every way of serving the page: by which name it is called, from where, for what, and how much.
 
 Gradio checks neither the name by which it is called nor the page that calls it. Without this any web site could use the
 page of whoever looks at it: a foreign page may post to 127.0.0.1, and a name that points there may read the answers.
@@ -7,25 +7,25 @@ page of whoever looks at it: a foreign page may post to 127.0.0.1, and a name th
     403  the Origin is another page's; the browser says that the request comes from another site; a remote address to
          be fetched in the visitor's place
     404  what Gradio serves and this page never uses
-    413  a body that is too large, whether it says its length or not
-    429  too many wrong passwords in a row from one address
 
-`Guard` is plain ASGI middleware. Not covered: passwords (Gradio), which files may be read (Gradio, and of the demo's
-visitors workbench.visitors), a lock on the door of a server without a password.
+Rules of paths hold for the path within the application (`route_of`), whatever prefix a proxy puts before it. Of served
+files a browser shows pictures, videos, sound and plain text; everything else it can only save, since a person's HTML or
+SVG would run as a page of ours. `Guard` is plain ASGI middleware. Not covered: who may come in (login), bodies, which
+files may be read (Gradio, and of the demo's visitors workbench.visitors).
 """
 
 from __future__ import annotations
 
 import re
 import socket
-import time
-from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
+
+from workbench.ui.bodies import Refusal, answer, route_of
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -35,7 +35,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 ANY = "*"
 API = "/gradio_api"
-UPLOAD, STARTED = f"{API}/upload", f"{API}/startup-events"
+STARTED = f"{API}/startup-events"
 # Pages that may be opened from a link on another site: the page itself, and the way back from a login.
 DOORS = ("/", "/login/callback", "/login/huggingface")
 UNUSED = re.compile(
@@ -45,9 +45,10 @@ UNUSED = re.compile(
 SERVED = re.compile(r"/gradio_api/file[=/]")
 REMOTE = re.compile(r"[=/]\s*[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # file=http://..., never a path of a system we run on
 FORWARDED = re.compile(rb"x-forwarded-.*|forwarded|x-real-ip|x-original-.*|x-rewrite-url", re.IGNORECASE)
-# A served file that is a page of its own (a report, a wall) may run its scripts, but as nobody's: it reaches nothing.
-SANDBOX = "sandbox allow-scripts allow-downloads; connect-src 'none'; form-action 'none'"
-LOGINS, LOGIN_SECONDS = 5, 60.0
+# What a browser may show of the files that are served. Everything else it saves: it could be a page with scripts.
+SHOWN = re.compile(rb"(video|audio)/[\w.+-]+|image/(png|jpeg|gif|webp|avif|bmp|x-icon)|text/plain", re.IGNORECASE)
+SANDBOX = "sandbox allow-downloads; default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'"
+BYTES = b"application/octet-stream"
 MEGABYTE = 1024**2
 
 
@@ -62,18 +63,10 @@ class Rules:
 
     hosts: Sequence[str] = LOCAL
     uploads: int = 20 * 1024 * MEGABYTE
-    bodies: int = 64 * MEGABYTE
+    bodies: int = 16 * MEGABYTE
     frames: Sequence[str] = ()
     proxied: bool = False
     secret: str = ""
-
-
-class Refused(Exception):
-    """A request that is answered here."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
 
 
 class Guard:
@@ -81,48 +74,40 @@ class Guard:
 
     def __init__(self, app: App, rules: Rules | None = None) -> None:
         self.app, self.rules = app, rules or Rules()
-        self._wrong: dict[str, deque[float]] = {}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
         try:
             scope = self._checked(scope)
-        except Refused as refused:
-            return await _answer(scope, send, refused)
-        if scope["type"] == "websocket":
-            return await self.app(scope, receive, send)
-        meter = _Meter(receive, self._limit(scope["path"]))
-        await self.app(scope, meter.receive, self._dressed(scope, send, meter))
+        except Refusal as refused:
+            return await answer(scope, send, refused)
+        await self.app(scope, receive, send if scope["type"] == "websocket" else self._dressed(scope, send))
 
     # ---- before
 
     def _checked(self, scope: Message) -> Message:
-        headers = _headers(scope)
-        path: str = scope["path"]
+        headers = headers_of(scope)
+        path = route_of(scope)
         # Gradio asks itself whether it is there, once, and learns nothing by it.
         if self.rules.secret and path != STARTED and headers.get("x-workbench-door") != self.rules.secret:
-            raise Refused(421, "This is a visitor's own page; it is reached through the demo's address alone.")
+            raise Refusal(421, "This is a visitor's own page; it is reached through the demo's address alone.")
         host = self._host(headers)
         self._check_origin(scope, headers, host)
         if UNUSED.match(path):
-            raise Refused(404, "Not found.")
+            raise Refusal(404, "Not found.")
         if SERVED.match(path) and REMOTE.search(path[len(f"{API}/file") :]):
-            raise Refused(403, "Files of this workspace are served, nothing from elsewhere.")
-        if int(headers.get("content-length") or 0) > self._limit(path):
-            raise Refused(413, f"A request may have {self._limit(path) // MEGABYTE} MB at most.")
-        if scope.get("method") == "POST" and path.rstrip("/") == "/login":
-            self._check_logins(_peer(scope))
+            raise Refusal(403, "Files of this workspace are served, nothing from elsewhere.")
         kept = [(name, value) for name, value in scope["headers"] if self._keeps(name)]
         return {**scope, "headers": kept}
 
     def _host(self, headers: dict[str, str]) -> str:
-        """The name and port by which the server was called. Raises Refused for one that is not its own."""
+        """The name and port by which the server was called. Raises Refusal for one that is not its own."""
         host = headers.get("host", "")
         if self.rules.proxied:
             host = headers.get("x-forwarded-host", host).split(",")[0].strip()
         if not _named(_name(host), self.rules.hosts):
-            raise Refused(
+            raise Refusal(
                 421, f"This server is not called {_name(host)[:80]!r}. If that is a name of it: start it with "
                 f"--allow-host {_name(host)[:80]}",
             )  # fmt: skip
@@ -131,14 +116,14 @@ class Guard:
     def _check_origin(self, scope: Message, headers: dict[str, str], host: str) -> None:
         origin = headers.get("origin")
         if origin is not None and not self._ours(origin, host):
-            raise Refused(403, "Another page may not use this one.")
+            raise Refusal(403, "Another page may not use this one.")
         site = headers.get("sec-fetch-site", "none")
         if site in ("none", "same-origin"):
             return
         opened = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in ("GET", "HEAD")
         framed = headers.get("sec-fetch-dest") in ("iframe", "frame", "embed", "object")
-        if not opened or scope["path"] not in DOORS or (framed and not self.rules.frames):
-            raise Refused(403, "Another site may open this page, not use what is behind it.")
+        if not opened or route_of(scope) not in DOORS or (framed and not self.rules.frames):
+            raise Refusal(403, "Another site may open this page, not use what is behind it.")
 
     def _ours(self, origin: str, host: str) -> bool:
         """Whether an Origin is this very page, or one by a name that was allowed by hand (a proxy's, of Jupyter)."""
@@ -146,80 +131,43 @@ class Guard:
         given = [name for name in self.rules.hosts if name not in LOCAL and name != ANY]
         return bool(called) and (called == host.lower() or _named(_name(called), given))
 
-    def _limit(self, path: str) -> int:
-        return self.rules.uploads if path.rstrip("/") == UPLOAD else self.rules.bodies
-
     def _keeps(self, name: bytes) -> bool:
         """What anybody may write into a request does not decide how the page calls itself."""
         return self.rules.proxied or not FORWARDED.fullmatch(name)
 
-    def _check_logins(self, peer: str) -> None:
-        times = self._wrong.get(peer, deque())
-        while times and times[0] < time.monotonic() - LOGIN_SECONDS:
-            times.popleft()
-        if len(times) >= LOGINS:
-            raise Refused(429, "Too many wrong passwords: wait a minute.")
-
     # ---- after
 
-    def _dressed(self, scope: Message, send: Send, meter: _Meter) -> Send:
-        """The answer with our headers; 413 in place of what the application makes of a body that was cut off."""
-        over = False
+    def _dressed(self, scope: Message, send: Send) -> Send:
+        """The answer with our headers."""
 
         async def dressed(message: Message) -> None:
-            nonlocal over
-            if over:
-                return
             if message["type"] == "http.response.start":
-                if meter.over:
-                    over = True
-                    await _answer(scope, send, Refused(413, "The request is too large."))
-                    return
-                self._note_login(scope, message["status"])
-                ours = self._ours_headers(scope["path"])
+                ours = self._ours_headers(route_of(scope), message.get("headers", []))
                 kept = [(name, value) for name, value in message.get("headers", []) if name.lower() not in ours]
                 message = {**message, "headers": [*kept, *ours.items()]}
             await send(message)
 
         return dressed
 
-    def _ours_headers(self, path: str) -> dict[bytes, bytes]:
+    def _ours_headers(self, path: str, headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         frames = " ".join(["frame-ancestors 'self'", *self.rules.frames])
-        policy = f"{SANDBOX}; {frames}" if SERVED.match(path) else frames
-        return {
+        served = SERVED.match(path)
+        ours = {
             b"x-content-type-options": b"nosniff",
             b"referrer-policy": b"same-origin",
-            b"content-security-policy": policy.encode(),
+            b"content-security-policy": (f"{SANDBOX}; {frames}" if served else frames).encode(),
         }
-
-    def _note_login(self, scope: Message, status: int) -> None:
-        if scope.get("method") == "POST" and scope["path"].rstrip("/") == "/login" and status >= 400:
-            self._wrong.setdefault(_peer(scope), deque(maxlen=LOGINS)).append(time.monotonic())
-
-
-class _Meter:
-    """Counts the bytes of a body as they come, and ends it where it is too long."""
-
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive, self._left, self.over = receive, limit, False
-
-    async def receive(self) -> Message:
-        if self.over:
-            return {"type": "http.disconnect"}
-        message = await self._receive()
-        if message["type"] == "http.request":
-            self._left -= len(message.get("body", b""))
-            if self._left < 0:
-                self.over = True
-                return {"type": "http.request", "body": b"", "more_body": False}
-        return message
+        kind = next((value for name, value in headers if name.lower() == b"content-type"), b"").split(b";")[0]
+        if served and not SHOWN.fullmatch(kind.strip()):
+            ours |= {b"content-type": BYTES, b"content-disposition": b"attachment"}
+        return ours
 
 
 def outermost(app: Any) -> None:
-    """Put the guard of a started FastAPI application before all else that is around it, such as Gradio's own CORS
-    headers, which would tell any page that it may read the answers."""
-    guards = [one for one in app.user_middleware if one.cls is Guard]
-    app.user_middleware[:] = [*guards, *(one for one in app.user_middleware if one.cls is not Guard)]
+    """Put ours of a started FastAPI application before all else that is around it, such as Gradio's own CORS headers,
+    which would tell any page that it may read the answers."""
+    ours = [one for one in app.user_middleware if str(one.cls.__module__).startswith("workbench.")]
+    app.user_middleware[:] = [*ours, *(one for one in app.user_middleware if one not in ours)]
     app.middleware_stack = app.build_middleware_stack()
 
 
@@ -232,16 +180,17 @@ def own_names() -> list[str]:
     return [*LOCAL, name, f"{name}.local", *(f"[{one}]" if ":" in one else one for one in plain)]
 
 
-def _headers(scope: Message) -> dict[str, str]:
-    """The request's headers by their names in small letters; of two of a name the first. Raises Refused."""
+def headers_of(scope: Message) -> dict[str, str]:
+    """The request's headers by their names in small letters; of two of a name the first. Raises Refusal."""
     found: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1").lower()
         if name in ("host", "origin", "content-length") and name in found:
-            raise Refused(400, f"Two headers named {name}.")
+            raise Refusal(400, f"Two headers named {name}.")
         found.setdefault(name, value.decode("latin-1"))
-    if not (found.get("content-length") or "0").isdigit():
-        raise Refused(400, "The content length is no number.")
+    length = found.get("content-length") or "0"
+    if not (length.isascii() and length.isdigit()):
+        raise Refusal(400, "The content length is no number.")
     return found
 
 
@@ -255,16 +204,5 @@ def _named(name: str, patterns: Sequence[str]) -> bool:
     return any(re.fullmatch(re.escape(pattern.lower()).replace(r"\*", ".*"), name) for pattern in patterns if name)
 
 
-def _peer(scope: Message) -> str:
+def peer_of(scope: Message) -> str:
     return str((scope.get("client") or ("",))[0])
-
-
-async def _answer(scope: Message, send: Send, refused: Refused) -> None:
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1008, "reason": str(refused)})
-        return
-    body = str(refused).encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()),
-               (b"x-content-type-options", b"nosniff"), (b"connection", b"close")]  # fmt: skip
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -6,9 +6,10 @@ Not covered: what a run, a dataset or a sample looks like (run_view, datasets, s
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 PIXEL_ART = 128  # pixels; smaller videos are enlarged with sharp edges instead of a blur
@@ -31,7 +32,12 @@ def escaped(text: object) -> str:
 
 def url(path: Path) -> str:
     """Where the page finds a file of the workspace (its folders are served as they are, nothing is copied)."""
-    return f"/gradio_api/file={quote(path.as_posix())}"
+    return below_prefix(f"/gradio_api/file={quote(path.as_posix())}")
+
+
+def below_prefix(path: str) -> str:
+    """A path of this server as the browser must ask for it, behind a proxy that puts a path of its own before it."""
+    return urlsplit(os.environ.get("GRADIO_ROOT_PATH", "")).path.rstrip("/") + path
 
 
 def video(path: Path, source_width: int, label: str, classes: str = "") -> str:

@@ -11,9 +11,10 @@ import contextlib
 import os
 import socket
 import sys
+import webbrowser
 from pathlib import Path
 
-from workbench.ui import guard, spaces
+from workbench.ui import bodies, connections, guard, spaces
 from workbench.workspace import Workspace
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -33,18 +34,25 @@ def serve(chosen: argparse.Namespace) -> None:
     workspace = Workspace.open(chosen.workspace)
     os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
     from workbench.ui.app import build, launch_options
+    from workbench.ui.login import Access
 
-    auth = ("me", chosen.password) if chosen.password else None
-    more = {"server_name": chosen.host, "server_port": chosen.port, "auth": auth, "inbrowser": chosen.open}
+    more = {"server_name": chosen.host, "server_port": chosen.port}
     local = [Path.home(), Path("/")] if chosen.host in LOCAL else []
     page = build(workspace, [Path(root) for root in chosen.root or local])
     let_in = spaces.rules() if chosen.space else rules(chosen)
+    access = Access.made(workspace.root, chosen.password, let_in.frames)
+    # uvicorn reads it: whose word is taken for the address that a request comes from.
+    os.environ["FORWARDED_ALLOW_IPS"] = chosen.forwarded_allow_ips
     try:
-        app, url, _ = page.launch(prevent_thread_lock=True, **more, **launch_options(workspace, let_in))
+        app, url, _ = page.launch(prevent_thread_lock=True, **more, **launch_options(workspace, let_in, access=access))
     except OSError:
         sys.exit(TAKEN.format(chosen.port or "7860 and the hundred above"))
     guard.outermost(app)
-    _say(f"Video LoRA Workbench: {url}  (workspace {workspace.root}; Ctrl-C ends the page, not the runs)")
+    page.server.config.http_protocol_class = connections.Timed
+    address = access.address(url)
+    _say(f"Video LoRA Workbench: {address}  (workspace {workspace.root}; Ctrl-C ends the page, not the runs)")
+    if chosen.open:
+        webbrowser.open(address)
     page.block_thread()
 
 
@@ -68,8 +76,10 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
     door = Door(rooms, framed=chosen.space, is_owner=owner.is_it, owner_room=owner.room) if owner else Door(
         rooms, framed=chosen.space
     )  # fmt: skip
-    app = guard.Guard(owner.with_login(door) if owner else door, let_in)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
+    inner = bodies.Bodies(owner.with_login(door) if owner else door, let_in.uploads, let_in.bodies)
+    more = {"forwarded_allow_ips": chosen.forwarded_allow_ips, "http": connections.Timed}
+    app = guard.Guard(inner, let_in)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, **more))
     host, port = listening.getsockname()[:2]
     _say(f"Video LoRA Workbench: http://{'localhost' if host == '0.0.0.0' else host}:{port}/  (demo; Ctrl-C ends it)")
     try:

@@ -1,0 +1,178 @@
+"""A request's body as it comes: how long it may be, how slow, and how deep the JSON in it.
+
+An upload is passed on piece by piece. Everything else is read to its end first, so that neither half a request nor one
+that is built to exhaust a parser reaches the application. Not covered: the head of a request (connections), who may
+send a body at all (login).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.formparsers import MultiPartException
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+UPLOAD = "/gradio_api/upload"
+BODILESS = ("GET", "HEAD", "OPTIONS")
+MEGABYTE = 1024**2
+PIECE_SECONDS = 30.0  # without a byte of an upload
+WHOLE_SECONDS = 60.0  # for all of another body
+DEEPEST = 64  # lists and objects within one another; the page's own have ten at most
+LATE, ABORTED = "The request came too slowly.", "The upload was broken off."
+# A string counts for nothing, so that brackets in a caption do not; possessive, so that no text takes long.
+BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+class Refusal(Exception):
+    """A request that is answered before the application hears of it."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+
+
+class Bodies:
+    """ASGI middleware that holds every body to these rules. uploads, bodies: bytes at most, of an upload and others"""
+
+    def __init__(self, app: App, uploads: int, bodies: int) -> None:
+        self.app, self.uploads, self.bodies = app, uploads, bodies
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        upload = route_of(scope).rstrip("/") == UPLOAD
+        limit = self.uploads if upload else self.bodies
+        try:
+            if _length(scope) > limit:
+                raise Refusal(413, f"A request may have {limit // MEGABYTE} MB at most.")
+            if upload:
+                return await self._pass_on(scope, Upload(receive, limit), send)
+            receive = await whole(receive, limit) if scope["method"] not in BODILESS else receive
+        except Refusal as refused:
+            return await answer(scope, send, refused)
+        await self.app(scope, receive, send)
+
+    async def _pass_on(self, scope: Message, upload: Upload, send: Send) -> None:
+        """Answers what is wrong with an upload in place of what the application makes of it."""
+        answered = started = False
+
+        async def checked(message: Message) -> None:
+            nonlocal answered, started
+            if upload.refusal and not started:
+                if not answered:
+                    answered = True
+                    await answer(scope, send, upload.refusal)
+                return
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, upload.receive, checked)
+        except MultiPartException:  # of an application that passes it on elsewhere and reads no form
+            if upload.refusal and not started and not answered:
+                await answer(scope, send, upload.refusal)
+
+
+class Upload:
+    """Passes an upload on, and breaks it off where it is too long, too slow or ends early.
+
+    `receive` then raises what Gradio's reader of forms takes for a broken form: it removes what it has written so far.
+    `refusal` says what to answer.
+    """
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive, self._left, self._open = receive, limit, True
+        self.refusal: Refusal | None = None
+
+    async def receive(self) -> Message:
+        if not self._open:
+            return await self._receive()  # what comes now is that the browser has gone
+        try:
+            message = await asyncio.wait_for(self._receive(), PIECE_SECONDS)
+        except TimeoutError:
+            raise self._broken(408, LATE) from None
+        if message["type"] != "http.request":
+            raise self._broken(400, ABORTED)
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise self._broken(413, "The request is too large.")
+        self._open = bool(message.get("more_body"))
+        return message
+
+    def _broken(self, status: int, sentence: str) -> MultiPartException:
+        self._open, self.refusal = False, Refusal(status, sentence)
+        return MultiPartException(sentence)
+
+
+async def whole(receive: Receive, limit: int) -> Receive:
+    """Read a body to its end; returns what passes it on in one piece. Raises Refusal."""
+    pieces, left = [], limit
+    try:
+        async with asyncio.timeout(WHOLE_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise Refusal(400, "The request was broken off.")
+                pieces.append(message.get("body", b""))
+                left -= len(pieces[-1])
+                if left < 0:
+                    raise Refusal(413, "The request is too large.")
+                if not message.get("more_body"):
+                    break
+    except TimeoutError:
+        raise Refusal(408, LATE) from None
+    body = b"".join(pieces)
+    if body.lstrip()[:1] in (b"[", b"{") and too_deep(body):
+        raise Refusal(400, f"The request's JSON is deeper than {DEEPEST}.")
+    given = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def passed_on() -> Message:
+        return next(given, None) or await receive()
+
+    return passed_on
+
+
+def too_deep(body: bytes, deepest: int = DEEPEST) -> bool:
+    """Whether lists and objects of a JSON text lie deeper within one another than that; it need not be valid."""
+    depth = 0
+    for found in BRACKETS.finditer(body):
+        first = found[0][:1]
+        if first in b"[{":
+            depth += 1
+            if depth > deepest:
+                return True
+        elif first in b"]}":
+            depth -= 1
+    return False
+
+
+def route_of(scope: Message) -> str:
+    """The path within the application, as its routes are matched: without the prefix that a proxy put before it."""
+    path, prefix = str(scope["path"]), str(scope.get("root_path") or "")
+    below = path.removeprefix(prefix)
+    return (below or "/") if below[:1] in ("", "/") else path
+
+
+def _length(scope: Message) -> int:
+    """What a request says of its length; 0 where it says nothing."""
+    said = next((value for name, value in scope["headers"] if name.lower() == b"content-length"), b"0")
+    return int(said) if said.isdigit() else 0
+
+
+async def answer(scope: Message, send: Send, refused: Refusal) -> None:
+    """Answer a request that is not passed on; the connection is closed, so that no more of its body comes."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": refused.sentence})
+        return
+    body = refused.sentence.encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()),
+               (b"x-content-type-options", b"nosniff"), (b"connection", b"close")]  # fmt: skip
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
