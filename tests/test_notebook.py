@@ -199,7 +199,7 @@ def test_a_dead_run_says_how_to_go_on(workspace: Workspace) -> None:
     panel = attach(workspace, "stripes")
     assert "ended without a word" in panel.failure.text.value
     assert "No checkpoint was written yet" in panel.failure.text.value
-    assert [each.description for each in panel.failure.buttons.children] == ["Start again"]
+    assert [each.description for each in panel.failure.buttons.children] == ["Begin again at step 0"]
     assert panel.start_button.description == "Go on"
     assert not panel.start_button.disabled
     panel.close()

@@ -18,7 +18,8 @@ from workbench.families import families
 from workbench.families.base import Model
 from workbench.frame_plan import Shape
 from workbench.sampler.samples import settings_of, write_sample
-from workbench.trainer import lora, previews
+from workbench.trainer import lora
+from workbench.trainer.decoding import decode_latents
 from workbench.trainer.previews import PreviewClip, Previewer, PreviewPrompt, at_scale
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import read_json
@@ -146,8 +147,8 @@ def test_latents_only_are_decoded_later_to_the_same_video(toy_model: Model, run:
     assert toy.files(4) == ["0.json", "0.safetensors", "prompts.txt"]
     assert toy.record(4, "0")["kind"] == "latents"
     assert toy.draw(4, toy.prompt("a red circle")) == []
-    assert previews.decode_latents(run, pick_device("cpu")) == 1
-    assert previews.decode_latents(run, pick_device("cpu")) == 0
+    assert decode_latents(run, pick_device("cpu")) == 1
+    assert decode_latents(run, pick_device("cpu")) == 0
     assert toy.files(4) == ["0.json", "0.mp4", "0.safetensors", "prompts.txt"]
     assert toy.record(4, "0")["kind"] == "sample"
     decoded = toy.pixels(4, "0")

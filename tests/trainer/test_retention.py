@@ -49,8 +49,19 @@ def test_the_last_whole_checkpoint_stays_whatever_the_rules_say(run: Path) -> No
     for step in (80, 90, 100):
         (checkpoint.folder_of(run, step) / "lora.safetensors").write_bytes(b"y" * 1000)
     retention.retire_now(run, keep=1)
-    assert checkpoint.steps(run) == [30, 70, 100]
+    assert checkpoint.steps(run) == [30, 70]
     assert checkpoint.newest(run) == (70, checkpoint.folder_of(run, 70))
+    aside = [f"{checkpoint.DAMAGED}step-{step:08d}" for step in (80, 90, 100)]
+    assert sorted(path.name for path in (run / checkpoint.FOLDER).glob(".*")) == aside
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_what_was_just_written_stays_beside_damaged_ones_of_higher_steps(run: Path, keep: int) -> None:
+    for step in (90, 100):
+        (checkpoint.folder_of(run, step) / "lora.safetensors").write_bytes(b"y" * 1000)
+    checkpoint.publish(run, 85, lambda folder: (folder / "lora.safetensors").write_bytes(b"x"))
+    retention.retire(run, keep, 0, written=85)
+    assert checkpoint.steps(run) == [30, *[80, 85][-keep:]]
 
 
 def test_leftovers_are_swept_but_not_what_a_living_process_writes(run: Path) -> None:

@@ -48,7 +48,9 @@ def _command(run: Run, card: Card, action: Action) -> str:
         return f"workbench runs prune {run.name} --keep 1"
     if action.kind == "dataset":
         return f"workbench dataset show {run.settings.dataset}"
-    return "hf auth login" if action.kind == "log in" else f"workbench runs start {run.name}"
+    if action.kind == "log in":
+        return "hf auth login"
+    return f"workbench runs start {run.name}{' --from-start' if action.kind == 'from start' else ''}"
 
 
 def _flag(name: str, value: Any) -> str:

@@ -23,6 +23,7 @@ from workbench.trainer.report import curves_of, write_report
 from workbench.trainer.run_comparison import compare as side_by_side
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
+from workbench.trainer.starts import last_note
 from workbench.trainer.verdict import judge
 from workbench.workspace import Workspace
 
@@ -75,6 +76,8 @@ def _facts(run: Run, curves: Curves) -> Iterator[str]:
         yield f"fork of     {parent['run']} at step {parent['step']}" + (f": {changes}" if changes else "")
     if said := stepping.sentence(stepping.record(run.folder)):
         yield f"memory      {said}"
+    if said := last_note(run.folder):
+        yield f"began       {said}"
     yield from _checkpoints(run, verdict.best_step)
     yield f"previews    {len(run.previews)}"
     yield f"LoRA        {run.lora or 'not yet'}"

@@ -88,17 +88,19 @@ def follow_(workspace: Workspace, names: tuple[str, ...]) -> int:
 @runs.command()
 @click.argument("name")
 @click.option("--on", metavar="PLACE", help=ON_HELP)
+@click.option("--from-start", is_flag=True, help="Begin at step 0 again if it has no good checkpoint.")
 @click.option("--detach", is_flag=True, help="Return at once.")
 @with_workspace
-def start(workspace: Workspace, name: str, on: str | None, detach: bool) -> int:
+def start(workspace: Workspace, name: str, on: str | None, from_start: bool, detach: bool) -> int:
     """Start a run, or let one that ended go on.
 
-    It goes on from its newest good checkpoint.
+    It goes on from its newest good checkpoint. A run that has made steps but has none is refused: --from-start lets it
+    begin again.
     """
     run = Run.open(workspace, name)
     if on:
         choose(workspace, run, on)
-    run.start()
+    run.start(from_start)
     return 0 if detach else follow(run)
 
 

@@ -40,15 +40,15 @@ def style() -> str:
     return f"<style>{css}{NARROW}</style>"
 
 
-def head(name: str, status: jobs.Status, parent: Mapping[str, object], stepped_down: str = "") -> str:
-    """Name, state, what it does, of a fork where it began, and what was changed when memory ran out."""
+def head(name: str, status: jobs.Status, parent: Mapping[str, object], notes: str = "") -> str:
+    """Name, state, what it does, of a fork where it began, and what else a person should know."""
     badge = f"background:{COLOURS.get(status.state, GREY)};color:#fff;border-radius:9px;padding:1px 9px"
     where = " · ".join(filter(None, [status.phase if status.state.alive else "", _progress(status)]))
     fork = f" · a fork of {parent['run']} at step {parent['step']}" if parent else ""
     return (
         f'<div style="line-height:1.8"><b>{escaped(name)}</b> <span style="{badge}">{status.state}</span> '
         f'<span style="opacity:.75">{escaped(where + fork)}</span>'
-        + (f'<div style="opacity:.75">{escaped(stepped_down)}</div>' if stepped_down else "")
+        + (f'<div style="opacity:.75">{escaped(notes)}</div>' if notes else "")
         + "</div>"
     )
 

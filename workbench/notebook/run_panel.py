@@ -28,6 +28,7 @@ from workbench.trainer.failures import Action, Card
 from workbench.trainer.fit import stepping
 from workbench.trainer.report import curves_of, write_report
 from workbench.trainer.runs import Run
+from workbench.trainer.starts import last_note
 from workbench.trainer.verdict import judge
 from workbench.workspace import Workspace
 
@@ -112,9 +113,12 @@ class RunPanel(Panel):
 
     # ---- commands
 
-    def start(self) -> None:
-        """Start the run, or go on from its newest checkpoint; a running one is left alone."""
-        self.run.start()
+    def start(self, from_start: bool = False) -> None:
+        """Start the run, or go on from its newest checkpoint; a running one is left alone.
+
+        from_start: it may begin at step 0 again where no checkpoint is whole; otherwise it is refused.
+        """
+        self.run.start(from_start)
         self._alive = self.refresh()
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
@@ -169,8 +173,8 @@ class RunPanel(Panel):
 
     def _press(self, card: Card, action: Action) -> None:
         """A button of the card."""
-        if action.kind == "go on":
-            self.start()
+        if action.kind in ("go on", "from start"):
+            self.start(from_start=action.kind == "from start")
         elif action.kind == "fork":
             self.branch(card.checkpoint, **action.settings).start()
         elif action.kind == "new run":
@@ -209,9 +213,8 @@ class RunPanel(Panel):
         status = self.run.status
         alive = status.state.alive
         self.curves.refresh()
-        self.head.value = run_drawing.head(
-            self.run.name, status, self.run.parent, stepping.sentence(stepping.record(self.run.folder))
-        )
+        notes = [stepping.sentence(stepping.record(self.run.folder)), last_note(self.run.folder)]
+        self.head.value = run_drawing.head(self.run.name, status, self.run.parent, " ".join(filter(None, notes)))
         self.bar.value = status.step / status.total if status.total else float(status.state is State.FINISHED)
         self.bar.bar_style = BAR_STYLES.get(status.state, "info")
         self.numbers.value = run_drawing.numbers(self.curves)

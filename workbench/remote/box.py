@@ -104,7 +104,8 @@ def lay_out(root: str, box: str, run: str, files: Mapping[str, str]) -> None:
             if not (place / name).exists():
                 (place / name).symlink_to(Path("../..") / name)
         if not jobs.status(home).state.alive:  # what an earlier start left says nothing of the next one
-            for name in (jobs.RESULT, jobs.HEARTBEAT, jobs.PROCESS):
+            gone = () if f"runs/{run}/{METRICS}" in files else (METRICS,)  # it begins at step 0
+            for name in (jobs.RESULT, jobs.HEARTBEAT, jobs.PROCESS, *gone):
                 (home / name).unlink(missing_ok=True)
         sent = {Path(path).parts[3] for path in files if path.startswith(f"runs/{run}/{CHECKPOINTS}/")}
         for other in (home / CHECKPOINTS).glob("*"):

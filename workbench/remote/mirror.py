@@ -24,7 +24,7 @@ from workbench.remote.base import Engine, Lost, View
 from workbench.remote.bundle import bundle
 from workbench.remote.job import Leave, RemoteJob
 from workbench.remote.record import SCRATCH, Record
-from workbench.trainer import checkpoint, retention
+from workbench.trainer import checkpoint, recovery, retention
 from workbench.trainer.runs import Run
 from workbench.workspace import Workspace, confined, read_json, write_bytes, write_json, writing
 
@@ -74,6 +74,8 @@ class Mirror:
 
     def _send_run(self) -> None:
         run, record = self._run, self._record
+        if said := recovery.beginning(run.folder, recovery.asked_from_start()).note:
+            self._log(said)
         self._sent_from = run.checkpoints[-1:]
         files = bundle(self._workspace, run, lambda count: self._say("gathering the run's files", count))
         if not record.box:

@@ -17,7 +17,7 @@ from pathlib import Path
 from workbench import jobs, processes
 from workbench.devices import pick_devices
 from workbench.errors import ExitCode
-from workbench.trainer import launcher, run_queue
+from workbench.trainer import launcher, recovery, run_queue
 from workbench.trainer.failures import BEGIN
 from workbench.trainer.launcher import ALONE, Place
 from workbench.trainer.settings import TrainSettings
@@ -32,6 +32,7 @@ def main() -> int:
         return rank(folder, place)
     with launcher.Keeper(folder) as job:
         begin()
+        recovery.check(folder, recovery.asked_from_start())  # not after hours in the queue
         settings = TrainSettings.load(folder / jobs.CONFIG)
         devices = pick_devices(settings.device, settings.gpus)
         with run_queue.turn(Workspace.open(folder.parent.parent), devices, job) as turn:

@@ -8,6 +8,7 @@
       optimizer.safetensors   the optimizer's tensors by parameter name
       state.json              step, settings, versions, gradient scaler, the optimizer's plain values
       MANIFEST.json           bytes and sha256 of each file; written last
+    checkpoints/.damaged-step-00000300/     one that is not as its manifest says, set aside (recovery, retention)
 
 Randomness needs no state: every draw is seeded by (run seed, purpose, step). Not covered: moving a run to other
 settings (forks), which checkpoints are kept (retention).
@@ -40,6 +41,7 @@ FREE = frozenset(
     or name == "start_from"  # a checkpoint has weights of its own, and the file may be elsewhere on another machine
 )
 LENGTH = frozenset({"steps", "epochs"})  # so may these, where the learning rate does not depend on them
+DAMAGED = ".damaged-"  # how the folder's name of a checkpoint begins that was set aside
 ROOM = 1.2  # a checkpoint needs so many times the last one's bytes
 
 
@@ -62,12 +64,16 @@ def publish(run: Path, step: int, fill: Any) -> Path:
             fill(temporary)
             files = {path.name: _entry(path) for path in sorted(temporary.iterdir())}
             write_json(temporary / MANIFEST, {"step": step, "files": files})
-            shutil.rmtree(final, ignore_errors=True)  # only there when it is damaged or the same step is saved again
+            old = run / FOLDER / f".del-{step}-{os.getpid()}"
+            if final.exists():  # the same step is saved again: there is no moment without a whole one but these two
+                os.rename(final, old)
             os.rename(temporary, final)
+            shutil.rmtree(old, ignore_errors=True)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
     sync_folder(final.parent)
+    _whole[final] = _looks(final)
     return final
 
 
@@ -95,16 +101,61 @@ def bytes_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
-def verified(folder: Path) -> bool:
-    """Whether every file is as its manifest says, to the byte."""
+_whole = dict[Path, tuple[Any, ...]]()  # what this process wrote or read and found whole, and how it looked then
+
+
+def damage(folder: Path) -> str:
+    """What is wrong with a checkpoint in a few words, "" when every file is as its manifest says, to the byte.
+
+    What this process has written or read, and nobody has touched since, is not read again.
+    """
+    try:
+        looks = _looks(folder)
+        if _whole.get(folder) != looks:
+            if said := _damage(folder):
+                return said
+            _whole[folder] = looks
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    return ""
+
+
+def _damage(folder: Path) -> str:
     try:
         files = read_json(folder / MANIFEST)["files"]
-        return all(
-            (folder / name).stat().st_size == entry["bytes"] and file_sha256(folder / name) == entry["sha256"]
-            for name, entry in files.items()
-        )
-    except (ConfigError, OSError, KeyError, TypeError):
-        return False
+        for name, entry in files.items():
+            if not (folder / name).is_file():
+                return f"{name} is missing"
+            if (folder / name).stat().st_size != entry["bytes"]:
+                return f"{name} has another length than its manifest says"
+            if file_sha256(folder / name) != entry["sha256"]:
+                return f"{name} is not as its manifest says"
+    except (ConfigError, KeyError, TypeError, AttributeError):
+        return f"its {MANIFEST} is missing or broken"
+    return ""
+
+
+def verified(folder: Path) -> bool:
+    """Whether every file is as its manifest says, to the byte."""
+    return not damage(folder)
+
+
+def _looks(folder: Path) -> tuple[Any, ...]:
+    """What changes with a file: its name, size, times and place on the disk."""
+    found = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
+    return tuple((name, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino) for name, facts in found)
+
+
+def set_aside(run: Path, step: int) -> str:
+    """Give a damaged checkpoint a name under which nothing counts or removes it; returns that. Raises CannotWrite."""
+    folder, number = folder_of(run, step), 1
+    target = folder.with_name(f"{DAMAGED}{folder.name}")
+    with writing(target):
+        while target.exists():
+            number += 1
+            target = folder.with_name(f"{DAMAGED}{folder.name}-{number}")
+        os.rename(folder, target)
+    return f"{FOLDER}/{target.name}"
 
 
 def steps(run: Path) -> list[int]:

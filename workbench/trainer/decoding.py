@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from workbench.devices import pick_device
+from workbench.devices import Device, pick_device
+from workbench.families import find_model
 from workbench.jobs import Job
+from workbench.sampler.samples import write_sample
 from workbench.trainer.settings import TrainSettings
+from workbench.workspace import read_json
+
+
+def decode_latents(run: Path, device: Device, report: Callable[[int, int], None] = lambda done, total: None) -> int:
+    """Decode the previews that a run kept as latents, and return how many; the latents stay.
+
+    Raises ConfigError, ModelUnavailable.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    from workbench.trainer.previews import LATENTS, frames_of, load_vae
+
+    waiting = [(path, record) for path in sorted(run.glob("previews/step-*/*.json"))
+               if (record := read_json(path)).get("kind") == "latents"]  # fmt: skip
+    if not waiting:
+        return 0
+    family, model = find_model(waiting[0][1]["model"])
+    folder = family.fetch(model)
+    dtype = torch.float32 if device.kind == "cpu" else getattr(torch, family.stored_dtype(folder))
+    vae = load_vae(family, folder, dtype, waiting[0][1]["height"]).to(torch.device(device.torch_name))
+    for done, (path, record) in enumerate(waiting):
+        report(done, len(waiting))
+        latents = load_file(path.with_suffix(".safetensors"))[LATENTS].to(vae.device)
+        frames = frames_of(family.decode(vae, latents), record["frames"])
+        write_sample(path.with_suffix(".mp4"), frames.numpy(), record["fps"], {**record, "kind": "sample"})
+    report(len(waiting), len(waiting))
+    return len(waiting)
 
 
 def main() -> int:
     folder = Path(sys.argv[1]).resolve()
     with Job(folder) as job:
         job.beat("loading torch")
-        from workbench.trainer.previews import decode_latents
-
         run = folder.parent
         device = pick_device(TrainSettings.load(run / "config.json").device)
         count = decode_latents(run, device, lambda done, total: job.beat("decoding previews", done, total))

@@ -16,6 +16,7 @@ from workbench.errors import ExitCode
 from workbench.jobs import State, Status
 from workbench.trainer.fit import stepping
 from workbench.trainer.fit.levels import step_down
+from workbench.trainer.recovery import NOTHING_WHOLE
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.watchdog import STACKS
 
@@ -24,6 +25,7 @@ LAST_LINES = 5
 BEGIN = "---- this start begins at "  # a line of the log, by which one start is told from the next
 Kind = Literal[
     "go on",  # start the run again
+    "from start",  # begin at step 0 again, where no checkpoint is whole
     "fork",  # go on from `Card.checkpoint` in a new run, with `Action.settings` changed
     "new run",  # put the run's settings into the form, with `Action.settings` changed
     "log in",  # say how one logs in to the Hub: in a terminal, never on a page
@@ -118,6 +120,11 @@ RULES = (
         "hang in native code", "The run stood still",
         f"A library did not give control back; {STACKS} in the run's folder says which. Go on from the checkpoint.",
         (DEAD,), r"^Timeout \(\d",
+    ),
+    Rule(
+        "no whole checkpoint", "There is no checkpoint to go on from",
+        "Nothing was changed: put a whole checkpoint back, or begin again at step 0, which forgets the curve so far.",
+        (ExitCode.RESUME_REFUSED,), NOTHING_WHOLE, kinds=("from start", "new run"),
     ),
     Rule(
         "resume refused", "The run cannot go on as it was",
@@ -328,8 +335,10 @@ def _actions(rule: Rule, checkpoint: int | None, settings: TrainSettings | None)
             found.append(Action("fork", f"Go on from step {checkpoint} with {words}", changed))
         found.append(Action("new run", f"Copy settings to the form with {words}", changed))
     for kind in rule.kinds:
-        if kind == "go on":
-            found.append(Action(kind, f"Go on from step {checkpoint}" if checkpoint else "Start again"))
+        if kind == "from start" or (kind == "go on" and not checkpoint):
+            found.append(Action("from start", "Begin again at step 0"))
+        elif kind == "go on":
+            found.append(Action(kind, f"Go on from step {checkpoint}"))
         elif kind != "fork":
             found.append(Action(kind, LABELS[kind]))
         elif checkpoint:

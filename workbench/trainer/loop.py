@@ -29,6 +29,7 @@ from workbench.trainer.fit import stepping
 from workbench.trainer.launcher import ALONE, Place
 from workbench.trainer.orders import obey
 from workbench.trainer.ranks import Ranks
+from workbench.trainer.recovery import asked_from_start
 from workbench.trainer.run_queue import Turn
 from workbench.trainer.session import Session, say
 from workbench.trainer.settings import TrainSettings
@@ -46,18 +47,20 @@ def train(run: Path, job: jobs.Job, place: Place = ALONE, turn: Turn | None = No
     if not place.first:
         job.beat("waiting for the first process", patient=True)  # whose turn may be a while away
     with Ranks.met(place, device) as ranks:
-        if not finished(run, job, stepping.in_use(run, settings), device, ranks, deadline, turn):
+        again = asked_from_start()
+        if not finished(run, job, stepping.in_use(run, settings), device, ranks, deadline, turn, again):
             free_memory()
-            finished(run, job, stepping.in_use(run, settings), device, ranks, deadline, turn)
+            # Memory may have run out before the first checkpoint was due.
+            finished(run, job, stepping.in_use(run, settings), device, ranks, deadline, turn, from_start=True)
 
 
 def finished(
     run: Path, job: jobs.Job, settings: TrainSettings, device: Device, ranks: Ranks, deadline: Deadline,
-    turn: Turn | None = None,
+    turn: Turn | None = None, from_start: bool = False,
 ) -> bool:  # fmt: skip
     """Train to the end; False where memory ran out and the run can go on with less. Nothing is held afterwards."""
     with processes.loading():
-        session = Session(run, job, settings, device, ranks)
+        session = Session(run, job, settings, device, ranks, from_start)
     session.turn = turn
     with contextlib.closing(session):
         try:
@@ -85,12 +88,12 @@ def set_arithmetic(settings: TrainSettings, device: Device) -> None:
 def steps(session: Session, deadline: Deadline) -> None:
     """From the session's step to the last one, and the export."""
     settings = session.settings
-    if session.unmeasured:  # what the base model does, or what a fork begins with
-        if settings.evaluate_every:
-            session.evaluate()
-        if settings.preview_every:
-            session.preview_start()
-        session.ranks.wait()  # before any GPU waits for another
+    if session.unmeasured and settings.evaluate_every:  # what the base model does, or what a fork begins with
+        session.evaluate()
+    session.preview_start()
+    session.ranks.wait()  # before any GPU waits for another
+    if any(session.ranks.gathered(session.stop_asked)):
+        obey(session)
     while session.step < settings.steps:
         train_step(session)
         last = session.step == settings.steps

@@ -15,6 +15,7 @@ trackers (TensorBoard and the like).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -107,21 +108,29 @@ def _until(path: Path, step: int) -> bytes:
 
 
 class MetricsWriter:
-    """Appends lines; each reaches the file with one write, so readers see whole lines."""
+    """Appends lines; each reaches the file with one write, so readers see whole lines.
+
+    What a full disk refuses waits in memory and is written with the next line.
+    """
 
     def __init__(self, run: Path, resume_step: int) -> None:
         self._path = run / METRICS
         kept = _until(self._path, resume_step) if resume_step and self._path.exists() else b""
         write_bytes(self._path, kept)
+        self._waiting = b""
         with writing(self._path):
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
 
     def write(self, **line: Any) -> None:
         """Append a line of numbers, or of lists of them. Raises CannotWrite."""
+        self._waiting += (json.dumps(_finite(line), allow_nan=False) + "\n").encode()
         with writing(self._path):
-            os.write(self._file, (json.dumps(_finite(line), allow_nan=False) + "\n").encode())
+            while self._waiting:  # of a disk with little room left, a part of a line may be all that fits
+                self._waiting = self._waiting[os.write(self._file, self._waiting) :]
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._file, self._waiting)
         os.close(self._file)
 
 

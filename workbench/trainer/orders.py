@@ -66,6 +66,8 @@ def _pause(session: Session) -> None:
 def _taken(session: Session, *commands: jobs.Command, late: bool = False) -> Orders:
     """Which of the commands were given, the same in all processes."""
     own: Orders = {name: given for name in commands if (given := session.job.take(name)) is not None}
+    if session.stop_asked:  # it was taken while previews were generated
+        own["stop"] = {}
     every = session.ranks.gathered({**own, "late": {}} if late else own)
     stopped: Orders = {"stop": {}} if any("stop" in one for one in every) else {}
     return every[0] | stopped
@@ -73,5 +75,6 @@ def _taken(session: Session, *commands: jobs.Command, late: bool = False) -> Ord
 
 def _end(session: Session, why: str) -> None:
     """Save and end; the run can go on from here. Raises jobs.Stop."""
-    session.save()
+    if session.step:
+        session.save()
     raise jobs.Stop(f"{why} at step {session.step} of {session.settings.steps}; start it again to go on.")

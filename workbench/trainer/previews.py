@@ -3,7 +3,7 @@
 previews/step-00000250/
   I.mp4 I.json                            a video a prompt and seed; I stays theirs for the whole run
   I-scale-0.5.mp4 .json                   the same at another strength of the LoRA, when asked for
-  I.safetensors I.json                    latents only, decoded later by `decode_latents`
+  I.safetensors I.json                    latents only, decoded later (decoding)
   input-I.mp4 reconstruction-I.mp4 .json  step 0: clips as the model is shown them, and what its VAE keeps of them
   prompts.txt                             a line a prompt
 previews/picture-I.png                    the first frame that an image-to-video model is given
@@ -25,9 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.devices import Device
 from workbench.errors import ConfigError
-from workbench.families import find_model
 from workbench.families.base import Family, Model, Tensors
 from workbench.families.guidance import Guidance
 from workbench.frame_plan import Shape
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
 TILED_FROM = 256  # pixels of height from which the VAE decodes in tiles
 PROMPTS = "prompts.txt"
 LATENTS = "latents"
+UNWRITTEN = 64  # so many previews that a full disk refused wait in memory for room, the oldest leave first
 OnStep = Callable[[int, int], None]
 
 
@@ -59,6 +58,15 @@ class PreviewPrompt(NamedTuple):
     text: Tensors
     image: torch.Tensor | None = None
     condition: torch.Tensor | None = None
+
+
+class _Generated(NamedTuple):
+    """A preview whose file is not written yet: latents on the host, and the first frame that its record names."""
+
+    record: Path
+    latents: torch.Tensor
+    described: dict[str, Any]
+    picture: torch.Tensor | None
 
 
 class _Ask(NamedTuple):
@@ -85,6 +93,7 @@ class Previewer:
 
     spare:  makes room on the device while the VAE decodes, and takes it back (see engine.streaming.parked)
     writes: False for a process that only helps another one to draw, because each has a piece of the weights
+    look:   called before each video is decoded; may raise
     """
 
     family: Family
@@ -97,40 +106,51 @@ class Previewer:
     vae: Any = None
     spare: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     writes: bool = True
+    look: Callable[[], None] = lambda: None
     _places: dict[tuple[str, int], int] = field(default_factory=dict)
+    _unwritten: list[_Generated] = field(default_factory=list)
 
     def draw(
         self, run: Path, step: int, transformer: Any, prompts: Sequence[PreviewPrompt], negative: Tensors,
         on_step: OnStep, scale: float = 1.0,
-    ) -> None:  # fmt: skip
-        """Draw every prompt with every seed; those that are there already are left alone.
+    ) -> bool:  # fmt: skip
+        """Draw every prompt with every seed; those that are there already are left alone. Whether any was missing.
 
-        scale: of the LoRA; 0 is the base model. `on_step(done, total)` counts denoising steps and may raise.
-        Raises ConfigError when there is no LoRA to scale.
+        scale: of the LoRA; 0 is the base model. `on_step(done, total)` counts denoising steps and may raise. What
+        a full disk refused is written with the next ones.
+        Raises ConfigError when there is no LoRA to scale, CannotWrite.
         """
         folder = _step_folder(run, step)
         seeds = range(self.settings.preview_seed, self.settings.preview_seed + self.settings.preview_count)
         every = [_Ask(one, seed, self._place(run, one.prompt, seed)) for one in prompts for seed in seeds]
         missing = [ask for ask in every if not _record(folder, ask.place, scale).exists()]
         if not missing:
-            return
-        if self.writes:
-            _note_prompts(folder, [one.prompt for one in prompts])
+            return False
         transformer.eval()
         with at_scale(transformer, scale):
             drawn = self._draw_latents(transformer, missing, negative, on_step)
-        if not self.writes:
-            return
-        described = [self._described(run, step, *ask, scale) for ask in missing]
-        records = [_record(folder, ask.place, scale) for ask in missing]
-        if self.settings.preview_latents_only:
-            for record, latents, said in zip(records, drawn, described, strict=True):
-                _write_latents(record, latents, said)
-            return
-        with self.spare(), self._vae_there():
-            for record, latents, said in zip(records, drawn, described, strict=True):
-                frames = _frames(self.family.decode(self.vae, latents), self.shape.frames)
-                write_sample(record.with_suffix(".mp4"), frames.numpy(), self.shape.fps, said)
+        if self.writes:
+            for ask, latents in zip(missing, drawn, strict=True):
+                record, described = _record(folder, ask.place, scale), self._described(run, step, *ask, scale)
+                self._unwritten.append(_Generated(record, latents, described, ask.one.image))
+            del self._unwritten[:-UNWRITTEN]
+            self._write()
+        return True
+
+    def _write(self) -> None:
+        """Write what was generated, the oldest first. Raises CannotWrite; what is left is written the next time."""
+        with contextlib.nullcontext() if self.settings.preview_latents_only else self._decoding():
+            while self._unwritten:
+                record, latents, described, picture = self._unwritten[0]
+                self.look()
+                _note_prompt(record.parent, described["prompt"])
+                _write_picture(described, picture)
+                if self.settings.preview_latents_only:
+                    _write_latents(record, latents, described)
+                else:
+                    frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames)
+                    write_sample(record.with_suffix(".mp4"), frames.numpy(), self.shape.fps, described)
+                self._unwritten.pop(0)
 
     def draw_one(
         self, run: Path, step: int, transformer: Any, one: PreviewPrompt, seed: int, negative: Tensors,
@@ -142,9 +162,11 @@ class Previewer:
             latents = self._draw_latents(transformer, [_Ask(one, seed, 0)], negative, on_step)
         if not self.writes:
             return None
-        with self.spare(), self._vae_there():
-            frames = _frames(self.family.decode(self.vae, latents[0]), self.shape.frames).numpy()
-        return frames, self._described(run, step, one, seed, 0, scale)
+        with self._decoding():
+            frames = frames_of(self.family.decode(self.vae, latents[0]), self.shape.frames).numpy()
+        described = self._described(run, step, one, seed, 0, scale)
+        _write_picture(described, one.image)
+        return frames, described
 
     def draw_inputs(self, run: Path, clips: Sequence[PreviewClip]) -> None:
         """Step 0: each clip as the model is shown it, and decoded again from what the VAE says of it."""
@@ -156,12 +178,13 @@ class Previewer:
         ]
         if not missing:
             return
-        with self.spare(), self._vae_there():
+        with self._decoding():
             for place, clip in missing:
+                self.look()
                 middle = torch.zeros(1, *clip.latents_shape, device=self.device)
                 latents = self.family.draw_latents(clip.moments, middle)
-                back = _frames(self.family.decode(self.vae, latents), clip.video.shape[2])
-                for kind, frames in (("input", _frames(clip.video, clip.video.shape[2])), ("reconstruction", back)):
+                back = frames_of(self.family.decode(self.vae, latents), clip.video.shape[2])
+                for kind, frames in (("input", frames_of(clip.video, clip.video.shape[2])), ("reconstruction", back)):
                     count, height, width, _ = frames.shape
                     record = {
                         "kind": kind, "prompt": clip.caption, "clip": clip.name, "run": run.name, "step": 0,
@@ -171,6 +194,11 @@ class Previewer:
                     write_sample(folder / f"{kind}-{place}.mp4", frames.numpy(), self.shape.fps, record)
 
     # ---- parts
+
+    @contextlib.contextmanager
+    def _decoding(self) -> Iterator[None]:
+        with self.spare(), self._vae_there():
+            yield
 
     @contextlib.contextmanager
     def _vae_there(self) -> Iterator[None]:
@@ -264,7 +292,6 @@ class Previewer:
             again = {**drawn_with, "model": settings.model, "loras": loras}
             if one.image is not None:
                 picture = run / "previews" / f"picture-{place}.png"
-                _write_picture(picture, one.image)
                 again |= {"image": str(picture), "image_scale": settings.image_latent_scale}
             record["settings"] = again
         return record
@@ -317,31 +344,6 @@ def at_scale(transformer: Any, scale: float) -> Iterator[None]:
         yield
 
 
-def decode_latents(run: Path, device: Device, report: Callable[[int, int], None] = lambda done, total: None) -> int:
-    """Decode the previews that a run kept as latents, and return how many; the latents stay.
-
-    Raises ConfigError, ModelUnavailable.
-    """
-    import torch
-    from safetensors.torch import load_file
-
-    waiting = [(path, record) for path in sorted(run.glob("previews/step-*/*.json"))
-               if (record := read_json(path)).get("kind") == "latents"]  # fmt: skip
-    if not waiting:
-        return 0
-    family, model = find_model(waiting[0][1]["model"])
-    folder = family.fetch(model)
-    dtype = torch.float32 if device.kind == "cpu" else getattr(torch, family.stored_dtype(folder))
-    vae = load_vae(family, folder, dtype, waiting[0][1]["height"]).to(torch.device(device.torch_name))
-    for done, (path, record) in enumerate(waiting):
-        report(done, len(waiting))
-        latents = load_file(path.with_suffix(".safetensors"))[LATENTS].to(vae.device)
-        frames = _frames(family.decode(vae, latents), record["frames"])
-        write_sample(path.with_suffix(".mp4"), frames.numpy(), record["fps"], {**record, "kind": "sample"})
-    report(len(waiting), len(waiting))
-    return len(waiting)
-
-
 def load_vae(family: Family, folder: Path, dtype: torch.dtype, height: int) -> Any:
     """The VAE on the processor, ready to decode pictures of that height without needing more than it must."""
     import torch
@@ -361,7 +363,7 @@ def _record(folder: Path, place: int, scale: float) -> Path:
     return folder / (f"{place}.json" if scale == 1.0 else f"{place}-scale-{scale:g}.json")
 
 
-def _frames(video: torch.Tensor, count: int) -> torch.Tensor:
+def frames_of(video: torch.Tensor, count: int) -> torch.Tensor:
     """The last frames of a decoded clip [1, 3, F, H, W] as [count, H, W, 3] in [0, 1].
 
     What a family puts in front of the latents to fill them up comes back in front of the frames.
@@ -376,22 +378,23 @@ def _write_latents(record: Path, latents: torch.Tensor, described: dict[str, Any
     write_json(record, described)
 
 
-def _note_prompts(folder: Path, prompts: Sequence[str]) -> None:
-    path = folder / PROMPTS
+def _note_prompt(folder: Path, prompt: str) -> None:
+    path, line = folder / PROMPTS, " ".join(prompt.split())
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    lines += [line for prompt in prompts if (line := " ".join(prompt.split())) not in lines]
-    write_text(path, "".join(f"{line}\n" for line in lines))
+    if line not in lines:
+        write_text(path, "".join(f"{each}\n" for each in (*lines, line)))
 
 
-def _write_picture(path: Path, image: torch.Tensor) -> None:
-    """A picture [1, 3, H, W] in [-1, 1] as PNG; one that is there stays."""
+def _write_picture(described: dict[str, Any], image: torch.Tensor | None) -> None:
+    """The picture [1, 3, H, W] in [-1, 1] that a record names, as PNG; one that is there stays."""
     import io
 
     from PIL import Image
 
-    if path.exists():
+    named = described.get("settings", {}).get("image")
+    if image is None or named is None or Path(named).exists():
         return
     pixels = ((image[0].float().cpu().permute(1, 2, 0) + 1) * 127.5).round().byte().numpy()
     data = io.BytesIO()
     Image.fromarray(pixels).save(data, "PNG")
-    write_bytes(path, data.getvalue())
+    write_bytes(Path(named), data.getvalue())

@@ -159,7 +159,7 @@ def history(run: Run, starts: Sequence[Start]) -> str:
     rows = []
     for start in starts:
         what = f"went on from the checkpoint of step {start.step}" if start.step else "started"
-        rows.append((_moment(start.time), what))
+        rows.append((_moment(start.time), f"{what}; {start.note}" if start.note else what))
     status = run.status
     if not starts and status.started_at:
         rows.append((_moment(status.started_at), "started"))

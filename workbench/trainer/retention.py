@@ -3,7 +3,8 @@
     stars.json      {"checkpoints": [steps that a person wants to keep]}
     best.json       {"step", "why", "time"}: the one that a person found best by looking
 
-The newest checkpoint that verifies is never removed, whatever the rules say. What will go can be asked before it goes.
+Only whole checkpoints count as the last ones: a damaged one among them is set aside (checkpoint.set_aside), so that the
+newest whole one is never removed, whatever the rules say. What will go can be asked before it goes.
 Going is renaming, then deleting: one killed in between leaves no half checkpoint, and the next one sweeps up. Not
 covered: writing checkpoints (checkpoint).
 """
@@ -95,30 +96,54 @@ def best(run: Path) -> int | None:
 def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None) -> list[Doomed]:
     """What the rules would remove now, oldest first; with `coming`, once the checkpoint of that step is written.
 
-    keep: how many of the newest stay; keep_every: so do the multiples of this many steps, 0 is none.
+    keep: how many of the newest whole ones stay; keep_every: so do the multiples of this many steps, 0 is none. With
+    `coming` it is a forecast, which reads no checkpoint to see whether it is whole.
     """
-    steps = checkpoint.steps(run)
-    newest = sorted({*steps, *([] if coming is None else [coming])})
-    kept = {*newest[-max(1, keep) :], *starred(run), best(run), chosen_best(run).get("step")}
-    kept |= {step for step in steps if (checkpoint.folder_of(run, step) / PUBLISHED).exists()}
-    if keep_every:
-        kept |= {step for step in steps if step % keep_every == 0}
-    going = [step for step in steps if step not in kept]
-    if going and coming is None:
-        # Reading a checkpoint to see whether it is whole is dear: only as many as it takes to find one that stays.
-        whole = next((s for s in reversed(steps) if checkpoint.verified(checkpoint.folder_of(run, s))), None)
-        going = [step for step in going if step != whole]
-    return [Doomed(step, checkpoint.bytes_of(checkpoint.folder_of(run, step))) for step in going]
+    if coming is None:
+        last, damaged = _last(run, keep)
+        return _going(run, {*last, *damaged}, keep_every)
+    steps = sorted({*checkpoint.steps(run), coming})
+    return _going(run, set(steps[-max(1, keep) :]), keep_every)
 
 
 def retire(run: Path, keep: int, keep_every: int, written: int) -> list[Doomed]:
     """Remove what the rules let go, now that the checkpoint of step `written` is on the disk. Raises CannotWrite."""
-    return _remove(run, doomed(run, keep, keep_every, written))
+    return _retire(run, keep, keep_every, {written})
 
 
 def retire_now(run: Path, keep: int, keep_every: int = 0) -> list[Doomed]:
     """As a person asks for it, to free space; returns what went, which is what `doomed` said. Raises CannotWrite."""
-    return _remove(run, doomed(run, keep, keep_every))
+    return _retire(run, keep, keep_every, set())
+
+
+def _retire(run: Path, keep: int, keep_every: int, kept: set[int]) -> list[Doomed]:
+    """Set damaged ones among the last aside, and remove what the rules let go."""
+    last, damaged = _last(run, keep)
+    going = _going(run, {*kept, *last, *damaged}, keep_every)
+    for step in damaged:
+        checkpoint.set_aside(run, step)
+    return _remove(run, going)
+
+
+def _last(run: Path, keep: int) -> tuple[list[int], list[int]]:
+    """The newest whole checkpoints, so many of them, and the damaged ones that came before them in the search."""
+    whole, damaged = list[int](), list[int]()
+    for step in reversed(checkpoint.steps(run)):
+        (whole if checkpoint.verified(checkpoint.folder_of(run, step)) else damaged).append(step)
+        if len(whole) == max(1, keep):
+            break
+    return whole, damaged
+
+
+def _going(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
+    """All but the last ones, and what a rule or a person keeps."""
+    steps = checkpoint.steps(run)
+    kept = {*last, *starred(run), best(run), chosen_best(run).get("step")}
+    kept |= {step for step in steps if (checkpoint.folder_of(run, step) / PUBLISHED).exists()}
+    if keep_every:
+        kept |= {step for step in steps if step % keep_every == 0}
+    folders = {step: checkpoint.folder_of(run, step) for step in steps if step not in kept}
+    return [Doomed(step, checkpoint.bytes_of(folder)) for step, folder in folders.items()]
 
 
 def _remove(run: Path, going: Iterable[Doomed]) -> list[Doomed]:

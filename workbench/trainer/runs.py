@@ -28,6 +28,7 @@ from workbench.trainer import forks, retention, run_queue
 from workbench.trainer.checks import check, resolved
 from workbench.trainer.forks import PARENT
 from workbench.trainer.metrics import read_metrics
+from workbench.trainer.recovery import FROM_START
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.trying import Try
 from workbench.workspace import Workspace, fresh_folder, read_json, write_json
@@ -155,15 +156,17 @@ class Run:
         coming = (saved[-1] // settings.save_every + 1) * settings.save_every if saved else None
         return retention.doomed(self.folder, settings.keep_checkpoints, settings.keep_every, coming)
 
-    def start(self) -> jobs.Status:
+    def start(self, from_start: bool = False) -> jobs.Status:
         """Start the run, or go on from its newest good checkpoint, once it is its turn (run_queue); at its place.
 
+        from_start: it may begin at step 0 again where no checkpoint is whole; otherwise it is refused (recovery).
         A living run is left alone.
         """
+        env = {FROM_START: "1"} if from_start else None
         if self.place:
-            return jobs.start(self.folder, REMOTE_MODULE)
+            return jobs.start(self.folder, REMOTE_MODULE, env=env)
         workspace = Workspace(self.folder.parent.parent)
-        return jobs.start(self.folder, MODULE, before=lambda: run_queue.join(workspace, self.name))
+        return jobs.start(self.folder, MODULE, env=env, before=lambda: run_queue.join(workspace, self.name))
 
     def stop(self, grace: float | None = None) -> None:
         """Save and end after the present step; with `grace` (seconds) end it by force after that time."""

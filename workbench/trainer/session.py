@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from safetensors.torch import load_file
-from safetensors.torch import save as to_bytes
 
 from workbench import jobs
 from workbench.clips import read_info
 from workbench.devices import Device
 from workbench.engine.streaming import parked
-from workbench.errors import CannotWrite, ConfigError, ResumeRefused
+from workbench.errors import CannotWrite, ConfigError
 from workbench.families import find_model, settle
-from workbench.trainer import checkpoint, ladder, optimizers, retention, trackers
+from workbench.trainer import checkpoint, ladder, optimizers, saving, trackers
 from workbench.trainer.cache import Cache
 from workbench.trainer.checks import check, check_ranks, initial_lora
 from workbench.trainer.data import load_data, seed_for
@@ -39,13 +37,14 @@ from workbench.trainer.learning_rate import learning_rate
 from workbench.trainer.metrics import MetricsWriter, read_metrics
 from workbench.trainer.previews import Previewer
 from workbench.trainer.ranks import Ranks
+from workbench.trainer.recovery import beginning
 from workbench.trainer.run_queue import Turn
 from workbench.trainer.runs import previews_of
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.shown import Shown
 from workbench.trainer.starts import record_start
 from workbench.trainer.trainable import Trainable, continue_from
-from workbench.workspace import Workspace, read_json, write_bytes, write_json
+from workbench.workspace import Workspace, read_json, write_json
 
 LOCK = "dataset.lock.json"
 PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")
@@ -54,12 +53,18 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 LEAK_PROBES = 3  # captions, or clips, on each side of the leak's measure
 
 
+class Interrupted(jobs.Stop):
+    """A person asked to stop while previews were generated: they are left, the run saves and ends."""
+
+
 class Session:
     """One run in one process, ready for its next step. `step` is the last one done."""
 
     def __init__(
-        self, run: Path, job: jobs.Job, settings: TrainSettings, place: Device, ranks: Ranks | None = None
-    ) -> None:
+        self, run: Path, job: jobs.Job, settings: TrainSettings, place: Device, ranks: Ranks | None = None,
+        from_start: bool = False,
+    ) -> None:  # fmt: skip
+        """from_start: it may begin at step 0 again where no checkpoint is whole"""
         self.run = run
         self.job = job
         self.settings = settings
@@ -71,7 +76,9 @@ class Session:
         self.device = torch.device(place.torch_name)
         self.workspace = Workspace(run.parent.parent)
         self.step_seconds = 0.0
-        self.trouble = ""  # what a person should know while the run goes on
+        self.note = ""  # what a person should know of where it began
+        self.trouble = ""  # and of what went wrong lately
+        self.stop_asked = False  # while something took long; orders ends the run
         self.turn: Turn | None = None  # its devices, where they are this process's to lend
         self.packages = (*PACKAGES, *optimizers.package(settings))
 
@@ -93,7 +100,7 @@ class Session:
         known = settings.leak_prompts or self.model.everyday_prompts or self.family.everyday_prompts
         self.everyday = [prompt for prompt in known if prompt.strip()][:LEAK_PROBES]
 
-        resumed = self.ranks.from_first(self._find_checkpoint() if self.ranks.first else None)
+        resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)
         job.beat("fetching the model", patient=True)
         with self.ranks.first_alone():
             self.folder = self.family.fetch(self.model, say)
@@ -101,10 +108,14 @@ class Session:
         self._encode()
         self._load_model()
         self._make_optimizer()
-        self.step = self._restore(*resumed) if resumed else self._begin()
+        self.step = saving.restore(self, *resumed) if resumed else self._begin()
+        if resumed:
+            say(f"going on from the checkpoint of step {self.step}")
         if self.ranks.first:
             self._open_records()
-        self.unmeasured = self.ranks.from_first(not read_metrics(run)[0])  # a fork begins after step 0
+        lines = read_metrics(run)[0] if self.ranks.first else []
+        # A fork begins after step 0, but as little of it was seen.
+        self.unmeasured, self.unseen = self.ranks.from_first((not lines, not any("loss" in line for line in lines)))
         self._prepare_measuring()
 
     # ---- making it, in order
@@ -119,13 +130,17 @@ class Session:
             versions={name: version(name) for name in self.packages},
             trained=sum(parameter.numel() for parameter in self.trainable.parameters),
             dropped=list(self.data.dropped),
+            note=self.note,
         )
         self.metrics = MetricsWriter(self.run, self.step)
         self.tracker = trackers.Tracker(self.accelerator, self.run, self.settings, self.step, say)
 
-    def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
+    def _find_checkpoint(self, from_start: bool) -> tuple[Path, dict[str, Any]] | None:
         """The newest good checkpoint and its state, if this is still the run that wrote it. Raises ResumeRefused."""
-        lock, found = self.data.lock(), checkpoint.newest(self.run)
+        begun = beginning(self.run, from_start)
+        lock, found, self.note = self.data.lock(), begun.checkpoint, begun.note
+        if self.note:
+            say(self.note)
         if found is None or not (self.run / LOCK).exists():  # a fork has a checkpoint, and locks its own clips
             write_json(self.run / LOCK, lock)
         if found is None:
@@ -184,6 +199,7 @@ class Session:
         )  # fmt: skip
         if not self.sharded:
             self.previewer.spare = lambda: parked(self.bare_transformer)
+        self.previewer.look = self.look_for_stop
         say(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.said}")
 
     def _make_optimizer(self) -> None:
@@ -201,27 +217,6 @@ class Session:
             if self.settings.ema_decay:
                 self.ema = Ema(self.trainable.named, self.settings.ema_decay)
         return 0
-
-    def _restore(self, folder: Path, state: Mapping[str, Any]) -> int:
-        if (before := state.get("precision", self.precision)) != self.precision:
-            raise ResumeRefused(
-                f"the checkpoint was computed in {before}, this machine computes in {self.precision}: set precision to "
-                f"{before} and go on, or fork the run"
-            )
-        self.trainable.load(folder)
-        if (file := folder / checkpoint.OPTIMIZER).exists():
-            optimizers.load_state(self.optimizer, self.trainable.named, load_file(file), state["optimizer"])
-        if self.ema is not None:
-            averages = folder / checkpoint.EMA
-            # A fork may begin to average where its parent did not.
-            if averages.exists():
-                self.ema.load(load_file(averages))
-            else:
-                self.ema = Ema(self.trainable.named, self.settings.ema_decay)
-        if self.accelerator.scaler is not None and state["scaler"]:
-            self.accelerator.scaler.load_state_dict(state["scaler"])
-        say(f"going on from the checkpoint of step {state['step']}")
-        return int(state["step"])
 
     def _prepare_measuring(self) -> None:
         """The leak is measured on clips where there are known ones, else on captions alone."""
@@ -267,14 +262,20 @@ class Session:
     # ---- between two steps
 
     def beat(self, phase: str, **more: Any) -> None:
-        more.setdefault("message", self.trouble)
+        more.setdefault("message", self.trouble or self.note)
         self.job.beat(phase, self.step, self.settings.steps, step_seconds=self.step_seconds, **more)
 
     def write(self, **line: Any) -> None:
         """A line of the metrics, for whoever reads them."""
         if not self.ranks.first:
             return
-        self.metrics.write(step=self.step, time=time.time(), **line)
+        try:
+            self.metrics.write(step=self.step, time=time.time(), **line)
+        except CannotWrite as error:
+            trouble = f"{error}; the curve waits in memory meanwhile"
+            if self.trouble != trouble:
+                say(trouble)
+            self.trouble = trouble
         self.tracker.log({"step": self.step, **line})
 
     def evaluate(self) -> None:
@@ -299,8 +300,11 @@ class Session:
             say(f"step {self.step}: held-out loss {line['held_out_loss']:.4f}")
 
     def preview_start(self) -> None:
-        """Before the first step: what goes in, and what the base model draws."""
-        if self.settings.preview_inputs and self.ranks.first:
+        """Before the first step of this start: what goes in, what the base model draws, or what was interrupted."""
+        every, step = self.settings.preview_every, self.step
+        if not every or not (self.unseen or step % every == 0 or step == self.settings.steps):
+            return
+        if self.unseen and self.settings.preview_inputs and self.ranks.first:
             self.beat("drawing previews", message="what goes in")
             with self.previewing():
                 self.previewer.draw_inputs(self.run, self.shown.clips(self.inputs))
@@ -308,27 +312,44 @@ class Session:
 
     def preview(self, prompts: Sequence[str] = (), scale: float = 1.0) -> None:
         """Draw preview videos, of the run's own prompts if none are given; scale: of the LoRA."""
-
-        def report(done: int, total: int) -> None:
-            self.beat("drawing previews", message=f"denoising step {done} of {total}")
-
         if self.idle:
             self.beat("drawing previews", patient=True)
             return
-        prompts = prompts or self.shown.prompts
+        drawn, prompts = False, prompts or self.shown.prompts
+        report = self.reporter("drawing previews")
         self.encoder.encode_captions(prompts, lambda *_: None)  # a person may ask for a new one
         with self.previewing(), self.weights_in_use(), self.accelerator.autocast():
             asked = self.shown.asked(prompts, self.inputs)
             negative = self.inputs.embeddings([""])
-            self.previewer.draw(self.run, self.step, self.bare_transformer, asked, negative, report, scale)
-        if self.ranks.first:
+            drawn = self.previewer.draw(self.run, self.step, self.bare_transformer, asked, negative, report, scale)
+        if drawn and self.ranks.first:
             self.tracker.show(self.step, previews_of(self.run, self.step))
+
+    def reporter(self, phase: str) -> Callable[[int, int], None]:
+        """Says how far the denoising is. Raises Interrupted in all processes that do it, when one was told to stop."""
+
+        def report(done: int, total: int) -> None:
+            self.beat(phase, message=f"denoising step {done} of {total}")
+            self.look_for_stop(together=self.sharded)
+
+        return report
+
+    def look_for_stop(self, together: bool = False) -> None:
+        """Raises Interrupted once a person has asked to stop; together: all processes look at the same time."""
+        self.stop_asked = self.stop_asked or self.job.take("stop") is not None
+        if any(self.ranks.gathered(self.stop_asked)) if together else self.stop_asked:
+            raise Interrupted("Stopped while it generated previews.")
 
     @contextmanager
     def previewing(self) -> Iterator[None]:
         """What goes wrong here costs the previews, never the run."""
         try:
             yield
+        except Interrupted:
+            say(f"asked to stop: the preview of step {self.step} is left for the next start")
+        except CannotWrite as error:
+            self.trouble = f"a preview of step {self.step} is not written yet, the next preview tries again: {error}"
+            say(self.trouble)
         except (torch.OutOfMemoryError, ConfigError) as error:
             say(f"the preview of step {self.step} is left out: {str(error).splitlines()[0]}")
             free_memory()
@@ -339,41 +360,10 @@ class Session:
         must: a disk that refuses ends the run; else it is said, and the next save tries again. Raises CannotWrite.
         """
         self.beat("saving a checkpoint", patient=self.idle)
-        if self.idle:
-            return
-        scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None
-        first = self.ranks.first  # the others give their pieces of weights that are cut, and keep nothing
-        beside = self.trainable.plain(first)
-        tensors, values = optimizers.state_of(self.optimizer, self.trainable.named, first)
-        averages = self.ema.tensors(first) if self.ema is not None else None
-        if not first:
-            return
-        state = {
-            "step": self.step,
-            "settings": self.settings.model_dump(mode="json"),
-            "versions": {name: version(name) for name in self.packages},
-            "precision": self.precision,
-            "scaler": scaler,
-            "optimizer": values,
-        }
-
-        def fill(target: Path) -> None:
-            self.trainable.write(target, self.notes(), beside)
-            write_bytes(target / checkpoint.OPTIMIZER, to_bytes(tensors))
-            if averages is not None:
-                write_bytes(target / checkpoint.EMA, to_bytes(averages))
-            write_json(target / checkpoint.STATE, state)
-
-        try:
-            checkpoint.publish(self.run, self.step, fill)
-        except CannotWrite as error:
-            if must:
-                raise
-            self.trouble = f"step {self.step} is not saved, the next save tries again: {error}"
+        if not self.idle:
+            self.trouble = saving.save(self, must)
+        if self.trouble:
             say(self.trouble)
-            return
-        self.trouble = ""
-        retention.retire(self.run, self.settings.keep_checkpoints, self.settings.keep_every, self.step)
 
     def notes(self) -> dict[str, str]:
         """What a file of weights says of itself, beside rank and alpha. No time in it: equal runs make equal files."""
@@ -394,6 +384,7 @@ class Session:
 
 
 def say(text: str) -> None:
-    """A line of the run's log."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    """A line of the run's log; a disk that is full has no room for it, and the run goes on."""
+    with suppress(OSError):
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()

@@ -2,7 +2,8 @@
 
 Keys: time, step (the last one done before: 0, or the checkpoint's), before (when the start before this one wrote its
 last line of metrics, 0 where there was none), device, precision, versions (package -> version), trained (values that
-are adjusted), dropped (a sentence per clip left out). Not covered: how a run ended (jobs).
+are adjusted), dropped (a sentence per clip left out), note (what a person should know of where it began, such as a
+checkpoint that is damaged). Not covered: how a run ended (jobs).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Start:
     versions: Mapping[str, str] = field(default_factory=dict)
     trained: int = 0
     dropped: Sequence[str] = ()
+    note: str = ""
 
 
 def record_start(run: Path, step: int, **facts: object) -> None:
@@ -56,6 +58,12 @@ def read_starts(run: Path) -> list[Start]:
         except (ValueError, TypeError, AttributeError):
             continue
     return found
+
+
+def last_note(run: Path) -> str:
+    """What a person should know of where the last start began, "" if nothing."""
+    starts = read_starts(run)
+    return starts[-1].note if starts else ""
 
 
 def seconds_used(run: Path) -> float:

@@ -50,12 +50,9 @@ class Try(Settings):
 
 def draw_try(session: Session, wish: Try) -> None:
     """Draw it, and show it with the run and with the samples. What goes wrong is said in the log; the run goes on."""
-
-    def report(done: int, total: int) -> None:
-        session.beat("drawing a video to try", message=f"denoising step {done} of {total}")
-
+    phase = "drawing a video to try"
     if session.idle:
-        session.beat("drawing a video to try", patient=True)
+        session.beat(phase, patient=True)
         return
     began, prompt = time.monotonic(), wish.prompt.strip() or session.shown.prompts[0]
     session.encoder.encode_captions([prompt], lambda *_: None)
@@ -65,7 +62,7 @@ def draw_try(session: Session, wish: Try) -> None:
         (one,) = session.shown.asked([prompt], session.inputs)
         drawn = replace(session.previewer, settings=settings).draw_one(
             session.run, session.step, session.bare_transformer, one, wish.seed, session.inputs.embeddings([""]),
-            report, wish.scale,
+            session.reporter(phase), wish.scale,
         )  # fmt: skip
         if drawn is not None:
             frames, record = drawn

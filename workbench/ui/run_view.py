@@ -9,7 +9,7 @@ import time
 
 from workbench.jobs import State, Status, duration
 from workbench.trainer.fit import stepping
-from workbench.trainer.starts import read_starts
+from workbench.trainer.starts import last_note, read_starts
 from workbench.ui import render
 from workbench.ui.live import Live, Snapshot
 
@@ -44,7 +44,7 @@ def head(snapshot: Snapshot, live: Live) -> str:
         f'<div class="run-head"><div class="title">{title}'
         f'<span class="left">{render.escaped(_time(status))}</span></div>'
         f"{render.bar(share, kind)}<p>{render.escaped(_doing(status))}</p>{verdict(snapshot)}"
-        f"{render.facts(_facts(snapshot, live))}{_parent(snapshot)}{_stepped_down(snapshot)}</div>"
+        f"{render.facts(_facts(snapshot, live))}{_parent(snapshot)}{_notes(snapshot)}</div>"
     )
 
 
@@ -68,10 +68,11 @@ def _parent(snapshot: Snapshot) -> str:
     return f'<p class="parent">{render.escaped(" ".join([said, *parent.get("dropped", [])]))}</p>'
 
 
-def _stepped_down(snapshot: Snapshot) -> str:
-    """What was changed when memory ran out."""
-    said = stepping.sentence(stepping.record(snapshot.run.folder))
-    return f'<p class="parent">{render.escaped(said)}</p>' if said else ""
+def _notes(snapshot: Snapshot) -> str:
+    """What was changed when memory ran out, and what the last start found damaged."""
+    folder = snapshot.run.folder
+    notes = [stepping.sentence(stepping.record(folder)), last_note(folder)]
+    return "".join(f'<p class="parent">{render.escaped(said)}</p>' for said in notes if said)
 
 
 def _time(status: Status) -> str:

@@ -22,7 +22,7 @@ from workbench.ui.training.part import Host, Part
 from workbench.workspace import Workspace
 
 BUTTONS = 3
-PRESSED = ("go on", "fork", "new run")  # what a button can do; the other kinds are said in words
+PRESSED = ("go on", "from start", "fork", "new run")  # what a button can do; the other kinds are said in words
 
 
 def card_of(snapshot: Snapshot) -> Card | None:
@@ -73,8 +73,8 @@ def pressed(workspace: Workspace, snapshot: Snapshot, label: str) -> Run | Train
     action = next((one for one in _pressable(card) if one.label == label), None) if card else None
     if card is None or action is None:
         raise ConfigError(f"{run.name} has gone on meanwhile: look at it again")
-    if action.kind == "go on":
-        run.start()
+    if action.kind in ("go on", "from start"):
+        run.start(from_start=action.kind == "from start")
         return run
     settings = run.settings.changed(**action.settings)
     if action.kind == "new run" or card.checkpoint is None:

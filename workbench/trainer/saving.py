@@ -1,0 +1,83 @@
+"""A session's way into a checkpoint and back: everything it needs to go on to the same bits.
+
+Where several processes share the steps, all give their pieces, and rank 0 writes. Not covered: how a checkpoint is
+written (checkpoint), which one a start goes on from (recovery), when one is due (loop).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
+
+from workbench.errors import CannotWrite, ResumeRefused
+from workbench.trainer import checkpoint, optimizers, retention
+from workbench.trainer.ema import Ema
+from workbench.workspace import write_bytes, write_json
+
+if TYPE_CHECKING:
+    from workbench.trainer.session import Session
+
+
+def save(session: Session, must: bool) -> str:
+    """Publish a checkpoint of the present step, then retire the oldest; a sentence where that failed and need not work.
+
+    A step that is saved already is not saved again. Raises CannotWrite.
+    """
+    scaler = session.accelerator.scaler.state_dict() if session.accelerator.scaler is not None else None
+    first = session.ranks.first  # the others give their pieces of weights that are cut, and keep nothing
+    beside = session.trainable.plain(first)
+    tensors, values = optimizers.state_of(session.optimizer, session.trainable.named, first)
+    averages = session.ema.tensors(first) if session.ema is not None else None
+    if not first or checkpoint.verified(checkpoint.folder_of(session.run, session.step)):
+        return ""
+    state = {
+        "step": session.step,
+        "settings": session.settings.model_dump(mode="json"),
+        "versions": {name: version(name) for name in session.packages},
+        "precision": session.precision,
+        "scaler": scaler,
+        "optimizer": values,
+    }
+
+    def fill(target: Path) -> None:
+        session.trainable.write(target, session.notes(), beside)
+        write_bytes(target / checkpoint.OPTIMIZER, to_bytes(tensors))
+        if averages is not None:
+            write_bytes(target / checkpoint.EMA, to_bytes(averages))
+        write_json(target / checkpoint.STATE, state)
+
+    try:
+        checkpoint.publish(session.run, session.step, fill)
+    except CannotWrite as error:
+        if must:
+            raise
+        return f"step {session.step} is not saved, the next save tries again: {error}"
+    retention.retire(session.run, session.settings.keep_checkpoints, session.settings.keep_every, session.step)
+    return ""
+
+
+def restore(session: Session, folder: Path, state: Mapping[str, Any]) -> int:
+    """Load what `save` published into a session that has not begun; returns its step. Raises ResumeRefused."""
+    if (before := state.get("precision", session.precision)) != session.precision:
+        raise ResumeRefused(
+            f"the checkpoint was computed in {before}, this machine computes in {session.precision}: set precision to "
+            f"{before} and go on, or fork the run"
+        )
+    session.trainable.load(folder)
+    if (file := folder / checkpoint.OPTIMIZER).exists():
+        optimizers.load_state(session.optimizer, session.trainable.named, load_file(file), state["optimizer"])
+    if session.ema is not None:
+        averages = folder / checkpoint.EMA
+        # A fork may begin to average where its parent did not.
+        if averages.exists():
+            session.ema.load(load_file(averages))
+        else:
+            session.ema = Ema(session.trainable.named, session.settings.ema_decay)
+    if session.accelerator.scaler is not None and state["scaler"]:
+        session.accelerator.scaler.load_state_dict(state["scaler"])
+    return int(state["step"])
