@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "clips": {"errors", "workspace"},
     "media": {"errors", "workspace"},
     "jobs": {"errors", "workspace", "processes", "policy"},
-    "gpu_lock": {"errors", "workspace", "processes"},
+    "gpu_lock": {"errors", "workspace", "processes", "jobs.locks"},
     "shards": {"errors", "workspace", "processes"},
     "workers": {"errors", "workspace", "processes", "jobs", "devices", "shards"},
     "hub": {"errors"},

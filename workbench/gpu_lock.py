@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from workbench import processes
 from workbench.errors import ConfigError, DeviceBusy
+from workbench.jobs.locks import flock
 from workbench.workspace import read_json, write_json, writing
 
 LOOK_SECONDS = 1.0  # how long a look at the lock may be in the way of whoever takes it
@@ -79,7 +80,7 @@ def _lock_path(locks: Path, uuid: str) -> Path:
 def _holder_of(path: Path) -> str | None:
     with contextlib.suppress(FileNotFoundError), path.open("a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            flock(file, path, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             with contextlib.suppress(ValueError):
@@ -118,7 +119,7 @@ def _taken(file: IO[str], patience: float) -> bool:
     end = time.monotonic() + patience
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(file, Path(file.name), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= end:
                 return False

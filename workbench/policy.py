@@ -179,6 +179,7 @@ def check_start(module: str) -> None:
 def _training(home: Path) -> int:
     """How many runs of a visitor train now."""
     count = 0
+    count += len(list(home.glob(f"{RUNS}/waiting.json")))
     for path in home.glob(f"{RUNS}/process.json"):
         with contextlib.suppress(OSError, ValueError):
             count += processes.alive(json.loads(path.read_text(encoding="utf-8")))

@@ -7,6 +7,7 @@ it does (jobs), processes on other machines.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import signal
@@ -27,6 +28,7 @@ DEATHS = {
 }
 
 
+@functools.cache
 def boot_id() -> str:
     """Changes with every start of the machine."""
     with contextlib.suppress(OSError):

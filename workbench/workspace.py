@@ -20,6 +20,7 @@ from typing import Any
 from workbench.errors import CannotWrite, ConfigError
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+STEP = re.compile(r"step-([0-9]{8,12})")
 ENVIRONMENT_VARIABLE = "WORKBENCH_HOME"
 
 
@@ -83,9 +84,14 @@ def slugify(title: str) -> str:
     return joined.strip("-._")[:64].strip("-._") or "untitled"
 
 
+def is_slug(name: str) -> bool:
+    """Whether the name may be that of a dataset, a run, a wall or a LoRA."""
+    return SLUG.fullmatch(name) is not None and ".." not in name
+
+
 def checked_slug(name: str) -> str:
     """The name itself, if it may be a folder name. Raises ConfigError."""
-    if not SLUG.fullmatch(name) or ".." in name:
+    if not is_slug(name):
         raise ConfigError(
             f"the name {name[:80]!r} cannot be used: small letters, digits, '.', '_' and '-' only, at most 64: "
             f"use {slugify(name)!r}"
@@ -110,6 +116,18 @@ def fresh_folder(parent: Path, title: str) -> Path:
                 name = f"{stem[:58]}-{count}"
             else:
                 return parent / name
+
+
+def step_of(name: str) -> int | None:
+    """The step of a folder that is named by one: "step-00000250" is 250; None for any other name, also for a copy's."""
+    match = STEP.fullmatch(name)
+    return int(match[1]) if match is not None and name == f"step-{int(match[1]):08d}" else None
+
+
+def step_folders(parent: Path) -> dict[int, Path]:
+    """The folders in parent that are named by a step, by that step, lowest first; all else is left out."""
+    found = {step: path for path in parent.glob("step-*") if (step := step_of(path.name)) is not None and path.is_dir()}
+    return dict(sorted(found.items()))
 
 
 def confined(root: Path, relative: str | Path) -> Path:
@@ -149,14 +167,17 @@ def link_or_copy(source: str, target: str) -> None:
     shutil.copy2(real, target)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all: temporary name, fsync, rename. Raises CannotWrite."""
+def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a file so that it is there whole or not at all: temporary name, fsync, rename. Raises CannotWrite.
+
+    mode: who may read and write it, less what the process's umask takes away
+    """
     # A page's handlers are threads of one process and may write the same file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     with writing(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
+            with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -187,20 +208,36 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, mode: int = 0o666) -> None:
     """As write_bytes, in UTF-8."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), mode)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
     """As write_bytes, as indented JSON."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode)
+
+
+def from_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ValueError, also where it is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON file's object; {} when it is missing, not JSON or no object."""
+    with contextlib.suppress(ConfigError):
+        value = read_json(path)
+        return value if isinstance(value, dict) else {}
+    return {}
 
 
 def read_json(path: Path) -> Any:
     """A JSON file's value. Raises ConfigError when it is missing or not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path} is missing: check the name") from None
     except (OSError, ValueError) as error:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
+from tests.trainer.test_run_queue import end_all
 from tests.trainer.test_trainer import Start, digest, reach, start
 from workbench import gpu_lock, jobs
 from workbench.errors import ConfigError, ExitCode
@@ -27,8 +28,7 @@ __all__ = ["start"]  # the fixture
 def ended(workspace: Workspace) -> Iterator[None]:
     """Nothing goes on training, however a test ends."""
     yield
-    for folder in workspace.runs.glob("*/"):
-        jobs.kill(folder)
+    end_all(workspace)
 
 
 def until(condition: Callable[[], Any], run: Run) -> None:

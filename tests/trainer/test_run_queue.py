@@ -33,7 +33,13 @@ def runs(workspace: Workspace) -> Iterator[Callable[[str], Run]]:
         return Run(folder)
 
     yield make
-    for folder in workspace.runs.glob("*/"):
+    end_all(workspace)
+
+
+def end_all(workspace: Workspace) -> None:
+    """End every run, waiting or not, and what would start the next."""
+    starter = workspace.runs / run_queue.STARTER
+    for folder in (starter, *workspace.runs.glob("*/"), starter):  # a run that ends may start it anew
         jobs.kill(folder)
 
 
@@ -49,15 +55,19 @@ def test_runs_wait_in_order_and_without_torch(workspace: Workspace, runs: Callab
         assert run_queue.order(workspace) == ["first", "second", "third"]
         phase(first, "first in the queue, the processor is held by a person's own script")
         phase(third, "third in the queue, after run second")
-        pid = third.status.pid
+        pid = first.status.pid
         assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
         assert psutil.Process(pid).memory_info().rss < 200e6
+        assert (second.status.pid, third.status.pid) == (None, None)  # whoever is not next has no process
 
         assert run_queue.move(workspace, "third", 1) == ["third", "first", "second"]
         phase(third, "first in the queue, the processor is held")
         phase(first, "second in the queue, after run third")
 
-        first.stop()
+        for run in (first, second):  # one with a process, one without
+            run.stop()
+        assert second.status.state is State.STOPPED
+        second.start()
         ended = first.wait(PATIENCE)
         assert (ended.state, ended.exit_code) == (State.STOPPED, ExitCode.STOPPED)
         assert "while it waited" in ended.message
@@ -76,8 +86,8 @@ def test_a_failed_run_does_not_stop_the_next_and_neither_does_a_killed_one(
 ) -> None:
     names = ("fails", "dies", "lasts")
     jobs_by_name = {name: runs(name) for name in names}
-    for name, run in jobs_by_name.items():
-        jobs.start(run.folder, MODULE, env={BEHAVIOUR: "cpu"}, before=lambda name=name: run_queue.join(workspace, name))
+    for name in names:
+        run_queue.enqueue(workspace, name, MODULE, {BEHAVIOUR: "cpu"})
     turn = {name: run.folder / "turn" for name, run in jobs_by_name.items()}
     until(turn["fails"].exists)
     phase(jobs_by_name["dies"], "held by run fails")

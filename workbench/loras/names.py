@@ -13,11 +13,11 @@ import re
 from pathlib import Path
 
 from workbench.errors import ConfigError
-from workbench.workspace import SLUG, Workspace
+from workbench.workspace import SLUG, Workspace, step_folders
 
 FILE, NOTES = "lora.safetensors", "lora.json"
 RUNS, LORAS = "runs", "loras"
-NAME = re.compile(rf"({RUNS})/({SLUG.pattern})(?:@(\d{{1,8}}))?|({LORAS})/({SLUG.pattern})")
+NAME = re.compile(rf"({RUNS})/({SLUG.pattern})(?:@([0-9]{{1,8}}))?|({LORAS})/({SLUG.pattern})")
 
 
 def folder(workspace: Workspace) -> Path:
@@ -51,11 +51,9 @@ def names(workspace: Workspace) -> list[str]:
 
 def checkpoint_names(workspace: Workspace, run: str) -> list[str]:
     """A run's checkpoints that hold a LoRA, oldest first."""
-    whole = workspace.run(run).glob(f"checkpoints/step-*/{FILE}")
-    steps = sorted(
-        int(path.parent.name.removeprefix("step-")) for path in whole if (path.parent / "MANIFEST.json").exists()
-    )
-    return [f"{RUNS}/{run}@{step}" for step in steps]
+    found = step_folders(workspace.run(run) / "checkpoints")
+    whole = [step for step, path in found.items() if (path / FILE).exists() and (path / "MANIFEST.json").exists()]
+    return [f"{RUNS}/{run}@{step}" for step in whole]
 
 
 def _time(path: Path) -> float:

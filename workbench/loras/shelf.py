@@ -13,7 +13,6 @@ Not covered: what a name stands for (names), making and removing (tasks, removal
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +26,7 @@ from workbench.trainer import retention
 from workbench.trainer.checkpoint import FOLDER as CHECKPOINTS
 from workbench.trainer.metrics import METRICS
 from workbench.trainer.runs import Run
-from workbench.workspace import Workspace, read_json, write_json
+from workbench.workspace import Workspace, from_json, read_object, step_folders, step_of, write_json
 
 STARS = "stars.json"
 ADAPTER_NOTES = "lora_adapter_metadata"  # diffusers' metadata key: a JSON object with peft's settings
@@ -107,7 +106,7 @@ def checkpoints_of(workspace: Workspace, run: str) -> list[ShelfLora]:
 
 def notes(lora: ShelfLora) -> dict[str, Any]:
     """lora.json of a LoRA in `loras/`; {} of a run's."""
-    return dict(_seen(lora.folder / NOTES, _object)) if lora.run is None else {}
+    return dict(_seen(lora.folder / NOTES, read_object)) if lora.run is None else {}
 
 
 # ---- stars ----------------------------------------------------------------------------------------------------------
@@ -126,7 +125,7 @@ def star(workspace: Workspace, name: str, on: bool = True) -> None:
 
 
 def _starred(workspace: Workspace) -> set[str]:
-    found = _seen(folder(workspace) / STARS, _object).get("loras")
+    found = _seen(folder(workspace) / STARS, read_object).get("loras")
     return {str(name) for name in found} if isinstance(found, list) else set()
 
 
@@ -160,7 +159,7 @@ def _look(workspace: Workspace, name: str) -> ShelfLora | None:
         "alpha": alpha,
         "dora": any("lora_magnitude_vector" in key for key in header.tensors),
         "bytes": stat.st_size,
-        "published": _seen(path.parent / retention.PUBLISHED, _object),
+        "published": _seen(path.parent / retention.PUBLISHED, read_object),
         "sound": sound,
         "trigger": said.get("trigger_word", ""),
         "base_model": said.get("base_model", ""),
@@ -171,7 +170,7 @@ def _look(workspace: Workspace, name: str) -> ShelfLora | None:
 
 
 def _of_shelf(workspace: Workspace, name: str, path: Path, said: Any) -> dict[str, Any]:
-    told = _seen(path.parent / NOTES, _object)
+    told = _seen(path.parent / NOTES, read_object)
     steps = told.get("steps")
     return {
         "title": str(told.get("title") or path.parent.name),
@@ -192,13 +191,13 @@ def _of_shelf(workspace: Workspace, name: str, path: Path, said: Any) -> dict[st
 def _of_run(workspace: Workspace, name: str, path: Path, said: Any) -> dict[str, Any]:
     checkpoint = path.parent.parent.name == CHECKPOINTS
     place = path.parent.parent.parent if checkpoint else path.parent
-    step = int(path.parent.name.removeprefix("step-")) if checkpoint else None
+    step = step_of(path.parent.name) if checkpoint else None
     steps = step if step is not None else _number(said.get("step"))
     return {
         "title": f"{place.name}, step {step}" if checkpoint else place.name,
         "run": Run(place),
         "step": step,
-        "model": str(_seen(place / jobs.CONFIG, _object).get("model", "")),
+        "model": str(_seen(place / jobs.CONFIG, read_object).get("model", "")),
         "steps": steps,
         "previews": _previews(place, steps),
         "origin": f"trained here, {'a checkpoint' if checkpoint else 'the export'} of the run {place.name}",
@@ -215,8 +214,8 @@ def _previews(run: Path, step: int | None) -> tuple[Path, ...]:
 
 def _best(run: Path) -> set[int | None]:
     """Steps that are a run's best: by its held-out loss, and as a person chose."""
-    chosen = _number(_seen(run / retention.CHOSEN, _object).get("step"))
-    saved = tuple(sorted(path.name for path in (run / CHECKPOINTS).glob("step-*")))
+    chosen = _number(_seen(run / retention.CHOSEN, read_object).get("step"))
+    saved = tuple(step_folders(run / CHECKPOINTS))
     return {chosen, _seen(run / METRICS, lambda path: retention.best(path.parent), None, saved)} - {None}
 
 
@@ -225,7 +224,7 @@ def _strength(header: Header) -> tuple[int, bool, float | None]:
     ranks = {shape[0] for key, shape in header.tensors.items() if ".lora_A." in key and len(shape) > 1}
     told: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
-        value = json.loads(header.metadata.get(ADAPTER_NOTES, "{}"))
+        value = from_json(header.metadata.get(ADAPTER_NOTES, "{}"))
         told = {key.rsplit(".", 1)[-1]: one for key, one in value.items()} if isinstance(value, dict) else {}
     alpha = told.get("lora_alpha")
     plain = float(alpha) if isinstance(alpha, int | float) and not isinstance(alpha, bool) else None
@@ -243,7 +242,7 @@ def _seen(path: Path, read: Callable[[Path], T], missing: Any = None, *more: Any
     try:
         stat = path.stat()
     except OSError:
-        return {} if missing is None and read is _object else missing
+        return {} if missing is None and read is read_object else missing
     stamp, key = (stat.st_mtime_ns, stat.st_size, *more), (path, read.__qualname__)
     if (kept := _KEPT.get(key)) is not None and kept[0] == stamp:
         if isinstance(kept[1], ConfigError):
@@ -260,16 +259,8 @@ def _seen(path: Path, read: Callable[[Path], T], missing: Any = None, *more: Any
     return value
 
 
-def _object(path: Path) -> dict[str, Any]:
-    """A JSON object; {} for anything else."""
-    with contextlib.suppress(ConfigError):
-        value = read_json(path)
-        return value if isinstance(value, dict) else {}
-    return {}
-
-
 def _number(value: Any) -> int | None:
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         return int(value)
     return None
 

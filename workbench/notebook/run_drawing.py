@@ -19,7 +19,7 @@ from workbench.trainer.report import ASSETS, BAD, GOOD
 from workbench.trainer.run_comparison import Comparison
 from workbench.trainer.runs import Run
 from workbench.trainer.verdict import Verdict
-from workbench.workspace import read_json
+from workbench.workspace import read_object, step_folders
 
 BLUE, AMBER, GREEN, RED, GREY = "#2f6fd0", "#b26a00", "#2e7d32", "#c62828", "#6b7688"
 COLOURS = {
@@ -138,14 +138,14 @@ def preview_files(folder: Path) -> list[str]:
 
 def _scales(folder: Path, width: int | None) -> str:
     """The newest previews that were drawn at other strengths: a row a prompt, the weakest first."""
-    found = sorted(folder.glob("previews/step-*/*-scale-*.mp4"))
-    if not found:
+    steps = [step for step, place in step_folders(folder / "previews").items() if any(place.glob("*-scale-*.mp4"))]
+    if not steps:
         return ""
-    newest = found[-1].parent
+    newest = step_folders(folder / "previews")[steps[-1]]
     cells: dict[str, dict[float, Path]] = {}
     for path in sorted(newest.glob("*.mp4")):
         if path.stem.partition("-scale-")[0].isdigit() and path.with_suffix(".json").exists():
-            record = read_json(path.with_suffix(".json"))
+            record = read_object(path.with_suffix(".json"))
             cells.setdefault(str(record.get("prompt", "")), {})[float(record.get("scale", 1.0))] = path
     rows = "".join(
         f'<div style="margin:6px 0">{escaped(prompt)}'
@@ -154,8 +154,7 @@ def _scales(folder: Path, width: int | None) -> str:
         for prompt, by_scale in cells.items()
         if len(by_scale) > 1
     )
-    step = int(newest.name.removeprefix("step-"))
-    return f"<b>Step {step} at other strengths</b>{rows}"
+    return f"<b>Step {steps[-1]} at other strengths</b>{rows}"
 
 
 def _titled(content: str, title: str) -> str:
@@ -167,7 +166,7 @@ def inputs(folder: Path, width: int | None) -> str:
     parts = []
     for shown in sorted(folder.glob("previews/step-00000000/input-*.mp4")):
         kept = shown.with_name(shown.name.replace("input-", "reconstruction-"))
-        record = read_json(shown.with_suffix(".json")) if shown.with_suffix(".json").exists() else {}
+        record = read_object(shown.with_suffix(".json"))
         pair = [_titled(video(shown, 144, width), "as the model is shown it")]
         pair += [_titled(video(kept, 144, width), "what the encoder keeps")] if kept.exists() else []
         parts.append(f"<div>{escaped(record.get('prompt', ''))}{row(pair)}</div>")

@@ -26,7 +26,7 @@ from typing import Any
 from workbench.clips import file_sha256
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.trainer.settings import TrainSettings
-from workbench.workspace import read_json, sync_folder, write_json, writing
+from workbench.workspace import read_json, step_folders, sync_folder, write_json, writing
 
 FOLDER, MANIFEST, STATE = "checkpoints", "MANIFEST.json", "state.json"
 LORA, WEIGHTS, ALSO = "lora.safetensors", "weights.safetensors", "also.safetensors"
@@ -160,7 +160,7 @@ def set_aside(run: Path, step: int) -> str:
 
 def steps(run: Path) -> list[int]:
     """Steps that have a checkpoint folder, oldest first, damaged ones included."""
-    return sorted(int(path.name.removeprefix("step-")) for path in (run / FOLDER).glob("step-*"))
+    return list(step_folders(run / FOLDER))
 
 
 def newest(run: Path) -> tuple[int, Path] | None:

@@ -11,7 +11,7 @@ from workbench.families import find_model
 from workbench.jobs import Job
 from workbench.sampler.samples import write_sample
 from workbench.trainer.settings import TrainSettings
-from workbench.workspace import read_json
+from workbench.workspace import read_object, step_folders
 
 
 def decode_latents(run: Path, device: Device, report: Callable[[int, int], None] = lambda done, total: None) -> int:
@@ -24,8 +24,8 @@ def decode_latents(run: Path, device: Device, report: Callable[[int, int], None]
 
     from workbench.trainer.previews import LATENTS, frames_of, load_vae
 
-    waiting = [(path, record) for path in sorted(run.glob("previews/step-*/*.json"))
-               if (record := read_json(path)).get("kind") == "latents"]  # fmt: skip
+    records = [path for place in step_folders(run / "previews").values() for path in sorted(place.glob("*.json"))]
+    waiting = [(path, record) for path in records if (record := read_object(path)).get("kind") == "latents"]
     if not waiting:
         return 0
     family, model = find_model(waiting[0][1]["model"])

@@ -33,7 +33,7 @@ from workbench.sampler.samples import write_sample
 from workbench.trainer.checkpoint import LORA, folder_of
 from workbench.trainer.encode import free_memory
 from workbench.trainer.settings import TrainSettings
-from workbench.workspace import read_json, write_bytes, write_json, write_text
+from workbench.workspace import read_object, step_folders, write_bytes, write_json, write_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -315,10 +315,10 @@ class Previewer:
     def _place(self, run: Path, prompt: str, seed: int) -> int:
         """The number of a prompt and seed, the same for the whole run, also after it was resumed."""
         if not self._places:
-            for path in sorted(run.glob("previews/step-*/*.json")):
-                if path.stem.isdigit():
-                    known = read_json(path)
-                    self._places.setdefault((known["prompt"], known["seed"]), int(path.stem))
+            for path in (path for place in step_folders(run / "previews").values() for path in place.glob("*.json")):
+                known = read_object(path)
+                if path.stem.isdecimal() and {"prompt", "seed"} <= set(known):
+                    self._places.setdefault((str(known["prompt"]), known["seed"]), int(path.stem))
         return self._places.setdefault((prompt, seed), max(self._places.values(), default=-1) + 1)
 
 

@@ -24,14 +24,14 @@ from typing import Any, Self
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.families import settle
-from workbench.trainer import forks, retention, run_queue
+from workbench.trainer import checkpoint, forks, retention, run_queue
 from workbench.trainer.checks import check, resolved
 from workbench.trainer.forks import PARENT
 from workbench.trainer.metrics import read_metrics
 from workbench.trainer.recovery import FROM_START
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.trying import Try
-from workbench.workspace import Workspace, fresh_folder, read_json, write_json
+from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json
 
 MODULE = "workbench.trainer"
 REMOTE, REMOTE_MODULE = "remote.json", "workbench.remote"  # where a run is when it is not here; who stands for it
@@ -94,7 +94,7 @@ class Run:
     @classmethod
     def all(cls, workspace: Workspace) -> list[Self]:
         """Every run of the workspace, newest first."""
-        return [cls(status.folder) for status in jobs.jobs_in(workspace.runs)]
+        return [cls(folder) for folder in jobs.folders_in(workspace.runs)]
 
     @property
     def name(self) -> str:
@@ -106,7 +106,7 @@ class Run:
 
     @property
     def status(self) -> jobs.Status:
-        return jobs.status(self.folder)
+        return run_queue.told(Workspace(self.folder.parent.parent), jobs.status(self.folder))
 
     @property
     def result(self) -> dict[str, Any]:
@@ -126,29 +126,26 @@ class Run:
     @property
     def parent(self) -> dict[str, Any]:
         """Of a fork: {"run", "step", "changed": {setting: [old, new]}, "dropped": [sentences]}; {} of others."""
-        path = self.folder / PARENT
-        return read_json(path) if path.exists() else {}
+        return read_object(self.folder / PARENT)
 
     @property
     def previews(self) -> list[Preview]:
         """Previews with the LoRA as it is (not those at other scales, nor what goes in), by step, then prompt."""
         found = []
-        for folder in self.folder.glob("previews/step-*"):
-            step = int(folder.name.removeprefix("step-"))
+        for step in step_folders(self.folder / "previews"):
             found += [Preview(step, int(video.stem), prompt, video) for prompt, video in previews_of(self.folder, step)]
         return sorted(found, key=lambda preview: (preview.step, preview.index))
 
     @property
     def checkpoints(self) -> list[int]:
         """Steps of the checkpoints that are wholly on disk, oldest first."""
-        manifests = self.folder.glob("checkpoints/step-*/MANIFEST.json")
-        return sorted(int(path.parent.name.removeprefix("step-")) for path in manifests)
+        found = step_folders(self.folder / checkpoint.FOLDER)
+        return [step for step, folder in found.items() if (folder / checkpoint.MANIFEST).exists()]
 
     @property
     def place(self) -> str:
         """The name of the place where it trains, "" here."""
-        path = self.folder / REMOTE
-        return str(read_json(path).get("place", "")) if path.exists() else ""
+        return str(read_object(self.folder / REMOTE).get("place", ""))
 
     def doomed(self) -> list[retention.Doomed]:
         """The checkpoints that go when the next one is written."""
@@ -165,8 +162,7 @@ class Run:
         env = {FROM_START: "1"} if from_start else None
         if self.place:
             return jobs.start(self.folder, REMOTE_MODULE, env=env)
-        workspace = Workspace(self.folder.parent.parent)
-        return jobs.start(self.folder, MODULE, env=env, before=lambda: run_queue.join(workspace, self.name))
+        return run_queue.enqueue(Workspace(self.folder.parent.parent), self.name, MODULE, env)
 
     def stop(self, grace: float | None = None) -> None:
         """Save and end after the present step; with `grace` (seconds) end it by force after that time."""
@@ -211,7 +207,8 @@ class Run:
         return jobs.start(folder, "workbench.trainer.decoding")
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
-        return jobs.wait(self.folder, seconds)
+        jobs.wait(self.folder, seconds)
+        return self.status
 
 
 def previews_of(run: Path, step: int) -> list[tuple[str, Path]]:
@@ -220,7 +217,7 @@ def previews_of(run: Path, step: int) -> list[tuple[str, Path]]:
     for video in sorted(run.glob(f"previews/step-{step:08d}/*.mp4")):
         record = video.with_suffix(".json")
         if video.stem.isdigit() and record.exists():
-            found.append((str(read_json(record).get("prompt", "")), video))
+            found.append((str(read_object(record).get("prompt", "")), video))
     return found
 
 

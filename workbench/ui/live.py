@@ -7,6 +7,7 @@ how it is drawn (run_view, train_tab).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from workbench.trainer.retention import Doomed
 from workbench.trainer.runs import Preview, Run
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.verdict import Verdict, judge
-from workbench.workspace import Workspace, read_json
+from workbench.workspace import Workspace, read_object, step_folders
 
 FRESH_SECONDS = 0.5
 KEPT_RUNS = 24
@@ -223,7 +224,7 @@ class Look:
 
     def _look_at_previews(self) -> None:
         """Read them again only after a folder of theirs has changed: a long run has thousands."""
-        folders = sorted((one.name, one.stat().st_mtime_ns) for one in self._run.folder.glob("previews/step-*"))
+        folders = [(one.name, one.stat().st_mtime_ns) for one in step_folders(self._run.folder / "previews").values()]
         if folders != self._seen:
             self._seen, self._previews, self._shown = folders, self._run.previews, shown_beside(self._run.folder)
 
@@ -235,20 +236,21 @@ def shown_beside(run: Path) -> Shown:
         back = shown.with_name(shown.name.replace("input-", "reconstruction-"))
         if back.exists():
             inputs.append((str(_record(shown).get("prompt", "")), shown, back))
-    scaled = []
-    for video in sorted(run.glob("previews/step-*/*-scale-*.mp4")):
+    scaled, folders = [], step_folders(run / "previews")
+    for step, video in ((step, one) for step, place in folders.items() for one in sorted(place.glob("*-scale-*.mp4"))):
         index, _, scale = video.stem.partition("-scale-")
-        step = int(video.parent.name.removeprefix("step-"))
-        scaled.append(Scaled(step, int(index), float(scale), str(_record(video).get("prompt", "")), video))
-    latents = [path for path in run.glob("previews/step-*/*.safetensors") if not path.with_suffix(".mp4").exists()]
-    videos = sorted(run.glob("previews/step-*/try-*.mp4"), key=lambda video: video.stat().st_mtime, reverse=True)
+        with contextlib.suppress(ValueError):  # a file of another name
+            scaled.append(Scaled(step, int(index), float(scale), str(_record(video).get("prompt", "")), video))
+    latents = [one for place in folders.values() for one in place.glob("*.safetensors")]
+    latents = [one for one in latents if not one.with_suffix(".mp4").exists()]
+    tried = [video for place in folders.values() for video in place.glob("try-*.mp4")]
+    videos = sorted(tried, key=lambda video: video.stat().st_mtime, reverse=True)
     tries = tuple((video, _record(video)) for video in videos[:KEPT_TRIES])
     return Shown(tuple(inputs), tuple(scaled), tries, len(latents))
 
 
 def _record(video: Path) -> dict[str, Any]:
-    path = video.with_suffix(".json")
-    return read_json(path) if path.exists() else {}
+    return read_object(video.with_suffix(".json"))
 
 
 def _timesteps(run: Run) -> int:

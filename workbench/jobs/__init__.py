@@ -7,18 +7,19 @@ The folder holds everything; any process may read it at any time and derives the
                      memory_ran_out} of a process that was killed, where its starter still lived
     heartbeat.json   {phase, step, total, time, still, step_seconds, message, paused}: where it is, written by the job
     control/NAME     a file a command (stop, pause, resume, save, preview); the job takes it by deleting it
-    job.log          the job's output
+    waiting.json     of a job that waits and has no process yet (tickets)
+    job.log          the job's output (log)
     result.json      {status, exit_code, message, ended_at, ...}: how it ended, written last, by the job
 
 State is derived, never stored: a result file says how it ended; else the process with that pid, start time and boot is
-alive, or it died. Not covered: what a job does (dataset_builder, trainer, sampler), jobs on other machines, Windows.
+alive, or it waits for one, or it died. Not covered: what a job does (dataset_builder, trainer, sampler), jobs on other
+machines, Windows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
-import fcntl
 import json
 import os
 import signal
@@ -26,156 +27,39 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from workbench import policy, processes
 from workbench.errors import CannotWrite, ConfigError, ExitCode, explain
-from workbench.workspace import read_json, write_json, writing
+from workbench.jobs import log, tickets
+from workbench.jobs.locks import locked
+from workbench.jobs.log import LOG, log_tail
+from workbench.jobs.reading import (
+    CONFIG,
+    CONTROL,
+    HEARTBEAT,
+    PROCESS,
+    RESULT,
+    STALE_SECONDS,
+    WAITING,
+    State,
+    Status,
+    ago,
+    duration,
+    folders_in,
+    jobs_in,
+    result,
+    status,
+)  # fmt: skip
+from workbench.workspace import read_object, write_json, writing
 
-CONFIG, PROCESS, HEARTBEAT, RESULT = "config.json", "process.json", "heartbeat.json", "result.json"
-LOG, CONTROL = "job.log", "control"
+START_LOCK = ".start.lock"
+WITHDRAWN = "Stopped while it waited for its turn; start it again to put it into the queue."
 Command = Literal["stop", "pause", "resume", "save", "preview"]
 HEARTBEAT_SECONDS = 1.0
-STALE_SECONDS = 120.0  # a living process without a heartbeat for this long is shown as hanging
-STALE_STEPS = 10  # so is one whose steps have a known pace, when it stands still for so many of them and that long
-
-
-class State(StrEnum):
-    """What a job is doing, derived from its folder."""
-
-    NEW = "new"  # settings are there, never started
-    STARTING = "starting"  # process alive, no heartbeat yet
-    RUNNING = "running"
-    PAUSED = "paused"
-    STOPPING = "stopping"  # asked to stop, still alive
-    FINISHED = "finished"
-    STOPPED = "stopped"  # ended on request
-    FAILED = "failed"  # ended with an error, result.json says which
-    DIED = "died"  # no result and no process: killed, power cut, or copied from another machine
-
-    @property
-    def alive(self) -> bool:
-        return self in (State.STARTING, State.RUNNING, State.PAUSED, State.STOPPING)
-
-
-@dataclass(frozen=True)
-class Status:
-    """A job as its folder tells it. `message` is a sentence for people; seconds_left is None while unknown."""
-
-    folder: Path
-    state: State
-    phase: str = ""
-    step: int = 0
-    total: int = 0
-    seconds_left: float | None = None
-    message: str = ""
-    exit_code: int | None = None
-    pid: int | None = None
-    started_at: float | None = None
-    ended_at: float | None = None
-    silent_seconds: float = 0.0  # since the job itself, not only its heartbeat, said anything
-    hanging: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.folder.name
-
-
-# ---- reading --------------------------------------------------------------------------------------------------------
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """A JSON object, or {} when the file is missing or not whole (it will be on the next look)."""
-    with contextlib.suppress(ConfigError):
-        value = read_json(path)
-        return value if isinstance(value, dict) else {}
-    return {}
-
-
-def _number(values: dict[str, Any], name: str, default: float = 0.0) -> float:
-    value = values.get(name)
-    return value if isinstance(value, int | float) else default
-
-
-def status(folder: Path) -> Status:
-    """What the job in this folder is doing now. Never raises for a missing or broken file."""
-    result, process, beat = _read(folder / RESULT), _read(folder / PROCESS), _read(folder / HEARTBEAT)
-    if gone := bool(process) and not result and not processes.alive(process):
-        result = _read(folder / RESULT)  # it may have ended between the two looks
-    common: dict[str, Any] = {
-        "folder": folder,
-        "phase": str(beat.get("phase", "")),
-        "step": int(_number(beat, "step")),
-        "total": int(_number(beat, "total")),
-        "pid": process.get("pid"),
-        "started_at": process.get("started_at"),
-    }
-    if result:
-        state = State(result["status"]) if result.get("status") in list(State) else State.FAILED
-        return Status(
-            **common, state=state, message=str(result.get("message", "")), exit_code=result.get("exit_code"),
-            ended_at=result.get("ended_at"),
-        )  # fmt: skip
-    if not process:
-        return Status(**common, state=State.NEW)
-    if gone:
-        return Status(**common, state=State.DIED, message=processes.death(process), ended_at=beat.get("time"))
-    silent = max(0.0, time.time() - _number(beat, "time", _number(process, "started_at", time.time())))
-    state = State.RUNNING if beat else State.STARTING
-    if beat.get("paused"):
-        state = State.PAUSED
-    if (folder / CONTROL / "stop").exists() or beat.get("stopping"):
-        state = State.STOPPING
-    seconds_left = None
-    if (step_seconds := _number(beat, "step_seconds")) and common["total"]:
-        seconds_left = max(0.0, (common["total"] - common["step"]) * step_seconds)
-    still = silent + _number(beat, "still")
-    stuck = step_seconds > 0 and not beat.get("patient") and still > max(STALE_SECONDS, STALE_STEPS * step_seconds)
-    return Status(
-        **common,
-        state=state,
-        seconds_left=seconds_left,
-        message=str(beat.get("message", "")),
-        silent_seconds=still,
-        hanging=state in (State.RUNNING, State.STOPPING) and (silent > STALE_SECONDS or stuck),
-    )
-
-
-def result(folder: Path) -> dict[str, Any]:
-    """How the job ended (result.json with what it made), {} while it is not over. Raises ConfigError when broken."""
-    path = folder / RESULT
-    return read_json(path) if path.exists() else {}
-
-
-def jobs_in(parent: Path) -> list[Status]:
-    """The status of every job folder below parent, newest first."""
-    folders = [path.parent for path in parent.glob(f"*/{CONFIG}")]
-    return [status(folder) for folder in sorted(folders, key=lambda f: (f / CONFIG).stat().st_mtime, reverse=True)]
-
-
-def duration(seconds: float) -> str:
-    """45 s, 3 min 20 s, 2 h 05 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def log_tail(folder: Path, lines: int = 50, limit: int = 65536) -> str:
-    """The last lines of the job's log; progress bars shortened to their last state."""
-    path = folder / LOG
-    if not path.exists():
-        return ""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - limit))
-        text = file.read().decode("utf-8", "replace")
-    return "\n".join(line.rsplit("\r", 1)[-1] for line in text.rstrip("\r\n").split("\n")[-lines:])
 
 
 # ---- starting and commanding ----------------------------------------------------------------------------------------
@@ -196,45 +80,100 @@ def start(
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".start.lock"):
+    with locked(folder / START_LOCK):
         now = status(folder)
         if now.state.alive:
             return now
         policy.check_start(module)
         before()
-        for name in (RESULT, HEARTBEAT):
-            (folder / name).unlink(missing_ok=True)
-        for path in (folder / CONTROL).glob("*"):
-            path.unlink(missing_ok=True)
-        with writing(folder), (folder / LOG).open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", module, str(folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**processes.environment(), **(env or {})},
-                pass_fds=pass_fds,
-            )
-        record = {"module": module, **processes.identity(process.pid), "started_at": time.time()}
-        write_json(folder / PROCESS, record)
-        # Collect the exit code, else a dead job stays behind as a zombie for as long as this process lives.
-        threading.Thread(target=_bury, args=(folder, process, processes.memory_kills()), daemon=True).start()
+        _clear(folder)
+        _spawn(folder, module, pass_fds, {**processes.environment(), **(env or {})})
         return status(folder)
+
+
+def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractContextManager[object]) -> Status:
+    """As `start`, but the job gets its process from `start_waiting`; until then it waits, and costs nothing.
+
+    noting: is entered around the moment from which on it waits
+    """
+    with locked(folder / START_LOCK):
+        now = status(folder)
+        if now.state.alive:
+            return now
+        policy.check_start(module)
+        with noting:
+            _clear(folder)
+            tickets.write(folder, module, {**processes.environment(), **env})
+        return status(folder)
+
+
+def start_waiting(folder: Path) -> None:
+    """Give a job that waits its process. Whoever else did so before is no harm. Raises CannotWrite."""
+    with locked(folder / START_LOCK):
+        ticket = tickets.read(folder)
+        if ticket is not None and ticket.holds and ticket.own:
+            if not processes.alive(read_object(folder / PROCESS)):
+                _spawn(folder, ticket.module, (), {**processes.environment(), **ticket.environment})
+            tickets.remove(folder)
+
+
+def withdraw(folder: Path) -> bool:
+    """End a job that waits and has no process; whether it was one. Raises CannotWrite."""
+    if not tickets.there(folder):
+        return False
+    with locked(folder / START_LOCK):
+        if tickets.read(folder) is None or processes.alive(read_object(folder / PROCESS)):
+            return False
+        write_json(folder / RESULT, _ended(State.STOPPED, ExitCode.STOPPED, WITHDRAWN))
+        tickets.remove(folder)
+    return True
+
+
+def _clear(folder: Path) -> None:
+    """Take away what an earlier start left, and commands for it."""
+    for name in (RESULT, HEARTBEAT):
+        (folder / name).unlink(missing_ok=True)
+    for path in (folder / CONTROL).glob("*"):
+        path.unlink(missing_ok=True)
+
+
+def _spawn(folder: Path, module: str, pass_fds: tuple[int, ...], environment: Mapping[str, str]) -> None:
+    """Start the process, and write down which it is."""
+    with writing(folder), (folder / LOG).open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+            pass_fds=pass_fds,
+        )
+    record = {"module": module, **processes.identity(process.pid), "started_at": time.time()}
+    write_json(folder / PROCESS, record)
+    # Collect the exit code, else a dead job stays behind as a zombie for as long as this process lives.
+    threading.Thread(target=_bury, args=(folder, process, processes.memory_kills()), daemon=True).start()
+
+
+def _ended(state: State, code: int, message: str) -> dict[str, Any]:
+    """result.json of a job that ended just now."""
+    return {"status": state, "exit_code": int(code), "message": message, "ended_at": time.time()}
 
 
 def _bury(folder: Path, process: subprocess.Popen[bytes], memory_kills: int) -> None:
     """Wait for the process and, when a signal ended it, note which."""
     if (code := process.wait()) < 0:
         ran_out = -code == signal.SIGKILL and processes.memory_kills() > memory_kills
-        with contextlib.suppress(CannotWrite), locked(folder / ".start.lock"):
-            record = _read(folder / PROCESS)
+        with contextlib.suppress(CannotWrite), locked(folder / START_LOCK):
+            record = read_object(folder / PROCESS)
             if record.get("pid") == process.pid:
                 write_json(folder / PROCESS, {**record, "signal": -code, "memory_ran_out": ran_out})
 
 
 def send(folder: Path, command: Command, payload: dict[str, Any] | None = None) -> None:
     """Leave a command for the job; it takes it at its next step. Raises CannotWrite."""
+    if command == "stop" and withdraw(folder):
+        return
     write_json(folder / CONTROL / command, payload or {})
 
 
@@ -251,8 +190,8 @@ def stop(folder: Path, grace: float | None = None) -> None:
 def kill(folder: Path) -> None:
     """End the job's process group at once (SIGTERM, two seconds, SIGKILL). Only ever touches that very process."""
     for number, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
-        process = _read(folder / PROCESS)
-        if not processes.alive(process):
+        process = read_object(folder / PROCESS)
+        if withdraw(folder) or not processes.alive(process):
             return
         processes.signal_group(process, number)
         wait(folder, patience)
@@ -268,20 +207,10 @@ def wait(folder: Path, seconds: float | None = None, poll: float = 0.05) -> Stat
 
 def stacks(folder: Path) -> str:
     """What every thread of a living job is doing now; it goes on. Raises ConfigError when it cannot be asked."""
-    process = _read(folder / PROCESS)
+    process = read_object(folder / PROCESS)
     if not processes.handles(process, signal.SIGUSR1):
         raise ConfigError(f"{folder.name} cannot be asked for its stacks: it does not run, or has only just begun")
     return processes.said_on(process, signal.SIGUSR1, folder / LOG)
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file while something is read and written as one: two who press Start at once get one process."""
-    with writing(path):
-        file = path.open("w")
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 # ---- inside the job -------------------------------------------------------------------------------------------------
@@ -321,9 +250,21 @@ class Job:
         return self
 
     def _announce(self) -> None:
-        # The starter writes this too; a job run by hand (python -m ...) must be found as well.
-        record = {"module": "", "started_at": time.time(), **_read(self.folder / PROCESS)}
-        write_json(self.folder / PROCESS, record | processes.identity(os.getpid()))
+        """The starter writes this, too; a job run by hand (python -m ...) must be found as well.
+
+        Ends the process where another one is this job.
+        """
+        with locked(self.folder / START_LOCK):
+            known = read_object(self.folder / PROCESS)
+            if known.get("pid") != os.getpid():  # run by hand
+                if processes.alive(known) and not (self.folder / RESULT).exists():
+                    who = f"{self.folder.name} runs already, as process {known['pid']}"
+                    sys.stderr.write(f"{who}: stop it first, or leave it alone\n")
+                    sys.exit(int(ExitCode.DEVICE_BUSY))
+                _clear(self.folder)
+                known = {"module": "", "started_at": time.time()}
+            write_json(self.folder / PROCESS, known | processes.identity(os.getpid()))
+            tickets.remove(self.folder)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         self._over.set()
@@ -345,7 +286,7 @@ class Job:
         self._end(State.FAILED, message)
 
     def _end(self, status: State, message: str) -> None:
-        result = {"status": status, "exit_code": int(self.exit_code), "message": message, "ended_at": time.time()}
+        result = _ended(status, self.exit_code, message)
         with contextlib.suppress(CannotWrite):
             self._write_beat()  # where it ended; the last one may be a second old
             write_json(self._result, {**self.outcome, **result})
@@ -372,7 +313,7 @@ class Job:
         path = self.folder / CONTROL / command
         if not path.exists():
             return None
-        payload = _read(path)
+        payload = read_object(path)
         with self._lock:
             if command == "stop":
                 self._beat["stopping"] = True
@@ -384,6 +325,7 @@ class Job:
         while not self._over.wait(HEARTBEAT_SECONDS):
             with contextlib.suppress(CannotWrite):
                 self._write_beat()
+                log.bound(self.folder)
 
     def _write_beat(self) -> None:
         with self._lock:
@@ -397,3 +339,10 @@ class Job:
 
 class Stop(Exception):
     """Raised inside a job to end it as asked; its text is shown to the person who asked."""
+
+
+__all__ = [
+    "CONFIG", "CONTROL", "HEARTBEAT", "LOG", "PROCESS", "RESULT", "STALE_SECONDS", "WAITING", "Command", "Job", "State",
+    "Status", "Stop", "ago", "duration", "folders_in", "jobs_in", "kill", "locked", "log_tail", "put_off", "result",
+    "send", "stacks", "start", "start_waiting", "status", "stop", "wait", "withdraw",
+]  # fmt: skip

@@ -1,0 +1,52 @@
+"""The output of a job, in job.log: its last lines, and a bound on how long it grows.
+
+Not covered: what the lines mean (trainer.failures), what else is in a job's folder (jobs).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+LOG = "job.log"
+MOST = 16 * 1024**2  # bytes of a log; a longer one loses its middle
+HEAD, TAIL = 1024**2, 7 * 1024**2  # bytes that stay of a log that became too long
+
+
+def log_tail(folder: Path, lines: int = 50, limit: int = 65536) -> str:
+    """The last lines of the job's log; progress bars shortened to their last state."""
+    path = folder / LOG
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - limit))
+        text = file.read().decode("utf-8", "replace")
+    return "\n".join(line.rsplit("\r", 1)[-1] for line in text.rstrip("\r\n").split("\n")[-lines:])
+
+
+def bound(folder: Path, most: int = MOST, head: int = HEAD, tail: int = TAIL) -> None:
+    """Take the middle out of a log that is longer than `most` bytes; its first and its last lines stay.
+
+    The file stays the same one, because the job's processes have it open for appending. What another of them writes
+    within the moment between reading and shortening is lost. Does nothing where the file cannot be read or written.
+    """
+    path = folder / LOG
+    with contextlib.suppress(OSError):
+        if path.stat().st_size <= most:
+            return
+        with path.open("r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one of several processes does it
+            size = os.fstat(file.fileno()).st_size
+            if size <= most:
+                return
+            first = file.read(head)
+            first = first[: first.rfind(b"\n") + 1]
+            file.seek(size - tail)
+            last = file.read()
+            last = last[last.find(b"\n") + 1 :]
+            left_out = size - len(first) - len(last)
+            file.truncate(len(first))
+            file.seek(len(first))
+            file.write(b"[... %d bytes of this log were left out here ...]\n" % left_out + last)
