@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.patience import until
 from tests.trainer.idle_jobs import BEHAVIOUR, MODULE
-from tests.trainer.test_run_queue import end_all, until
+from tests.trainer.test_run_queue import end_all
 from workbench import jobs, processes
 from workbench.errors import ExitCode
 from workbench.jobs import State, tickets
@@ -98,7 +99,7 @@ def test_a_waiting_run_has_no_process_and_nothing_that_is_killed_stops_it(
     # And all the others get the device, one after the other.
     for run in (third, queue[8], *queue[3:5], *queue[6:8], *queue[9:11]):
         (run.folder / "fail").touch()
-    until(lambda: all((run.folder / "turn").exists() for run in (*queue[3:5], *queue[6:11])), 120)
+    until(lambda: all((run.folder / "turn").exists() for run in (*queue[3:5], *queue[6:11])))
     until(lambda: not any(run.status.state.alive for run in queue))
 
 
