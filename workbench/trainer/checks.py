@@ -149,7 +149,8 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
         return None
     if name.endswith((".pt", ".bin", ".ckpt")):
         made = Path(name).with_suffix(".safetensors").name
-        raise _refusal("start_from", f"start_from is {name!r}: convert it first: workbench model convert {name} {made}")
+        convert = f"workbench convert {name} {made} --like {settings.model}"
+        raise _refusal("start_from", f"start_from is {name!r}: convert it first: {convert}")
     if name.endswith(".safetensors"):
         path = Path(name).expanduser().resolve()
         if not path.is_file():

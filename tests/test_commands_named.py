@@ -1,0 +1,111 @@
+"""Every command that a document, a message, a help text or a notebook names exists, with the flags that it names.
+
+Likewise every method that docs/add_a_family.md names exists on the contract. Not covered: values of flags.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from workbench.cli import cli
+from workbench.families import families
+from workbench.families.base import Family
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+# What stands behind `workbench` in a command line; "the workbench is ..." is prose.
+WORD = r"[a-z][a-z-]*|--?[a-z][a-z-]*|[A-Z][\w@.=-]*"
+COMMAND = re.compile(rf"(?<![\w./-])(?<!the )(?<!a )(?<!from )workbench((?: (?:{WORD}))+)")
+    r"(?<![\w./-])(?<!the )(?<!a )(?<!from )workbench((?: (?:[a-z][a-z-]*|--?[a-z][a-z-]*|[A-Z][\w@.=-]*))+)"
+)
+PROSE = {"is", "with", "installed", "itself", "and", "on", "in", "from", "comes", "loads", "made", "over"}
+
+
+def code_of(page: Path) -> Iterator[str]:
+    """Fenced blocks and spans in backticks; lines that end in a backslash are joined."""
+    text = page.read_text(encoding="utf-8")
+    yield from re.findall(r"^```.*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def strings_of(module: Path) -> Iterator[str]:
+    """Every string of a module, docstrings too; what an f-string fills in is a capital letter."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = [str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values]
+            yield "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            yield node.value
+
+
+def named() -> Iterator[tuple[Path, str]]:
+    """(file, what follows the word workbench) of every command line."""
+    for page in PAGES:
+        for code in code_of(page):
+            yield from ((page, found) for found in COMMAND.findall(code.replace("\\\n", " ")))
+    for module in (ROOT / "workbench").rglob("*.py"):
+        for text in strings_of(module):
+            yield from ((module, found) for found in COMMAND.findall(text))
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            spans = re.findall(r"`([^`\n]+)`", source) if cell["cell_type"] == "markdown" else [source]
+            yield from ((notebook, found) for span in spans for found in COMMAND.findall(span))
+
+
+def wrong(line: str) -> str:
+    """What does not exist of a command line, "" when all of it does."""
+    words = line.split()
+    command: click.Command = cli
+    context = click.Context(cli)
+    while isinstance(command, click.Group) and words and words[0][0].islower():
+        found = command.get_command(context, words[0])
+        if found is None:
+            return f"no command {words[0]}"
+        command, words = found, words[1:]
+    flags = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+    flags |= {"--help", "-h"} | {flag for option in cli.params for flag in option.opts}
+    return next((f"no flag {word}" for word in words if word.startswith("--") and word not in flags), "")
+
+
+def test_every_command_that_is_named_exists() -> None:
+    faults, count = [], 0
+    for file, line in named():
+        if line.split()[0] in PROSE:
+            continue
+        count += 1
+        if fault := wrong(line):
+            faults.append(f"{file.relative_to(ROOT)}: workbench{line}: {fault}")
+    assert not faults, "\n".join(sorted(set(faults)))
+    assert count > 150
+
+
+def test_the_search_finds_what_is_wrong() -> None:
+    assert wrong(" model convert X") == "no command model"
+    assert wrong(" dataset mended") == "no command mended"
+    assert wrong(" train --dataset cats --sweeps") == "no flag --sweeps"
+
+
+def test_every_method_in_add_a_family_is_on_the_contract() -> None:
+    text = (ROOT / "docs" / "add_a_family.md").read_text(encoding="utf-8")
+    table = text.partition("| Method | Promise |")[2].partition("\n\n")[0]
+    cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("|")]
+    methods = {name for cell in cells for name in re.findall(r"`(\w+)[`(]", cell)}
+        name for row in table.splitlines() for name in re.findall(r"`(\w+)[`(]", row.split("|")[1] if row else "")
+    }
+    assert len(methods) > 20
+    missing = [name for name in sorted(methods) if not callable(getattr(Family, name, None))]
+    assert not missing, f"docs/add_a_family.md names {', '.join(missing)}"
+    abstract = Family.__abstractmethods__ - methods
+    stated = {name for name in abstract if f"`{name}`" in text}
+    assert not abstract - stated, f"docs/add_a_family.md leaves out {', '.join(sorted(abstract - stated))}"
+    facts = {name for name in re.findall(r"^- (.*?):", text, re.MULTILINE) for name in re.findall(r"`(\w+)`", name)}
+    assert all(hasattr(families()[0], name) for name in facts), facts
