@@ -214,13 +214,68 @@ def test_each_tensor_has_sats_name_and_order(folder: Path) -> None:
     assert len(named) == len(vae)
 
 
+def test_patches_for_sat_are_what_its_code_of_today_reads(folder: Path) -> None:
+    """dit_video_concat.py at e519ece: nn.Linear over "b (t o h p w q) c -> b (t h w) (c o p q)", o being 1 in 1.0."""
+    ours, theirs = weights(folder, "transformer"), transformer_to_sat(weights(folder, "transformer"))
+    matrix = theirs["model.diffusion_model.mixins.patch_embed.proj.weight"]
+    assert matrix.ndim == 2
+    if ours["patch_embed.proj.weight"].ndim == 2:  # 1.5
+        assert torch.equal(matrix, ours["patch_embed.proj.weight"])
+        return
+    hidden, channels, p, q = ours["patch_embed.proj.weight"].shape
+    picture = torch.randn(2, channels, 3 * p, 5 * q, generator=torch.Generator().manual_seed(0))
+    expected = torch.nn.functional.conv2d(picture, ours["patch_embed.proj.weight"], stride=(p, q))
+    rows = picture.view(2, channels, 3, p, 5, q).permute(0, 2, 4, 1, 3, 5).reshape(2, 15, channels * p * q)
+    torch.testing.assert_close((rows @ matrix.T).transpose(1, 2).reshape(2, hidden, 3, 5), expected)
+
+
+def cut(name: str, full: torch.Tensor, count: int) -> list[torch.Tensor]:
+    """A tensor as SwissArmyTransformer's mpu/layers.py partitions it: ColumnParallelLinear, RowParallelLinear."""
+    if "query_key_value" in name or "dense_h_to_4h" in name:
+        strides = [1] * (3 if "query_key_value" in name else 1)
+        factor, strided, begin = full.shape[0] // sum(strides), [], 0
+        for stride in strides:
+            strided.append(full[begin : begin + factor * stride])
+            begin += factor * stride
+        size = strided[0].shape[0] // count
+        return [torch.cat([one[size * rank : size * (rank + 1)] for one in strided]).clone() for rank in range(count)]
+    if name.endswith(("attention.dense.weight", "dense_4h_to_h.weight")):
+        size = full.shape[1] // count
+        return [full[:, size * rank : size * (rank + 1)].clone() for rank in range(count)]
+    return [full.clone() for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_checkpoint_in_pieces_is_joined(folder: Path, tmp_path: Path, count: int) -> None:
+    full = transformer_to_sat(weights(folder, "transformer"))
+    cuts = {name: cut(name, tensor, count) for name, tensor in full.items()}
+    assert sum(len({piece.shape for piece in [*pieces, full[name]]}) > 1 for name, pieces in cuts.items()) >= 12
+    states = tmp_path / "transformer" / "1000"
+    states.mkdir(parents=True)
+    (tmp_path / "transformer" / "latest").write_text("1000")
+    for rank in range(count):
+        pieces = {name: pieces[rank] for name, pieces in cuts.items()}
+        torch.save({"module": pieces}, states / f"mp_rank_{rank:02d}_model_states.pt")
+    for source in (tmp_path / "transformer", states / "mp_rank_00_model_states.pt"):
+        new = tmp_path / f"from {source.name}"
+        FAMILY.convert(source, new, folder, report=lambda text: None)
+        given, back = weights(folder, "transformer"), weights(new, "transformer")
+        assert all(torch.equal(given[name], back[name]) for name in given)
+    torch.save({"module": {name: tensor + 1 for name, tensor in pieces.items()}}, states / "mp_rank_01_model_states.pt")
+    with pytest.raises(ConfigError, match="differs between the pieces"):
+        FAMILY.convert(tmp_path / "transformer", tmp_path / "never", folder, report=lambda text: None)
+    (states / "mp_rank_00_model_states.pt").unlink()
+    with pytest.raises(ConfigError, match="lacks the piece mp_rank_00_model_states.pt"):
+        FAMILY.convert(states / "mp_rank_01_model_states.pt", tmp_path / "never", folder)
+
+
 def test_a_training_checkpoint_of_sat_is_taken_and_a_wrong_one_refused(folder: Path, tmp_path: Path) -> None:
-    """It also holds other parts and states of generators; later versions hold patches as rows of a matrix."""
+    """It also holds other parts and states of generators; versions before November 2024 convolve patches."""
     import numpy as np
 
     tensors = transformer_to_sat(weights(folder, "transformer"))
     patches = "model.diffusion_model.mixins.patch_embed.proj.weight"
-    tensors[patches] = tensors[patches].flatten(1)
+    tensors[patches] = tensors[patches].reshape(weights(folder, "transformer")["patch_embed.proj.weight"].shape)
     tensors["conditioner.embedders.0.transformer.shared.weight"] = torch.zeros(2)
     tensors["model.diffusion_model.transformer.position_embeddings.weight"] = torch.zeros(2)
     state = {"module": tensors, "iteration": 5, "np_rng_state": np.random.default_rng(0).integers(0, 9, 4, np.uint32)}

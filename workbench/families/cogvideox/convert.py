@@ -5,14 +5,15 @@
       model_states.pt and vae/3d-vae.pt               tokenizer/, scheduler/, taken from a model in diffusers' layout
     a checkpoint with a LoRA (.pt)                  a .safetensors file
 
-A single .pt file of SAT's transformer or VAE is taken, too. Not covered: the tensors' names (sat, loras), checkpoints
-in several pieces of a model-parallel run.
+A single .pt file of SAT's transformer or VAE is taken, too, and a transformer in the pieces of a model-parallel run
+(mp_rank_00_, mp_rank_01_ ...). Not covered: the tensors' names (sat, loras), pieces of ZeRO stage 3.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import torch
 
 STATES = "mp_rank_00_model_states.pt"
+PIECE = re.compile(r"mp_rank_(\d+)_model_states\.pt")
 SHARD = "5GB"
 
 
@@ -41,7 +43,7 @@ def convert(source: Path, target: Path, folder: Path, report: Report) -> str:
         return _new_folder(target, lambda new: _model_to_sat(source, new, report))
     if source.suffix == ".safetensors":
         return _new_folder(target, lambda new: _lora_to_sat(source, new))
-    checkpoints = [read_checkpoint(path) for path in _sat_files(source)]
+    checkpoints = [_read_pieces(paths) for paths in _sat_files(source)]
     if any(loras.is_sat(tensors) for tensors in checkpoints):
         if target.suffix != ".safetensors":
             raise ConfigError(
@@ -64,16 +66,17 @@ def _new_folder(target: Path, fill: Callable[[Path], str]) -> str:
 # ---- SAT's files
 
 
-def _sat_files(source: Path) -> list[Path]:
-    """The .pt files of a SAT model: the one named, or those of a folder. Raises ConfigError."""
+def _sat_files(source: Path) -> list[list[Path]]:
+    """The .pt files of a SAT model, each with the other pieces of its checkpoint: the one named, or those of a folder.
+
+    Raises ConfigError.
+    """
     if source.is_file():
-        return [source]
+        return [_pieces(source)]
     found = []
     for folder in (source, source / "transformer"):
         if (folder / "latest").is_file():
             states = folder / (folder / "latest").read_text(encoding="utf-8").strip()
-            if len(list(states.glob("mp_rank_*_model_states.pt"))) > 1:
-                raise ConfigError(f"{states} holds a model in several pieces: join them with SAT first")
             found.append(states / STATES)
     found += [path for path in (source / "3d-vae.pt", source / "vae" / "3d-vae.pt") if path.is_file()]
     if not found or not all(path.is_file() for path in found):
@@ -81,7 +84,22 @@ def _sat_files(source: Path) -> list[Path]:
             f"{source} is neither a model of diffusers (model_index.json) nor of SAT (latest, 3d-vae.pt), nor a file: "
             f"check the name"
         )
-    return found
+    return [_pieces(path) for path in found]
+
+
+def _pieces(path: Path) -> list[Path]:
+    """The files of a checkpoint by their ranks. Raises ConfigError when one of them is missing."""
+    if not PIECE.fullmatch(path.name):
+        return [path]
+    ranks = {int(match[1]): other for other in path.parent.iterdir() if (match := PIECE.fullmatch(other.name))}
+    if missing := sorted(set(range(max(ranks) + 1)) - ranks.keys()):
+        raise ConfigError(f"{path.parent} lacks the piece mp_rank_{missing[0]:02d}_model_states.pt: copy it, too")
+    return [ranks[rank] for rank in sorted(ranks)]
+
+
+def _read_pieces(paths: list[Path]) -> Tensors:
+    pieces = [read_checkpoint(path) for path in paths]
+    return sat.joined(pieces) if len(pieces) > 1 else pieces[0]
 
 
 def read_checkpoint(path: Path) -> Tensors:

@@ -9,7 +9,7 @@ Not covered: LoRAs (loras), files and folders (convert).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
@@ -53,6 +53,7 @@ JOINED = (
         ((0, 1, 2, 6, 7, 8), (3, 4, 5, 9, 10, 11)),
     ),
 )
+PATCHES = "mixins.patch_embed.proj.weight"
 POSITIONS = ("mixins.pos_embed.pos_embedding", "patch_embed.pos_embedding")
 COMPUTED = re.compile(r".*(freqs_sin|freqs_cos|word_embeddings|position_embeddings|embed_tokens).*")
 
@@ -101,7 +102,8 @@ def _number(pattern: str, module: str) -> list[str] | None:
 
 
 def transformer_to_sat(tensors: Tensors, positions: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-    """A diffusers transformer by SAT's names. Raises ConfigError for tensors that SAT has no place for.
+    """A diffusers transformer by SAT's names, as its code since November 2024 reads it: the patches of 1.0 models,
+    which were a convolution before, are rows of a matrix. Raises ConfigError for tensors that SAT has no place for.
 
     positions: those that diffusers computes for a 2B model and SAT keeps as a weight
     """
@@ -127,8 +129,43 @@ def transformer_to_sat(tensors: Tensors, positions: torch.Tensor | None = None) 
                     pieces.update(zip(part, tensor.chunk(len(part), dim=0), strict=True))
                 joined = torch.cat([pieces[index] for index in sorted(pieces)])
                 found[f"{TRANSFORMER}{sat.format(*number)}.{kind}"] = joined
+    patches = f"{TRANSFORMER}{PATCHES}"
+    if patches in found:
+        found[patches] = found[patches].flatten(1)
     if left:
         raise ConfigError(f"{next(iter(left))[:80]!r} has no place in SAT: only its CogVideoX transformer is written")
+    return found
+
+
+# ---- a checkpoint in pieces, one for each process of a model-parallel run
+
+# What is cut (SwissArmyTransformer, sat/mpu/layers.py): layers by their outputs, each of so many parts of which is cut
+# by itself (query, key, value); layers by their inputs, whose bias is whole. All else is the same in every piece.
+CUT_BY_OUTPUTS = {"attention.query_key_value": 3, "mlp.dense_h_to_4h": 1}
+CUT_BY_INPUTS = ("attention.dense.weight", "mlp.dense_4h_to_h.weight")
+
+
+def joined(pieces: Sequence[Tensors]) -> dict[str, torch.Tensor]:
+    """The tensors of a checkpoint from its pieces, in the order of their ranks. Raises ConfigError."""
+    import torch
+
+    names = set(pieces[0])
+    if any(set(piece) != names for piece in pieces):
+        raise ConfigError("the pieces of this SAT checkpoint hold different tensors: give the pieces of one run")
+    if any(".matrix_" in name for name in names):
+        raise ConfigError("this SAT checkpoint holds a LoRA in pieces: save it in SAT with model_parallel_size 1")
+    found = {}
+    for name in names:
+        several = [piece[name] for piece in pieces]
+        if parts := next((parts for layer, parts in CUT_BY_OUTPUTS.items() if f".{layer}." in name), 0):
+            cut = [tensor.chunk(parts) for tensor in several]
+            found[name] = torch.cat([piece[part] for part in range(parts) for piece in cut])
+        elif name.endswith(CUT_BY_INPUTS):
+            found[name] = torch.cat(several, dim=1)
+        elif COMPUTED.fullmatch(name) or all(torch.equal(several[0], other) for other in several[1:]):
+            found[name] = several[0]
+        else:
+            raise ConfigError(f"{name[:80]!r} differs between the pieces of this SAT checkpoint: give those of one run")
     return found
 
 
@@ -191,7 +228,7 @@ def _fitted(found: dict[str, torch.Tensor], shapes: Shapes) -> dict[str, torch.T
         which = "lacks" if name in shapes else "has, which the model lacks,"
         raise ConfigError(f"the SAT weights do not fit: it {which} {name[:80]!r}: choose the model they belong to")
     for name, tensor in found.items():
-        # SAT's later versions hold the 1.0 models' patches as rows of a matrix: the same numbers in the same order.
+        # SAT since November 2024 holds the 1.0 models' patches as rows of a matrix: the same numbers in the same order.
         if tensor.numel() != _count(shapes[name]):
             raise ConfigError(
                 f"the SAT weights do not fit: {name[:80]!r} is {tuple(tensor.shape)}, the model's is {shapes[name]}: "
