@@ -13,7 +13,7 @@ from pathlib import Path
 from workbench import gpu_lock, jobs
 from workbench.errors import DataError
 
-BEHAVIOUR = "SMALL_JOB_BEHAVIOUR"
+BEHAVIOUR = "WORKBENCH_TEST_BEHAVIOUR"
 
 
 def work(job: jobs.Job, behaviour: str) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import gc
 import os
+import re
 import signal
 import sys
 import time
@@ -19,7 +20,21 @@ from typing import Any
 
 import psutil
 
-SECRETS = ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "CREDENTIAL")  # no variable with such a word reaches a job
+# What a job gets of the environment, by the variables' names: how the machine, Python and the libraries that compute are
+# set up. Nothing else, since no list of words finds every name under which somebody keeps a key.
+MACHINE = re.compile(
+    r"PATH|LANG|LANGUAGE|LC_.*|TZ|TMPDIR|TEMP|TMP|LD_LIBRARY_PATH|LD_PRELOAD|DYLD_.*|VIRTUAL_ENV|CONDA_PREFIX|PYTHON.*"
+    r"|SYSTEMROOT|SYSTEMDRIVE|WINDIR|COMSPEC|PATHEXT|NUMBER_OF_PROCESSORS|PROCESSOR_.*"
+    r"|(OMP|MKL|GOMP|KMP|OPENBLAS|BLIS|VECLIB|NUMEXPR|MALLOC|CUDA|CUBLAS|CUDNN|NVIDIA|NCCL|GLOO|UCX|FI|HIP|ROCR|HSA"
+    r"|MIOPEN|TRITON|BNB|SPACES)_.*|(PY)?TORCH.*"
+)
+# And whose account it is: their folders, caches, proxies, cluster and settings of the workbench.
+ACCOUNT = re.compile(
+    r"HOME|USER|USERNAME|LOGNAME|SHELL|USERPROFILE|APPDATA|LOCALAPPDATA|PROGRAMDATA|NETRC|DBUS_SESSION_BUS_ADDRESS"
+    r"|SSH_AUTH_SOCK|(HTTP|HTTPS|ALL|FTP|NO)_PROXY|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|MPLCONFIGDIR"
+    r"|(XDG|HF|HUGGINGFACE_HUB|TRANSFORMERS|DIFFUSERS|ACCELERATE|WANDB|TRACKIO|SLURM|SBATCH|WORKBENCH)_.*"
+)
+SECRETS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL", "JWT")  # of those, none with such a word
 DEATHS = {
     signal.SIGKILL: "The process was killed: by a person, or by the system when memory ran out.",
     signal.SIGSEGV: "The process crashed inside a native library (segmentation fault).",
@@ -128,15 +143,23 @@ def end_children() -> None:
             child.kill()
 
 
-def environment() -> dict[str, str]:
-    """The environment of a job: ours without tokens, so none can reach a log or a child."""
-    kept = {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in SECRETS)}
+def environment(account: bool = True) -> dict[str, str]:
+    """The environment of a job: what it needs of ours, so that no token can reach a log or a child.
+
+    account: whether it works for the account that we run as, and not for a visitor
+    """
+    kept = {name: value for name, value in os.environ.items() if _kept(name.upper(), account)}
     root = str(Path(__file__).resolve().parent.parent)
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     # Threads that wait for their next piece of work by spinning for long make a job ten times slower on a machine that
     # has other things to do, too. This long (libgomp's unit is a turn of the loop) costs nothing where it has not.
     kept.setdefault("GOMP_SPINCOUNT", "20000")
     return {**kept, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def _kept(name: str, account: bool) -> bool:
+    known = MACHINE.fullmatch(name) or (account and ACCOUNT.fullmatch(name))
+    return bool(known) and not any(word in name for word in SECRETS)
 
 
 @contextlib.contextmanager

@@ -176,12 +176,12 @@ def test_only_the_owner_is_one(login: dict[str, Any], owns: bool, tmp_path: Path
 
 
 def test_nobody_is_the_owner_off_a_space(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    secrets = {"OAUTH_CLIENT_ID": "a", "OAUTH_CLIENT_SECRET": "b", "SPACE_AUTHOR_NAME": "me", "SPACE_ID": "me/it"}
-    for name, value in secrets.items():
+    space = {"SYSTEM": "spaces", "SPACE_AUTHOR_NAME": "me", "SPACE_ID": "me/it", **dict.fromkeys(spaces.LOGIN, "a")}
+    for name, value in space.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(spaces, "has_login", lambda: True)
+    monkeypatch.setattr(spaces.importlib.util, "find_spec", lambda _: True)  # what a login needs is not installed here
     assert Owner.of_this_space(tmp_path)
-    for name in ("SPACE_ID", "OAUTH_CLIENT_SECRET"):
+    for name in ("SYSTEM", "SPACE_ID", *spaces.LOGIN):
         with monkeypatch.context() as without:
             without.delenv(name)
             assert Owner.of_this_space(tmp_path) is None

@@ -1,7 +1,7 @@
 """What is different on a Hugging Face Space: who the owner is, what its proxy does, where a workspace may stay.
 
-The owner signs in with the Hub (`hf_oauth: true` in the README). Nobody is one without SPACE_ID and the Space's own
-client secret: elsewhere Gradio makes a login up, and the key of its cookie is known to everybody. Not covered: ZeroGPU
+The owner signs in with the Hub (`hf_oauth: true` in the README). Nobody is one where Gradio does not mount the Hub's own
+login: its stand-in for other machines signs everybody in as whoever the server's token belongs to. Not covered: ZeroGPU
 (workbench.sampler.zero_gpu), visitors' rooms (workbench.visitors).
 """
 
@@ -20,6 +20,7 @@ from workbench.visitors.rooms import Room
 
 KEPT = Path("/data")  # where a Space's storage is mounted, if it has any
 FRAMES = ("https://huggingface.co",)
+LOGIN = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL")
 MANAGES = ("admin", "write")  # roles in an organisation that owns the Space
 
 
@@ -30,8 +31,12 @@ def rules() -> guard.Rules:
 
 
 def has_login() -> bool:
-    """Whether what a login needs is installed: a Space with `hf_oauth` installs it by itself."""
-    return all(importlib.util.find_spec(name) for name in ("authlib", "itsdangerous"))
+    """Whether Gradio mounts the Hub's own login here. It does so on what it takes for a Space, where SYSTEM says so: not
+    on every machine with a SPACE_ID. A Space with `hf_oauth` has the other variables, and installs the packages."""
+    from gradio.utils import get_space
+
+    given = get_space() and all(os.environ.get(name) for name in LOGIN)
+    return bool(given) and all(importlib.util.find_spec(name) for name in ("authlib", "itsdangerous"))
 
 
 class Owner:
@@ -45,9 +50,8 @@ class Owner:
     @classmethod
     def of_this_space(cls, folder: Path) -> Owner | None:
         """None where nobody can sign in as one: not on a Space, or one without `hf_oauth`. folder: of their room"""
-        known = all(os.environ.get(name) for name in ("SPACE_ID", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET"))
         name = os.environ.get("SPACE_AUTHOR_NAME") or os.environ.get("SPACE_ID", "").split("/")[0]
-        return cls(name, folder) if known and name and has_login() else None
+        return cls(name, folder) if name and has_login() else None
 
     def is_it(self, request: Any) -> bool:
         """Whether a request comes from the owner, by the signed cookie of their login."""

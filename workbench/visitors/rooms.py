@@ -33,7 +33,6 @@ DOOR_SECRET = "WORKBENCH_DOOR_SECRET"  # its name keeps it from the room's jobs 
 LOGIN = "WORKBENCH_LOGIN"  # where the owner signs in, for the page to say so
 SWEEP_SECONDS = 10.0
 ZERO_GPU = "SPACES_ZERO_GPU"
-PREFIXES = ("SPACE_", "HF_", "OAUTH_", "GRADIO_", "WORKBENCH_", "KAGGLE_", "COLAB_", "OPENID_")
 
 
 @dataclass
@@ -192,7 +191,7 @@ def _open(room: Room, environment: dict[str, str]) -> None:
 
 def _environment(folder: Path, secret: str) -> dict[str, str]:
     """Of a room's page: without tokens, without a GPU, with folders of its own."""
-    kept = {name: value for name, value in processes.environment().items() if not name.startswith(PREFIXES)}
+    kept = processes.environment(account=False)
     own = {
         policy.VARIABLE: str(folder / "policy.json"), DOOR_SECRET: secret, "HOME": str(folder / "home"),
         "TMPDIR": str(folder / "tmp"), "GRADIO_TEMP_DIR": str(folder / "tmp" / "page"), "HF_HOME": str(folder / "home"),

@@ -1,0 +1,69 @@
+"""Attack: a key lies in the environment under a name that no list of words knows; a job or a visitor reads it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import small_job
+from workbench import jobs, processes
+from workbench.visitors.limits import Limits
+from workbench.visitors.rooms import Room, Rooms
+
+SECRET = "swordfish"
+SECRETS = (
+    "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "DATABASE_URL", "SLACK_WEBHOOK_URL", "PGPASSFILE", "SENTRY_DSN", "HF_TOKEN",
+    "GH_PAT", "GOOGLE_APPLICATION_CREDENTIALS", "WANDB_API_KEY", "SLURM_JWT", "WORKBENCH_PASSWORD", "OPENAI_ORG",
+    "OAUTH_CLIENT_SECRET", "KAGGLE_KEY", "MYSQL_PWD",
+)  # fmt: skip
+NEEDED = {
+    "LC_NUMERIC": "C", "TZ": "UTC", "CUDA_CACHE_PATH": "/x", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
+    "NCCL_DEBUG": "WARN", "PYTORCH_ALLOC_CONF": "a:b", "SLURM_JOB_ID": "7", "https_proxy": "http://localhost:1",
+    "WORKBENCH_TEST_WORD": "herring", "SSL_CERT_FILE": "/y", "LD_LIBRARY_PATH": "/z",
+}  # fmt: skip
+OF_THE_ACCOUNT = {"HF_HUB_OFFLINE", "SLURM_JOB_ID", "https_proxy", "WORKBENCH_TEST_WORD", "SSL_CERT_FILE"}
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SECRETS:
+        monkeypatch.setenv(name, SECRET)
+    for name, value in NEEDED.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_job_gets_what_it_needs_and_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(small_job.BEHAVIOUR, "finish")
+    folder = tmp_path / "job"
+    folder.mkdir()
+    jobs.start(folder, "tests.small_job")
+    assert jobs.wait(folder, 60).state is jobs.State.FINISHED, (folder / jobs.LOG).read_text()
+    got = json.loads((folder / "environment.json").read_text())
+    assert not {name for name, value in got.items() if SECRET in value}
+    assert {name: got.get(name) for name in NEEDED} == NEEDED
+    assert {"PATH", "HOME"} <= set(got)
+
+
+def test_a_visitors_page_gets_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, str]] = []
+
+    def look(room: Room, environment: dict[str, str]) -> None:
+        seen.append(environment)
+        room.process = jobs.subprocess.Popen([sys.executable, "-c", "input()"], stdin=jobs.subprocess.PIPE)
+
+    monkeypatch.setattr("workbench.visitors.rooms._open", look)
+    Rooms(tmp_path / "rooms", Limits(spare=1)).close()
+    got = seen[0]
+    assert not {name for name, value in got.items() if SECRET in value}
+    assert {name for name in NEEDED if got.get(name) == NEEDED[name]} >= set(NEEDED) - OF_THE_ACCOUNT
+    assert not {"https_proxy", "SLURM_JOB_ID", "SSL_CERT_FILE", "WORKBENCH_TEST_WORD", "SSH_AUTH_SOCK"} & set(got)
+    assert got["HOME"].startswith(str(tmp_path))
+
+
+def test_every_other_name_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MY_LICENSE", "STRIPE", "X", "PATHS_OF_MINE", "HOMEPAGE"):
+        monkeypatch.setenv(name, SECRET)
+    assert SECRET not in processes.environment().values()
