@@ -21,7 +21,7 @@ COMMON |= {"shards", "workers", "hub"}
 MAY_IMPORT = {
     "errors": set(),
     "workspace": {"errors"},
-    "policy": {"errors", "processes"},
+    "policy": {"errors", "processes", "workspace"},
     "settings": {"errors", "workspace", "policy"},
     "processes": set(),
     "devices": {"errors"},

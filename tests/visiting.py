@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,27 +43,27 @@ class Demo:
         self._process.communicate(timeout=PATIENCE)
 
 
-class Visitor:
-    """Somebody with a browser's cookies."""
+class Caller:
+    """Calls a page's handlers as a browser would."""
 
-    def __init__(self, demo: Demo) -> None:
-        self.client = httpx.Client(base_url=demo.url, follow_redirects=True, timeout=PATIENCE)
-        end = time.monotonic() + PATIENCE
-        while "gradio" not in (page := self.client.get("/", headers=HTML)).text:
-            assert page.status_code == 200, page.text
-            assert time.monotonic() < end, [log.read_text() for log in demo.rooms.glob("*/page.log")]
-            time.sleep(0.3)
-        self.config: dict[str, Any] = self.client.get("/config").json()
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+        self.config: dict[str, Any] = client.get("/config").json()
         self.components = {component["id"]: component for component in self.config["components"]}
-        self.room = demo.rooms / Path(self.upload("hello.txt", b"hello")).relative_to(demo.rooms).parts[0]
 
-    def upload(self, name: str, content: bytes) -> str:
-        answer = self.client.post("/gradio_api/upload", files={"files": (name, content)})
-        assert answer.status_code == 200, answer.text
-        return str(answer.json()[0])
+    def handlers(self) -> Iterator[tuple[str, int, list[dict[str, Any]]]]:
+        """(name, number, components of its inputs) of each handler, those that refresh views by one function once."""
+        known = set()
+        for function in self.config["dependencies"]:
+            name = re.sub(r"^(_?tick|whole|glance|lambda)_\d+$", r"\1", function["api_name"] or "")
+            if function.get("backend_fn", True) and name not in known:
+                known.add(name)
+                yield name, function["id"], [self.components[i] for i in function["inputs"]]
 
-    def fetch(self, path: Path | str) -> int:
-        return self.client.get(f"/gradio_api/file={path}").status_code
+    def asked(self, component: int, function: str, value: Any) -> str:
+        """What a function answers that a component of our own asks by itself."""
+        asked = {"session_hash": "a", "component_id": component, "fn_name": function, "data": value}
+        return self.client.post("/gradio_api/component_server", json=asked, headers={"connection": "close"}).text
 
     def call(self, calls: list[tuple[int, list[Any]]]) -> str:
         """Call handlers (number, inputs) and return all that was answered, as text."""
@@ -80,3 +82,35 @@ class Visitor:
                 if not left:
                     break
         return "\n".join(said)
+
+
+class Visitor(Caller):
+    """Somebody with a browser's cookies."""
+
+    def __init__(self, demo: Demo) -> None:
+        self.client = httpx.Client(base_url=demo.url, follow_redirects=True, timeout=PATIENCE)
+        end = time.monotonic() + PATIENCE
+        while "gradio" not in (page := self.client.get("/", headers=HTML)).text:
+            assert page.status_code == 200, page.text
+            assert time.monotonic() < end, [log.read_text() for log in demo.rooms.glob("*/page.log")]
+            time.sleep(0.3)
+        super().__init__(self.client)
+        self.room = demo.rooms / Path(self.upload("hello.txt", b"hello")).relative_to(demo.rooms).parts[0]
+
+    def upload(self, name: str, content: bytes) -> str:
+        answer = self.client.post("/gradio_api/upload", files={"files": (name, content)})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()[0])
+
+    def fetch(self, path: Path | str) -> int:
+        return self.client.get(f"/gradio_api/file={path}").status_code
+
+
+def hostile(component: dict[str, Any], text: str) -> Any:
+    """A text of ours where the component takes one, what the page would send elsewhere."""
+    value = component["props"].get("value")
+    if component["type"] in ("textbox", "dropdown", "browserstate", "html"):
+        return [text] if component["props"].get("multiselect") else text
+    if component["type"] in ("file", "image", "video", "uploadbutton"):
+        return {"path": text, "url": text, "meta": {"_type": "gradio.FileData"}}
+    return value

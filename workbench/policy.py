@@ -3,9 +3,11 @@
 A visitor's page is a process of its own (workbench.visitors), and the variable WORKBENCH_POLICY of its environment
 names the JSON file that holds the rules; its jobs inherit both. The library asks where it matters, whoever calls it and
 by which way: every set of settings that is read (`check_settings`), every job that is started (`check_start`), samples
-that are asked for (`check_waiting`), files that are named outside of settings (`check_path`). A file of rules that
-cannot be read stops everything. Not covered: who gets which rules (workbench.visitors), who may see which page
-(workbench.ui.guard).
+that are asked for (`check_waiting`). A file of rules that cannot be read stops everything.
+
+`resolve` is the one way from what a person wrote to a file: the page of whoever listens to other machines may name only
+those below some folders (`confine`), a visitor only their own. Not covered: who gets which rules (workbench.visitors),
+who may see which page (workbench.ui.guard).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -22,12 +24,12 @@ from typing import Any
 
 from workbench import processes
 from workbench.errors import ConfigError
+from workbench.workspace import LORA_NAME
 
 VARIABLE = "WORKBENCH_POLICY"
 OFF = "is switched off in this demo: run the workbench yourself, or duplicate the Space, to have it"
 HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(:[^@]+)?(@[\w./-]+)?")
-# Names of the workspace that look like those of the Hub.
-OWN = ("runs/", "loras/", "walls/", "samples/", "datasets/", "clips/")
+CLIPS = ("chosen", "clips", "clip")  # settings that name clips of a dataset, as clips/ID.mp4
 # Free text, which may begin with a stroke or speak of an address.
 FREE = re.compile(r"prompt|caption|instruction|text|find|replace")
 TRAINER, RUNS = "workbench.trainer", "workspace/runs/*"
@@ -113,7 +115,7 @@ def _said(policy: Policy, kind: str, name: str, value: Any) -> str:
     if name == "model" and value and value not in (*policy.models, *policy.hub):
         return f"model is {str(value)[:80]!r}, in this demo only {', '.join(policy.models)}: choose it"
     for text in _texts(value):
-        if not FREE.search(name) and _elsewhere(policy, text):
+        if not FREE.search(name) and _elsewhere(policy, text) and not (name in CLIPS and text.startswith("clips/")):
             return f"{name} names {text[:80]!r}, and this demo reads and writes your own workspace alone"
     return ""
 
@@ -132,15 +134,61 @@ def _elsewhere(policy: Policy, text: str) -> bool:
         return True
     if text.startswith("/"):
         return not Path(text).resolve().is_relative_to(Path(policy.home).resolve())
-    named = HUB_ID.fullmatch(text.rpartition("=")[0] or text)
-    return named is not None and not text.startswith(OWN) and named["repo"] not in policy.hub
+    name = text.rpartition("=")[0] or text
+    named = HUB_ID.fullmatch(name)
+    return named is not None and not LORA_NAME.fullmatch(name) and named["repo"] not in policy.hub
 
 
-def check_path(path: Path | str) -> None:
-    """Raises ConfigError when this process may not read or write the file."""
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+_roots: list[Path] = []
+
+
+def confine(roots: Sequence[Path]) -> None:
+    """From now on this process takes only paths below these folders; none: any."""
+    _roots[:] = [root.resolve() for root in roots]
+
+
+def resolve(path: Path | str, name: str = "the path") -> Path:
+    """The file or folder that a person names: expanded, links resolved, and one that this process may touch.
+
+    name: of the setting, for the sentence. Raises ConfigError.
+    """
+    text = str(path)
+    try:
+        found = Path(text).expanduser().resolve()
+        found.exists()  # raises for what no system takes as a name
+    except (OSError, ValueError, RuntimeError) as error:
+        sentence = f"{name} is {text[:80]!r}, which is no path that can be read: check its spelling"
+        raise ConfigError(sentence, {name: sentence}) from error
     policy = current()
-    if policy is not None and not Path(path).resolve().is_relative_to(Path(policy.home).resolve()):
-        raise ConfigError(f"{str(path)[:80]!r} lies outside of your workspace, and this demo reads nothing else")
+    allowed = [Path(policy.home).resolve()] if policy is not None else _roots
+    if allowed and not any(found.is_relative_to(root) for root in allowed):
+        below = "your workspace" if policy is not None else f"{' or '.join(map(str, allowed))} (started with --root)"
+        sentence = f"{name} is {str(found)[:200]!r}, which this page may not read: use one below {below}"
+        raise ConfigError(sentence, {name: sentence})
+    return found
+
+
+def check_paths(name: str, value: Any) -> None:
+    """Raises ConfigError when a setting that may name files, beside other things, names one that is not allowed."""
+    if _roots:
+        for text in _texts(value):
+            for one in {text, text.rpartition("=")[0]}:  # a LoRA comes with its scale
+                if one and names_file(one):
+                    resolve(one, name)
+
+
+def names_file(text: str) -> bool:
+    """Whether it is a path, and no name of a model, a run or a repository."""
+    if not text:
+        return False
+    if text.startswith(("/", "~", ".", "\\")) or "\0" in text or ".." in PurePosixPath(text).parts:
+        return True
+    try:
+        return Path(text).exists()
+    except OSError:  # longer than a name can be
+        return True
 
 
 # ---- work -----------------------------------------------------------------------------------------------------------

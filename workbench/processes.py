@@ -20,8 +20,8 @@ from typing import Any
 
 import psutil
 
-# What a job gets of the environment, by the variables' names: how the machine, Python and the libraries that compute are
-# set up. Nothing else, since no list of words finds every name under which somebody keeps a key.
+# What a job gets of the environment, by the variables' names: how the machine, Python and the libraries that compute
+# are set up. Nothing else, since no list of words finds every name under which somebody keeps a key.
 MACHINE = re.compile(
     r"PATH|LANG|LANGUAGE|LC_.*|TZ|TMPDIR|TEMP|TMP|LD_LIBRARY_PATH|LD_PRELOAD|DYLD_.*|VIRTUAL_ENV|CONDA_PREFIX|PYTHON.*"
     r"|SYSTEMROOT|SYSTEMDRIVE|WINDIR|COMSPEC|PATHEXT|NUMBER_OF_PROCESSORS|PROCESSOR_.*"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
@@ -39,13 +39,17 @@ def field(  # noqa: PLR0913 - everything a setting is, in one place, each part n
     high: float | None = None,
     source: str | None = None,
     lines: int = 1,
+    path: bool = False,
 ) -> Any:
     """Declare one setting.
 
     `low` and `high` are inclusive bounds. `source` names where a form takes its choices from at run time
-    ("datasets", "models", "loras"); `lines` is the height of a text box.
+    ("datasets", "models", "loras"); `lines` is the height of a text box; `path`: it may name a file or a folder of this
+    machine, beside other things.
     """
-    extra: dict[str, Any] = {"section": section, "unit": unit, "advanced": advanced, "source": source, "lines": lines}
+    extra: dict[str, Any] = {
+        "section": section, "unit": unit, "advanced": advanced, "source": source, "lines": lines, "path": path
+    }  # fmt: skip
     return Field(default, title=title, description=help, ge=low, le=high, json_schema_extra=extra)
 
 
@@ -60,7 +64,7 @@ class Settings(BaseModel):
         values = read_json(path)
         if not isinstance(values, dict):
             raise ConfigError(f"{path.name} must hold a JSON object of settings: write it as {{...}}")
-        return parse(cls, values)
+        return parse(cls, values, given=())
 
     def save(self, path: Path) -> None:
         """Write as JSON, atomically."""
@@ -68,7 +72,7 @@ class Settings(BaseModel):
 
     def changed(self, **values: Any) -> Self:
         """A checked copy with some values replaced. Raises ConfigError."""
-        return parse(type(self), {**self.model_dump(mode="json"), **values})
+        return parse(type(self), {**self.model_dump(mode="json"), **values}, given=values)
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class Spec:
     advanced: bool
     source: str | None
     lines: int
+    path: bool
 
     @property
     def rule(self) -> str:
@@ -133,7 +138,7 @@ def _spec(name: str, info: FieldInfo) -> Spec:
         choices=choices,
         low=low,
         high=high,
-        **{key: extra.get(key) for key in ("section", "unit", "advanced", "source", "lines")},
+        **{key: extra.get(key) for key in ("section", "unit", "advanced", "source", "lines", "path")},
     )
 
 
@@ -151,8 +156,11 @@ def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...], bool]:
     return plain[annotation], (), False
 
 
-def parse(cls: type[S], values: Mapping[str, Any]) -> S:
-    """Check raw values (as JSON gives them) and build the settings. Raises ConfigError with a sentence per setting."""
+def parse(cls: type[S], values: Mapping[str, Any], given: Collection[str] | None = None) -> S:
+    """Check raw values (as JSON gives them) and build the settings. Raises ConfigError with a sentence per setting.
+
+    given: the settings that a person gives now, whose files must be allowed here; None: all. () for what is read back
+    """
     try:
         made = cls.model_validate_json(json.dumps(values))
     except (TypeError, ValueError) as error:
@@ -165,6 +173,9 @@ def parse(cls: type[S], values: Mapping[str, Any]) -> S:
             problems.setdefault(name, _sentence(name, known, item["input"], item["type"], item["msg"]))
         raise ConfigError("; ".join(problems.values()), problems) from None
     policy.check_settings(cls.__name__, made.model_dump(), {spec.name: spec.default for spec in specs(cls)})
+    for spec in specs(cls):
+        if spec.path and (given is None or spec.name in given):
+            policy.check_paths(spec.name, getattr(made, spec.name))
     return made
 
 

@@ -21,6 +21,8 @@ from workbench.errors import CannotWrite, ConfigError
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 STEP = re.compile(r"step-([0-9]{8,12})")
+# What LoRAs of a workspace are called: runs/RUN, runs/RUN@STEP, loras/NAME.
+LORA_NAME = re.compile(rf"(runs)/({SLUG.pattern})(?:@([0-9]{{1,8}}))?|(loras)/({SLUG.pattern})")
 ENVIRONMENT_VARIABLE = "WORKBENCH_HOME"
 
 

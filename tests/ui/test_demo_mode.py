@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import sys
 import threading
@@ -16,13 +15,16 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from tests.visiting import HTML, Demo, Visitor
+from tests.visiting import HTML, Demo, Visitor, hostile
 from workbench import jobs, policy, recordings
 from workbench.dataset_builder.captioning import CaptionSettings
+from workbench.dataset_builder.check_settings import CheckSettings
 from workbench.dataset_builder.export import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.splitting import SplitSettings
 from workbench.errors import ConfigError
 from workbench.families import default_model
+from workbench.loras.settings import ImportSettings as ShelfImport
 from workbench.sampler import queue, zero_gpu
 from workbench.sampler.prompting import PromptSettings
 from workbench.sampler.samples import Samples
@@ -69,6 +71,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (CaptionSettings, {"captioner": "vision_language"}),
         (PromptSettings, {"writer": "local"}),
         (ExportSettings, {"target": "/tmp/out.zip"}),
+        (SampleSettings, {"loras": ["datasets/evil"]}),
+        (SampleSettings, {"loras": ["clips/evil=0.5"]}),
+        (SampleSettings, {"loras": ["runs/Evil"]}),
+        (SampleSettings, {"loras": ["loras/evil:x.safetensors@main=1"]}),
+        (ShelfImport, {"source": "walls/evil"}),
+        (CheckSettings, {"model": "samples/evil"}),
     ],
 )
 def test_a_setting_that_is_switched_off_is_refused(home: Path, kind: type[Settings], values: dict[str, Any]) -> None:
@@ -82,6 +90,7 @@ def test_what_is_left_is_allowed(home: Path, monkeypatch: pytest.MonkeyPatch) ->
     parse(TrainSettings, {"steps": 600, "preview_prompts": ["/imagine http://a.b owner/name"], "dataset": "mine"})
     parse(SampleSettings, {"image": str(picture), "loras": ["run=0.5", "runs/run@100=1"], "model": default_model()})
     parse(ImportSettings, {"sources": [str(home / "tmp")]})
+    parse(SplitSettings, {"clips": ["clips/a.mp4"]})
     monkeypatch.delenv(policy.VARIABLE)
     parse(TrainSettings, {"steps": 100_000, "preview_images": ["/a.png"]})
 
@@ -224,16 +233,10 @@ def test_no_handler_does_what_is_switched_off(demo: Demo, visitors: tuple[Visito
         before = {path: path.stat().st_mtime_ns for path in private.rglob("*")}
         theirs = {path for path in two.room.rglob("*") if path.is_file()}
         words = [str(private), str(private / "lora.safetensors"), address, "owner/name", str(two.room)]
-        # Many events refresh the same view by the same function, which once is enough for.
-        known: set[str] = {"train_demo"}  # which visitors may have
-        calls = []
-        for function in one.config["dependencies"]:
-            name = re.sub(r"^(_?tick|whole|glance|lambda)_\d+$", r"\1", function["api_name"] or "")
-            if function.get("backend_fn", True) and name not in known:
-                known.add(name)
-                inputs = [one.components[i] for i in function["inputs"]]
-                given = [_given(each, words[place % len(words)]) for place, each in enumerate(inputs)]
-                calls.append((function["id"], given))
+        calls = [
+            (number, [hostile(each, words[place % len(words)]) for place, each in enumerate(inputs)])
+            for name, number, inputs in one.handlers() if name != "train_demo"  # which visitors may have
+        ]  # fmt: skip
         assert len(calls) > 60
         said = one.call(calls)
     assert SECRET not in said, "neither a file's content nor the owner's token"
@@ -243,17 +246,6 @@ def test_no_handler_does_what_is_switched_off(demo: Demo, visitors: tuple[Visito
     records = [jobs.read_json(path) for path in one.room.rglob(jobs.PROCESS)]
     assert {str(record["module"]) for record in records} <= set(JOBS)
     assert not [path for path in one.room.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
-
-
-def _given(component: dict[str, Any], hostile: str) -> Any:
-    """A text of ours where the component takes one, what the page would send elsewhere."""
-    value = component["props"].get("value")
-    if component["type"] in ("textbox", "dropdown", "browserstate", "html"):
-        multiple = component["props"].get("multiselect")
-        return [hostile] if multiple else hostile
-    if component["type"] in ("file", "image", "video", "uploadbutton"):
-        return {"path": hostile, "url": hostile, "meta": {"_type": "gradio.FileData"}}
-    return value
 
 
 def _count(listener: socket.socket, hits: list[bytes]) -> None:

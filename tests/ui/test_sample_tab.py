@@ -13,6 +13,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from tests.trainer.written_run import write_run
+from workbench import policy
 from workbench.errors import ConfigError, ExitCode
 from workbench.loras.names import FILE
 from workbench.sampler import queue
@@ -169,8 +170,9 @@ def test_the_form_leaves_out_what_the_model_does_not_take() -> None:
 
 
 def test_only_files_below_the_roots_may_be_named_and_they_are_kept(
-    workspace: Workspace, tab: sample_tab.SampleTab, tmp_path: Path
+    workspace: Workspace, tab: sample_tab.SampleTab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(policy, "_roots", [workspace.root.resolve()])
     outside, inside = tmp_path / "outside.png", workspace.root / "inside.png"
     for path in (outside, inside):
         Image.new("RGB", (8, 8), "red").save(path)

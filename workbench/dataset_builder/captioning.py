@@ -61,6 +61,7 @@ class CaptionSettings(Settings):
         section=CAPTIONER,
         source="caption_models",
         help="For vision_language: a known model, downloaded once, or a folder with one in transformers' layout.",
+        path=True,
     )
     device: Literal["auto", "cuda", "cpu"] = field(
         "auto",

@@ -17,6 +17,7 @@ class CheckSettings(Settings):
         section=CHECK,
         source="models",
         help="The model you will train: clips are checked against its length and size, captions with its tokenizer.",
+        path=True,
     )
     pictures: bool = field(
         True,

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from workbench import clips, frame_plan, jobs
+from workbench import clips, frame_plan, jobs, policy
 from workbench.clips import Clip, DatasetInfo
 from workbench.dataset_builder import cutting, history
 from workbench.dataset_builder.findings import FILE, FOLDER, Finding, Mend, Report, read_report
@@ -294,6 +294,8 @@ class Dataset:
 
     def start_import(self, paths: Sequence[Path | str], **more: Any) -> jobs.Status:
         """The same as a background task; more: other settings of an import. Raises ConfigError, CannotWrite."""
+        for path in paths:
+            policy.resolve(path, "sources")
         sources = tuple(os.path.abspath(Path(path).expanduser()) for path in paths)
         return self.task("import").start(ImportSettings(sources=sources, dataset=self.name, **more))
 

@@ -21,7 +21,7 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from workbench import jobs
+from workbench import jobs, policy
 from workbench.clips import Clip, read_clips, read_info
 from workbench.dataset_builder.layouts import layout_named
 from workbench.dataset_builder.layouts.base import Item, Writer
@@ -51,6 +51,7 @@ class ExportSettings(Settings):
         title="Folder or archive",
         section=TARGET,
         help="A new folder, or a new file that ends in .zip or .tar. What is there already is never touched.",
+        path=True,
     )
     trigger_word: bool = field(
         True,
@@ -130,7 +131,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
 
 def export(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_: None) -> Path:
     """Write the dataset to `settings.target`; returns its absolute path. Raises ConfigError, DataError, CannotWrite."""
-    target = Path(os.path.abspath(Path(settings.target).expanduser()))
+    target = policy.resolve(settings.target, "target")
     if target.is_relative_to(dataset.resolve()):
         raise ConfigError(f"target is {target}, which lies inside the dataset itself: choose a place outside it")
     if os.path.lexists(target):

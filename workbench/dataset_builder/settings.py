@@ -20,6 +20,7 @@ class ImportSettings(Settings):
         lines=3,
         help="Video and picture files, folders of them, or zip and tar archives. Captions that came with them are "
         "taken over, in whatever layout they are.",
+        path=True,
     )
     layout: Literal["auto", "videofolder", "csv", "sidecars", "lists", "labels", "webdataset"] = field(
         "auto",

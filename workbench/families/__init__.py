@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import hub_files
 from workbench.families.base import Family, Model, Report
@@ -51,7 +52,7 @@ def find_model(name: str) -> tuple[Family, Model]:
             if name == model.id:
                 return family, model
     if _is_folder(name):
-        return _described(Path(name).expanduser().resolve(), name)
+        return _described(policy.resolve(name, "model"), name)
     named = split(name)
     if named is None or _is_folder(named.base):
         raise _unknown(name)
@@ -128,7 +129,7 @@ def _described(folder: Path, name: str) -> tuple[Family, Model]:
 
 
 def _is_folder(name: str) -> bool:
-    return "\0" not in name and (Path(name).expanduser() / hub_files.INDEX).is_file()
+    return policy.names_file(name) and (policy.resolve(name, "model") / hub_files.INDEX).is_file()
 
 
 def _unknown(name: str) -> ConfigError:
@@ -147,7 +148,7 @@ def convert(source: str, target: str, like: str | None = None, report: Report = 
 
     Returns a sentence that says what was written. Raises ConfigError, ModelUnavailable, CannotWrite.
     """
-    place = Path(source).expanduser().resolve()
+    place = policy.resolve(source, "source")
     itself = source in {model.id for model in models()} or (place / "model_index.json").is_file()
     if like is None and not itself:
         raise ConfigError(f"like is empty, and {source} does not say which model it is of: choose {_known()}")
@@ -156,7 +157,7 @@ def convert(source: str, target: str, like: str | None = None, report: Report = 
     if itself:
         found, own = find_model(source)
         place = found.fetch(own, report)
-    return family.convert(place, Path(target).expanduser().absolute(), folder, report)
+    return family.convert(place, policy.resolve(target, "target"), folder, report)
 
 
 def _known() -> str:

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import families
 from workbench.families.lora_files import LoraFormat
@@ -40,7 +41,7 @@ def convert(workspace: Workspace, settings: ConvertSettings, said: Said, step: S
     tensors, metadata = one.family.export_lora(one.weights, settings.format)
     format = next(known for known in one.family.lora_formats if known.id == settings.format)
     if settings.target:
-        target = Path(settings.target).expanduser().absolute()
+        target = policy.resolve(settings.target, "target")
         if target.exists():
             raise ConfigError(f"{target} is there already: give a new name", {"target": "give a new name"})
         if target.suffix != format.suffix:

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from workbench import jobs
+from workbench import jobs, policy
 from workbench.clips import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import find_model
@@ -80,7 +80,7 @@ def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str,
             )
         model = settings.model or str(read_json(run / jobs.CONFIG).get("model", ""))
         return run / "transformer", model, name, _trigger(run)
-    place = Path(settings.source).expanduser().resolve()
+    place = policy.resolve(settings.source, "source")
     inner = place / "transformer" if (place / "transformer").is_dir() else place
     if not settings.source.strip() or not inner.is_dir():
         raise ConfigError(

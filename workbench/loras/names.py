@@ -9,15 +9,13 @@ Not covered: what is known of a LoRA (shelf), files and Hub repositories elsewhe
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from workbench.errors import ConfigError
-from workbench.workspace import SLUG, Workspace, step_folders
+from workbench.workspace import LORA_NAME, Workspace, step_folders
 
 FILE, NOTES = "lora.safetensors", "lora.json"
 RUNS, LORAS = "runs", "loras"
-NAME = re.compile(rf"({RUNS})/({SLUG.pattern})(?:@([0-9]{{1,8}}))?|({LORAS})/({SLUG.pattern})")
 
 
 def folder(workspace: Workspace) -> Path:
@@ -27,12 +25,12 @@ def folder(workspace: Workspace) -> Path:
 
 def is_name(text: str) -> bool:
     """Whether a text has the form of a name on the shelf; it may still stand for nothing."""
-    return NAME.fullmatch(text) is not None and ".." not in text
+    return LORA_NAME.fullmatch(text) is not None and ".." not in text
 
 
 def path_of(workspace: Workspace, name: str) -> Path:
     """The file that a name stands for, there or not. Raises ConfigError for what is no name."""
-    match = NAME.fullmatch(name)
+    match = LORA_NAME.fullmatch(name)
     if match is None or ".." in name:
         raise ConfigError(f"{name[:120]!r} is no LoRA's name: write runs/RUN, runs/RUN@STEP or loras/NAME")
     if match[4]:

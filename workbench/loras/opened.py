@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import Family
@@ -61,9 +62,8 @@ def opened(workspace: Workspace, texts: Sequence[str], said: Said = print) -> li
 
 
 def _resolved(workspace: Workspace, text: str) -> list[Lora]:
-    place = Path(text).expanduser()
-    if place.suffix in TORCH_FILES and place.is_file():
-        return [Lora(text, place.resolve(), 1.0)]
+    if text.endswith(TORCH_FILES) and (place := policy.resolve(text, "loras")).is_file():
+        return [Lora(text, place, 1.0)]
     return resolve(workspace, [text])
 
 

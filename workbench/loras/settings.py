@@ -14,6 +14,7 @@ class MergeSettings(Settings):
     loras: tuple[str, ...] = field(
         (), title="LoRAs", section=WHAT, source="loras", lines=3,
         help="At least one, each with =WEIGHT behind it if not 1: loras/ring=0.7. " + LORA_HELP,
+        path=True,
     )  # fmt: skip
     name: str = field("", title="Name", section=WHAT, help="What the new LoRA is called. Empty: made from the others'.")
     rank: int | None = field(
@@ -26,7 +27,7 @@ class MergeSettings(Settings):
 class ResizeSettings(Settings):
     """A LoRA of another rank that comes as close as that rank can."""
 
-    lora: str = field("", title="LoRA", section=WHAT, source="loras", help=LORA_HELP)
+    lora: str = field("", title="LoRA", section=WHAT, source="loras", help=LORA_HELP, path=True)
     name: str = field(
         "", title="Name", section=WHAT, help="What the new LoRA is called. Empty: made from the old name."
     )
@@ -51,10 +52,12 @@ class ExtractSettings(Settings):
     source: str = field(
         "", title="Fine-tuned model", section=WHAT,
         help="A run that trained all weights, or a folder in diffusers' layout (or its transformer's folder).",
+        path=True,
     )  # fmt: skip
     model: str = field(
         "", title="Base model", section=WHAT, source="models",
         help="What it was fine-tuned from. Empty for a run of this workspace, which knows it.",
+        path=True,
     )  # fmt: skip
     name: str = field(
         "", title="Name", section=WHAT, help="What the new LoRA is called. Empty: made from the source's."
@@ -79,10 +82,12 @@ class BakeSettings(Settings):
     loras: tuple[str, ...] = field(
         (), title="LoRAs", section=WHAT, source="loras", lines=3,
         help="At least one, each with =SCALE behind it if not 1. " + LORA_HELP,
+        path=True,
     )  # fmt: skip
     model: str = field(
         "", title="Model", section=WHAT, source="models",
         help="The model they are worked into. Empty: the one that they were made for.",
+        path=True,
     )  # fmt: skip
     name: str = field(
         "", title="Name", section=WHAT, help="What the new model's folder is called. Empty: from the LoRAs'."
@@ -95,10 +100,12 @@ class ImportSettings(Settings):
     source: str = field(
         "", title="From", section=WHAT,
         help="A .safetensors file (or SAT's .pt), or a repository of the Hub: OWNER/NAME, OWNER/NAME:FILE@REVISION.",
+        path=True,
     )  # fmt: skip
     model: str = field(
         "", title="Made for", section=WHAT, source="models",
         help="The model that it was trained on. Empty: as the file says, or the only one that it fits.",
+        path=True,
     )  # fmt: skip
     name: str = field(
         "", title="Name", section=WHAT, advanced=True, help="What it is called here. Empty: the file's name."
@@ -115,11 +122,15 @@ class ImportSettings(Settings):
 class ConvertSettings(Settings):
     """A LoRA as a file for another program."""
 
-    lora: str = field("", title="LoRA", section=WHAT, source="loras", help=LORA_HELP)
+    lora: str = field("", title="LoRA", section=WHAT, source="loras", help=LORA_HELP, path=True)
     format: str = field(
         "diffusers", title="Format", section=HOW,
         help="Who shall read it; `workbench loras formats` lists what there is.",
     )  # fmt: skip
     target: str = field(
-        "", title="File", section=HOW, help="A new file. Empty: one in the workspace, named after LoRA and format."
+        "",
+        title="File",
+        section=HOW,
+        help="A new file. Empty: one in the workspace, named after LoRA and format.",
+        path=True,
     )

@@ -86,7 +86,7 @@ def settings_of(place: Path) -> tuple[str, Settings]:
     name = values.pop("task", "") if isinstance(values, dict) else ""
     if name not in TASKS:
         raise ConfigError(f"{place / jobs.CONFIG} names no operation: use one of {', '.join(TASKS)}")
-    return name, parse(TASKS[name][0], values)
+    return name, parse(TASKS[name][0], values, given=())
 
 
 def doer(name: str) -> Callable[..., Any]:

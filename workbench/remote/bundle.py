@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from workbench import jobs
+from workbench import jobs, policy
 from workbench.clips import INFO, METADATA, file_sha256, read_clips
 from workbench.remote.box import HERE
 from workbench.remote.record import SCRATCH
@@ -83,7 +83,7 @@ def _named(workspace: Workspace, settings: TrainSettings, config: dict[str, obje
             path = _given(lora)
             config["start_from"] = HERE + path
             yield path, lora
-    pictures = [Path(name).expanduser().resolve() for name in settings.preview_images]
+    pictures = [policy.resolve(name, "preview_images") for name in settings.preview_images]
     config["preview_images"] = [HERE + _given(picture) for picture in pictures]
     yield from ((_given(picture), picture) for picture in pictures)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench import policy
 from workbench.remote import box
 from workbench.remote.base import Engine, Tell
 from workbench.workspace import write_bytes, writing
@@ -22,7 +23,8 @@ class NearbyEngine(Engine):
     @property
     def root(self) -> str:
         """The place's folder."""
-        return str(Path(self.place.folder).expanduser() if self.place.folder else self.workspace.root / ".elsewhere")
+        chosen = self.place.folder
+        return str(policy.resolve(chosen, "folder") if chosen else self.workspace.root / ".elsewhere")
 
     def open(self) -> None:
         base = Path(self.root)

@@ -31,6 +31,7 @@ class SshPlace(Settings):
     ssh_config: str = field(
         "", title="ssh config", section=MACHINE, advanced=True,
         help="A file in the format of ~/.ssh/config, used instead of it: port, user, key, jump host, known hosts.",
+        path=True,
     )  # fmt: skip
 
 
@@ -62,6 +63,7 @@ class SlurmPlace(Settings):
     folder: str = field(
         "", title="Folder", section=FILES,
         help="Where runs are worked on: a folder that the nodes see under the same path. Empty: in the workspace.",
+        path=True,
     )  # fmt: skip
     executor: Literal["slurm", "local"] = field(
         "slurm", title="Executor", section=JOB, advanced=True,

@@ -16,6 +16,7 @@ from concurrent.futures import TimeoutError as Late
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from workbench import policy
 from workbench.errors import CannotWrite, ConfigError, ExitCode
 from workbench.remote import box
 from workbench.remote.base import Engine, Finding, Lost, Tell, View, findings
@@ -69,7 +70,7 @@ class SshEngine(Engine):
 
         await self._disconnect()
         user, _, host = self.place.host.rpartition("@")
-        files = [str(Path(self.place.ssh_config).expanduser())] if self.place.ssh_config else ()
+        files = [str(policy.resolve(self.place.ssh_config, "ssh_config"))] if self.place.ssh_config else ()
         options = asyncssh.SSHClientConnectionOptions(
             config=files, host=host, keepalive_interval=ALIVE_SECONDS, login_timeout=CONNECT_SECONDS,
             connect_timeout=CONNECT_SECONDS, **({"username": user} if user else {}),

@@ -21,10 +21,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import __version__
+from workbench import __version__, policy
 from workbench.clips import file_sha256
 from workbench.devices import Device
 from workbench.families import find_model, settle
@@ -238,19 +237,20 @@ class Sampler:
         settings, shape = inputs.settings, inputs.shape
         size = (shape.height, shape.width)
         latents, found = self._latents_shape(inputs), {}
-        picture = read_picture(Path(settings.image).expanduser(), *size) if settings.image else None
+        picture = read_picture(policy.resolve(settings.image, "image"), *size) if settings.image else None
         if not (settings.continue_from or settings.video or picture is not None):
             return {}
         with self._there(self._vae):
             if settings.continue_from:
-                last = last_frames(Path(settings.continue_from).expanduser(), inputs.kept_frames, shape.fps, *size)
+                before = policy.resolve(settings.continue_from, "continue_from")
+                last = last_frames(before, inputs.kept_frames, shape.fps, *size)
                 picture = last[:1] if picture is None else picture
                 moments = self.family.encode_video(self._vae, _clip(last))
                 # The mean of what the VAE says: the frames shall come back as they are.
                 middle = torch.zeros(1, *self.family.latents_shape(self.folder, len(last), *size))
                 found["prefix"] = self.family.draw_latents({name: v.cpu() for name, v in moments.items()}, middle)
             if settings.video:
-                first = first_frames(Path(settings.video).expanduser(), shape.frames, shape.fps, *size)
+                first = first_frames(policy.resolve(settings.video, "video"), shape.frames, shape.fps, *size)
                 moments = self.family.encode_video(self._vae, _clip(first))
                 around = self.family.posterior_noise(moments, noise, self._dtype)
                 found["source"] = self.family.draw_latents(moments, _filled(around, latents[0]))
@@ -320,7 +320,7 @@ def _clip(frames: np.ndarray) -> torch.Tensor:
 
 
 def _sha256(file: str) -> str | None:
-    return file_sha256(Path(file).expanduser()) if file else None
+    return file_sha256(policy.resolve(file)) if file else None
 
 
 def _filled(noise: torch.Tensor, frames: int) -> torch.Tensor:

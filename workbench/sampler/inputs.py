@@ -6,8 +6,8 @@ Not covered: whether a LoRA fits the model (loras, once the model is loaded); re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import find_model, settle
 from workbench.families.base import Family, Model
@@ -79,7 +79,7 @@ def _check_pictures(model: Model, settings: SampleSettings) -> None:
         sentence = f"image is empty, {model.title} draws from a first frame: give a picture's file"
         raise ConfigError(sentence, {"image": sentence})
     if settings.image:
-        check_picture(Path(settings.image).expanduser())
+        check_picture(policy.resolve(settings.image, "image"))
     if settings.video and from_image:
         sentence = f"video is {settings.video}, {model.title} begins with a first frame: choose a text-to-video model"
         raise ConfigError(sentence, {"video": sentence})
@@ -88,7 +88,7 @@ def _check_pictures(model: Model, settings: SampleSettings) -> None:
         raise ConfigError(sentence, {"video": sentence})
     for name in ("video", "continue_from"):
         if file := getattr(settings, name):
-            check_video(Path(file).expanduser(), name)
+            check_video(policy.resolve(file, name), name)
 
 
 def _check_change(settings: SampleSettings, steps: int) -> None:
@@ -110,5 +110,5 @@ def portable(settings: SampleSettings) -> SampleSettings:
     Raises ConfigError, ModelUnavailable.
     """
     files = {key: getattr(settings, key) for key in ("image", "video", "continue_from")}
-    found = {key: str(Path(file).expanduser().resolve()) for key, file in files.items() if file}
+    found = {key: str(policy.resolve(file, key)) for key, file in files.items() if file}
     return settings.changed(model=settle(settings.model), loras=list(absolute(settings.loras)), **found)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from workbench import policy
 from workbench.errors import ConfigError
 from workbench.loras import names
 from workbench.workspace import SLUG, Workspace
@@ -118,7 +119,7 @@ def absolute(texts: Sequence[str]) -> tuple[str, ...]:
     kept = []
     for text in texts:
         name, scale = split_scale(text)
-        kept.append(f"{Path(name).expanduser().resolve()}={scale:g}" if _is_file(name) else text)
+        kept.append(f"{policy.resolve(name, 'loras')}={scale:g}" if _is_file(name) else text)
     return tuple(kept)
 
 
@@ -141,7 +142,7 @@ def split_scale(text: str) -> tuple[str, float]:
 def _file(workspace: Workspace, name: str) -> Path | None:
     """The file of a LoRA; None for one of the Hub. Raises ConfigError."""
     if _is_file(name):
-        return Path(name).expanduser().resolve()
+        return policy.resolve(name, "loras")
     full = name if "/" in name else f"{names.RUNS}/{name}"
     if names.is_name(full) and (path := names.path_of(workspace, full)).exists():
         return path

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
+from workbench import policy
 from workbench.clips import file_sha256
 from workbench.sampler.pictures import check_picture, check_video
 from workbench.sampler.settings import SampleSettings
@@ -25,7 +26,7 @@ GIVEN: dict[str, Kind] = {"image": "picture", "video": "video", "continue_from":
 
 def keep(workspace: Workspace, path: Path, kind: Kind) -> Path:
     """The file's copy in the workspace, made where there is none. Raises ConfigError for what is none, CannotWrite."""
-    path = path.expanduser().resolve()
+    path = policy.resolve(path, kind)
     folder = workspace.samples / FOLDER
     if path.parent == folder:
         return path

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench import gpu_lock, jobs, processes
+from workbench import gpu_lock, jobs, policy, processes
 from workbench.dataset_builder.captioners.base import CaptionFailed, whole_sentences
 from workbench.dataset_builder.captioners.endpoint import Endpoint
 from workbench.dataset_builder.captioners.keys import handed_over
@@ -79,6 +79,7 @@ class PromptSettings(Settings):
         "", title="Language model", section=HERE,
         help="For local: OWNER/NAME of an instruction-tuned model on the Hub, downloaded once, or a folder with one in "
         "transformers' layout.",
+        path=True,
     )  # fmt: skip
     key_variable: str = field(
         "OPENAI_API_KEY", title="Key's variable", section=SERVER, advanced=True,
@@ -140,13 +141,14 @@ def write(workspace: Workspace, settings: PromptSettings, sample: SampleSettings
         sentence = "instruction has no {prompt}, so the writer would not hear of your idea: put it where it belongs"
         raise ConfigError(sentence, {"instruction": sentence})
     find_model(sample.model)
+    image = str(policy.resolve(sample.image, "image")) if sample.image else ""
     if settings.writer == "endpoint":
         Endpoint(_captioning(settings), workspace).check()
     elif not settings.local_model.strip():
         sentence = "local_model is empty: give OWNER/NAME of a language model on the Hub, or a folder with one"
         raise ConfigError(sentence, {"local_model": sentence})
     settings.save(folder / jobs.CONFIG)
-    write_json(folder / REQUEST, {"prompt": short, "model": sample.model, "image": sample.image})
+    write_json(folder / REQUEST, {"prompt": short, "model": sample.model, "image": image})
     with handed_over(settings.key_variable if settings.writer == "endpoint" else "") as secrets:
         return jobs.start(folder, MODULE, **secrets)
 
@@ -273,7 +275,7 @@ def _by_server(settings: PromptSettings, workspace: Workspace, instruction: str,
 def _picture(image: str) -> Pixels:
     from workbench.sampler.pictures import read_picture
 
-    return read_picture(Path(image).expanduser(), PICTURE_SIDE, PICTURE_SIDE)
+    return read_picture(policy.resolve(image, "image"), PICTURE_SIDE, PICTURE_SIDE)
 
 
 def _by_local_model(settings: PromptSettings, workspace: Workspace, instruction: str, image: str) -> str:
@@ -314,11 +316,11 @@ def _by_local_model(settings: PromptSettings, workspace: Workspace, instruction:
 
 def _fetched(model: str) -> Path:
     """The folder with a language model's files, downloaded once. Raises ConfigError, ModelUnavailable."""
-    folder = Path(model).expanduser()
+    folder = policy.resolve(model, "local_model")
     if folder.is_dir():
         if not any(folder.glob("*.safetensors")):
             raise ConfigError(f"local_model is {model}, a folder without .safetensors files: convert its weights")
-        return folder.resolve()
+        return folder
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

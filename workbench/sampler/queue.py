@@ -376,7 +376,7 @@ def _death(folder: Path) -> str:
 
 def _settings(record: dict[str, Any]) -> SampleSettings | None:
     with contextlib.suppress(ConfigError, TypeError):
-        return parse(SampleSettings, record.get("settings") or {"settings": "missing"})
+        return parse(SampleSettings, record.get("settings") or {"settings": "missing"}, given=())
     return None
 
 

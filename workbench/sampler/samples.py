@@ -177,6 +177,7 @@ def _read(record: Path) -> Sample | None:
         return None
     try:
         values = _record(record)
-        return Sample(record.stem, video, parse(SampleSettings, _settings(values, record)), values)
+        made = parse(SampleSettings, _settings(values, record), given=())
+        return Sample(record.stem, video, made, values)
     except ConfigError:
         return None

@@ -25,6 +25,7 @@ class SampleSettings(Settings):
         default_model(), title="Model", section=WHAT, source="models",
         help="The video model: a known name, a folder with its weights in diffusers' layout, or OWNER/NAME of a model "
         "on the Hub in that layout.",
+        path=True,
     )  # fmt: skip
     revision: str = revision_field(WHAT)
     variant: str = variant_field(WHAT)
@@ -37,11 +38,13 @@ class SampleSettings(Settings):
         "", title="First frame", section=WHAT,
         help="A picture's file (PNG, JPEG, WebP or BMP) that the video begins with, for image-to-video models. It is "
         "scaled and cropped to the video's size.",
+        path=True,
     )  # fmt: skip
     video: str = field(
         "", title="Video to change", section=WHAT, advanced=True,
         help="A video's file: the new video keeps its shapes and movements and follows the prompt in the rest. "
         "For text-to-video models.",
+        path=True,
     )  # fmt: skip
     strength: float = field(
         0.8, title="Strength of the change", section=WHAT, low=0.05, high=1.0, advanced=True,
@@ -50,11 +53,13 @@ class SampleSettings(Settings):
     continue_from: str = field(
         "", title="Continue a video", section=WHAT, advanced=True,
         help="A video's file: the new video begins with its last frames and goes on from there.",
+        path=True,
     )  # fmt: skip
     loras: tuple[str, ...] = field(
         (), title="LoRAs", section=WHAT, source="loras", lines=2,
         help="Any number of LoRAs, each a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind "
         "it if not 1: ring=0.8",
+        path=True,
     )  # fmt: skip
     force_loras: bool = field(
         False, title="Use LoRAs that do not fit", section=WHAT, advanced=True,

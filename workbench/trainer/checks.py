@@ -10,6 +10,7 @@ import math
 import os
 from pathlib import Path
 
+from workbench import policy
 from workbench.clips import METADATA
 from workbench.devices import gpus
 from workbench.errors import ConfigError
@@ -52,7 +53,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
         check_ranks(settings, settings.gpus or len(gpus()) or 1)
     initial_lora(workspace, settings)
     for path in settings.preview_images:
-        if not Path(path).expanduser().is_file():
+        if not policy.resolve(path, "preview_images").is_file():
             raise _refusal("preview_images", f"preview_images has {path!r}, which is no file: give a picture's path")
     optimizers.check(settings)
     trackers.check(settings)
@@ -152,7 +153,7 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
         convert = f"workbench convert {name} {made} --like {settings.model}"
         raise _refusal("start_from", f"start_from is {name!r}: convert it first: {convert}")
     if name.endswith(".safetensors"):
-        path = Path(name).expanduser().resolve()
+        path = policy.resolve(name, "start_from")
         if not path.is_file():
             raise _refusal("start_from", f"start_from is {name!r}, which is no file: check the path")
         return path

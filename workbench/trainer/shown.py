@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench import policy
 from workbench.errors import ConfigError
 from workbench.trainer.data import Item, TrainingData
 from workbench.trainer.encode import read_video
@@ -66,7 +67,7 @@ def read_picture(path: Path, like: Item) -> torch.Tensor:
 
     size = (like.bucket.width, like.bucket.height)
     try:
-        with Image.open(path.expanduser()) as image:
+        with Image.open(policy.resolve(path, "preview_images")) as image:
             upright = ImageOps.exif_transpose(image).convert("RGB")
             fitted = ImageOps.fit(upright, size, Image.Resampling.BICUBIC)
     except (OSError, ValueError) as error:

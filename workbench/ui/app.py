@@ -117,11 +117,11 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
             with gr.Tab("Train", id="train", elem_id="tab-train") as second:
                 train_tab = TrainTab(workspace, live)
             with gr.Tab("Sample", id="sample", elem_id="tab-sample") as third:
-                sample_tab = SampleTab(workspace, live, roots)
+                sample_tab = SampleTab(workspace, live)
             with gr.Tab("Walls", id="walls", elem_id="tab-walls") as walls:
                 walls_tab = WallsTab(workspace)
             with gr.Tab("LoRAs", id="loras", elem_id="tab-loras") as loras:
-                shelf_tab = ShelfTab(workspace, live, roots)
+                shelf_tab = ShelfTab(workspace, live)
             with gr.Tab("Compare", id="compare", elem_id="tab-compare") as fourth:
                 compare_tab = CompareTab(workspace, live)
             if demo:

@@ -6,8 +6,6 @@ Requests and results are files, so a reload or a restart of the server loses nei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -47,12 +45,11 @@ DOES = {
 class SampleTab:
     """Builds the tab's components; `wire` connects them."""
 
-    def __init__(self, workspace: Workspace, live: Live, roots: Sequence[Path] = ()) -> None:
-        """roots: folders of this machine whose pictures and videos may be named, beside the workspace"""
+    def __init__(self, workspace: Workspace, live: Live) -> None:
         self.workspace, self.live = workspace, live
         with gr.Row():
             with gr.Column(scale=4, min_width=330, elem_classes=["side", "sample-side"]):
-                self.form = SampleForm(workspace, roots)
+                self.form = SampleForm(workspace)
                 self.writer = WriterPart(workspace)
                 self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             with gr.Column(scale=9, min_width=420):

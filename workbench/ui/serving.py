@@ -14,6 +14,7 @@ import sys
 import webbrowser
 from pathlib import Path
 
+from workbench import policy
 from workbench.ui import bodies, connections, guard, spaces
 from workbench.workspace import Workspace
 
@@ -38,7 +39,9 @@ def serve(chosen: argparse.Namespace) -> None:
 
     more = {"server_name": chosen.host, "server_port": chosen.port}
     local = [Path.home(), Path("/")] if chosen.host in LOCAL else []
-    page = build(workspace, [Path(root) for root in chosen.root or local])
+    roots = [Path(root) for root in chosen.root or local]
+    policy.confine([*roots, workspace.root])
+    page = build(workspace, roots)
     let_in = spaces.rules() if chosen.space else rules(chosen)
     access = Access.made(workspace.root, chosen.password, let_in.frames)
     # uvicorn reads it: whose word is taken for the address that a request comes from.

@@ -1,7 +1,7 @@
 """What is different on a Hugging Face Space: who the owner is, what its proxy does, where a workspace may stay.
 
-The owner signs in with the Hub (`hf_oauth: true` in the README). Nobody is one where Gradio does not mount the Hub's own
-login: its stand-in for other machines signs everybody in as whoever the server's token belongs to. Not covered: ZeroGPU
+The owner signs in with the Hub (`hf_oauth: true` in the README). Nobody is one where Gradio does not mount the Hub's
+own login: what it mounts instead signs everybody in as whoever the server's token belongs to. Not covered: ZeroGPU
 (workbench.sampler.zero_gpu), visitors' rooms (workbench.visitors).
 """
 
@@ -31,8 +31,8 @@ def rules() -> guard.Rules:
 
 
 def has_login() -> bool:
-    """Whether Gradio mounts the Hub's own login here. It does so on what it takes for a Space, where SYSTEM says so: not
-    on every machine with a SPACE_ID. A Space with `hf_oauth` has the other variables, and installs the packages."""
+    """Whether Gradio mounts the Hub's own login here: where it sees a Space, by SYSTEM and not by SPACE_ID alone. A
+    Space with `hf_oauth` has the other variables, and installs the packages."""
     from gradio.utils import get_space
 
     given = get_space() and all(os.environ.get(name) for name in LOGIN)

@@ -40,6 +40,7 @@ class WallSettings(Settings):
         (), title="First frames", section=ROWS, lines=2, advanced=True,
         help="For image-to-video: a picture's file a line, one for each prompt or one for all. Empty: those of the "
         "run's previews.",
+        path=True,
     )  # fmt: skip
     seeds: tuple[str, ...] = field(
         (), title="Seeds", section=ROWS, advanced=True,
@@ -58,6 +59,7 @@ class WallSettings(Settings):
         (), title="LoRAs", section=OTHER, source="loras", advanced=True,
         help="A column each: a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind it if not "
         "1; none is the base model; several at once with ' + ' between them.",
+        path=True,
     )  # fmt: skip
     guidance: tuple[str, ...] = field(
         (), title="Guidance scales", section=OTHER, advanced=True,

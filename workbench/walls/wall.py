@@ -101,11 +101,11 @@ class Wall:
 
     @property
     def settings(self) -> WallSettings:
-        return parse(WallSettings, self._file("settings"))
+        return parse(WallSettings, self._file("settings"), given=())
 
     @property
     def base(self) -> SampleSettings:
-        return parse(SampleSettings, self._file("sample"))
+        return parse(SampleSettings, self._file("sample"), given=())
 
     @property
     def marked(self) -> marks.Marks:

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from workbench import gpu_lock, processes
+from workbench import gpu_lock, policy, processes
 from workbench.dataset_builder.captioners.base import Captioner, CaptionFailed, Choice, whole_sentences
 from workbench.devices import Device, pick_device
 from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
@@ -172,13 +172,13 @@ def fetch(model: str) -> Path:
 
 
 def _checked_folder(model: str) -> Path:
-    folder = Path(model).expanduser()
+    folder = policy.resolve(model, "model")
     if not (folder / "config.json").is_file():
         known = ", ".join(choice.id for choice in CHOICES)
         raise ConfigError(f"model is {model!r}, neither known nor a folder with a config.json: choose one of {known}")
     if not any(folder.glob("*.safetensors")):
         raise ConfigError(f"model is {model}, a folder without .safetensors files: convert its weights")
-    return folder.resolve()
+    return folder
 
 
 def _load(folder: Path, device: Device) -> tuple[Any, Any]:

@@ -20,6 +20,7 @@ class ModelSettings(Settings):
         default_model(), title="Model", section=MODEL, source="models",
         help="The video model to fine-tune: a known name, a folder with its weights in diffusers' layout, or "
         "OWNER/NAME of a model on the Hub in that layout.",
+        path=True,
     )  # fmt: skip
     revision: str = revision_field(MODEL)
     variant: str = variant_field(MODEL)
@@ -32,6 +33,7 @@ class ModelSettings(Settings):
         None, title="Continue from a LoRA", section=MODEL, source="loras", advanced=True,
         help="A run's name or a .safetensors file, of this or another trainer: training goes on from its weights "
         "instead of from nothing.",
+        path=True,
     )  # fmt: skip
     condition: Literal["first frame", "low resolution"] = field(
         "first frame", title="Image condition", section=MODEL, advanced=True,

@@ -22,6 +22,7 @@ class WatchSettings(Settings):
     preview_images: tuple[str, ...] = field(
         (), title="Preview images", section=WATCH, lines=2, advanced=True,
         help="For image-to-video: a picture file a line, one for each prompt. Empty: first frames of clips.",
+        path=True,
     )  # fmt: skip
     preview_every: int = field(
         100, title="Preview every", section=WATCH, low=0, high=1_000_000, unit="steps",

@@ -13,6 +13,7 @@ from typing import Any
 
 import gradio as gr
 
+from workbench import policy
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources import survey
@@ -36,8 +37,8 @@ class AddPanel(Panel):
     """Stands on the left of the tab, because it makes datasets grow whichever panel is open."""
 
     def __init__(self, workspace: Workspace, roots: Sequence[Path]) -> None:
-        """roots: the folders of this machine that may be imported from, and all below them"""
-        self.workspace, self.roots = workspace, [root.resolve() for root in roots]
+        """roots: folders of this machine that may be imported from; the first can be looked through"""
+        self.workspace, browsed = workspace, roots[0].resolve()
         help_of = {spec.name: spec.help for spec in specs(ImportSettings)}
         gr.HTML('<h4 class="section">Add clips</h4>')
         self.files = gr.File(
@@ -49,7 +50,7 @@ class AddPanel(Panel):
         )
         with gr.Accordion("Browse this machine", open=False):
             self.browse = gr.FileExplorer(
-                root_dir=self.roots[0], file_count="multiple", label=str(self.roots[0]), height=240, elem_id="browse"
+                root_dir=browsed, file_count="multiple", label=str(browsed), height=240, elem_id="browse"
             )
         with gr.Accordion("More", open=False, elem_classes="more"):
             self.hub = gr.Textbox("", label="Or a dataset on the Hugging Face Hub", info=help_of["hub_dataset"],
@@ -126,14 +127,8 @@ class AddPanel(Panel):
     def _named(self, path: str, browsed: list[str] | None) -> list[Path]:
         """The paths that were typed or ticked. Raises ConfigError for one that is not there or lies elsewhere."""
         typed = [path.strip()] if path.strip() else []
-        found = [Path(one).expanduser().resolve() for one in (*typed, *(browsed or ()))]
+        found = [policy.resolve(one) for one in (*typed, *(browsed or ()))]
         for one in found:
-            if not any(one.is_relative_to(root) for root in self.roots):
-                allowed = " or ".join(map(str, self.roots))
-                raise ConfigError(
-                    f"the path {str(one)[:200]!r} may not be read from this page: use one below {allowed}, or start "
-                    f"the page with --root"
-                )
             if not one.exists():
                 raise ConfigError(f"the path {str(one)[:200]!r} does not exist on this machine: check its spelling")
         return found

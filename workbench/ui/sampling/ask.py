@@ -11,7 +11,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.errors import ConfigError
+from workbench import policy
 from workbench.sampler.originals import GIVEN, keep
 from workbench.sampler.settings import BatchSettings, SampleSettings
 from workbench.settings import Spec, parse, specs
@@ -35,9 +35,7 @@ SPEEDS = {"exact": "exact", "fast": "fast", "frugal": "frugal, for a small GPU"}
 class SampleForm(Form[SampleSettings]):
     """The form, and beside it `videos` and `each_line`, which become BatchSettings."""
 
-    def __init__(self, workspace: Workspace, roots: Sequence[Path]) -> None:
-        """roots: folders of this machine whose files may be named, beside the workspace"""
-        self.roots = [root.resolve() for root in (*roots, workspace.root)]
+    def __init__(self, workspace: Workspace) -> None:
         self._batch = {spec.name: spec for spec in specs(BatchSettings)}
         self._uploads: dict[str, Any] = {}
         super().__init__(SampleSettings, workspace, SampleSettings(), without_effect)
@@ -59,11 +57,8 @@ class SampleForm(Form[SampleSettings]):
     def asked(
         self, videos: float | None, each_line: bool, values: Sequence[Any]
     ) -> tuple[SampleSettings, BatchSettings]:
-        """The checked settings. Raises ConfigError, as for a file that may not be named."""
+        """The checked settings. Raises ConfigError."""
         settings = self.parse(values)
-        for name in GIVEN:
-            if path := getattr(settings, name):
-                self._check_place(name, Path(path))
         count = int(videos) if videos is not None and float(videos).is_integer() else videos
         return settings, parse(BatchSettings, {"videos": count, "each_line": each_line})
 
@@ -114,13 +109,6 @@ class SampleForm(Form[SampleSettings]):
 
         return take
 
-    def _check_place(self, name: str, path: Path) -> None:
-        path = path.expanduser().resolve()
-        if not any(path.is_relative_to(root) for root in self.roots):
-            allowed = " or ".join(map(str, self.roots))
-            sentence = f"{name} is {str(path)[:200]!r}, which this page may not read: use a file below {allowed}"
-            raise ConfigError(sentence, {name: sentence})
-
     def _given(self, *files: str) -> str:
         """What the video begins with, as far as the page may show it."""
         served = (self.workspace.samples, self.workspace.runs, self.workspace.datasets)
@@ -128,7 +116,7 @@ class SampleForm(Form[SampleSettings]):
         for (name, kind), file in zip(GIVEN.items(), files, strict=True):
             if not file:
                 continue
-            path = Path(file).expanduser()
+            path = policy.resolve(file, name)
             inside = any(path.is_relative_to(folder) for folder in served) and path.is_file()
             picture = f'<img src="{render.escaped(render.url(path))}" alt="{WORDS[name]}">' if inside else ""
             seen = render.video(path, render.PIXEL_ART + 1, WORDS[name]) if inside and kind == "video" else picture

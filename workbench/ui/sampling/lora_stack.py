@@ -7,7 +7,6 @@ covered: loading them (sampler.loras), the shelf itself (workbench.loras).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -16,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.errors import ConfigError
 from workbench.loras.names import RUNS, is_name
 from workbench.loras.shelf import ShelfLora, find, shelf
-from workbench.policy import check_path
+from workbench.policy import resolve
 from workbench.sampler.loras import read_header
 from workbench.ui import render
 from workbench.ui.clip_grid import answering
@@ -75,8 +74,7 @@ def _group(lora: ShelfLora) -> str:
 def facts(workspace: Workspace, name: str) -> str:
     """What a LoRA's file says of itself, in words. Raises ConfigError for one that is unsound or not there."""
     if name.endswith(".safetensors"):
-        check_path(Path(name).expanduser())
-        header = read_header(Path(name).expanduser())
+        header = read_header(resolve(name, "loras"))
         made_for = header.metadata.get("base_model", "")
         return f"{len(header.tensors)} tensors" + (f", made for {made_for}" if made_for else "")
     known = name if is_name(name) else f"{RUNS}/{name}"

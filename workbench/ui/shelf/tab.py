@@ -7,7 +7,6 @@ covered: the cards (grid), what is done with the chosen ones (chosen), publishin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -36,10 +35,8 @@ VIEW = ("grid", "work", "stop")
 class ShelfTab:
     """Builds the tab's components; `wire` connects them."""
 
-    def __init__(self, workspace: Workspace, live: Live, roots: Sequence[Path] = ()) -> None:
-        """roots: folders of this machine whose files may be named, beside the workspace"""
+    def __init__(self, workspace: Workspace, live: Live) -> None:
         self.workspace = workspace
-        self.roots = [root.resolve() for root in (*roots, workspace.root)]
         self._shelf = Recent(lambda: shelf.shelf(workspace, checkpoints=True), LOOK_SECONDS)
         self._tasks = Recent(lambda: tasks.everything(workspace))
         self.grid = Grid()
@@ -189,30 +186,13 @@ class ShelfTab:
                 settings = settings.changed(source=str(file))
             elif not settings.source.strip():
                 raise ConfigError("there is nothing to import: drop a file, or say which one under From")
-            else:
-                self._check_place(settings.source.strip())
         except ConfigError as error:
             return [sentences(error, ImportSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
         return ["", None, *self._begin(settings, names, seen)]
 
-    def _check_place(self, source: str) -> None:
-        """Refuse a file of this machine that the page may not read. Raises ConfigError."""
-        ends = source.endswith((".safetensors", *TORCH_FILES)) and ":" not in source
-        if not ends and not source.startswith(("/", "~", ".")):
-            return  # a repository of the Hub
-        path = Path(source).expanduser().resolve()
-        if not any(path.is_relative_to(root) for root in self.roots):
-            allowed = " or ".join(map(str, self.roots))
-            sentence = (
-                f"{str(path)[:200]!r} may not be read from this page: use a file below {allowed}, or drop it here"
-            )
-            raise ConfigError(sentence, {"source": sentence})
-
     def _extract(self, names: Sequence[str] | None, seen: Seen, *values: Any) -> list[Any]:
         try:
             settings = self.extracting.parse(values)
-            if "/" in settings.source.removeprefix("runs/"):
-                self._check_place(f"./{settings.source}" if settings.source[0] not in "/~." else settings.source)
         except ConfigError as error:
             return [sentences(error, ExtractSettings), *[gr.skip()] * len(VIEW)]
         return ["", *self._begin(settings, names, seen)]

@@ -1,0 +1,27 @@
+"""`python -m tests.attacks.rooted_page FOLDER`: the page over FOLDER/workspace, which may read FOLDER/root, too."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from workbench import policy
+from workbench.workspace import Workspace
+
+
+def main(folder: Path) -> None:
+    workspace = Workspace.open(folder / "workspace")
+    os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
+    from workbench.ui.app import build, launch_options
+
+    roots = [folder / "root"]
+    policy.confine([*roots, workspace.root])
+    page = build(workspace, roots)
+    _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(workspace))
+    print(url, flush=True)
+    page.block_thread()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
