@@ -15,6 +15,7 @@ from tests.dataset_builder.chat_server import ChatServer, Reply, chat_server, re
 from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset, history
+from workbench.dataset_builder.captioners import keys
 from workbench.dataset_builder.captioners.base import CaptionFailed
 from workbench.dataset_builder.captioners.vision_language import VisionLanguage
 from workbench.dataset_builder.captioning import CaptionSettings, instruction, sample_frames, tidy
@@ -186,7 +187,10 @@ def test_stopped_while_it_waits_then_asked_anew(dataset: Dataset, server: ChatSe
         ({"captioner": "nobody"}, "captioner is 'nobody', which is not known: choose endpoint or vision_language"),
         ({"base_url": ""}, "base_url is not set: give the server's address"),
         ({"endpoint_model": ""}, "endpoint_model is not set"),
-        ({"base_url": "https://api.example.com/v1"}, "no key for api.example.com is there: set it before"),
+        (
+            {"base_url": "https://api.example.com/v1"},
+            "no key for api.example.com is there: set it (and",
+        ),
         ({"which": "chosen", "chosen": ["gone"]}, "there is no clip 'gone' in this dataset"),
         ({"captioner": "vision_language", "model": "/nowhere"}, "model is '/nowhere', neither known nor a folder"),
     ],
@@ -267,6 +271,7 @@ def test_the_key_reaches_the_job_and_no_file(
     dataset: Dataset, server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_API_KEY", "sk-not-a-real-key")
+    monkeypatch.setenv(keys.HOSTS, "MY_API_KEY=127.0.0.1")
     task = dataset.task("caption")
     values = {"captioner": "endpoint", "base_url": server.url, "endpoint_model": "eye", "which": "all"}
     task.start(CaptionSettings().changed(**values, key_variable="MY_API_KEY"))

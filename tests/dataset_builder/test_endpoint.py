@@ -13,6 +13,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image
@@ -28,7 +29,7 @@ from workbench.errors import ConfigError
 from workbench.settings import specs
 from workbench.workspace import Workspace
 
-KEY = "sk-not-a-real-key"
+KEY, URL = "sk-not-a-real-key", "https://llm.example.com/v1"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -60,6 +61,7 @@ def test_each_captioner_is_found_and_says_what_it_reads() -> None:
 
 def test_frames_go_in_order_as_jpeg_and_words_come_back(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", f"{KEY}\n")
+    monkeypatch.setenv(keys.HOSTS, f"MY_KEY={urlsplit(server.url).hostname}")
     server.answer = lambda number, body: says([{"type": "text", "text": "A red square."}])
     frames = draw(5, (64, 48))
     assert ask(server, frames, key_variable="MY_KEY", longest_answer=77) == "A red square."
@@ -114,6 +116,7 @@ def test_every_refusal_has_its_sentence(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch, reply: Reply, kind: type[Exception], sentence: str
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.setenv(keys.HOSTS, f"MY_KEY={urlsplit(server.url).netloc}")
     server.answer = lambda number, body: reply
     with pytest.raises(kind, match=sentence) as caught:
         ask(server, key_variable="MY_KEY")
@@ -159,17 +162,21 @@ def test_the_key_reaches_the_job_through_a_pipe_alone(monkeypatch: pytest.Monkey
     code = (
         "import json, os; from workbench.dataset_builder.captioners import keys;"
         "number = int(os.environ[keys.PIPE]);"
-        "said = [keys.find_key('MY_API_KEY', ''), keys.find_key('MY_API_KEY', ''), keys.find_key('ELSE', '')];"
+        "asked = [('MY_API_KEY', URL), ('MY_API_KEY', URL), ('ELSE', URL), ('MY_API_KEY', 'https://evil.example')];"
+        "said = [keys.find_key(*one) for one in asked];"
         "start = open('/proc/self/environ').read() + open('/proc/self/cmdline').read();"
         "print(json.dumps([said, start, keys.PIPE in os.environ, os.path.exists(f'/proc/self/fd/{number}')]))"
     )
     plain = {name: value for name, value in os.environ.items() if name != "MY_API_KEY"}
-    with keys.handed_over("MY_API_KEY") as more:
+    monkeypatch.setenv(keys.HOSTS, "MY_API_KEY=llm.example.com")
+    with keys.handed_over("MY_API_KEY", URL) as more:
         options = {**more, "env": {**plain, **more["env"]}}
-        child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT, **options)
+        child = subprocess.Popen(
+            [sys.executable, "-c", code.replace("URL", repr(URL))], stdout=subprocess.PIPE, cwd=ROOT, **options
+        )
     out, _ = child.communicate(timeout=PATIENCE)
     said, start, still_named, still_open = json.loads(out)
-    assert said == [KEY, KEY, ""]
+    assert said == [KEY, KEY, "", ""]
     assert KEY not in start
     assert (still_named, still_open) == (False, False)
 
@@ -177,7 +184,7 @@ def test_the_key_reaches_the_job_through_a_pipe_alone(monkeypatch: pytest.Monkey
 def test_without_a_key_nothing_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_API_KEY", raising=False)
     for name in ("MY_API_KEY", ""):
-        with keys.handed_over(name) as more:
+        with keys.handed_over(name, URL) as more:
             assert more == {"pass_fds": (), "env": {}}
 
 
@@ -189,6 +196,7 @@ def test_the_keyring_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", ring)
     monkeypatch.setitem(sys.modules, "keyring.errors", errors)
     monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.setenv(keys.HOSTS, "MY_KEY=api.example.com")
     assert keys.find_key("MY_KEY", "https://api.example.com/v1") == KEY
     assert keys.find_key("ELSE", "https://api.example.com/v1") == "video-lora-workbench api.example.com"
 

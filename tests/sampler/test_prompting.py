@@ -10,6 +10,7 @@ import pytest
 from tests.dataset_builder.chat_server import ChatServer, chat_server, refuses, says
 from tests.patience import PATIENCE
 from workbench import jobs
+from workbench.dataset_builder.captioners import keys
 from workbench.errors import ConfigError
 from workbench.jobs import State
 from workbench.sampler import prompting
@@ -40,6 +41,7 @@ def test_a_server_writes_a_prompt_that_is_kept_beside_what_it_came_from(
     workspace: Workspace, server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.setenv(keys.HOSTS, "MY_KEY=127.0.0.1")
     server.answer = lambda number, body: says('<think>A ring.\nHm.</think>\n**Prompt:** "A ring\n rolls slowly."')
     settings = PromptSettings(base_url=server.url, endpoint_model="writer", key_variable="MY_KEY")
     write(workspace, settings, SAMPLE)

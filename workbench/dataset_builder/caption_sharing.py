@@ -71,7 +71,7 @@ def caption_together(
     if settings.captioner == "vision_language" and pick_device(settings.device).kind == "cuda":
         cards = gpus()[: settings.processes]
     key = find_key(settings.key_variable, settings.base_url) if settings.captioner == "endpoint" else ""
-    handing = functools.partial(handed_over, settings.key_variable if key else "", key)
+    handing = functools.partial(handed_over, settings.key_variable, settings.base_url, key)
     count = min(len(cards) or settings.processes, max(1, len(cut)))
     try:
         shards = Shards(folder, len(cut))

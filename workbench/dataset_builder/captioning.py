@@ -83,8 +83,9 @@ class CaptionSettings(Settings):
         "OPENAI_API_KEY",
         title="Key's variable",
         section=SERVER,
-        help="For endpoint: the environment variable that holds the key. The key itself is never a setting. Without it "
-        "the system's keyring is asked: service video-lora-workbench, user the server's host. Most local servers need "
+        help="For endpoint: the environment variable that holds the key. The key itself is never a setting. It is sent "
+        "to the host that WORKBENCH_KEY_HOSTS names for it alone (OPENAI_API_KEY: api.openai.com). Without it the "
+        "system's keyring is asked: service video-lora-workbench, user the server's host. Most local servers need "
         "none.",
     )
     timeout_seconds: float = field(

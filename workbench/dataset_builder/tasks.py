@@ -73,7 +73,7 @@ class Task:
     def go_on(self) -> jobs.Status:
         """Start it again with the settings it had: after a stop, a failure, a power cut. Raises ConfigError."""
         settings = read_json(self.folder / jobs.CONFIG)
-        with handed_over(settings.get("key_variable", "")) as secrets:
+        with handed_over(str(settings.get("key_variable", "")), str(settings.get("base_url", ""))) as secrets:
             return jobs.start(self.folder, MODULE, **secrets)
 
     def stop(self) -> None:

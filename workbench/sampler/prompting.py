@@ -83,8 +83,9 @@ class PromptSettings(Settings):
     )  # fmt: skip
     key_variable: str = field(
         "OPENAI_API_KEY", title="Key's variable", section=SERVER, advanced=True,
-        help="For endpoint: the environment variable that holds the key. The key itself is never a setting. Without it "
-        "the system's keyring is asked. Most servers on this machine need none.",
+        help="For endpoint: the environment variable that holds the key. The key itself is never a setting. It is sent "
+        "to the host that WORKBENCH_KEY_HOSTS names for it alone (OPENAI_API_KEY: api.openai.com). Without it the "
+        "system's keyring is asked. Most servers on this machine need none.",
     )  # fmt: skip
     show_picture: bool = field(
         False, title="Show it the first frame", section=SERVER, advanced=True,
@@ -149,7 +150,8 @@ def write(workspace: Workspace, settings: PromptSettings, sample: SampleSettings
         raise ConfigError(sentence, {"local_model": sentence})
     settings.save(folder / jobs.CONFIG)
     write_json(folder / REQUEST, {"prompt": short, "model": sample.model, "image": image})
-    with handed_over(settings.key_variable if settings.writer == "endpoint" else "") as secrets:
+    variable = settings.key_variable if settings.writer == "endpoint" else ""
+    with handed_over(variable, settings.base_url) as secrets:
         return jobs.start(folder, MODULE, **secrets)
 
 

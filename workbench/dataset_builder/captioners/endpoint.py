@@ -8,16 +8,14 @@ reaches no other host. Not covered: streaming, several requests at once, service
 from __future__ import annotations
 
 import base64
-import contextlib
 import io
-import ipaddress
 import json
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from workbench.dataset_builder.captioners.base import Captioner, CaptionFailed, NoAnswer, whole_sentences
-from workbench.dataset_builder.captioners.keys import KEYRING_SERVICE, find_key
+from workbench.dataset_builder.captioners.keys import HOSTS, KEYRING_SERVICE, USUAL, find_key, is_near, refusal
 from workbench.errors import ConfigError, ModelUnavailable
 
 if TYPE_CHECKING:
@@ -56,10 +54,17 @@ class Endpoint(Captioner):
     def check(self) -> None:
         super().check()
         variable, host = self._settings.key_variable, urlsplit(self._settings.base_url).hostname or ""
-        if variable and not is_near(host) and not find_key(variable, self._settings.base_url):
+        # A near server wants no key as a rule, and none is named by default for it.
+        if not variable or find_key(variable, self._settings.base_url) or (is_near(host) and variable in USUAL):
+            return
+        if sentence := refusal(variable, self._settings.base_url):
+            raise ConfigError(sentence, {"key_variable": sentence})
+        if not is_near(host):
+            known = "" if USUAL.get(variable) == host else f" (and {HOSTS}={variable}={host})"
             raise ConfigError(
-                f"key_variable is {variable!r}, and no key for {host} is there: set it before you start the workbench, "
-                f"or run: keyring set {KEYRING_SERVICE} {host}; leave key_variable empty if the server wants none"
+                f"key_variable is {variable!r}, and no key for {host} is there: set it{known} before you start the "
+                f"workbench, or run: keyring set {KEYRING_SERVICE} {host}; leave key_variable empty if the server "
+                "wants none"
             )
 
     @property
@@ -147,13 +152,6 @@ class Endpoint(Captioner):
         text = " ".join(str(error).split())
         text = text.replace(self._key, "[key]") if self._key else text
         return f": {text[:200]}" if text else ""
-
-
-def is_near(host: str) -> bool:
-    """Whether a host is this machine or in its own network, where servers want no key as a rule."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_private
-    return "." not in host or host.endswith((".local", ".lan", ".internal", ".localhost"))
 
 
 def _data_url(frame: Pixels) -> str:
