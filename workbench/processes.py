@@ -143,6 +143,11 @@ def end_children() -> None:
             child.kill()
 
 
+def command(module: str, *arguments: object) -> list[str]:
+    """How a module of ours is run in a process of its own: never one of that name from the current folder (-P)."""
+    return [sys.executable, "-P", "-m", module, *map(str, arguments)]
+
+
 def environment(account: bool = True) -> dict[str, str]:
     """The environment of a job: what it needs of ours, so that no token can reach a log or a child.
 

@@ -82,7 +82,7 @@ class Workers:
         with writing(path), path.open("ab") as log, self._handing() as more:
             given = more or {}
             self._running[number] = subprocess.Popen(
-                [sys.executable, "-m", self._module, str(self._job.folder), str(number)],
+                processes.command(self._module, self._job.folder, number),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 env={**environment, **given.get("env", {})}, pass_fds=given.get("pass_fds", ()),
             )  # fmt: skip

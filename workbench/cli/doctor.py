@@ -146,7 +146,7 @@ def tried(seconds: float = TRIAL_SECONDS) -> list[Check]:
     """What the trial found; a process that hangs or crashes is a finding, too."""
     began, problem = time.monotonic(), ""
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", TRIAL], env=processes.environment(), text=True, start_new_session=True,
+        processes.command(TRIAL), env=processes.environment(), text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import click
 
 from workbench.cli.options import with_workspace
 from workbench.workspace import Workspace
+
+# By its path: a file of that name in the current folder, or a package, is somebody else's.
+PROGRAM = Path(__file__).resolve().parent.parent.parent / "webui.py"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
@@ -16,6 +20,6 @@ from workbench.workspace import Workspace
 @with_workspace
 def webui(workspace: Workspace, options: tuple[str, ...]) -> None:
     """Open the page in a browser; options are those of `python webui.py`."""
-    command = [sys.executable, "-m", "webui", "--workspace", str(workspace.root), *options]
+    command = [sys.executable, str(PROGRAM), "--workspace", str(workspace.root), *options]
     sys.stdout.flush()
     os.execv(sys.executable, command)

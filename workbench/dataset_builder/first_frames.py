@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench import media
+from workbench import media, processes
 from workbench.clips import read_clips, write_clips
 from workbench.dataset_builder import archives
 from workbench.dataset_builder.history import editing
@@ -149,7 +149,7 @@ class _Reader:
             kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
             environment = {name: os.environ[name] for name in kept if name in os.environ}
             self._child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "workbench.dataset_builder.first_frames", str(self._dataset)],
+                processes.command("workbench.dataset_builder.first_frames", self._dataset),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                 env={**environment, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
             )  # fmt: skip

@@ -16,13 +16,12 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from workbench import clips, media
+from workbench import clips, media, processes
 from workbench.dataset_builder import archives
 from workbench.dataset_builder.layouts.base import Source
 from workbench.dataset_builder.ledger import Ledger
@@ -219,7 +218,7 @@ class _Worker:
                 environment = {name: os.environ[name] for name in kept if name in os.environ}
                 root = str(Path(__file__).resolve().parents[2])
                 self._child = subprocess.Popen(
-                    [sys.executable, "-P", "-m", WORKER, str(self._dataset)],
+                    processes.command(WORKER, self._dataset),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,

@@ -141,7 +141,7 @@ def _spawn(folder: Path, module: str, pass_fds: tuple[int, ...], environment: Ma
     """Start the process, and write down which it is."""
     with writing(folder), (folder / LOG).open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, str(folder)],
+            processes.command(module, folder),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

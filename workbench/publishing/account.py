@@ -92,7 +92,7 @@ def _in_a_child() -> Account:
     """Ask in a process that sees what a job sees."""
     try:
         said = subprocess.run(
-            [sys.executable, "-m", __name__], env=processes.environment(), capture_output=True, timeout=PATIENCE,
+            processes.command(__name__), env=processes.environment(), capture_output=True, timeout=PATIENCE,
             check=True,
         )  # fmt: skip
         values = json.loads(said.stdout)

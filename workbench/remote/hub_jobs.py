@@ -109,7 +109,7 @@ class HubJobsEngine(Engine):
         if self.record.job:
             return self.record.job
         place, seconds = self.place, int(self.place.hours * 3600)
-        command = [place.python, "-m", MODULE, place.repository, self._folder, self.run, str(seconds)]
+        command = [place.python, "-P", "-m", MODULE, place.repository, self._folder, self.run, str(seconds)]
         with explained("the job"):
             job = client().run_job(
                 image=place.image, command=command, flavor=place.flavor, timeout=seconds,

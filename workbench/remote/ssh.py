@@ -79,7 +79,7 @@ class SshEngine(Engine):
             raise ConfigError(f"the ssh config turns off the check of {host}'s key: take UserKnownHostsFile none out")
         self._connection = await asyncssh.connect(host, config=files, options=options)
         self._sftp = await self._connection.start_sftp_client()
-        command = f"{_shell(self.place.python)} -m {MODULE}"
+        command = f"{_shell(self.place.python)} -P -m {MODULE}"
         self._agent = await self._connection.create_process(command, encoding=None)
         while (line := await self._agent.stdout.readline()) != READY:
             if not line:

@@ -247,7 +247,7 @@ def _started(folder: Path, rank: int, count: int, port: socket.socket, held: Seq
     if rank == 0:
         environment[STORE] = str(port.fileno())
         descriptors += (port.fileno(),)
-    command = [sys.executable, "-m", "workbench.trainer", str(folder)]
+    command = processes.command("workbench.trainer", folder)
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, pass_fds=descriptors)
 
 

@@ -18,7 +18,6 @@ import os
 import secrets
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -183,7 +182,7 @@ def _open(room: Room, environment: dict[str, str]) -> None:
     with (room.folder / "page.log").open("ab") as log:
         # The page reads its input to the end, which comes when this process is gone: then it goes, too.
         room.process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, str(room.folder)],
+            processes.command(MODULE, room.folder),
             stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, cwd=room.folder / "home", env=environment,
             start_new_session=True,
         )  # fmt: skip
