@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.families.stock import stock_pipeline
+from tests.shell import Shell
 from workbench import media
 from workbench.devices import pick_device
 from workbench.errors import ConfigError
@@ -141,13 +142,19 @@ def test_a_scale_is_restored_exactly_whatever_happens(toy_model: Model, run: Pat
         pass
 
 
-def test_latents_only_are_decoded_later_to_the_same_video(toy_model: Model, run: Path) -> None:
+def test_latents_only_are_decoded_later_to_the_same_video(
+    toy_model: Model, run: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     toy = Toy(toy_model, run, preview_latents_only=True)
     toy.draw(4, toy.prompt("a red circle"))
     assert toy.files(4) == ["0.json", "0.safetensors", "prompts.txt"]
     assert toy.record(4, "0")["kind"] == "latents"
     assert toy.draw(4, toy.prompt("a red circle")) == []
-    assert decode_latents(run, pick_device("cpu")) == 1
+    toy.settings.changed(device="cpu").save(run / "config.json")
+    monkeypatch.setenv("WORKBENCH_HOME", str(run.parent.parent))
+    said = shell("runs", "decode", run.name)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[-1].startswith("1 previews decoded")
     assert decode_latents(run, pick_device("cpu")) == 0
     assert toy.files(4) == ["0.json", "0.mp4", "0.safetensors", "prompts.txt"]
     assert toy.record(4, "0")["kind"] == "sample"

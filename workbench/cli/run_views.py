@@ -1,4 +1,4 @@
-"""What a run left, in the shell: one in depth, several side by side, the report, the stacks of one that hung.
+"""What a run left, in the shell: one in depth, several side by side, the report, videos, the stacks of one that hung.
 
 Not covered: the list of all runs and commands to a run (runs), what is kept (run_keeping).
 """
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import click
 
 from workbench import jobs
-from workbench.cli.follow import doing
+from workbench.cli.follow import doing, watch
 from workbench.cli.next_steps import card_of, commands, explained
 from workbench.cli.options import with_workspace
 from workbench.cli.tables import print_table
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, ExitCode
 from workbench.trainer import retention, run_queue
 from workbench.trainer.curves import Curves
 from workbench.trainer.fit import stepping
@@ -54,6 +54,28 @@ def show(workspace: Workspace, name: str) -> None:
             click.echo(line)
     elif tail := jobs.log_tail(run.folder, LOG_LINES):
         click.echo(f"log\n{tail}")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--detach", is_flag=True, help="Return at once.")
+@with_workspace
+def decode(workspace: Workspace, name: str, detach: bool) -> int:
+    """Make videos of previews that were kept as latents.
+
+    The latents stay. Ctrl-C stops watching, not the work.
+    """
+    run = Run.open(workspace, name)
+    status = run.decode_previews()
+    if not detach:
+        seen = watch(lambda: jobs.status(status.folder))
+        if seen is None:
+            return 0
+        if seen.state is not jobs.State.FINISHED:
+            click.echo(f"Error: {seen.message or seen.state.value}", err=True)
+            return seen.exit_code or int(ExitCode.BUG)
+        click.echo(f"{jobs.result(status.folder)['decoded']} previews decoded, in {run.folder / 'previews'}")
+    return 0
 
 
 def _facts(run: Run, curves: Curves) -> Iterator[str]:

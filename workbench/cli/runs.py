@@ -43,7 +43,7 @@ def runs(context: click.Context, workspace: Workspace) -> None:
 
 
 for command in (
-    run_views.show, run_views.compare, run_views.report, run_views.stacks,
+    run_views.show, run_views.compare, run_views.report, run_views.decode, run_views.stacks,
     run_keeping.queue, run_keeping.star, run_keeping.unstar, run_keeping.prune,
 ):  # fmt: skip
     runs.add_command(command)
