@@ -176,6 +176,12 @@ def test_train_watch_and_sample(shell: Shell, workspace: Workspace, dataset: Dat
     video = Path(said.out.strip())
     assert video.exists()
     assert json.loads(video.with_suffix(".json").read_text())["settings"]["loras"]
+    for config in (video, video.with_suffix(".json")):
+        said = shell("sample", "--config", config, "--seed", "5")
+        assert said.code == 0, said.err
+        again = json.loads(Path(said.out.strip()).with_suffix(".json").read_text())["settings"]
+        assert (again["prompt"], again["seed"], again["steps"]) == ("a square", 5, 1)
+    assert shell("sample").code == 2
 
 
 def test_the_demo_ends_with_a_video_and_can_be_repeated(

@@ -65,6 +65,7 @@ MAY_IMPORT = {
     "remote": COMMON | {"trainer"},
     "walls": COMMON
     | {"dataset_builder.signals", "sampler.settings", "sampler.queue", "sampler.samples", "sampler.loras"}
+    | {"sampler.embedded"}
     | {"trainer.runs", "trainer.checkpoint", "trainer.retention"},
     "demo": COMMON | {"dataset_builder", "trainer.settings", "trainer.runs", "sampler.settings"},
     # The demo's door and rooms: starts pages, knows nothing of what is in them.

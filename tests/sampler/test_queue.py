@@ -71,7 +71,7 @@ def test_two_clients_at_once_start_one_worker_that_outlives_them(served: Workspa
         done = wait(served, sample_id, PATIENCE)
         assert done.state is RequestState.DONE, done.message
         assert done.video is not None
-        assert settings_of(done.video) == done.settings
+        assert settings_of(done.video, served) == done.settings
     assert [sample.id for sample in Samples(served).history()] == sorted(ids, reverse=True)
     assert pending(served) == []
 

@@ -23,7 +23,7 @@ from workbench.trainer import lora
 from workbench.trainer.decoding import decode_latents
 from workbench.trainer.previews import PreviewClip, Previewer, PreviewPrompt, at_scale
 from workbench.trainer.settings import TrainSettings
-from workbench.workspace import read_json
+from workbench.workspace import Workspace, read_json
 
 CPU = torch.device("cpu")
 FAMILY = families()[0]
@@ -81,7 +81,7 @@ def test_every_prompt_is_drawn_with_every_seed_and_says_how_to_draw_it_again(toy
     text = (run / "previews" / "step-00000004" / "prompts.txt").read_text()
     assert text == "a red circle\na blue square\n"
     assert [toy.record(4, str(place))["seed"] for place in range(4)] == [7, 8, 7, 8]
-    again = settings_of(run / "previews" / "step-00000004" / "3.mp4")
+    again = settings_of(run / "previews" / "step-00000004" / "3.mp4", Workspace(run.parent.parent))
     assert (again.prompt, again.seed, again.steps, again.frames) == ("a blue\nsquare", 8, 2, 9)
     assert again.dynamic_guidance == "cosine"
     assert again.loras == (f"{run / 'checkpoints' / 'step-00000004' / 'lora.safetensors'}=1",)

@@ -178,21 +178,21 @@ def test_only_files_below_the_roots_may_be_named_and_they_are_kept(
         Image.new("RGB", (8, 8), "red").save(path)
     form = tab.form
 
-    def asked(**values: Any) -> SampleSettings:
+    def asked(**values: Any) -> list[SampleSettings]:
         held = SampleSettings().changed(**values).model_dump(mode="json")
-        settings, batch = form.asked(3.0, True, [update["value"] for update in form.write(held)])
-        assert (batch.videos, batch.each_line) == (3, True)
-        return settings
+        _, many = form.asked(3.0, True, [update["value"] for update in form.write(held)])
+        assert len(many) == 3
+        return many[:1]
 
     with pytest.raises(ConfigError, match="this page may not read"):
         asked(image=str(outside))
-    settings = kept(workspace, asked(image=str(inside), loras=["ring=0.5"], seed=None))
+    (settings,) = kept(workspace, asked(image=str(inside), loras=["ring=0.5"], seed=7))
     assert settings.loras == ("ring=0.5",)
     inside.unlink()
     assert Path(settings.image).parent == workspace.samples / "inputs"
-    assert kept(workspace, settings) == settings
+    assert kept(workspace, [settings]) == [settings]
     with pytest.raises(ConfigError, match="cannot be used"):
-        kept(workspace, settings.changed(image=str(workspace.root / "gone.png")))
+        kept(workspace, [settings.changed(image=str(workspace.root / "gone.png"))])
     with pytest.raises(ConfigError, match="videos is 0"):
         form.asked(0, False, [update["value"] for update in form.write(SampleSettings().model_dump(mode="json"))])
 

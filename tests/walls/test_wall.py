@@ -62,7 +62,7 @@ def test_it_is_drawn_as_the_previews_were_and_found_again(served: Workspace, wal
     for row, prompt in zip(view.cells, PROMPTS, strict=False):
         for cell, step in zip(row, (0, 10, 20), strict=True):
             assert cell.video is not None
-            settings = settings_of(cell.video)
+            settings = settings_of(cell.video, served)
             assert (settings.prompt, settings.steps, settings.frames) == (prompt, 2, 9)
             assert settings.loras == ((f"{folder_of(run, step) / LORA}=1",) if step else ())
             assert cell.record["loras"] == [] if not step else len(cell.record["loras"]) == 1

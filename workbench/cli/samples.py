@@ -20,6 +20,7 @@ from workbench.sampler import queue
 from workbench.sampler.originals import kept
 from workbench.sampler.queue import RequestState
 from workbench.sampler.reports import report
+from workbench.sampler.samples import settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import specs
 from workbench.workspace import Workspace, read_json
@@ -29,29 +30,35 @@ BATCH = tuple(spec.name for spec in specs(BatchSettings))
 
 
 @click.command(cls=SettingsCommand)
-@click.argument("prompt")
+@click.argument("prompt", required=False)
 @settings_flags(BatchSettings)
 @settings_flags(SampleSettings, leave_out=("prompt",))
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Settings from a JSON file. Flags and the prompt win over it.",
+    help="Settings and prompt from a video made here, the JSON beside one, or a JSON file of settings. Flags and a "
+    "PROMPT win over it.",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Say on stderr how well each LoRA fits, and what was drawn.")
 @with_workspace
-def sample(workspace: Workspace, prompt: str, config: Path | None, verbose: bool, **flags: Any) -> int:
+def sample(workspace: Workspace, prompt: str | None, config: Path | None, verbose: bool, **flags: Any) -> int:
     """Draw videos of PROMPT and print where each lies. PROMPT - reads it from stdin.
 
     The first one loads the model; the worker keeps it warm for the next. --seed random draws another video each time.
+    --config VIDEO.mp4 makes a video again, as it is or with the flags that are given.
     """
+    if prompt is None and config is None:
+        raise click.UsageError("Missing argument 'PROMPT': say what the video shows, or give --config FILE.")
     prompt = sys.stdin.read() if prompt == "-" else prompt
     batch = settings_from(BatchSettings, None, {name: flags.pop(name) for name in BATCH})
     if flags.get("seed") == "random":
         flags["seed"] = ""  # as in the form: an empty one
-    settings = settings_from(SampleSettings, config, flags, prompt=prompt.strip())
+    base = settings_of(config, workspace) if config else None
+    fixed = {} if prompt is None else {"prompt": prompt.strip()}
+    settings = settings_from(SampleSettings, None, flags, base, **fixed)
     code = 0
-    for done in draw_all(workspace, expand(kept(workspace, settings), batch)):
+    for done in draw_all(workspace, kept(workspace, expand(settings, batch))):
         if done.video is None:
             click.echo(f"Error: {done.message}", err=True)
             code = code or int(done.exit_code or ExitCode.BUG)

@@ -6,9 +6,10 @@ panel made after a kernel restart shows what is still under way. Not covered: dr
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from workbench.notebook.prompt_part import PromptPart
 from workbench.sampler import queue
 from workbench.sampler.originals import keep, kept
 from workbench.sampler.reports import report
-from workbench.sampler.samples import Sample, Samples
+from workbench.sampler.samples import Sample, Samples, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse, specs
 from workbench.workspace import Workspace, read_json
@@ -48,6 +49,10 @@ class SamplePanel(Panel):
         self.each_line.layout.width = "160px"
         self.upload = widgets.FileUpload(description="First frame", multiple=False)
         self.upload.observe(lambda _: self.doing(self._take_upload)(None), names="value")
+        self.again = widgets.FileUpload(description="Settings of a video", accept=".mp4,.json", multiple=False)
+        self.again.tooltip = "Fill the form with what made a video, from its mp4 or the JSON beside it"
+        self.again.layout.width = "180px"
+        self.again.observe(lambda _: self.doing(self._read_back)(None), names="value")
         self.bar = widgets.FloatProgress(min=0.0, max=1.0, layout=widgets.Layout(width="100%", max_width="720px"))
         self.doing_now, self.videos = widgets.HTML(), widgets.HTML()
         self.draw_button = button("Draw", "Draw a video with these settings", "play", "primary", "110px")
@@ -58,7 +63,7 @@ class SamplePanel(Panel):
         self.draw_button.on_click(self.doing(self.draw))
         self.both_button.on_click(self.doing(self.draw_with_and_without))
         self.cancel_button.on_click(self.doing(self.cancel))
-        wanted = [widgets.HTML(batch["videos"].title), self.videos_wanted, self.each_line, self.upload]
+        wanted = [widgets.HTML(batch["videos"].title), self.videos_wanted, self.each_line, self.upload, self.again]
         buttons = wrapped(self.draw_button, self.both_button, self.cancel_button, *wanted)
         super().__init__([self.form.box, buttons, self.bar, self.doing_now, self.videos])
         self.writer = PromptPart(workspace, self.form)
@@ -77,7 +82,7 @@ class SamplePanel(Panel):
 
         Raises ConfigError, DeviceBusy (a training run holds the GPU).
         """
-        many = [kept(self.workspace, settings) for settings in wanted or expand(self.form.settings, self._batch())]
+        many = kept(self.workspace, wanted or expand(self.form.settings, self._batch()))
         self.ids = queue.submit_all(self.workspace, many)
         self.refresh()
         self.ticker.start()
@@ -99,16 +104,15 @@ class SamplePanel(Panel):
 
     def _take_upload(self) -> None:
         """Keep the picture that was given, and name it in the form."""
-        given: Any = self.upload.value
-        if not given:
-            return
-        # ipywidgets 8 has a tuple of files, 7 a dictionary of them by name.
-        one = next(iter(given.values())) if isinstance(given, dict) else given[0]
-        name = str(one.get("name") or one.get("metadata", {}).get("name", ""))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / Path(name).name
-            path.write_bytes(bytes(one["content"]))
-            self.form.set({"image": str(keep(self.workspace, path, "picture"))})
+        with _given(self.upload) as path:
+            if path is not None:
+                self.form.set({"image": str(keep(self.workspace, path, "picture"))})
+
+    def _read_back(self) -> None:
+        """Fill the form with what made the video that was given."""
+        with _given(self.again) as path:
+            if path is not None:
+                self.form.set(settings_of(path, self.workspace).model_dump(mode="json"))
 
     def wait(self, seconds: float | None = None) -> list[Sample]:
         """Wait for the videos while the panel stays live; returns the finished ones. Raises WorkbenchError."""
@@ -192,6 +196,22 @@ class SamplePanel(Panel):
         if self.history_choice.value:
             Samples(self.workspace).delete(self.history_choice.value)
             self._show_history()
+
+
+@contextlib.contextmanager
+def _given(upload: widgets.FileUpload) -> Iterator[Path | None]:
+    """The file that was put into an upload, for as long as it is looked at; None where there is none."""
+    given: Any = upload.value
+    if not given:
+        yield None
+        return
+    # ipywidgets 8 has a tuple of files, 7 a dictionary of them by name.
+    one = next(iter(given.values())) if isinstance(given, dict) else given[0]
+    name = str(one.get("name") or one.get("metadata", {}).get("name", ""))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / Path(name).name
+        path.write_bytes(bytes(one["content"]))
+        yield path
 
 
 def sample_panel(workspace: Workspace, **values: Any) -> SamplePanel:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -44,8 +45,17 @@ def keep(workspace: Workspace, path: Path, kind: Kind) -> Path:
     return target
 
 
-def kept(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
+def kept(workspace: Workspace, many: Sequence[SampleSettings]) -> list[SampleSettings]:
     """The same settings with every file that they name kept in the workspace. Raises ConfigError, CannotWrite."""
-    files = {name: str(keep(workspace, Path(file), kind)) for name, kind in GIVEN.items()
-             if (file := getattr(settings, name))}  # fmt: skip
-    return settings.changed(**files) if files else settings
+    known: dict[tuple[str, Kind], str] = {}
+
+    def kept_file(file: str, kind: Kind) -> str:
+        if (file, kind) not in known:
+            known[file, kind] = str(keep(workspace, Path(file), kind))
+        return known[file, kind]
+
+    found = []
+    for settings in many:
+        files = {name: kept_file(file, kind) for name, kind in GIVEN.items() if (file := getattr(settings, name))}
+        found.append(settings.changed(**files) if files else settings)
+    return found

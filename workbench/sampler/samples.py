@@ -1,6 +1,6 @@
 """Samples on disk: a video, and beside and inside it the JSON of everything that made it. No torch.
 
-    samples/<YYYY-MM-DD>/<id>.mp4       H.264; its comment tag holds the same JSON
+    samples/<YYYY-MM-DD>/<id>.mp4       H.264; its comment tag holds the same JSON, without paths of this machine
     samples/<YYYY-MM-DD>/<id>.json      written last: a video without it is not shown
     samples/.removed/                   what was deleted from the history
 
@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, DataError
 from workbench.loras import names
+from workbench.sampler.embedded import localised, shareable
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
 from workbench.workspace import Workspace, read_json, write_json, writing
@@ -55,9 +56,10 @@ def video_path(workspace: Workspace, sample_id: str) -> Path:
     return workspace.samples / f"{day[:4]}-{day[4:6]}-{day[6:]}" / f"{sample_id}.mp4"
 
 
-def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, Any]) -> None:
+def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, Any], root: Path | None = None) -> None:
     """Write frames [F, H, W, 3] (uint8, or floats in [0, 1]) as mp4 with the record inside and beside it.
 
+    root: the workspace's folder, whose files keep their place in it where the record inside names them; see embedded.
     The record beside the video is written last, so whoever sees it sees a whole sample. Raises CannotWrite.
     """
     import numpy as np
@@ -70,7 +72,8 @@ def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, 
     with writing(video):
         video.parent.mkdir(parents=True, exist_ok=True)
         try:
-            media.encode(frames, temporary, fps, comment=json.dumps(record, ensure_ascii=False))
+            comment = json.dumps(shareable(record, root), ensure_ascii=False)
+            media.encode(frames, temporary, fps, comment=comment)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, video)
@@ -96,22 +99,37 @@ def keep_as_preview(workspace: Workspace, video: Path, record: dict[str, Any]) -
                 shutil.copy2(path, folder / path.name)
 
 
-def settings_of(path: Path) -> SampleSettings:
-    """The settings that made a sample, from its video or its JSON file. Raises ConfigError when it holds none."""
-    return parse(SampleSettings, _settings(_record(path), path))
+def settings_of(path: Path, workspace: Workspace | None = None) -> SampleSettings:
+    """The settings in a video, in the record beside one, or in a JSON file of settings alone.
+
+    workspace: where the files lie that a video names; of a video that lies in it, the record beside it counts, which
+    has whole paths. Raises ConfigError when there are none.
+    """
+    record = _record(path)
+    if path.suffix.lower() == ".json" and "settings" not in record:
+        return parse(SampleSettings, record)
+    if workspace is not None and path.suffix.lower() != ".json":
+        beside = path.with_suffix(".json")
+        known = _record(beside) if beside.is_file() else {}
+        if shareable(known, workspace.root) == record:
+            record = known
+    settings = _settings(record, path)
+    return parse(SampleSettings, settings if workspace is None else localised(settings, workspace.root))
 
 
 def _record(path: Path) -> dict[str, Any]:
     from workbench import media
 
     value: Any = None
-    if path.suffix.lower() == ".json":
-        value = read_json(path)
-    else:
-        try:
+    try:
+        if path.suffix.lower() == ".json":
+            value = read_json(path)
+        else:
             value = json.loads(media.read_comment(path) or "")
-        except ValueError:
-            value = None
+    except (DataError, RecursionError) as error:
+        raise ConfigError(f"{path.name} cannot be read ({str(error)[:200]}): choose another file") from error
+    except ValueError:
+        value = None
     if not isinstance(value, dict):
         raise ConfigError(f"{path.name} holds no settings: choose a video or a JSON file that this workbench made")
     return value

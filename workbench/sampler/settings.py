@@ -153,7 +153,8 @@ class BatchSettings(Settings):
 
     each_line: bool = field(
         False, title="A prompt a line", section=WHAT, advanced=True,
-        help="Every line of the prompt is a prompt of its own.",
+        help="Every line of the prompt is a prompt of its own. A line may end with @@ and a first frame of its own: "
+        "a ship leaves the harbour@@ship.png",
     )  # fmt: skip
     videos: int = field(
         1, title="Videos", section=WHAT, low=1, high=100, advanced=True,
@@ -163,10 +164,16 @@ class BatchSettings(Settings):
 
 def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSettings]:
     """One sample's settings for every prompt and seed, seeds first; no seed is left open."""
-    lines = [line.strip() for line in settings.prompt.splitlines() if line.strip()] if batch.each_line else []
+    lines = [line for line in settings.prompt.splitlines() if line.strip()] if batch.each_line else []
     found = []
-    for prompt in lines or [settings.prompt]:
+    for one in [_of_line(settings, line) for line in lines] or [settings]:
         for number in range(batch.videos):
             seed = None if settings.seed is None else (settings.seed + number) % SEEDS
-            found.append(settings.changed(prompt=prompt, seed=seed).settled())
+            found.append(one.changed(seed=seed).settled())
     return found
+
+
+def _of_line(settings: SampleSettings, line: str) -> SampleSettings:
+    """The settings of a line: PROMPT, or PROMPT@@PICTURE as in SAT's lists."""
+    prompt, mark, image = line.partition("@@")
+    return settings.changed(prompt=prompt.strip(), **({"image": image.strip()} if mark else {}))

@@ -121,7 +121,7 @@ class Worker:
         watcher = _Watcher(self, sample_id, sampler, settings)
         drawn = sampler.generate(self._workspace, settings, watcher.step)
         video = queue.target(self._workspace, sample_id, into)
-        write_sample(video, drawn.frames, drawn.fps, drawn.record)
+        write_sample(video, drawn.frames, drawn.fps, drawn.record, self._workspace.root)
         keep_as_preview(self._workspace, video, drawn.record)
 
     def _sampler_for(self, sample_id: str, settings: SampleSettings) -> Sampler:

@@ -36,7 +36,8 @@ def decode_latents(run: Path, device: Device, report: Callable[[int, int], None]
         report(done, len(waiting))
         latents = load_file(path.with_suffix(".safetensors"))[LATENTS].to(vae.device)
         frames = frames_of(family.decode(vae, latents), record["frames"])
-        write_sample(path.with_suffix(".mp4"), frames.numpy(), record["fps"], {**record, "kind": "sample"})
+        made = {**record, "kind": "sample"}
+        write_sample(path.with_suffix(".mp4"), frames.numpy(), record["fps"], made, run.parent.parent)
     report(len(waiting), len(waiting))
     return len(waiting)
 

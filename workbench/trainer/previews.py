@@ -149,7 +149,9 @@ class Previewer:
                     _write_latents(record, latents, described)
                 else:
                     frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames)
-                    write_sample(record.with_suffix(".mp4"), frames.numpy(), self.shape.fps, described)
+                    write_sample(
+                        record.with_suffix(".mp4"), frames.numpy(), self.shape.fps, described, record.parents[4]
+                    )
                 self._unwritten.pop(0)
 
     def draw_one(

@@ -73,7 +73,7 @@ def _publish(session: Session, frames: np.ndarray, record: dict[str, Any]) -> No
     """Write the video into the run's folder and, if what drew it can be named there, among the samples."""
     folder, fps = session.run / "previews" / f"step-{session.step:08d}", float(record["fps"])
     number = len(list(folder.glob("try-*.json")))
-    write_sample(folder / f"try-{number}.mp4", frames, fps, record)
+    write_sample(folder / f"try-{number}.mp4", frames, fps, record, session.workspace.root)
     if "settings" not in record:
         return
     settings = session.settings
@@ -83,4 +83,4 @@ def _publish(session: Session, frames: np.ndarray, record: dict[str, Any]) -> No
         "origin": "the weights of a run while it trained",
     }  # fmt: skip
     live = {**record, "loras": [lora] if settings.method == "lora" and record["scale"] else []}
-    write_sample(video_path(session.workspace, new_id()), frames, fps, live)
+    write_sample(video_path(session.workspace, new_id()), frames, fps, live, session.workspace.root)

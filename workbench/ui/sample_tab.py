@@ -13,8 +13,8 @@ import gradio as gr
 from workbench.errors import ConfigError, DeviceBusy
 from workbench.sampler import prompting, queue
 from workbench.sampler.originals import kept
-from workbench.sampler.samples import Sample, Samples
-from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.sampler.samples import Sample, Samples, settings_of
+from workbench.sampler.settings import BatchSettings, SampleSettings
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, TICK, Seen, handler, send, tick, watch
 from workbench.ui.form import sentences
@@ -51,6 +51,10 @@ class SampleTab:
             with gr.Column(scale=4, min_width=330, elem_classes=["side", "sample-side"]):
                 self.form = SampleForm(workspace)
                 self.writer = WriterPart(workspace)
+                self.again = gr.File(
+                    label="Settings from a video made here, or its JSON", file_types=[".mp4", ".json"],
+                    height=150, elem_id="sample-again",
+                )  # fmt: skip
                 self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             with gr.Column(scale=9, min_width=420):
                 self.strip = Strip(workspace)
@@ -90,6 +94,10 @@ class SampleTab:
             handler(self._do), state, [self.chosen, form.problems, *form.inputs, *outputs], **QUIET
         )
         form.follow(done)
+        read = self.again.upload(
+            handler(self._read_back), self.again, [form.problems, *form.inputs, self.again], **QUIET
+        )
+        form.follow(read)
         form.wire(load)
         fields = (form.field(name) for name in ("prompt", "model", "image"))
         for event in self.writer.wire(*fields):
@@ -154,10 +162,16 @@ class SampleTab:
 
     # ---- doing
 
+    def _read_back(self, file: str) -> list[Any]:
+        """Fill the form with what made a video that was dropped."""
+        settings = settings_of(Path(file), self.workspace)
+        gr.Info(DOES["settings"], duration=5)
+        return ["", *self.form.write(settings.model_dump(mode="json")), None]
+
     def _generate(self, asked: list[str], seen: Seen, videos: float | None, each_line: bool, *values: Any) -> list[Any]:
         try:
-            settings, batch = self.form.asked(videos, each_line, values)
-            ids = queue.submit_all(self.workspace, expand(kept(self.workspace, settings), batch))
+            settings, many = self.form.asked(videos, each_line, values)
+            ids = queue.submit_all(self.workspace, kept(self.workspace, many))
         except (ConfigError, DeviceBusy) as error:
             return [gr.skip(), gr.skip(), gr.skip(), _problems(error), *[gr.skip()] * len(self.view)]
         asked = [*(asked or []), *ids][-REMEMBERED:]

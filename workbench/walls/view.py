@@ -13,6 +13,7 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.frame_plan import shape_for
 from workbench.jobs import duration
+from workbench.sampler.embedded import shareable
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import specs
 from workbench.walls import marks, numbers
@@ -61,6 +62,8 @@ def details(cell: Cell) -> list[list[str]]:
             value = record.get("scheduler", value)
         if isinstance(value, tuple):
             value = ", ".join(Path(text).name if spec.name != "loras" else _short(text) for text in value)
+        if isinstance(value, str):
+            value = shareable({spec.name: value}, None)[spec.name]  # a wall is exported, too
         rows.append([spec.title, f"{value:g}" if isinstance(value, float) else str(value)])
     if record.get("seconds"):
         rows.append(["Drawn in", duration(float(record["seconds"]))])

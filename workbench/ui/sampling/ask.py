@@ -13,7 +13,7 @@ import gradio as gr
 
 from workbench import policy
 from workbench.sampler.originals import GIVEN, keep
-from workbench.sampler.settings import BatchSettings, SampleSettings
+from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import Spec, parse, specs
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, handler
@@ -56,11 +56,11 @@ class SampleForm(Form[SampleSettings]):
 
     def asked(
         self, videos: float | None, each_line: bool, values: Sequence[Any]
-    ) -> tuple[SampleSettings, BatchSettings]:
-        """The checked settings. Raises ConfigError."""
+    ) -> tuple[SampleSettings, list[SampleSettings]]:
+        """The form's settings, and those of each video. Raises ConfigError, as for a file that may not be named."""
         settings = self.parse(values)
         count = int(videos) if videos is not None and float(videos).is_integer() else videos
-        return settings, parse(BatchSettings, {"videos": count, "each_line": each_line})
+        return settings, expand(settings, parse(BatchSettings, {"videos": count, "each_line": each_line}))
 
     def refreshed(self) -> list[Any]:
         """As the form's, but for the LoRAs, whose rows look for themselves."""
