@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.clips import Clip, file_sha256
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model
@@ -101,7 +101,7 @@ def request(
     settings = ReconstructionSettings(
         dataset=str(dataset.resolve()),
         clip=clip.file_name,
-        model=known.id if known.id == model else str(policy.resolve(model, "model")),
+        model=known.id,
         frames=shape.frames,
         height=shape.height,
         width=shape.width,

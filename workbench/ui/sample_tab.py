@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from workbench import policy
 from workbench.errors import ConfigError, DeviceBusy
 from workbench.sampler import prompting, queue
 from workbench.sampler.originals import kept
@@ -164,7 +165,7 @@ class SampleTab:
 
     def _read_back(self, file: str) -> list[Any]:
         """Fill the form with what made a video that was dropped."""
-        settings = settings_of(Path(file), self.workspace)
+        settings = settings_of(policy.resolve(file), self.workspace)
         gr.Info(DOES["settings"], duration=5)
         return ["", *self.form.write(settings.model_dump(mode="json")), None]
 
