@@ -149,9 +149,8 @@ class Previewer:
                     _write_latents(record, latents, described)
                 else:
                     frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames)
-                    write_sample(
-                        record.with_suffix(".mp4"), frames.numpy(), self.shape.fps, described, record.parents[4]
-                    )
+                    video, root = record.with_suffix(".mp4"), record.parents[4]
+                    write_sample(video, frames.numpy(), self.shape.fps, described, root)
                 self._unwritten.pop(0)
 
     def draw_one(
@@ -166,8 +165,7 @@ class Previewer:
             return None
         with self._decoding():
             frames = frames_of(self.family.decode(self.vae, latents[0]), self.shape.frames).numpy()
-        described = self._described(run, step, one, seed, 0, scale)
-        _write_picture(described, one.image)
+        _write_picture(described := self._described(run, step, one, seed, 0, scale), one.image)
         return frames, described
 
     def draw_inputs(self, run: Path, clips: Sequence[PreviewClip]) -> None:
