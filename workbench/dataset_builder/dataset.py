@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from workbench import clips, frame_plan, jobs, policy
+from workbench import clips, frame_plan, jobs, media, policy
 from workbench.clips import Clip, DatasetInfo
 from workbench.dataset_builder import cutting, history
 from workbench.dataset_builder.findings import FILE, FOLDER, Finding, Mend, Report, read_report
@@ -173,8 +173,6 @@ class Dataset:
         """A JPEG of the clip; drawn now if it is missing (a plain VideoFolder has none). Raises DataError."""
         path = _thumbnail(self.folder, clip)
         if not path.exists():
-            from workbench import media
-
             media.thumbnail(self.path_of(clip), path)
         return path
 
@@ -280,7 +278,7 @@ class Dataset:
         sources = surveyed.sources
         if not sources:
             raise DataError(
-                f"no videos in {', '.join(given) or 'an empty list'}: give mp4, mov, mkv, webm or avi files, "
+                f"no videos in {', '.join(given) or 'an empty list'}: give {media.ENDINGS} files, "
                 f"pictures, or a zip or tar of them"
             )
         verdicts = ingest(self.folder, sources, on_progress, longest_side)
@@ -360,8 +358,6 @@ class Dataset:
 
     def plan_preview(self, clip: Clip, shape: Shape, target: Path) -> FramePlan:
         """Write exactly the frames the model sees of a clip as a video. Raises DataError when it is left out."""
-        from workbench import media
-
         plan = frame_plan.plan(clip, shape)
         if plan.dropped:
             raise DataError(f"{clip.file_name} is left out: {plan.dropped}")

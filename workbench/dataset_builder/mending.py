@@ -13,9 +13,12 @@ from fractions import Fraction
 from typing import Any
 
 from workbench.dataset_builder.timing import Timed
+from workbench.errors import DataError
 from workbench.media import Probe
 
 Size = tuple[int, int]
+REWRITE = "save it anew as an ordinary mp4"
+RGB = 0
 PLAIN_MATRICES = (1, 2, 5, 6)  # BT.709, not said, BT.601 twice: what every player shows rightly
 
 
@@ -38,7 +41,9 @@ def picture_mends(about: Probe, longest_side: int | None = None) -> list[str]:
     """What has to be changed about the pictures, in words; none for a picture of canonical form."""
     mends = []
     width, height = size = square_size(about)
-    if about.rotation:
+    if about.mirrored:
+        mends.append("turned and mirrored as its file says")
+    elif about.rotation:
         mends.append("turned upright")
     if about.sample_aspect != 1:
         mends.append(f"stretched pixels made square (stored as {about.width}x{about.height}, now {width}x{height})")
@@ -52,6 +57,8 @@ def picture_mends(about: Probe, longest_side: int | None = None) -> list[str]:
         mends.append("HDR colours brought to ordinary ones")
     elif about.bits > 8:
         mends.append(f"{about.bits}-bit colours brought to 8 bits")
+    if about.matrix not in (*PLAIN_MATRICES, RGB) and not about.hdr:
+        mends.append("rare colours brought to those that every player shows rightly (BT.709)")
     if about.full_range:
         mends.append("full-range colours brought to video range")
     if about.alpha:
@@ -74,16 +81,14 @@ def mended(frames: Iterable[Timed], about: Probe, longest_side: int | None = Non
             yield time, frame
         else:
             waiting.append(time)
-            graph.push(frame)
-            yield from _pull(graph, waiting)
+            yield from _pushed(graph, frame, about, waiting)
     if graph is not None:
-        graph.push(None)
-        yield from _pull(graph, waiting)
+        yield from _pushed(graph, None, about, waiting)
 
 
 def _filters(about: Probe, longest_side: int | None) -> list[tuple[str, str]]:
     """FFmpeg's filters that bring the picture to the canonical form; none when it has it."""
-    if about.pixel_format == "yuv420p" and about.matrix in PLAIN_MATRICES and not picture_mends(about, longest_side):
+    if about.pixel_format == "yuv420p" and not picture_mends(about, longest_side):
         return []
     width, height = reduced(square_size(about), longest_side)
     colours = "out_range=tv"
@@ -96,6 +101,7 @@ def _filters(about: Probe, longest_side: int | None) -> list[tuple[str, str]]:
         *([("bwdif", "mode=send_frame")] if about.interlaced else []),
         ("scale", f"w={width}:h={height}:flags=lanczos+accurate_rnd:{colours}"),
         *turns.get(about.rotation, []),
+        *([("hflip", "")] if about.mirrored else []),
         ("crop", "trunc(iw/2)*2:trunc(ih/2)*2:0:0"),
         ("format", "pix_fmts=yuv420p"),
     ]
@@ -114,6 +120,18 @@ def _graph(steps: list[tuple[str, str]], first: Any) -> Any:
         last = node
     graph.configure()
     return graph
+
+
+def _pushed(graph: Any, frame: Any, about: Probe, waiting: deque[float]) -> Iterator[Timed]:
+    """What the filters hand out after one more frame, or None for the end. Raises DataError."""
+    import av
+
+    try:
+        graph.push(frame)
+        yield from _pull(graph, waiting)
+    except (av.FFmpegError, ValueError) as error:
+        kind = f"{about.pixel_format}, matrix {about.matrix}" + (", HDR" if about.hdr else "")
+        raise DataError(f"its colours are of a rare kind that cannot be converted ({kind}): {REWRITE}") from error
 
 
 def _pull(graph: Any, waiting: deque[float]) -> Iterator[Timed]:

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from workbench import media
-from workbench.dataset_builder.mending import mended, picture_mends
-from workbench.dataset_builder.pictures import PICTURE_FPS, PICTURE_MARK, write_picture
+from workbench.dataset_builder.mending import mended, picture_mends, square_size
+from workbench.dataset_builder.pictures import MAX_SIDE, PICTURE_FPS, PICTURE_MARK, write_picture
 from workbench.dataset_builder.remuxing import copy_video
 from workbench.dataset_builder.timing import Timed, Timing, evened, timing_mends, timing_of
 from workbench.errors import DataError
-from workbench.media import Probe
+from workbench.media import Probe, Times
 from workbench.workspace import writing
 
 MAX_PIXELS = 4096 * 2304
@@ -61,13 +61,13 @@ def normalise(
         return Normalised(float(PICTURE_FPS), 1, width, height, changes)
     about = media.probe(source, MAX_PIXELS)
     _check_limits(about)
-    times = media.presentation_times(source)
-    if len(times) < 2:
+    times = media.read_times(source)
+    if len(times.shown) < 2:
         return _take_own_picture(source, target, about)
-    if times[-1] > MAX_SECONDS:
-        raise DataError(_too_long(times[-1]))
-    warnings = ("longer than 10 minutes: split it into clips",) if times[-1] > LONG_SECONDS else ()
-    timing = timing_of(times, about.fps)
+    timing = timing_of(times.shown, about.fps, times.last)
+    if timing.seconds > MAX_SECONDS:
+        raise DataError(_too_long(timing.seconds))
+    warnings = ("longer than 10 minutes: split it into clips",) if timing.seconds > LONG_SECONDS else ()
     mends = [*picture_mends(about, longest_side), *timing_mends(timing)]
     if not mends and _is_canonical(about, timing) and _take_as_it_is(source, target, about.frames, on_frame):
         return Normalised(about.fps, about.frames, about.width, about.height, (), warnings)
@@ -78,12 +78,12 @@ def normalise(
             return Normalised(about.fps, about.frames, about.width, about.height, copied, warnings, middle)
     damage = _Damage(timing, on_frame)
     pictures = evened(mended(damage.until(media.raw_frames(source)), about, longest_side), timing)
-    frames, middle = _write(pictures, target, timing, round(times[-1] * timing.fps) // 2)
+    frames, middle = _write(pictures, target, timing, on_frame)
     if about.audio:
         mends.append("sound removed")
     if about.tracks > 1:
         mends.append(f"{about.tracks} video tracks: the first one taken ({about.width}x{about.height} {about.codec})")
-    if damage.reason or damage.ends_early(about, len(times)):
+    if damage.reason or damage.ends_early(about, times):
         mends.append(f"cut off or damaged: kept the first {frames / float(timing.fps):.2f} s ({frames} frames)")
     if not mends:
         mends.append(f"rewritten for exact frame access ({about.codec} {about.pixel_format})")
@@ -98,6 +98,14 @@ def _check_limits(about: Probe) -> None:
         raise DataError(_too_long(about.seconds))
     if min(about.width, about.height) < 16:
         raise DataError(f"too small: {about.width}x{about.height}, at least 16x16: give a larger picture")
+    width, height = square_size(about)
+    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+        aspect = about.sample_aspect
+        stretched = f", with pixels of {aspect.numerator}:{aspect.denominator} made square" if aspect != 1 else ""
+        raise DataError(
+            f"too large: {width}x{height}{stretched}, at most 4096x2304 and {MAX_SIDE} a side: scale it down, or "
+            "correct the shape of its pixels"
+        )
 
 
 def _too_long(seconds: float) -> str:
@@ -123,23 +131,25 @@ class _Damage:
         except DataError as error:
             self.reason = str(error)
 
-    def ends_early(self, about: Probe, packets: int) -> bool:
-        """Whether far fewer frames came than an mp4's index promises, or than there are packets."""
-        cut = bool(about.frames) and self._last_time + 2 / max(about.fps, 1) < 0.95 * about.seconds
-        return cut or self._frames < 0.9 * packets  # some codecs have packets that show nothing
+    def ends_early(self, about: Probe, times: Times) -> bool:
+        """Whether far fewer frames came than the file's header promises, or than there are packets."""
+        end = self._last_time + times.last + 2 / max(about.fps, 1)
+        cut = not times.whole or (bool(about.frames) and end < 0.95 * about.seconds)
+        return cut or self._frames < 0.9 * len(times.shown)  # some codecs have packets that show nothing
 
 
-def _write(frames: Iterator[Any], target: Path, timing: Timing, half: int) -> tuple[int, Any]:
-    """(frames written, number `half` or the last before it). Raises DataError for fewer than two, CannotWrite."""
+def _write(frames: Iterator[Any], target: Path, timing: Timing, on_frame: Callable[[], None]) -> tuple[int, Any]:
+    """(frames written, the middle one or the last before it). Raises DataError for fewer than two, CannotWrite."""
     first = next(frames, None)
     second = next(frames, None)
     if first is None or second is None:
         raise DataError("one frame only, or damaged after the first: copy it again, or give a longer clip")
-    middle = first
+    middle, half = first, round(timing.seconds * timing.fps) // 2
     with media.Writer(target, first.width, first.height, timing.fps, like=first) as writer:
         for frame in itertools.chain((first, second), frames):
             middle = frame if writer.frames <= half else middle
             writer.write(frame)
+            on_frame()
     return writer.frames, middle
 
 

@@ -1,7 +1,7 @@
-"""Still pictures: PNG, JPEG, WebP or BMP, known by their content; and clips of one frame made of them.
+"""Still pictures: PNG, JPEG, WebP, AVIF or BMP, known by their content; and clips of one frame made of them.
 
 A picture is turned upright as its EXIF says, its colours are brought to sRGB, transparent parts become white. Not
-covered: animations (they are refused), raw camera files.
+covered: animations (a GIF or APNG is a video; a WebP is refused), raw camera files, HEIC (media.kinds says so).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from workbench import media
 from workbench.dataset_builder.mending import reduced
 from workbench.errors import DataError
 
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+FORMATS = ("PNG", "JPEG", "WEBP", "AVIF", "BMP")
+MAX_SIDE = 8192  # pixels; an H.264 encoder takes twice as many at most
 PICTURE_FPS = Fraction(25)  # a picture lasts as long as a frame
 PICTURE_MARK = "a still picture"  # in a clip's comment: one that comes back from an export is taken as it is
 
@@ -51,8 +52,11 @@ def read_picture(source: Path, most_pixels: int) -> tuple[Any, str, list[str]]:
         with Image.open(source, formats=FORMATS) as picture:
             if picture.width * picture.height > most_pixels:
                 raise DataError(f"too large: {picture.width}x{picture.height}: scale it down first")
+            if max(picture.size) > MAX_SIDE:
+                side = f"at most {MAX_SIDE} a side: crop it or scale it down first"
+                raise DataError(f"too large: {picture.width}x{picture.height}, {side}")
             if getattr(picture, "n_frames", 1) > 1:
-                raise DataError("an animation, not a still picture: convert it to mp4 first")
+                raise DataError(f"an animation ({picture.format}), not a still picture: convert it to mp4 or GIF first")
             upright, mends = _upright_rgb(picture)
             return upright, str(picture.format), mends
     except (OSError, SyntaxError, ValueError) as error:

@@ -23,6 +23,7 @@ from workbench.dataset_builder.layouts import fitting, layout_named
 from workbench.dataset_builder.layouts.base import (
     IMAGE_SUFFIXES,
     LONGEST_CAPTION,
+    MEDIA_SUFFIXES,
     MOST_TEXT_BYTES,
     TEXT_SUFFIXES,
     Columns,
@@ -105,8 +106,9 @@ class Survey:
 
     @property
     def problems(self) -> list[str]:
-        """A sentence a problem."""
-        return [sentence for part in self.found for sentence in part.warnings]
+        """A sentence a problem, and one a source of which nothing can be taken."""
+        warnings = [sentence for part in self.found for sentence in part.warnings]
+        return [*warnings, *(f"refused: {name}: {reason}" for name, reason in self.refused.items())]
 
     @property
     def sentences(self) -> list[str]:
@@ -157,8 +159,10 @@ def survey(given: Iterable[Path | str], layout: str = "", columns: Columns = USU
         chosen = forced if forced in layouts else next(iter(layouts), None)
         if chosen is not None:
             found.append(_read(tree, chosen, layouts, seen))
-        elif tree.refused:
+        else:
             refused |= {f"{tree.path.name}: {name}": reason for name, reason in tree.refused.items()}
+            if tree.others:
+                refused[f"{tree.path.name}: {_named(tuple(tree.others))}"] = Problem.OTHER
         if len(seen) > MOST_SOURCES:
             break
     if forced is not None and found and not fits:
@@ -192,6 +196,10 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> Fou
         size += tree.files[name]
         if not caption:
             report.add(Problem.NO_CAPTION, name)
+    for name, encoding in tree.guessed.items():
+        report.add(Problem.ENCODING if encoding else Problem.UNREADABLE, f"{name} ({encoding})" if encoding else name)
+    for name in tree.others:
+        report.add(Problem.OTHER, name)
     problems = {problem: tuple(names) for problem, names in report.names.items() if names}
     others = tuple(other.name for other in fits if other is not layout)
     return Found(tree.path, layout.name, others, tuple(sources), size, problems, tree.refused)
@@ -252,17 +260,32 @@ def _named(names: tuple[str, ...]) -> str:
 
 
 class FilesTree(Tree):
-    """Files on disk under the names that layouts know them by. given: imported whatever their ending says."""
+    """Files on disk under the names that layouts know them by.
 
-    def __init__(self, path: Path, files: Mapping[str, Path], whole: bool = True, given: Iterable[str] = ()) -> None:
+    given: imported whatever their ending says; others: files of other kinds that lie there, too
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        files: Mapping[str, Path],
+        whole: bool = True,
+        given: Iterable[str] = (),
+        others: Iterable[str] = (),
+    ) -> None:
         self._paths = dict(files)
         self._given = set(given)
+        self._others = list(others)
         super().__init__(path, {name: _size(file) for name, file in files.items()}, {}, whole)
 
     @cached_property
     def media(self) -> list[str]:
         known = set(super().media)
         return [name for name in self.files if name in known or self._prefix + name in self._given]
+
+    @property
+    def others(self) -> list[str]:
+        return self._others
 
     def _data(self, name: str) -> bytes:
         return _text_bytes(self._paths[name])
@@ -278,8 +301,10 @@ def _trees(given: list[Path], refused: dict[str, str]) -> Iterator[Tree]:
     loose = [path for path in given if not path.is_dir() and not is_archive(path) and path not in records.values()]
     for path in given:
         if path.is_dir():
-            files = dict(_walk(path))
-            yield FilesTree(path, {name: file for name, file in files.items() if not is_archive(file)})
+            others: list[str] = []
+            files = dict(_walk(path, others))
+            plain = {name: file for name, file in files.items() if not is_archive(file)}
+            yield FilesTree(path, plain, others=others)
             yield from _archives((file for file in files.values() if is_archive(file)), refused, {})
         elif is_archive(path):
             yield from _archives([path], refused, records)
@@ -299,16 +324,22 @@ def _archives(paths: Iterable[Path], refused: dict[str, str], records: Mapping[s
             refused[path.name] = str(error)
 
 
-def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Name -> path of the videos, pictures, texts and archives in a folder, in order of their names."""
+def _walk(folder: Path, others: list[str]) -> Iterator[tuple[str, Path]]:
+    """Name -> path of the videos, pictures, texts and archives in a folder, in order of their names.
+
+    The names of all other files go into `others`.
+    """
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         prefix = Path(parent).relative_to(folder).as_posix() + "/"
         for name in sorted(name for name in files if not name.startswith(".")):
             path, low = Path(parent, name), name.lower()
             read_here = low.endswith((*TEXT_SUFFIXES, *ARCHIVE_SUFFIXES))
-            if _is_own_file(path) if read_here else low.endswith((*SUFFIXES, *IMAGE_SUFFIXES)):
-                yield prefix.removeprefix("./") + name, path
+            shown = prefix.removeprefix("./") + name
+            if _is_own_file(path) if read_here else low.endswith(MEDIA_SUFFIXES):
+                yield shown, path
+            else:
+                others.append(shown)
 
 
 def _loose(given: list[Path]) -> FilesTree:
@@ -322,7 +353,7 @@ def _loose(given: list[Path]) -> FilesTree:
     folders: dict[Path, list[Path]] = {}
     for path in given:
         folders.setdefault(path.parent, []).append(path)
-    whole = all(path.name.lower().endswith((*TEXT_SUFFIXES, *SUFFIXES, *IMAGE_SUFFIXES)) for path in given)
+    whole = all(path.name.lower().endswith((*TEXT_SUFFIXES, *MEDIA_SUFFIXES)) for path in given)
     for number, (folder, paths) in enumerate(folders.items()):
         videos = [path for path in paths if not path.name.lower().endswith(TEXT_SUFFIXES)]
         files = {path.name: path for path in paths}

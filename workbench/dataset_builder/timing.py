@@ -1,11 +1,13 @@
 """How the times at which a source shows its frames become one constant rate.
 
 A constant-rate source keeps exactly its frames (every n-th above 60 fps); only uneven rates are resampled, by
-timestamp. Not covered: where the times come from (media.presentation_times).
+timestamp, and a picture that stands still for very long is shortened. Not covered: where the times come from
+(media.read_times).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Iterator
@@ -14,6 +16,8 @@ from fractions import Fraction
 from typing import Any
 
 MAX_FPS = 60
+LONGEST_STILL = 30.0  # seconds; screen recorders write nothing while nothing moves, for hours if need be
+LAST_STILL = 1.0  # seconds: a last frame that is shown for longer is a still, too
 Timed = tuple[float, Any]  # seconds, PyAV frame
 
 
@@ -21,7 +25,9 @@ Timed = tuple[float, Any]  # seconds, PyAV frame
 class Timing:
     """How a source's frames become a constant rate: every `take`-th frame as it is, or by timestamp when uneven.
 
-    step: seconds from one frame of the source to the next, on average
+    step:    seconds from one frame of the source to the next, on average
+    last:    seconds that the last frame is a still for, 0 when it lasts as long as any other
+    stills:  how many stills are shortened; seconds: what is left of the whole
     """
 
     fps: Fraction
@@ -29,22 +35,35 @@ class Timing:
     step: float
     even: bool
     take: int = 1
+    last: float = 0.0
+    stills: int = 0
+    seconds: float = 0.0
 
 
-def timing_of(times: list[float], declared_fps: float) -> Timing:
-    """The constant rate for two or more frames shown at these times. Even: each is nearest to its own slot."""
+def timing_of(times: list[float], declared_fps: float, last: float = 0.0) -> Timing:
+    """The constant rate for two or more frames shown at these times. Even: each is nearest to its own slot.
+
+    last: seconds that the last one is shown, 0 when that is not known
+    """
     step = times[-1] / (len(times) - 1)
-    even = step > 0 and all(abs(time - number * step) < 0.3 * step for number, time in enumerate(times))
+    last = last if last > max(LAST_STILL, 10 * step) else 0.0
+    even = (
+        0 < step <= LONGEST_STILL
+        and not last
+        and all(abs(time - number * step) < 0.3 * step for number, time in enumerate(times))
+    )
     if even:
         # The header is more exact than containers that round their timestamps to milliseconds.
         rate = declared_fps if abs(declared_fps * step - 1) < 0.05 else 1 / step
         take = max(1, math.ceil(rate / MAX_FPS - 1e-3))
-        return Timing(_neat(rate) / take, rate, step, True, take)
+        return Timing(_neat(rate) / take, rate, step, True, take, seconds=times[-1])
     steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
     usual = statistics.median(steps) if steps else 1.0
     # Averaged over its like: timestamps in whole milliseconds make 30 fps steps of 33 and 34.
     rate = 1 / statistics.fmean([step for step in steps if abs(step / usual - 1) < 0.1] or [usual])
-    return Timing(Fraction(min(MAX_FPS, max(1, round(rate)))), rate, step, False)
+    stills = sum(one > LONGEST_STILL for one in (*steps, last))
+    seconds = sum(min(one, LONGEST_STILL) for one in (*steps, last))
+    return Timing(Fraction(min(MAX_FPS, max(1, round(rate)))), rate, step, False, 1, last, stills, seconds)
 
 
 def _neat(rate: float) -> Fraction:
@@ -59,7 +78,11 @@ def _neat(rate: float) -> Fraction:
 def timing_mends(timing: Timing) -> list[str]:
     """What is changed about time, in words."""
     if not timing.even:
-        return [f"uneven frame rate (about {timing.source_fps:.3g} fps) evened to {float(timing.fps):g} fps"]
+        mends = [f"uneven frame rate (about {timing.source_fps:.3g} fps) evened to {float(timing.fps):g} fps"]
+        if timing.stills:
+            count = "a still" if timing.stills == 1 else f"{timing.stills} stills"
+            mends.append(f"{count} of more than {LONGEST_STILL:g} s shortened to that")
+        return mends
     if timing.take > 1:
         ending = {2: "nd", 3: "rd"}.get(timing.take, "th")
         kept = f"every {timing.take}{ending} frame kept"
@@ -72,11 +95,13 @@ def evened(frames: Iterable[Timed], timing: Timing) -> Iterator[Any]:
     if timing.even:
         yield from (frame for number, (_, frame) in enumerate(frames) if number % timing.take == 0)
         return
-    fps, slot, held = float(timing.fps), 0, None
-    for time, frame in frames:
+    fps, slot, held, before, cut = float(timing.fps), 0, None, 0.0, 0.0
+    for shown, frame in frames:
+        cut = max(cut, shown - before - LONGEST_STILL)
+        time = shown - cut
         while held is not None and (slot + 0.5) / fps < time:
             yield held
             slot += 1
-        held = frame
+        held, before = frame, time
     if held is not None:
-        yield held
+        yield from itertools.repeat(held, 1 + round(fps * min(timing.last, LONGEST_STILL)))

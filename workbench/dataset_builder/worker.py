@@ -69,6 +69,8 @@ class Watch:
 
 def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, watch: Watch) -> Verdict:
     """Make clip and thumbnail of one source file, or say why not. Raises CannotWrite."""
+    import av
+
     refused = Verdict(source=str(source), outcome="refused", sha256=sha256)
     name = f"clips/{clip_id(sha256)}.mp4"
     try:
@@ -84,6 +86,9 @@ def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, wa
         return refused.model_copy(update={"notes": ("it needs more memory than an import may use: scale it down",)})
     except CannotWrite:
         raise
+    except av.FFmpegError as error:
+        reason = f"its codec reports what nobody foresaw ({error.strerror}): save it anew as an ordinary mp4"
+        return refused.model_copy(update={"notes": (reason,)})
     except Exception as error:  # noqa: BLE001 - one strange file must not end the import
         return refused.model_copy(update={"notes": (f"it cannot be read ({type(error).__name__}: {error})",)})
     return Verdict(

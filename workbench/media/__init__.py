@@ -1,34 +1,39 @@
 """Video files: look at them, read their frames, write them. Not covered: mending foreign files (dataset_builder)."""
 
+from workbench.media.kinds import ENDINGS, SUFFIXES, check_file, is_picture
 from workbench.media.opening import (
     HDR_TRANSFERS,
-    SUFFIXES,
     Probe,
-    check_file,
-    is_picture,
+    Times,
+    orientation,
     presentation_times,
     probe,
     read_comment,
+    read_times,
 )
 from workbench.media.reading import Pixels, decode, raw_frames, read_frames, thumbnail, write_thumbnail
 from workbench.media.writing import Writer, bt709_frame, encode, without_comment
 
 __all__ = [
+    "ENDINGS",
     "HDR_TRANSFERS",
     "SUFFIXES",
     "Pixels",
     "Probe",
+    "Times",
     "Writer",
     "bt709_frame",
     "check_file",
     "decode",
     "encode",
     "is_picture",
+    "orientation",
     "presentation_times",
     "probe",
     "raw_frames",
     "read_comment",
     "read_frames",
+    "read_times",
     "thumbnail",
     "without_comment",
     "write_thumbnail",

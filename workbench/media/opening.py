@@ -3,14 +3,14 @@
 Foreign files are opened by path, with allow-lists of containers and protocols, so that no file can make us read
 another one or the network; and only after a look at what kind of file it is (a pipe would hang every decoder). Errors
 are DataError with the reason in words. Not covered: time and memory limits (dataset_builder.ingest runs this module in
-children), still pictures (dataset_builder.pictures), audio.
+children), what kind of file it is (kinds), still pictures (dataset_builder.pictures), audio.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
+import math
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import DataError
+from workbench.media.kinds import DEMUXERS, ENDINGS, check_file, is_picture
+from workbench.media.truncation import segment_is_cut, without_index
 
-OPEN_OPTIONS = {"format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi", "protocol_whitelist": "file"}
-SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".3gp")
+OPEN_OPTIONS = {"format_whitelist": DEMUXERS, "protocol_whitelist": "file"}
 HDR_TRANSFERS = (16, 18)  # FFmpeg's numbers for PQ and HLG
 FULL_RANGE = 2
+STATE_THEIR_LENGTH = ("asf", "flv")  # in their header, whatever is left of the rest
 THREADS = 2  # fixed, so that a file encodes to the same bytes on every machine
-HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Probe:
     """What a video file says of itself, and what its first frame shows.
 
     width, height: as stored, after rotation; sample_aspect: width of a stored pixel over its height
-    frames, seconds: as declared, 0 when the file does not say; rotation: degrees counter-clockwise to turn it upright
+    frames, seconds: as declared, 0 when the file does not say
+    rotation, mirrored: degrees counter-clockwise to turn it upright, after which left and right change places or not
     matrix: FFmpeg's number of the YUV colours (1 is BT.709, 2 is "not said"); full_range: luma from 0 to 255
     tracks: how many video tracks there are, of which the first is read
     """
@@ -47,6 +49,7 @@ class Probe:
     pixel_format: str
     bits: int
     rotation: int
+    mirrored: bool
     sample_aspect: Fraction
     interlaced: bool
     hdr: bool
@@ -55,54 +58,6 @@ class Probe:
     alpha: bool
     audio: bool
     tracks: int
-
-
-def check_file(path: Path) -> None:
-    """Refuse what is no video and no picture before a decoder sees it. Raises DataError."""
-    head = _head(path)
-    if not head:
-        raise DataError("empty file: copy or download it again")
-    if mix_up := _look_alike(head):
-        raise DataError(mix_up)
-
-
-def is_picture(path: Path) -> bool:
-    """Whether its content is a still picture's (PNG, JPEG, WebP, BMP), whatever its name. Raises DataError."""
-    head = _head(path)
-    # Two letters are no proof: the size that a BMP states must be the file's.
-    bitmap = head.startswith(b"BM") and int.from_bytes(head[2:6], "little") == path.stat().st_size
-    return head.startswith((b"\x89PNG", b"\xff\xd8\xff")) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP") or bitmap
-
-
-def _head(path: Path) -> bytes:
-    """The first bytes of an ordinary file. Raises DataError for anything else."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        link = path.is_symlink()
-        words = error.strerror if isinstance(error, OSError) else str(error)
-        reason = "it is a link: give the file itself" if link else f"{words}: check name and permissions"
-        raise DataError(f"it cannot be opened: {reason}") from error
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise DataError("not an ordinary file (a folder, pipe or device): give a video file")
-        return file.read(HEAD_BYTES)
-
-
-def _look_alike(head: bytes) -> str | None:
-    """Why a file that starts like this is no video, for the mix-ups that people meet."""
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")):
-        return "looks like a web page, not a video: the download probably asked for a login, fetch it again"
-    if text.startswith((b"#extm3u", b"ffconcat", b"[playlist]", b"v=0")):
-        return "a playlist that names other files, not a video: give the video files themselves"
-    if text.startswith(b"version https://git-lfs"):
-        return "a Git LFS pointer, not the video: fetch the real file (git lfs pull)"
-    if head[8:12] == b"WAVE" or head.startswith((b"ID3", b"fLaC", b"OggS")):
-        return "sound only: it has no pictures"
-    if head.startswith(b"GIF8"):
-        return "a GIF animation, not a video: convert it to mp4 first"
-    return None
 
 
 @contextlib.contextmanager
@@ -117,9 +72,9 @@ def opened(path: Path) -> Iterator[tuple[Any, Any]]:
         # An absolute path, so that no file name is taken for a protocol ("concat:...").
         container = av.open(str(path.absolute()), options=dict(OPEN_OPTIONS), **_any_metadata())
     except (av.FFmpegError, ValueError) as error:
-        if _without_index(path):
+        if without_index(path):
             raise DataError("the recording was cut off, its index is missing: copy it again from the camera") from error
-        raise DataError("not a video that can be read: give an mp4, mov, mkv, webm or avi file") from error
+        raise DataError(f"not a video that can be read: give {ENDINGS}") from error
     with container:
         if not (videos := _tracks(container)):
             raise DataError("sound only: it has no pictures" if container.streams.audio else "it has no video track")
@@ -143,29 +98,6 @@ def _tracks(container: Any) -> list[Any]:
     return [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
 
 
-def _without_index(path: Path) -> bool:
-    """Whether it is an mp4 without its index (moov), as a recorder leaves it when power fails."""
-    boxes = _boxes(path)
-    return bool(boxes) and boxes[0] == b"ftyp" and b"moov" not in boxes
-
-
-def _boxes(path: Path) -> list[bytes]:
-    """Names of an mp4's outermost boxes, in file order."""
-    names: list[bytes] = []
-    with path.open("rb") as file:
-        end, position = path.stat().st_size, 0
-        while position + 8 <= end and len(names) < 1000:
-            file.seek(position)
-            head = file.read(16)
-            size = int.from_bytes(head[:4], "big")
-            size = int.from_bytes(head[8:16], "big") if size == 1 else size or end - position
-            names.append(head[4:8])
-            if size < 8:
-                break
-            position += size
-    return names
-
-
 def probe(path: Path, most_pixels: int | None = None) -> Probe:
     """Look at a video file; decodes its first frame, unless its header promises more than `most_pixels`.
 
@@ -181,11 +113,16 @@ def probe(path: Path, most_pixels: int | None = None) -> Probe:
             first = next(container.decode(stream))
         except (av.FFmpegError, StopIteration) as error:
             raise DataError("the recording was cut off or is damaged: no frame can be read, copy it again") from error
-        turned = first.rotation % 180 == 90
+        rotation, mirrored = orientation(first)
+        turned = rotation % 180 == 90
         duration = (
             stream.duration * stream.time_base if stream.duration else Fraction(container.duration or 0, 1_000_000)
         )
         transparent = stream.metadata.get("alpha_mode") == "1"  # so WebM says it; the decoder leaves alpha out
+        if context.name == "gif":  # decoded with alpha in any case
+            transparent = bool(first.to_ndarray(format="rgba")[..., 3].min() < 255)
+        else:
+            transparent = transparent or any(component.is_alpha for component in first.format.components)
         return Probe(
             width=first.height if turned else first.width,
             height=first.width if turned else first.height,
@@ -196,29 +133,74 @@ def probe(path: Path, most_pixels: int | None = None) -> Probe:
             codec=context.name,
             pixel_format=first.format.name,
             bits=max(component.bits for component in first.format.components),
-            rotation=first.rotation % 360,
+            rotation=rotation,
+            mirrored=mirrored,
             sample_aspect=Fraction(stream.sample_aspect_ratio or context.sample_aspect_ratio or 1),
             interlaced=bool(first.interlaced_frame),
             hdr=first.color_trc in HDR_TRANSFERS,
             matrix=int(first.colorspace),
             full_range=first.color_range == FULL_RANGE,
-            alpha=transparent or any(component.is_alpha for component in first.format.components),
+            alpha=transparent,
             audio=bool(container.streams.audio),
             tracks=len(_tracks(container)),
         )
 
 
-def presentation_times(path: Path) -> list[float]:
-    """When each frame is shown, in seconds from the first, as the file's packets say: nothing is decoded."""
+def orientation(frame: Any) -> tuple[int, bool]:
+    """(degrees counter-clockwise: 0, 90, 180 or 270; whether to mirror left and right after that), as its file says.
+
+    A display matrix may mirror, which a rotation alone cannot tell (selfie cameras, screen recorders).
+    """
+    from av.sidedata.sidedata import Type
+
+    rotation = round(frame.rotation / 90) * 90 % 360
+    sides = [side for side in frame.side_data if side.type == Type.DISPLAYMATRIX]
+    if not sides:
+        return rotation, False
+    a, b, _, c, d = struct.unpack("<5i", bytes(sides[0])[:20])  # x' = a x + c y, y' = b x + d y
+    if a * d - b * c >= 0:
+        return rotation, False
+    if abs(a) + abs(d) >= abs(b) + abs(c):
+        return (0 if a < 0 else 180), True
+    return (270 if c > 0 else 90), True
+
+
+@dataclass(frozen=True)
+class Times:
+    """When each frame is shown, in seconds from the first, as the file's packets say.
+
+    last:  how long the last one is shown, 0 when the file does not say
+    whole: whether all is there that the file's header promises
+    """
+
+    shown: list[float]
+    last: float
+    whole: bool
+
+
+def read_times(path: Path) -> Times:
+    """The times of all frames of the first video track; nothing is decoded. Raises DataError."""
     import av
 
-    times: list[float] = []
+    frames: list[tuple[float, float]] = []  # when it is shown, for how long
+    begin, end = math.inf, 0.0
     with opened(path) as (container, stream), contextlib.suppress(av.FFmpegError):
-        for packet in container.demux(stream):
-            if packet.pts is not None and not packet.is_discard:
-                times.append(float(packet.pts * packet.time_base))
-    times.sort()
-    return [time - times[0] for time in times]
+        promised = (container.duration or 0) / 1e6 if container.format.name in STATE_THEIR_LENGTH else 0.0
+        for packet in container.demux(stream, *container.streams.audio):
+            if packet.pts is None:
+                continue
+            time, length = float(packet.pts * packet.time_base), float((packet.duration or 0) * packet.time_base)
+            begin, end = min(begin, time), max(end, time + length)
+            if packet.stream_index == stream.index and not packet.is_discard:
+                frames.append((time, length))
+    frames.sort()
+    whole = not segment_is_cut(path) and end - begin + 1 >= 0.95 * promised
+    return Times([time - frames[0][0] for time, _ in frames], frames[-1][1] if frames else 0.0, whole)
+
+
+def presentation_times(path: Path) -> list[float]:
+    """When each frame is shown, in seconds from the first. Raises DataError."""
+    return read_times(path).shown
 
 
 def read_comment(path: Path) -> str | None:

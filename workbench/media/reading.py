@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import DataError
-from workbench.media.opening import opened
+from workbench.media.opening import opened, orientation
 from workbench.workspace import write_bytes
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def decode(path: Path) -> Iterator[tuple[float, Pixels]]:
     import numpy as np
 
     for time, frame in raw_frames(path):
-        yield time, np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90))
+        rotation, mirrored = orientation(frame)
+        upright = np.rot90(frame.to_ndarray(format="rgb24"), rotation // 90)
+        yield time, np.ascontiguousarray(upright[:, ::-1] if mirrored else upright)
 
 
 def read_frames(

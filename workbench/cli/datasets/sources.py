@@ -69,6 +69,8 @@ def import_(
     for verdict in () if detach else target.verdicts:
         if not verdict.usable or (verdict.notes and verdict not in before):
             click.echo(verdict.sentence)
+    for line in () if detach else target.task("import").result.get("problems", ()):
+        click.echo(line)
     return code
 
 

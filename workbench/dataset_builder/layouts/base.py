@@ -8,7 +8,9 @@ Not covered: which layouts there are (layouts), the videos themselves (ingest).
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
+import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -23,10 +25,15 @@ from typing import Any
 from workbench.clips import Clip
 from workbench.media import SUFFIXES
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".avif")
+# No picture that is taken, but each gets its verdict, which says what to do with it.
+OTHER_IMAGE_SUFFIXES = (".heic", ".heif", ".tif", ".tiff", ".jxl", ".psd", ".dng")
+MEDIA_SUFFIXES = (*SUFFIXES, *IMAGE_SUFFIXES, *OTHER_IMAGE_SUFFIXES)
 TEXT_SUFFIXES = (".txt", ".caption", ".json", ".jsonl", ".csv")
 LONGEST_CAPTION = 4000  # characters; far beyond what any text encoder reads
 MOST_TEXT_BYTES = 64 * 1024**2  # of one text file: a table of a hundred thousand captions
+ENCODINGS = ("cp932", "euc_jp", "gb18030", "big5", "euc_kr", "cp1251", "koi8_r", "cp1250", "cp1252", "cp1253")
+LONG_RUN = re.compile(rb"[\x80-\xff]{3}")  # three bytes in a row that are not ASCII
 TEXT_COLUMNS = ("text", "caption", "prompt")
 NAME_COLUMNS = ("file_name", "video", "path", "file")
 
@@ -86,22 +93,44 @@ class Source:
 # ---- text -----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Decoded:
+    """A text, and the encoding that was guessed for it: "" where its bytes say it, None where none could be told."""
+
+    text: str
+    guessed: str | None = ""
+
+
 def read_text(path: Path) -> str:
     """A text file in whatever encoding it has (`decode_text`), at most MOST_TEXT_BYTES of it."""
     with path.open("rb") as file:
-        return decode_text(file.read(MOST_TEXT_BYTES))
+        return decode_text(file.read(MOST_TEXT_BYTES)).text
 
 
-def decode_text(data: bytes) -> str:
-    """Text in whatever encoding editors write: UTF-8 and UTF-16, with or without mark, else Latin-1."""
+def decode_text(data: bytes) -> Decoded:
+    """Text in whatever encoding editors write: UTF-8 and UTF-16, with or without mark; what else it is, is guessed.
+
+    Letters that stand alone or in pairs are Western European (Windows-1252); for the rest charset-normalizer chooses
+    between the encodings that people's editors still write. A text that is none of them is empty.
+    """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16", "replace")
+        return Decoded(data.decode("utf-16", "replace"))
     if data[:2].count(b"\0") == 1 and data.count(b"\0") > len(data) // 4:
-        return data.decode("utf-16-le" if data[1:2] == b"\0" else "utf-16-be", "replace")
+        return Decoded(data.decode("utf-16-le" if data[1:2] == b"\0" else "utf-16-be", "replace"))
     try:
-        return data.decode("utf-8-sig")
+        return Decoded(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        return data.decode("cp1252", "replace")
+        return _guessed(data)
+
+
+def _guessed(data: bytes) -> Decoded:
+    from charset_normalizer import from_bytes
+
+    if not LONG_RUN.search(data):
+        with contextlib.suppress(UnicodeDecodeError):
+            return Decoded(data.decode("cp1252"), "cp1252")
+    best = from_bytes(data, cp_isolation=list(ENCODINGS)).best()
+    return Decoded("", None) if best is None else Decoded(str(best), best.encoding)
 
 
 def clean_caption(text: str) -> str:
@@ -142,6 +171,9 @@ class Problem(StrEnum):
     UNPAIRED = "lists of unequal length, so that nobody knows which caption belongs where: no caption is taken"
     NO_PICTURE = "first frames whose picture is missing"
     UNPAIRED_PICTURES = "lists of unequal length, so that nobody knows which first frame belongs where: none is taken"
+    ENCODING = "not saved as UTF-8, their encoding was guessed: see whether the captions read right"
+    UNREADABLE = "text whose encoding nobody can tell: save it as UTF-8, no caption is taken from it"
+    OTHER = "files of other kinds: passed over"
     POSTER = "pictures that show a video which is here, too: left out"
     NO_COLUMN = (
         "no column of captions, which is called text, caption or prompt: if another one holds them, name it with "
@@ -178,6 +210,8 @@ class Tree(ABC):
     path:    what was given
     files:   name ("clips/a.mp4") -> bytes, in order; hidden files are left out, as is a folder that holds all of them
     media:   those of them that are to be imported: videos and pictures
+    others:  names of files that are neither those nor texts
+    guessed: text that was read -> the encoding that was guessed for it, None where none could be told
     refused: entry -> why it may not be read
     whole:   whether it is all there is, so that a caption without its video means something
     columns: what the columns of its tables are called
@@ -191,11 +225,16 @@ class Tree(ABC):
         self.path, self.refused, self.whole = path, dict(refused), whole
         self._prefix = _folder_of_all(files)
         self.files = {name.removeprefix(self._prefix): size for name, size in files.items()}
+        self.guessed: dict[str, str | None] = {}
         self._spellings = {unicodedata.normalize("NFC", name): name for name in self.files}
 
     @cached_property
     def media(self) -> list[str]:
-        return [name for name in self.files if name.lower().endswith((*SUFFIXES, *IMAGE_SUFFIXES))]
+        return [name for name in self.files if name.lower().endswith(MEDIA_SUFFIXES)]
+
+    @property
+    def others(self) -> list[str]:
+        return [name for name in self.files if not name.lower().endswith((*MEDIA_SUFFIXES, *TEXT_SUFFIXES))]
 
     def match(self, name: str, folder: str = "") -> str | None:
         """The file that a list or table in `folder` ("" or "train/") calls by that name, None when it is not here."""
@@ -203,8 +242,11 @@ class Tree(ABC):
         return self._spellings.get(unicodedata.normalize("NFC", plain))
 
     def text(self, name: str) -> str:
-        """A text file's content. Raises DataError."""
-        return decode_text(self._data(self._prefix + name))
+        """A text file's content, "" when its encoding cannot be told. Raises DataError."""
+        decoded = decode_text(self._data(self._prefix + name))
+        if decoded.guessed != "":
+            self.guessed[name] = decoded.guessed
+        return decoded.text
 
     def full_name(self, name: str) -> str:
         """The file's name before the folder that holds everything was left out."""
