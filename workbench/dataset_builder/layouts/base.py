@@ -210,7 +210,7 @@ class Tree(ABC):
     path:    what was given
     files:   name ("clips/a.mp4") -> bytes, in order; hidden files are left out, as is a folder that holds all of them
     media:   those of them that are to be imported: videos and pictures
-    others:  names of files that are neither those nor texts
+    others:  names of files that are neither those nor texts, and no part of a WebDataset sample
     guessed: text that was read -> the encoding that was guessed for it, None where none could be told
     refused: entry -> why it may not be read
     whole:   whether it is all there is, so that a caption without its video means something
@@ -234,7 +234,9 @@ class Tree(ABC):
 
     @property
     def others(self) -> list[str]:
-        return [name for name in self.files if not name.lower().endswith((*MEDIA_SUFFIXES, *TEXT_SUFFIXES))]
+        samples = {_sample(name) for name in self.media}
+        known = (*MEDIA_SUFFIXES, *TEXT_SUFFIXES)
+        return [name for name in self.files if not name.lower().endswith(known) and _sample(name) not in samples]
 
     def match(self, name: str, folder: str = "") -> str | None:
         """The file that a list or table in `folder` ("" or "train/") calls by that name, None when it is not here."""
@@ -274,6 +276,12 @@ def _folder_of_all(names: Mapping[str, int]) -> str:
         if not shared:
             break
     return shared or ""
+
+
+def _sample(name: str) -> str:
+    """ "train/00012" of "train/00012.mp4" and "train/00012.fps": what parts of a WebDataset sample share."""
+    folder, slash, file = name.rpartition("/")
+    return folder + slash + file.partition(".")[0]
 
 
 def without_suffix(name: str) -> str:
