@@ -186,3 +186,14 @@ def test_a_picture_that_came_with_a_clip_is_what_the_model_is_shown(
     assert [round(float(value)) for value in shown] == [10, 200, 30]
     assert all((picture != pictures[given.id]).any() for name, picture in pictures.items() if name != given.id)
     made.metrics.close()
+
+
+def test_a_run_that_is_shown_low_resolution_generates_its_previews(
+    workspace: Workspace, dataset: Dataset, picture_model: Model
+) -> None:
+    run = create(workspace, picture_model.source, condition="low resolution", preview_every=5, preview_steps=1)
+    made = session(run)
+    made.preview_start()
+    made.close()
+    assert [preview.step for preview in run.previews] == [0, 0]
+    assert len(list(run.folder.glob("previews/*/input-*.mp4"))) == 2

@@ -6,14 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.drawing import MakeClip
+from tests.trainer.written_run import add_preview, write_run
 from workbench.errors import ConfigError
 from workbench.families import default_model, find_model
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
 from workbench.walls import WallSettings
 from workbench.walls.axes import grid
-from workbench.walls.suggestions import of_sample
+from workbench.walls.suggestions import base_of, completed, of_sample
 from workbench.workspace import Workspace
+
+
+def test_a_run_on_pictures_is_compared_in_videos(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+    run = write_run(workspace, "pictures")
+    (run.folder / "lora.safetensors").touch()
+    add_preview(run, 0, make_clip(tmp_path / "0.mp4"), frames=1, seed=7)
+    settings = completed(workspace, WallSettings(run="pictures"))
+    shown = base_of(workspace, settings)
+    assert (shown.frames, shown.seed) == (None, 7)
+    assert [column.name for column in grid(workspace, settings, shown).columns] == ["base model", "final LoRA"]
 
 
 def base(**values: object) -> SampleSettings:

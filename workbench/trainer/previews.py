@@ -9,8 +9,8 @@ previews/step-00000250/
 previews/picture-I.png                    the first frame that an image-to-video model is given
 
 A record's "kind" is sample, latents, input or reconstruction; its "settings" are those with which the Sample tab draws
-the same video from the checkpoint of that step. They are left out where nothing but the run holds the weights (full
-fine-tuning, weights trained beside the LoRA, averaged weights before the export) or the condition.
+the same video from the checkpoint of that step. They are left out where a preview is a picture, and where nothing but
+the run holds the weights (full fine-tuning, weights beside the LoRA, averages before the export) or the condition.
 
 Drawing needs no more memory than training: the VAE encodes the pictures and leaves, all latents are drawn without it,
 then it comes back and decodes, in tiles where they are large; `spare` may move the transformer out of its way. Not
@@ -288,7 +288,7 @@ class Previewer:
             "step": step, "scale": scale, "model": self.model.id, "fps": shape.fps,
         }  # fmt: skip
         loras = self._loras(run, step, scale)
-        if loras is not None and one.condition is None:
+        if loras is not None and one.condition is None and shape.frames in self.model.frame_rule.legal():
             again = {**drawn_with, "model": settings.model, "loras": loras}
             if one.image is not None:
                 picture = run / "previews" / f"picture-{place}.png"

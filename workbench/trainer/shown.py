@@ -44,7 +44,7 @@ class Shown:
         place = self.prompts.index(prompt) if prompt in self.prompts else 0
         item = self._items[place % len(self._items)]
         if inputs.view == "low resolution" or self._settings.condition_frames == "every":
-            return PreviewPrompt(prompt, text, inputs.picture(item), next(inputs.clips([item])).condition)
+            return PreviewPrompt(prompt, text, condition=next(inputs.clips([item])).condition)
         given = self._settings.preview_images
         picture = read_picture(Path(given[place % len(given)]), item) if given else inputs.picture(item)
         return PreviewPrompt(prompt, text, picture)

@@ -88,6 +88,8 @@ def base_of(workspace: Workspace, settings: WallSettings, model: str = "", speed
         "seed": train.preview_seed,
     }  # fmt: skip
     values |= {name: record[name] for name in SHAPE if name in record}
+    if values["frames"] == 1:  # of a run on pictures, whose previews are pictures, too; samples are videos
+        values["frames"] = train.frames
     return SampleSettings(
         model=train.model, device=train.device, fps=train.fps, image_scale=train.image_latent_scale
     ).changed(speed=speed, **values)
