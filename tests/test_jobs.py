@@ -272,7 +272,8 @@ def test_a_job_that_does_not_listen_is_ended_with_its_children(folder: Path) -> 
     until(lambda: (folder / "deaf").exists())
     child = int((folder / "child").read_text())
     jobs.stop(folder, grace=0.3)
-    assert jobs.status(folder).state is State.DIED
+    ended = jobs.status(folder)
+    assert (ended.state, ended.message) == (State.STOPPED, jobs.FORCED)
     until(lambda: processes.start_time(child) is None)
 
 

@@ -9,7 +9,7 @@ The folder holds everything; any process may read it at any time and derives the
     control/NAME     a file a command (stop, pause, resume, save, preview); the job takes it by deleting it
     waiting.json     of a job that waits and has no process yet (tickets)
     job.log          the job's output (log)
-    result.json      {status, exit_code, message, ended_at, ...}: how it ended, written last, by the job
+    result.json      {status, exit_code, message, ended_at, ...}: how it ended, written last, by the job (room)
 
 State is derived, never stored: a result file says how it ended; else the process with that pid, start time and boot is
 alive, or it waits for one, or it died. Not covered: what a job does (dataset_builder, trainer, sampler), jobs on other
@@ -34,7 +34,7 @@ from typing import Any, Literal, Self
 
 from workbench import policy, processes
 from workbench.errors import CannotWrite, ConfigError, ExitCode, explain
-from workbench.jobs import log, tickets
+from workbench.jobs import log, room, tickets
 from workbench.jobs.locks import locked
 from workbench.jobs.log import LOG, log_tail
 from workbench.jobs.reading import (
@@ -60,6 +60,8 @@ START_LOCK = ".start.lock"
 WITHDRAWN = "Stopped while it waited for its turn; start it again to put it into the queue."
 Command = Literal["stop", "pause", "resume", "save", "preview"]
 HEARTBEAT_SECONDS = 1.0
+SAVING, SAVE_SECONDS = "saving", 60.0  # how the phase of a job begins that saves; so long it may take when it is to end
+FORCED = "Ended by force before it could save. Start it again: it goes on from what it saved last."
 
 
 # ---- starting and commanding ----------------------------------------------------------------------------------------
@@ -174,17 +176,29 @@ def send(folder: Path, command: Command, payload: dict[str, Any] | None = None) 
     """Leave a command for the job; it takes it at its next step. Raises CannotWrite."""
     if command == "stop" and withdraw(folder):
         return
-    write_json(folder / CONTROL / command, payload or {})
+    path = folder / CONTROL / command
+    if payload:
+        write_json(path, payload)
+        return
+    with writing(path):  # an empty file: a full disk has room for it
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
 
 
 def stop(folder: Path, grace: float | None = None) -> None:
-    """Ask the job to save and end. With `grace` (seconds): wait, then end its whole process group."""
+    """Ask the job to save and end. With `grace` (seconds): wait, then end its whole process group.
+
+    A job that is saving by then is given SAVE_SECONDS to finish that. One that is ended by force counts as stopped.
+    """
     if not status(folder).state.alive:
         return
     send(folder, "stop")
     if grace is None or wait(folder, grace).state.alive is False:
         return
     kill(folder)
+    with locked(folder / START_LOCK):
+        if status(folder).state is State.DIED:
+            write_json(folder / RESULT, _ended(State.STOPPED, ExitCode.STOPPED, FORCED))
 
 
 def kill(folder: Path) -> None:
@@ -194,7 +208,9 @@ def kill(folder: Path) -> None:
         if withdraw(folder) or not processes.alive(process):
             return
         processes.signal_group(process, number)
-        wait(folder, patience)
+        end = time.monotonic() + patience + SAVE_SECONDS
+        while wait(folder, patience).phase.startswith(SAVING) and processes.alive(process) and time.monotonic() < end:
+            patience = 0.1
 
 
 def wait(folder: Path, seconds: float | None = None, poll: float = 0.05) -> Status:
@@ -242,6 +258,8 @@ class Job:
     def __enter__(self) -> Self:
         (self.folder / CONTROL).mkdir(exist_ok=True)
         self._announce()
+        with contextlib.suppress(CannotWrite):
+            room.reserve(self._result)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop_signal.set())
         faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
@@ -277,7 +295,9 @@ class Job:
             import traceback
 
             self.fail(error)
-            traceback.print_exception(error)
+            with contextlib.suppress(OSError):  # a full disk has no room for it in the log
+                traceback.print_exception(error)
+        room.release(self._result)
         return isinstance(error, Exception)
 
     def fail(self, error: BaseException) -> None:
@@ -286,10 +306,13 @@ class Job:
         self._end(State.FAILED, message)
 
     def _end(self, status: State, message: str) -> None:
-        result = _ended(status, self.exit_code, message)
-        with contextlib.suppress(CannotWrite):
-            self._write_beat()  # where it ended; the last one may be a second old
-            write_json(self._result, {**self.outcome, **result})
+        result = {**self.outcome, **_ended(status, self.exit_code, message)}
+        self._write_beat()  # where it ended; the last one may be a second old
+        try:
+            write_json(self._result, result)
+        except CannotWrite:
+            with contextlib.suppress(CannotWrite):
+                room.use(self._result, result)
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
         """Say where the job is. Cheap: written by a thread.
@@ -323,16 +346,16 @@ class Job:
 
     def _keep_beating(self) -> None:
         while not self._over.wait(HEARTBEAT_SECONDS):
+            self._write_beat()
             with contextlib.suppress(CannotWrite):
-                self._write_beat()
                 log.bound(self.folder)
 
     def _write_beat(self) -> None:
         with self._lock:
             beat = {**self._beat, "time": time.time(), "still": round(time.monotonic() - self._said, 1)}
         temporary = self.folder / f".{HEARTBEAT}.{threading.get_ident()}"
-        # No fsync: a heartbeat is worth nothing after a power cut.
-        with writing(temporary):
+        # No fsync: a heartbeat is worth nothing after a power cut. A full disk misses one.
+        with contextlib.suppress(CannotWrite), writing(temporary):
             temporary.write_text(json.dumps(beat))
             os.replace(temporary, self.folder / HEARTBEAT)
 
@@ -342,7 +365,7 @@ class Stop(Exception):
 
 
 __all__ = [
-    "CONFIG", "CONTROL", "HEARTBEAT", "LOG", "PROCESS", "RESULT", "STALE_SECONDS", "WAITING", "Command", "Job", "State",
-    "Status", "Stop", "ago", "duration", "folders_in", "jobs_in", "kill", "locked", "log_tail", "put_off", "result",
-    "send", "stacks", "start", "start_waiting", "status", "stop", "wait", "withdraw",
+    "CONFIG", "CONTROL", "FORCED", "HEARTBEAT", "LOG", "PROCESS", "RESULT", "STALE_SECONDS", "WAITING", "Command",
+    "Job", "State", "Status", "Stop", "ago", "duration", "folders_in", "jobs_in", "kill", "locked", "log_tail",
+    "put_off", "result", "send", "stacks", "start", "start_waiting", "status", "stop", "wait", "withdraw",
 ]  # fmt: skip

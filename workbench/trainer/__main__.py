@@ -60,7 +60,8 @@ def rank(folder: Path, place: Place) -> int:
 
 
 def begin() -> None:
-    sys.stdout.write(f"{BEGIN}{time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+    with contextlib.suppress(OSError):  # a full disk
+        sys.stdout.write(f"{BEGIN}{time.strftime('%Y-%m-%d %H:%M:%S')}\n")
 
 
 def compute(job: jobs.Job, settings: TrainSettings, place: Place, turn: run_queue.Turn | None = None) -> None:

@@ -108,7 +108,7 @@ class Previewer:
     writes: bool = True
     look: Callable[[], None] = lambda: None
     _places: dict[tuple[str, int], int] = field(default_factory=dict)
-    _unwritten: list[_Generated] = field(default_factory=list)
+    unwritten: list[_Generated] = field(default_factory=list)
 
     def draw(
         self, run: Path, step: int, transformer: Any, prompts: Sequence[PreviewPrompt], negative: Tensors,
@@ -132,16 +132,16 @@ class Previewer:
         if self.writes:
             for ask, latents in zip(missing, drawn, strict=True):
                 record, described = _record(folder, ask.place, scale), self._described(run, step, *ask, scale)
-                self._unwritten.append(_Generated(record, latents, described, ask.one.image))
-            del self._unwritten[:-UNWRITTEN]
-            self._write()
+                self.unwritten.append(_Generated(record, latents, described, ask.one.image))
+            del self.unwritten[:-UNWRITTEN]
+            self.write()
         return True
 
-    def _write(self) -> None:
+    def write(self) -> None:
         """Write what was generated, the oldest first. Raises CannotWrite; what is left is written the next time."""
         with contextlib.nullcontext() if self.settings.preview_latents_only else self._decoding():
-            while self._unwritten:
-                record, latents, described, picture = self._unwritten[0]
+            while self.unwritten:
+                record, latents, described, picture = self.unwritten[0]
                 self.look()
                 _note_prompt(record.parent, described["prompt"])
                 _write_picture(described, picture)
@@ -151,7 +151,7 @@ class Previewer:
                     frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames)
                     video, root = record.with_suffix(".mp4"), record.parents[4]
                     write_sample(video, frames.numpy(), self.shape.fps, described, root)
-                self._unwritten.pop(0)
+                self.unwritten.pop(0)
 
     def draw_one(
         self, run: Path, step: int, transformer: Any, one: PreviewPrompt, seed: int, negative: Tensors,

@@ -360,10 +360,14 @@ class Session:
         must: a disk that refuses ends the run; else it is said, and the next save tries again. Raises CannotWrite.
         """
         self.beat("saving a checkpoint", patient=self.idle)
-        if not self.idle:
-            self.trouble = saving.save(self, must)
+        if self.idle:
+            return
+        self.trouble = saving.save(self, must)
         if self.trouble:
             say(self.trouble)
+        elif self.previewer.unwritten:
+            with self.previewing():
+                self.previewer.write()
 
     def notes(self) -> dict[str, str]:
         """What a file of weights says of itself, beside rank and alpha. No time in it: equal runs make equal files."""
