@@ -172,7 +172,6 @@ def test_batches_must_share_out_evenly() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"parallel": "zero3"}, "parallel is zero3, .* Use fsdp"),
         ({"parallel": "fsdp", "base_weights": "int8"}, "base_weights is int8 and parallel is fsdp"),
         ({"parallel": "fsdp", "method": "full", "optimizer": "muon"}, "optimizer is muon, .*: use adamw, or ddp"),
     ],

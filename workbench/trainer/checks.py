@@ -112,13 +112,6 @@ def check_ranks(settings: TrainSettings, count: int) -> None:
                 f"this process was started by accelerate with {name} ({variable} is set), which would wrap the model a "
                 f"second time: choose a plain multi-GPU configuration there, and {name}'s work with parallel here",
             )
-    if count > 1 and settings.parallel in ("zero2", "zero3"):
-        raise _refusal(
-            "parallel",
-            f"parallel is {settings.parallel}, which leaves clipping, adjusting and saving to DeepSpeed's engine: bad "
-            f"gradients would be seen too late, checkpoints would not be those of one process. Use fsdp, which cuts "
-            f"weights, gradients and the optimizer's memory as well",
-        )
     if count > 1 and settings.parallel == "fsdp":
         _check_pieces(settings)
 

@@ -15,7 +15,7 @@ MEMORY = "Memory and speed"
 Checkpointing = Literal["none", "keep attention", "full", "offloaded"]
 BaseWeights = Literal["as stored", "int8", "fp8", "nf4"]
 AttentionKernel = Literal["auto", "flash", "efficient", "cudnn", "math", "flash-attn", "stock"]
-Parallel = Literal["ddp", "fsdp", "zero2", "zero3"]
+Parallel = Literal["ddp", "fsdp"]
 
 
 class MemorySettings(Settings):
@@ -59,8 +59,8 @@ class MemorySettings(Settings):
     )  # fmt: skip
     parallel: Parallel = field(
         "ddp", title="How GPUs share", section=MEMORY, advanced=True,
-        help="ddp: each GPU holds the whole model. fsdp: each holds a part of it (FSDP2). zero2 and zero3, DeepSpeed's "
-        "names for that, are refused with the reason: fsdp cuts the same things.",
+        help="ddp: each GPU holds the whole model. fsdp: each holds a part of it (FSDP2), which cuts what DeepSpeed's "
+        "ZeRO stages 2 and 3 cut.",
     )  # fmt: skip
 
     @field_validator("gradient_checkpointing", mode="before")

@@ -1,0 +1,99 @@
+"""What one process of a run holds: a run of one process, of two that each hold the whole model, of two with FSDP2.
+
+Through a run's own session, on the processor and the demo's clips: the bytes of weights, of gradients and of the
+optimizer's state that one process has after two steps, counted tensor by tensor, so that neither Python nor a cache is
+in it. Gradients are as large as the trainable weights. ZeRO's stage 2 cuts gradients and the optimizer's state by the
+number of processes, its stage 3 the weights, too: "cut" says by how much FSDP2 does, over the run of one process.
+Activations are not counted: no stage cuts them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import arguments, report
+
+from workbench import demo, jobs
+from workbench.devices import pick_device
+from workbench.trainer.launcher import Place
+from workbench.trainer.loop import train_step
+from workbench.trainer.ranks import Ranks
+from workbench.trainer.runs import Run
+from workbench.trainer.session import Session
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace
+
+CASES = ((1, "ddp"), (2, "ddp"), (2, "fsdp"))
+PORT = "WORKBENCH_BENCHMARK_PORT"
+
+
+def held(tensor: torch.Tensor) -> int:
+    """Bytes of a tensor in this process: of its piece, where it is cut."""
+    local: Any = getattr(tensor, "to_local", lambda: tensor)()
+    return int(local.numel() * local.element_size())
+
+
+def child(rank: int, count: int, folder: Path) -> None:
+    """One process of a run: two steps, then what it holds, printed by the first."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.environ[PORT], "RANK": str(rank)}
+    torch.set_num_threads(1)
+    run, device = Run(folder), pick_device("cpu")
+    with Ranks.met(Place(rank, count, rank, count), device) as ranks:
+        made = Session(run.folder, jobs.Job(run.folder), run.settings, device, ranks)
+        for _ in range(2):
+            train_step(made)
+        trainable = [parameter for _, parameter in made.trainable.named]
+        state = [value for one in made.optimizer.state.values() for value in one.values() if torch.is_tensor(value)]
+        found = {
+            "weights": sum(map(held, made.transformer.parameters())),
+            "gradients": sum(map(held, trainable)),
+            "optimizer": sum(map(held, state)),
+        }
+        if rank == 0:
+            (run.folder / "held.txt").write_text(" ".join(str(found[name]) for name in found))
+        ranks.wait()
+        made.close()
+
+
+def measure(workspace: Workspace, settings: TrainSettings, count: int) -> dict[str, float]:
+    """MB that the first process of such a run holds."""
+    run = Run.create(workspace, settings, f"{settings.method}-{settings.parallel}-{count}")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ[PORT] = str(free.getsockname()[1])
+    torch.multiprocessing.spawn(child, (count, run.folder), count)
+    numbers = map(int, (run.folder / "held.txt").read_text().split())
+    return {name: number / 1e6 for name, number in zip(("weights", "gradients", "optimizer"), numbers, strict=True)}
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0], methods=["full"])
+    parser.add_argument("--methods", nargs="+", default=["full", "lora"])
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace.open(Path(folder))
+        plain = demo.prepare(workspace).changed(
+            steps=2, preview_every=0, evaluate_every=0, device="cpu", batch_size=1, gradient_accumulation=2,
+        )  # fmt: skip
+        for method in options.methods:
+            whole = 0.0
+            for count, parallel in CASES:
+                found = measure(workspace, plain.changed(method=method, parallel=parallel), count)
+                total = sum(found.values())
+                whole = whole or total
+                name = f"{method}, {count} process{'es' if count > 1 else ''}{f', {parallel}' if count > 1 else ''}"
+                rows.append({"case": name, **found, "all MB": total, "cut": whole / total})
+    report(rows, options.json)
+    if options.methods[0] == "full" and rows[2]["cut"] < 1.9:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
