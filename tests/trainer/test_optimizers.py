@@ -121,6 +121,7 @@ def test_weight_decay_reaches_the_optimizer(name: str) -> None:
     ("name", "line"),
     [
         ("adamw", "amsgrad=true"),
+        ("adam", "amsgrad=true"),
         ("adamw-8bit", "min_8bit_size=100000"),
         ("prodigy", "growth_rate=1.01"),
         ("prodigy", "bias_correction=false"),

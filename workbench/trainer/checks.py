@@ -128,7 +128,7 @@ def _check_pieces(settings: TrainSettings) -> None:
             raise _refusal(
                 name, f"{name} is {value} and parallel is fsdp, which {why}: set {name} to {plain}, or parallel to ddp"
             )
-    if settings.method == "full" and settings.optimizer != "adamw":
+    if settings.method == "full" and settings.optimizer not in ("adamw", "adam"):
         raise _refusal(
             "optimizer",
             f"optimizer is {settings.optimizer}, which looks at whole matrices, and with parallel fsdp and method full "

@@ -1,6 +1,6 @@
 """The rule by which gradients adjust weights: check its settings, make it, take its state out and put it back.
 
-    adamw                                  torch, fused
+    adamw, adam                            torch, fused
     adamw-8bit                             bitsandbytes: both moments in 8 bits, by blocks of 256; on a processor, too
     prodigy, came, schedule-free, muon     pytorch-optimizer
 
@@ -66,6 +66,7 @@ class Rule:
 COLLECTION = ("pytorch_optimizer", "pytorch-optimizer")
 RULES: dict[str, Rule] = {
     "adamw": Rule(options={"amsgrad": Option(bool)}),
+    "adam": Rule(options={"amsgrad": Option(bool)}),
     "adamw-8bit": Rule("bitsandbytes", "bitsandbytes", {"min_8bit_size": Option(int)}),
     "prodigy": Rule(
         *COLLECTION,
@@ -201,6 +202,8 @@ def build(settings: TrainSettings, named: Sequence[tuple[str, torch.nn.Parameter
     match settings.optimizer:
         case "adamw":
             return torch.optim.AdamW(parameters, **adam, **given, fused=True)
+        case "adam":
+            return torch.optim.Adam(parameters, **adam, **given, fused=True)
         case "adamw-8bit":
             from bitsandbytes.optim import AdamW8bit
 

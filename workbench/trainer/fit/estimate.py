@@ -30,7 +30,7 @@ PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 # Bytes for a frozen value; scales of rows or of 64 values come on top.
 FROZEN = {"int8": 1.0, "fp8": 1.0, "nf4": 0.5625}
 # Bytes of state for a trained value, by optimizer.
-STATES = {"adamw": 8.0, "adamw-8bit": 2.1, "prodigy": 16.0, "came": 4.1, "schedule-free": 8.0, "muon": 4.0}
+STATES = {"adamw": 8.0, "adam": 8.0, "adamw-8bit": 2.1, "prodigy": 16.0, "came": 4.1, "schedule-free": 8.0, "muon": 4.0}
 RING = 2  # streamed blocks that are on the device at a time
 CONTEXT_GB = 0.6  # CUDA's own, with cuBLAS's and cuDNN's workspaces
 PROCESS_GB = {"cuda": 2.6, "cpu": 0.51}  # what Python and its libraries take of the machine's memory

@@ -10,7 +10,7 @@ TRAIN = "Training"
 LearningRateSchedule = Literal[
     "constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial"
 ]  # fmt: skip
-Optimizer = Literal["adamw", "adamw-8bit", "prodigy", "came", "schedule-free", "muon"]
+Optimizer = Literal["adamw", "adam", "adamw-8bit", "prodigy", "came", "schedule-free", "muon"]
 
 
 class TrainingSettings(Settings):
@@ -58,8 +58,8 @@ class TrainingSettings(Settings):
     )  # fmt: skip
     optimizer: Optimizer = field(
         "adamw", title="Optimizer", section=TRAIN, advanced=True,
-        help="The rule by which gradients adjust weights. adamw suits most; prodigy finds its own learning rate; "
-        "schedule-free needs no schedule; adamw-8bit and came need less memory.",
+        help="The rule by which gradients adjust weights. adamw suits most; adam adds weight decay to the gradient; "
+        "prodigy finds its own learning rate; schedule-free needs no schedule; adamw-8bit and came need less memory.",
     )  # fmt: skip
     adam_beta1: float = field(
         0.9, title="Beta 1", section=TRAIN, low=0.0, high=0.9999, advanced=True,
