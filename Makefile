@@ -1,5 +1,6 @@
 # make demo     the whole loop on the built-in model: clips, training, before and after      (installs what it needs)
 # make test     every test, with a real browser                                               (installs what it needs)
+# make versions the lowest and the newest packages and the newest Python, with chosen tests    (installs what it needs)
 # make webui    the page                                                                      (installs what it needs)
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,7 +8,7 @@ BIN := $(VENV)/bin
 # More for the page or the demo: make webui ARGS="--port 8000"
 ARGS ?=
 
-.PHONY: help demo test browser webui lint format docs notebook clean
+.PHONY: help demo test versions browser webui lint format docs notebook clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -31,6 +32,10 @@ notebook: $(VENV)/.installed
 test: browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+versions: $(VENV)/.installed-dev
+	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.versions lowest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.versions newest
+
 browser: $(VENV)/.installed-dev
 	@$(BIN)/python scripts/browser.py
 
@@ -47,4 +52,4 @@ docs: $(VENV)/.installed
 	@$(BIN)/python scripts/write_docs.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-lowest .venv-newest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -20,7 +20,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OLDEST_PYTHON = (3, 11)
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)  # what pyproject.toml says; a newer one was not run
 TORCH = "2.13.0"  # the version every test of this release ran with
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PROBE_SECONDS = 8
@@ -63,14 +63,14 @@ def environment(venv: Path) -> Path:
 
 
 def new_enough_python() -> str:
-    """This Python, or a newer one on the PATH."""
-    if sys.version_info >= OLDEST_PYTHON:
+    """This Python, or a supported one on the PATH."""
+    if OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
         return sys.executable
-    for minor in (13, 12, 11):
+    for minor in range(NEWEST_PYTHON[1], OLDEST_PYTHON[1] - 1, -1):
         if found := shutil.which(f"python3.{minor}"):
             return found
-    oldest = ".".join(map(str, OLDEST_PYTHON))
-    raise RuntimeError(f"this is Python {sys.version.split()[0]}, {oldest} or newer is needed: install python{oldest}")
+    oldest, newest = (".".join(map(str, one)) for one in (OLDEST_PYTHON, NEWEST_PYTHON))
+    raise RuntimeError(f"this is Python {sys.version.split()[0]}, {oldest} to {newest} are supported: install one")
 
 
 def has_gpu() -> bool:

@@ -32,7 +32,7 @@ from workbench.workspace import Workspace, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {"README.md", "config.json", "pytorch_lora_weights.safetensors", "samples/0.mp4", "samples/1.mp4"}
-# A stranger's machine: the card's own lines load base model and LoRA, then it draws with a seed.
+# A stranger's machine: the card's own lines as they stand; then the same pipeline draws for a comparison.
 STOCK = """
 import re, sys
 import numpy as np, torch
@@ -40,7 +40,7 @@ from huggingface_hub import hf_hub_download
 repo, target = sys.argv[1:]
 card = open(hf_hub_download(repo, "README.md")).read()
 code = re.search(r"```python\\n(.*?)```", card, re.S)[1]
-exec(code[: code.index("video = pipe(")])
+exec(code)
 wanted = {"prompt": "zwx, a red circle moves left", "num_frames": 9, "height": 40, "width": 40}
 wanted |= {"num_inference_steps": 4, "guidance_scale": 3.0, "output_type": "np", "max_sequence_length": 16}
 wanted["max_sequence_length"] = pipe.transformer.config.max_text_seq_length
@@ -67,10 +67,11 @@ def test_what_is_pushed_loads_in_stock_diffusers_and_draws_the_same(
 
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2"}
     done = subprocess.run(
-        [sys.executable, "-c", STOCK, "me/cats", str(tmp_path / "stock.npz")], cwd=ROOT, env=environment,
+        [sys.executable, "-c", STOCK, "me/cats", str(tmp_path / "stock.npz")], cwd=tmp_path, env=environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
+    assert media.probe(tmp_path / "video.mp4").frames == 9
     stock = np.load(tmp_path / "stock.npz")
     settings = SampleSettings(prompt=PROMPTS[0], steps=4, seed=7, loras=("cats",), device="cpu")
     ours = np.asarray(Sampler("tiny-cogvideox", pick_device("cpu")).generate(workspace, settings).frames)

@@ -73,7 +73,7 @@ def test_full_weights_and_prefixes_are_loaded_by_the_code(published: Model) -> N
     assert metadata["base_model_relation"] == "finetune"
     assert "lora" not in metadata["tags"]
     ast.parse(code)
-    assert 'pipe.transformer = AutoModel.from_pretrained(".", subfolder="transformer")' in code
+    assert 'own = AutoModel.from_pretrained(".", subfolder="transformer", torch_dtype=dtype)' in code
     assert "load_lora_weights" not in code
     assert "set_adapters" not in code
     _, text, code = card(published, TrainSettings(dataset="cats", train_also=("patch_embed",)), also=True)

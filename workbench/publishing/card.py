@@ -11,7 +11,7 @@ from workbench import __version__
 from workbench.loras.shelf import ShelfLora
 from workbench.publishing import plain
 from workbench.publishing.facts import Facts
-from workbench.publishing.usage import code, usage_of
+from workbench.publishing.usage import code, shown, usage_of
 from workbench.trainer import card
 from workbench.trainer.card import CardFacts
 from workbench.trainer.fit import stepping
@@ -47,13 +47,14 @@ def model_card(facts: Facts, repo_id: str, licence: str = "", also: str = "") ->
     """README.md; also: the second file of weights, where there is one."""
     lora, model = facts.lora, facts.model
     widget = [
-        {"text": shown.prompt or "-", "output": {"url": sample_name(place)}}
-        for place, shown in enumerate(facts.previews)
+        {"text": preview.prompt or "-", "output": {"url": sample_name(place)}}
+        for place, preview in enumerate(facts.previews)
     ]
     first = facts.previews[0].prompt if facts.previews else example(lora)
     scale = facts.settings.image_latent_scale if facts.settings else "pipeline"
     used = usage_of(facts.family, model, first, facts.shape, scale)
-    base = f"assets/{model.id}" if model.embedded else plain.words(model.source)
+    if facts.previews:
+        used = shown(used, repo_id, facts.previews[0].seed)
     trigger = f"## Trigger word\n\nWrite **{lora.trigger}** in the prompt to call it up.\n\n" if lora.trigger else ""
     packages = ", ".join(f"{name} {version}" for name, version in facts.packages)
     return TEMPLATE.format(
@@ -62,7 +63,7 @@ def model_card(facts: Facts, repo_id: str, licence: str = "", also: str = "") ->
         title=lora.title,
         what=plain.words(_what(facts)),
         trigger=trigger,
-        usage=code(used, model, base, repo_id, also),
+        usage=code(used, model, plain.words(model.source), repo_id, also),
         made=_made(facts),
         limits=_limits(facts),
         version=__version__,

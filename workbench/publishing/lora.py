@@ -3,6 +3,7 @@
     pytorch_lora_weights.safetensors    the LoRA, rank and alpha in its notes;  also.safetensors beside it, if there is
     README.md                           the model card
     samples/0.mp4 ...                   the previews, without the records inside them
+    first_frame.png                     of an image-to-video model: what the first preview begins with
     config.json                         the run's settings, without paths of this machine
     clips/DATASET/*.mp4 metadata.jsonl  the training clips, where they were asked for
 
@@ -22,6 +23,7 @@ from workbench.publishing.card import model_card, sample_name
 from workbench.publishing.facts import Facts, gather, training_clips
 from workbench.publishing.parcel import CARD, Parcel, Piece, Weights
 from workbench.publishing.settings import LoraPush
+from workbench.publishing.usage import PICTURE
 from workbench.trainer.card import ALSO, licence_of
 from workbench.workspace import Workspace
 
@@ -41,6 +43,8 @@ def parcel(workspace: Workspace, lora: ShelfLora, settings: LoraPush) -> Parcel:
         files[CARD] = text.encode()
     for place, shown in enumerate(facts.previews):
         files[sample_name(place)] = plain.video(shown.video)
+    if facts.previews and facts.model.task == "image-to-video":
+        files[PICTURE] = plain.first_frame(facts.previews[0].video)
     files[CONFIG] = config(facts)
     clips = training_clips(facts) if settings.clips else []
     if clips:

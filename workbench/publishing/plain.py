@@ -77,3 +77,16 @@ def video(path: Path) -> bytes:
     from workbench import media
 
     return media.without_comment(path)
+
+
+def first_frame(path: Path) -> bytes:
+    """The first frame of a video as a PNG. Raises DataError."""
+    import io
+
+    from PIL import Image
+
+    from workbench import media
+
+    data = io.BytesIO()
+    Image.fromarray(media.read_frames(path, [0])[0]).save(data, "PNG")
+    return data.getvalue()

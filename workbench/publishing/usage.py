@@ -8,12 +8,14 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench.errors import ModelUnavailable
 from workbench.families.base import Family, ImageScale, Model
 
-IMAGE = 'load_image("first_frame.png")'
+PICTURE = "first_frame.png"
+IMAGE = f'load_image("{PICTURE}")'
+GENERATOR = "torch.Generator().manual_seed({})"
 
 
 @dataclass(frozen=True)
@@ -61,28 +63,45 @@ def usage_of(
     call = {"image": IMAGE} if model.task == "image-to-video" else {}
     call |= {"prompt": repr(prompt), "num_frames": str(frames), "height": str(height), "width": str(width)}
     call |= {"num_inference_steps": str(model.steps), "guidance_scale": str(model.guidance_scale)}
+    call["generator"] = GENERATOR.format(0)
     return Usage("DiffusionPipeline", "", call)
+
+
+def shown(used: Usage, repo_id: str, seed: int) -> Usage:
+    """The same that draws the first preview of a repository: its seed and, where the model takes one, its picture."""
+    call = {**used.call, "generator": GENERATOR.format(seed)}
+    if "image" in call:
+        call["image"] = f'load_image(hf_hub_download("{repo_id}", "{PICTURE}"))'
+    return replace(used, call=call)
 
 
 def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> str:
     """Python that loads the LoRA from the Hub and draws; also: a second file of weights in the repository."""
-    gpu = not model.local
     helpers = ["export_to_video", *(["load_image"] if "load_image" in used.call.get("image", "") else [])]
     revision = f', revision="{model.revision}"' if model.revision else ""
-    head = ["import torch"] if gpu else []
-    head.append(f"from diffusers import {used.pipeline}")
+    head = ["import torch", f"from diffusers import {used.pipeline}"]
     head.append(f"from diffusers.utils import {', '.join(helpers)}")
-    dtype, repo = ", dtype=torch.bfloat16" if gpu else "", _quoted(repr(repo_id))
-    load = [f"pipe = {used.pipeline}.from_pretrained({_quoted(repr(base))}{revision}{dtype})"]
+    source, repo = _quoted(repr(base)), _quoted(repr(repo_id))
+    if also or "hf_hub_download" in used.call.get("image", ""):
+        head.append("from huggingface_hub import hf_hub_download")
+    if also:
+        head.append("from safetensors.torch import load_file")
+    if model.embedded:
+        head.append("from workbench.families import find_model  # the built-in model is a part of Video LoRA Workbench")
+        source = f"find_model({_quoted(repr(model.id))})[1].source"
+    load = ['device = "cuda" if torch.cuda.is_available() else "cpu"']
+    load.append('dtype = torch.bfloat16 if device == "cuda" else torch.float32')
+    # Newer diffusers call it dtype, but take this name, too; older ones would load 32 bits without a word.
+    load.append(f"pipe = {used.pipeline}.from_pretrained({source}{revision}, torch_dtype=dtype)")
+    load.append("pipe.to(device)  # or, with less memory: pipe.enable_model_cpu_offload()")
     load.append(f'pipe.load_lora_weights({repo}, adapter_name="lora")')
     if also:
-        head += ["from huggingface_hub import hf_hub_download", "from safetensors.torch import load_file"]
         load.append(f'also = load_file(hf_hub_download({repo}, "{also}"))')
         load.append("pipe.transformer.load_state_dict(also, strict=False)")
     if used.changes:
         load += ["", used.changes]
-    if gpu:
-        load += ['pipe.to("cuda")  # or, with less memory: pipe.enable_model_cpu_offload()', "pipe.vae.enable_tiling()"]
+    if not model.local:
+        load.append("pipe.vae.enable_tiling()")
     arguments = "".join(f"    {name}={_quoted(value)},\n" for name, value in used.call.items())
     draw = f'video = pipe(\n{arguments}).frames[0]\nexport_to_video(video, "video.mp4", fps={model.fps:g})'
     return "\n".join([*head, "", *load, draw])

@@ -175,7 +175,8 @@ def usage(settings: TrainSettings, facts: CardFacts) -> str:
     lines = facts["usage"].splitlines()
     place = next((number for number, line in enumerate(lines) if "load_lora_weights" in line), len(lines))
     if settings.method == "full":
-        load = 'pipe.transformer = AutoModel.from_pretrained(".", subfolder="transformer")'
+        load = 'own = AutoModel.from_pretrained(".", subfolder="transformer", torch_dtype=dtype)\n'
+        load += "pipe.transformer = own.to(device)"
         rest = [line for line in lines[place:] if "load_lora_weights" not in line and "set_adapters" not in line]
         return "\n".join(["from diffusers import AutoModel", *lines[:place], load, *rest])
     if facts.get("also"):

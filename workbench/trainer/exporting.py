@@ -5,6 +5,7 @@ Not covered: files of checkpoints (trainable, session), publishing (the model ca
 
 from __future__ import annotations
 
+import io
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from workbench.trainer.fit import stepping
 from workbench.trainer.metrics import read_metrics
 from workbench.trainer.runs import CARD, Run
 from workbench.trainer.session import Session, say
-from workbench.workspace import write_text
+from workbench.workspace import write_bytes, write_text
+
+PICTURE = "first_frame.png"  # of an image-to-video run: what the card's code gives the model
 
 
 def export(session: Session) -> None:
@@ -56,6 +59,8 @@ def _card(
 ) -> str:
     shape, prompt = (session.shape.frames, session.shape.height, session.shape.width), session.shown.prompts[0]
     scale = session.settings.image_latent_scale
+    if (picture := session.shown.picture(prompt, session.inputs)) is not None:
+        _write_picture(session.run / PICTURE, picture)
     facts: CardFacts = {
         "clips": len(session.data.train),
         "trigger_word": session.info.trigger_word,
@@ -70,6 +75,16 @@ def _card(
         "stepped_down": stepping.sentence(stepping.record(session.run)),
     }
     return model_card(session.run.name, session.model, session.settings, facts)
+
+
+def _write_picture(path: Path, picture: torch.Tensor) -> None:
+    """What the card's code begins with. picture: [1, 3, H, W] in [-1, 1]"""
+    from PIL import Image
+
+    pixels = ((picture[0].float().cpu() + 1) * 127.5).round().clamp(0, 255).byte().permute(1, 2, 0)
+    data = io.BytesIO()
+    Image.fromarray(pixels.numpy()).save(data, "PNG")
+    write_bytes(path, data.getvalue())
 
 
 def _probe(session: Session) -> dict[str, Any]:

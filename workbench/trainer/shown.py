@@ -38,16 +38,27 @@ class Shown:
         return [self._asked(prompt, inputs) for prompt in prompts]
 
     def _asked(self, prompt: str, inputs: Inputs) -> PreviewPrompt:
-        text = inputs.embeddings([prompt])
-        if inputs.view == "clip":
-            return PreviewPrompt(prompt, text)
-        place = self.prompts.index(prompt) if prompt in self.prompts else 0
-        item = self._items[place % len(self._items)]
-        if inputs.view == "low resolution" or self._settings.condition_frames == "every":
+        text, item = inputs.embeddings([prompt]), self._item(prompt)
+        if self._conditioned(inputs):
             return PreviewPrompt(prompt, text, condition=next(inputs.clips([item])).condition)
-        given = self._settings.preview_images
-        picture = read_picture(Path(given[place % len(given)]), item) if given else inputs.picture(item)
-        return PreviewPrompt(prompt, text, picture)
+        return PreviewPrompt(prompt, text, self.picture(prompt, inputs))
+
+    def picture(self, prompt: str, inputs: Inputs) -> torch.Tensor | None:
+        """The picture that a video of a prompt begins with: float32 [1, 3, H, W] in [-1, 1]; None where none is given."""
+        if inputs.view == "clip" or self._conditioned(inputs):
+            return None
+        given, item = self._settings.preview_images, self._item(prompt)
+        return read_picture(Path(given[self._place(prompt) % len(given)]), item) if given else inputs.picture(item)
+
+    def _conditioned(self, inputs: Inputs) -> bool:
+        """Whether a clip gives more than a picture."""
+        return inputs.view != "clip" and (inputs.view == "low resolution" or self._settings.condition_frames == "every")
+
+    def _place(self, prompt: str) -> int:
+        return self.prompts.index(prompt) if prompt in self.prompts else 0
+
+    def _item(self, prompt: str) -> Item:
+        return self._items[self._place(prompt) % len(self._items)]
 
     def clips(self, inputs: Inputs) -> list[PreviewClip]:
         """Some clips as the model is shown them."""

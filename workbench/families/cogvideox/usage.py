@@ -10,18 +10,26 @@ from pathlib import Path
 from workbench.families.base import ImageScale, Model
 from workbench.families.cogvideox.files import config
 
-CODE = """from diffusers import {pipeline}
-from diffusers.utils import {helpers}
+CODE = """import torch
+from diffusers import {pipeline}
+from diffusers.utils import {helpers}{imports}
 
-pipe = {pipeline}.from_pretrained({source!r}{revision})
+# Run this in the folder of this file. Older and newer diffusers both take torch_dtype.
+device = "cuda" if torch.cuda.is_available() else "cpu"
+dtype = torch.bfloat16 if device == "cuda" else torch.float32
+pipe = {pipeline}.from_pretrained({source}{revision}, torch_dtype=dtype)
+pipe.to(device)  # or, with less memory: pipe.enable_model_cpu_offload()
 pipe.load_lora_weights(".", weight_name={lora!r}, adapter_name="lora")
 pipe.set_adapters(["lora"], [1.0]){changes}
 video = pipe(
     {image}prompt={prompt!r},
     num_frames={frames}, height={height}, width={width}, num_inference_steps={steps},
     guidance_scale={guidance_scale}, max_sequence_length={tokens},
+    generator=torch.Generator().manual_seed(0),
 ).frames[0]
 export_to_video(video, "video.mp4", fps={fps:g})"""
+
+EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is a part of Video LoRA Workbench"
 
 # At another number of frames than its own, diffusers silently gives this model positions it has never seen.
 POSITIONS = """
@@ -68,7 +76,8 @@ def code(
         pipeline="CogVideoXImageToVideoPipeline" if with_image else "CogVideoXPipeline",
         helpers="export_to_video, load_image" if with_image else "export_to_video",
         image='image=load_image("first_frame.png"), ' if with_image else "",
-        source=f"assets/{folder.name}" if model.embedded else model.source,
+        imports=EMBEDDED if model.embedded else "",
+        source=f"find_model({model.id!r})[1].source" if model.embedded else repr(model.source),
         revision=(f", revision={model.revision!r}" if model.revision else "")
         + (f", variant={model.variant!r}" if model.variant else ""),
         changes=f"{changes}\n" if changes else "",
