@@ -44,7 +44,7 @@ class Shown:
         return PreviewPrompt(prompt, text, self.picture(prompt, inputs))
 
     def picture(self, prompt: str, inputs: Inputs) -> torch.Tensor | None:
-        """The picture that a video of a prompt begins with: float32 [1, 3, H, W] in [-1, 1]; None where there is none."""
+        """The picture that a video of a prompt begins with: float32 [1, 3, H, W] in [-1, 1]; None without one."""
         if inputs.view == "clip" or self._conditioned(inputs):
             return None
         given, item = self._settings.preview_images, self._item(prompt)
