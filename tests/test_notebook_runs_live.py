@@ -30,8 +30,7 @@ def test_the_buttons_command_a_run_and_another_panel_finds_it(studio: Studio) ->
     assert panel.run.name == "long-run"
     until(lambda: "<svg" in live.chart.value and "running" in live.head.value)
     live.pause_button.click()
-    until(lambda: "paused" in live.head.value)
-    assert live.pause_button.description == "Resume"
+    until(lambda: "paused" in live.head.value and live.pause_button.description == "Resume")
     live.pause_button.click()
     until(lambda: "running" in live.head.value)
     live.save_button.click()

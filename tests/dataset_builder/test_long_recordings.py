@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.patience import PATIENCE
 from workbench import media
 from workbench.clips import Clip, write_clips
-from workbench.dataset_builder import Dataset, cutting, seeking
+from workbench.dataset_builder import Dataset, cutting, seeking, splitting
 from workbench.dataset_builder.filmstrip import filmstrip
-from workbench.dataset_builder.splitting import SplitSettings, plan_split
+from workbench.dataset_builder.parallel import Progress, Tick
+from workbench.dataset_builder.splitting import Split, SplitSettings, plan_split
 from workbench.errors import ConfigError
 from workbench.ui.timeline import Reel, Timeline
 from workbench.workspace import Workspace
@@ -107,9 +111,27 @@ def test_windows_are_planned_without_a_look_at_it(dataset: Dataset, decoded: lis
         dataset.trim(dataset.clips[0].id, 1790, 1810)
 
 
-def test_its_cuts_are_found_with_progress(dataset: Dataset) -> None:
-    told = []
-    (plan,) = plan_split(dataset.folder, SplitSettings(), told.append)
+def test_its_cuts_are_found_with_progress(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Progress] = []
+    seen = threading.Event()
+    plan_clip = splitting.plan_clip
+
+    def waits_half_way(folder: Path, clip: Clip, settings: SplitSettings, tick: Tick) -> Split:
+        frames = itertools.count(1)
+
+        def ticks() -> None:
+            tick()
+            if next(frames) == FRAMES // 2:
+                assert seen.wait(PATIENCE), "nobody sees it go on"
+
+        return plan_clip(folder, clip, settings, ticks)
+
+    def tell(now: Progress) -> None:
+        told.append(now)
+        if 0 < now.frames < FRAMES and now.frame_seconds:
+            seen.set()
+
+    monkeypatch.setattr(splitting, "plan_clip", waits_half_way)
+    (plan,) = plan_split(dataset.folder, SplitSettings(), tell)
     assert plan.reason == "one shot"
     assert told[-1].frames == told[-1].total == FRAMES
-    assert any(0 < now.frames < FRAMES and now.frame_seconds for now in told), "somebody sees it go on"
