@@ -32,7 +32,7 @@ from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse
 from workbench.trainer.settings import TrainSettings
 from workbench.visitors.limits import JOBS, Limits
-from workbench.visitors.rooms import Room, Rooms
+from workbench.visitors.rooms import Full, Room, Rooms
 from workbench.workspace import Workspace, write_json
 
 SECRET = "the-owners-own-words"
@@ -103,22 +103,27 @@ def test_a_job_that_is_switched_off_does_not_start(home: Path) -> None:
 
 
 def test_trainings_are_few(home: Path) -> None:
-    me = jobs.processes.identity(os.getpid())
+    me = {**jobs.processes.identity(os.getpid()), "module": "workbench.trainer"}
+
+    def start(module: str) -> None:
+        with policy.starting(module):
+            pass
+
     write_json(home.parent / "two" / "workspace" / "runs" / "a" / jobs.PROCESS, me)
-    policy.check_start("workbench.trainer")
+    start("workbench.trainer")
     write_json(home.parent / "three" / "workspace" / "runs" / "a" / jobs.PROCESS, me)
     with pytest.raises(ConfigError, match="other visitors train"):
-        policy.check_start("workbench.trainer")
+        start("workbench.trainer")
     write_json(home / "workspace" / "runs" / "a" / jobs.PROCESS, me)
     with pytest.raises(ConfigError, match="one at a time"):
-        policy.check_start("workbench.trainer")
+        start("workbench.trainer")
     with pytest.raises(ConfigError, match="at most 32"):
         queue.submit_all(Workspace.open(home / "workspace"), [SampleSettings()] * 33)
     (home / "tmp").mkdir()
     with (home / "tmp" / "large").open("wb") as file:
         file.truncate(Limits().size + 1)
     with pytest.raises(ConfigError, match="full"):
-        policy.check_start("workbench.dataset_builder")
+        start("workbench.dataset_builder")
 
 
 def test_rules_that_cannot_be_read_stop_everything(home: Path) -> None:
@@ -150,11 +155,11 @@ def test_rooms_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         job = two.folder / "workspace" / "runs" / "a"
         write_json(job / jobs.PROCESS, {**jobs.processes.identity(sleeper.pid), "started_at": time.time()})
         (one.folder / "tmp" / "large").write_bytes(b"x" * 12_000)
-        assert rooms.full(one)
-        assert not rooms.full(two)
+        with pytest.raises(Full, match="keeps 0 MB"):
+            rooms.reserve(one, 1)
         now = time.monotonic()
-        one.seen, two.seen, three.seen = now - 3, now - 2, now - 1
-        assert rooms.sweep(now) == [one.folder], "all rooms together are too large: the one that rests longest goes"
+        one.seen, two.seen, three.seen = now - 1, now - 2, now - 3
+        assert rooms.sweep(now) == [one.folder], "all rooms together are too large: the largest goes"
         two.seen = now - Limits().idle - 1
         three.born = now - Limits().longest - 1
         assert rooms.sweep(now) == [two.folder, three.folder]
@@ -174,8 +179,11 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 
 @pytest.fixture(scope="module")
-def visitors(demo: Demo) -> tuple[Visitor, Visitor]:
-    return Visitor(demo), Visitor(demo)
+def visitors(demo: Demo) -> Iterator[tuple[Visitor, Visitor]]:
+    one, two = Visitor(demo), Visitor(demo)
+    yield one, two
+    one.client.close()
+    two.client.close()
 
 
 def test_visitors_cannot_reach_one_another(demo: Demo, visitors: tuple[Visitor, Visitor]) -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
+from workbench import policy
 from workbench.dataset_builder.layouts.base import MOST_TEXT_BYTES, TEXT_SUFFIXES, Source, Tree
 from workbench.errors import DataError
 from workbench.workspace import writing
@@ -130,10 +131,11 @@ class _Listing:
         self.refused: dict[str, str] = {}
 
     def read(self, archive: _Zip | _Tar) -> None:
-        room, text_room = MOST_BYTES, MOST_ALL_TEXT_BYTES
+        entries, size, text_room = policy.unpacked(MOST_ENTRIES, MOST_BYTES, MOST_ALL_TEXT_BYTES)
+        room = size
         for number, entry in enumerate(archive.entries()):
-            if number == MOST_ENTRIES:
-                self.refused[f"after {entry.name}"] = f"more than {MOST_ENTRIES:,} entries: split the archive"
+            if number == entries:
+                self.refused[f"after {entry.name}"] = f"more than {entries:,} entries: split the archive"
                 break
             if _hidden(entry.name):
                 continue
@@ -144,7 +146,7 @@ class _Listing:
             if not reason and is_text and entry.size > min(MOST_TEXT_BYTES, text_room):
                 reason = "too much text for captions"
             if not reason and entry.size > room:
-                reason = f"the archive unpacks to more than {MOST_BYTES:,} bytes: split it"
+                reason = f"the archive unpacks to more than {size:,} bytes: split it"
             if reason:
                 self.refused[entry.name] = reason
                 continue

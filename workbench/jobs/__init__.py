@@ -86,10 +86,10 @@ def start(
         now = status(folder)
         if now.state.alive:
             return now
-        policy.check_start(module)
-        before()
-        _clear(folder)
-        _spawn(folder, module, pass_fds, {**processes.environment(), **(env or {})})
+        with policy.starting(module):
+            before()
+            _clear(folder)
+            _spawn(folder, module, pass_fds, {**processes.environment(), **(env or {})})
         return status(folder)
 
 
@@ -102,8 +102,7 @@ def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractC
         now = status(folder)
         if now.state.alive:
             return now
-        policy.check_start(module)
-        with noting:
+        with policy.starting(module), noting:
             _clear(folder)
             tickets.write(folder, module, {**processes.environment(), **env})
         return status(folder)

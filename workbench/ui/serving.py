@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import socket
 import sys
 import webbrowser
@@ -74,8 +75,10 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
     let_in = dataclasses.replace(let_in, uploads=limits.upload, bodies=2 * MEGABYTE)
     listening = _socket(chosen.host, chosen.port or int(os.environ.get("GRADIO_SERVER_PORT", 0)))
     root = Path(chosen.workspace).expanduser() if chosen.workspace else default_root()
-    rooms = Rooms(root, limits)
     owner = spaces.Owner.of_this_space(root.parent / f"{root.name}-owner")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what visitors left is removed
+        signal.signal(number, signal.default_int_handler)
+    rooms = Rooms(root, limits, login=owner is not None)
     door = Door(rooms, framed=chosen.space, is_owner=owner.is_it, owner_room=owner.room) if owner else Door(
         rooms, framed=chosen.space
     )  # fmt: skip
@@ -89,9 +92,14 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listening])
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # whoever is impatient must not break it off
+            signal.signal(number, signal.SIG_IGN)
         rooms.close()
         if owner:
             owner.close()
+        if not chosen.workspace:
+            with contextlib.suppress(OSError):
+                root.rmdir()
 
 
 def _socket(host: str, port: int) -> socket.socket:

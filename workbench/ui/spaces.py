@@ -55,16 +55,18 @@ class Owner:
 
     def is_it(self, request: Any) -> bool:
         """Whether a request comes from the owner, by the signed cookie of their login."""
-        session = request.scope.get("session") or {}
-        return self.owns(session.get("oauth_info") or {})
+        login = (request.scope.get("session") or {}).get("oauth_info")
+        return isinstance(login, dict) and self.owns(login)
 
     def owns(self, login: dict[str, Any]) -> bool:
         """Whether a login is the owner's, or one's who manages the organisation that the Space belongs to."""
-        if float(login.get("expires_at") or 0) < time.time():
+        until, who = login.get("expires_at"), login.get("userinfo")
+        if not isinstance(until, int | float) or until < time.time() or not isinstance(who, dict):
             return False
-        who = login.get("userinfo") or {}
-        groups = [one for one in who.get("orgs") or [] if one.get("roleInOrg") in MANAGES]
-        names = [who.get("preferred_username"), *(one.get("preferred_username") for one in groups)]
+        groups = who.get("orgs")
+        known = groups if isinstance(groups, list) else []
+        managed = [one for one in known if isinstance(one, dict) and one.get("roleInOrg") in MANAGES]
+        names = [one.get("preferred_username") for one in (who, *managed)]
         return any(isinstance(one, str) and one.lower() == self.name.lower() for one in names)
 
     def room(self) -> Room:

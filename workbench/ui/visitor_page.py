@@ -22,6 +22,7 @@ def main(folder: Path) -> None:
     """Serve the room until the door is gone."""
     secret = os.environ.pop(DOOR_SECRET)
     visitor = policy.current() is not None
+    policy.limit_process()
     workspace = Workspace.open(folder / "workspace" if visitor else None)
     limits = Limits()
     uploads = {"uploads": limits.upload, "bodies": 2 * MEGABYTE} if visitor else {}

@@ -7,12 +7,13 @@ room of its own instead. Not covered: what is let in at all (workbench.ui.guard,
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import html
+import ipaddress
 import secrets
 from collections.abc import AsyncIterator, Callable
-from http.cookies import SimpleCookie
 from typing import Any
 
 import httpx
@@ -21,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
-from workbench.visitors.rooms import Room, Rooms
+from workbench.visitors.rooms import Full, Room, Rooms
 
 COOKIE = "workbench-visitor"
 UPLOAD = "/gradio_api/upload"
@@ -29,8 +30,8 @@ UPLOAD = "/gradio_api/upload"
 HOP = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"proxy-connection"}
 BUSY, STARTING, NO_COOKIES, SWEPT = range(4)
 PAGES = {
-    BUSY: (503, "All places are taken", "This demo gives each visitor a workspace of their own, and all of them are in "
-           "use. This page tries again by itself every 15 seconds.", 15),
+    BUSY: (503, "All places are taken", "This demo gives each visitor a workspace of their own. All of them are in "
+           "use, or all that one network address may have. This page tries again by itself every 15 seconds.", 15),
     STARTING: (200, "Preparing your workspace", "A workspace of your own is being made; this takes some seconds. "
                "Nobody else can see it, and it is removed when you have left.", 1),
     NO_COOKIES: (200, "This browser keeps no cookies here", "The demo knows you by a cookie, which your browser does "
@@ -77,21 +78,21 @@ class Door:
             return self._welcome(request)
         room = self.rooms.of(visitor)
         if room is None and opened:
-            room = await run_in_threadpool(self.rooms.give, visitor)
+            room = await run_in_threadpool(self.rooms.give, visitor, _address(request))
             if room is None:
                 return self._page(BUSY, request)
         if room is None:
             return self._page(SWEPT, request)
-        if request.url.path == UPLOAD and await run_in_threadpool(self.rooms.full, room):
-            return PlainTextResponse("Your workspace is full: this demo keeps no more of one visitor.", 413)
-        return await self._pass(request, room) if room.port else self._page(STARTING, request)
+        if not room.port:
+            return self._page(STARTING, request)
+        return await (self._take if request.url.path.rstrip("/") == UPLOAD else self._pass)(request, room)
 
     # ---- who
 
     def _visitor(self, request: Request) -> str:
         """The visitor's name, "" where the cookie is missing or was not made here."""
         name, _, signature = request.cookies.get(COOKIE, "").partition(".")
-        return signature if name and hmac.compare_digest(signature, self._sign(name)) else ""
+        return signature if name and hmac.compare_digest(signature.encode(), self._sign(name).encode()) else ""
 
     def _sign(self, name: str) -> str:
         return hmac.new(self._key, name.encode(), hashlib.sha256).hexdigest()
@@ -110,6 +111,19 @@ class Door:
 
     # ---- passing on
 
+    async def _take(self, request: Request, room: Room) -> Response:
+        """An upload, where the visitor may bring as much."""
+        length = request.headers.get("content-length", "")
+        try:
+            size = int(length) if length.isdecimal() else None
+            reserved = await run_in_threadpool(self.rooms.reserve, room, size)
+        except Full as full:
+            return PlainTextResponse(str(full), 413)
+        try:
+            return await self._pass(request, room)
+        finally:
+            self.rooms.release(room, reserved)
+
     async def _pass(self, request: Request, room: Room) -> Response:
         """The room's own answer, as it comes."""
         if self._client is None:  # inside the loop that it will be used in
@@ -120,7 +134,10 @@ class Door:
         if (cookies := _own_cookies(request)) is not None:
             headers.append((b"cookie", cookies))
         raw = request.scope.get("raw_path") or request.url.path.encode()
-        url = httpx.URL(f"http://127.0.0.1:{room.port}").copy_with(raw_path=raw + _query(request))
+        try:
+            url = httpx.URL(f"http://127.0.0.1:{room.port}").copy_with(raw_path=raw + _query(request))
+        except (httpx.InvalidURL, UnicodeError):
+            return PlainTextResponse("That is no address of this demo.", 400)
         length = request.headers.get("content-length", "0")
         body = request.stream() if length != "0" or "transfer-encoding" in request.headers else None
         asked = self._client.build_request(request.method, url, headers=headers, content=body)
@@ -163,8 +180,22 @@ def _query(request: Request) -> bytes:
 
 def _own_cookies(request: Request) -> bytes | None:
     """What the room may see of the cookies: not the one that opens the door, nor that of a login."""
-    kept = SimpleCookie({name: value for name, value in request.cookies.items() if name not in (COOKIE, "session")})
-    return "; ".join(f"{one.key}={one.coded_value}" for one in kept.values()).encode() if kept else None
+    given = [part.strip() for name, value in request.headers.raw if name == b"cookie" for part in value.split(b";")]
+    kept = [part for part in given if part.partition(b"=")[0].strip() not in (COOKIE.encode(), b"session")]
+    return b"; ".join(kept) or None
+
+
+def _address(request: Request) -> str:
+    """Where a visitor comes from; of IPv6 the network, which is one household's.
+
+    Behind a Space's proxies it is the last public address that they noted: what stands before it anybody may write.
+    """
+    noted = request.headers.get("x-forwarded-for", "").split(",")
+    for host in reversed(noted):
+        with contextlib.suppress(ValueError):
+            if (address := ipaddress.ip_address(host.strip())).is_global:
+                return str(ipaddress.ip_network((address, 64), strict=False) if address.version == 6 else address)
+    return request.client.host if request.client else ""
 
 
 async def _lifespan(receive: Any, send: Any) -> None:

@@ -12,8 +12,9 @@ from workbench.policy import Policy
 HUB = "WORKBENCH_DEMO_HUB"  # repositories that visitors may name, by commas; then the demo may go online
 MEGABYTE = 1024**2
 JOBS = (
-    "workbench.trainer", "workbench.trainer.decoding", "workbench.trainer.fit", "workbench.sampler",
-    "workbench.sampler.reconstruct", "workbench.dataset_builder", "workbench.walls", "workbench.loras",
+    "workbench.trainer", "workbench.trainer.run_starter", "workbench.trainer.decoding", "workbench.trainer.fit",
+    "workbench.sampler", "workbench.sampler.reconstruct", "workbench.dataset_builder", "workbench.walls",
+    "workbench.loras",
 )  # fmt: skip
 MOST = {
     "TrainSettings.steps": 600, "batch_size": 8, "gradient_accumulation": 1, "rank": 32, "bucket_limit": 4,
@@ -30,14 +31,16 @@ EMPTY = ("hub_dataset", "repo_id", "base_url", "epochs")
 
 @dataclass(frozen=True)
 class Limits:
-    """rooms: visitors at once; spare: rooms that are kept ready
+    """rooms: visitors at once; each: of those, from one address; spare: rooms that are kept ready
     idle, longest: seconds after which a room is swept that nobody used, or that somebody used all the time
     job: seconds after which a job of a visitor is ended; size, total: bytes of a room, of all rooms
-    upload: bytes of one upload; files: uploaded ones of one visitor; runs: of one visitor
-    together: trainings of all visitors at once
+    upload: bytes of one upload; files: uploaded ones of one visitor; uploads: at once; runs: of one visitor
+    at_once: jobs of one visitor at once; together, all_at_once: trainings and jobs of all visitors
+    memory: bytes that one process may have for its data
     """
 
     rooms: int = 12
+    each: int = 4
     spare: int = 1
     idle: float = 900.0
     longest: float = 7200.0
@@ -46,15 +49,19 @@ class Limits:
     total: int = 4000 * MEGABYTE
     upload: int = 40 * MEGABYTE
     files: int = 200
+    uploads: int = 4
+    at_once: int = 4
     together: int = 2
+    all_at_once: int = 16
     runs: int = 6
+    memory: int = 3000 * MEGABYTE
 
     def policy(self, home: Path, everybody: Path) -> Policy:
         """The rules of the visitor whose room is `home`."""
         return Policy(
             home=str(home), jobs=JOBS, models=tuple(model.id for model in models() if model.embedded), hub=allowed(),
-            most=MOST, only=ONLY, empty=EMPTY, runs=self.runs, size=self.size, together=self.together,
-            everybody=str(everybody),
+            most=MOST, only=ONLY, empty=EMPTY, runs=self.runs, size=self.size, at_once=self.at_once,
+            together=self.together, all_at_once=self.all_at_once, everybody=str(everybody), memory=self.memory,
         )  # fmt: skip
 
 

@@ -1,0 +1,262 @@
+"""Attack: one visitor of the public demo takes what is there for all: places, bytes, processes, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests import small_job
+from tests.patience import PATIENCE, until
+from tests.visiting import HTML, Demo, Visitor
+from workbench import jobs, policy
+from workbench.dataset_builder.archives import ArchiveTree
+from workbench.errors import ConfigError
+from workbench.ui.spaces import Owner
+from workbench.visitors.door import COOKIE, UPLOAD, Door
+from workbench.visitors.limits import Limits
+from workbench.visitors.rooms import Room, Rooms
+from workbench.workspace import write_json
+
+SMALL = Limits(rooms=4, each=2, spare=0, size=10_000, upload=4_000, uploads=8)
+
+
+@pytest.fixture
+def rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rooms]:
+    """Rooms whose pages only wait."""
+
+    def stand_in(room: Room, environment: dict[str, str]) -> None:
+        room.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    monkeypatch.setattr("workbench.visitors.rooms._open", stand_in)
+    made = Rooms(tmp_path / "rooms", SMALL)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A visitor's folder, under whose rules this process stands; they may run the tests' small job."""
+    folder = tmp_path / "rooms" / "one"
+    (folder / "workspace").mkdir(parents=True)
+    rules = Limits().policy(folder, folder.parent).as_json().replace('"workbench.walls"', '"tests.small_job"')
+    (folder / "policy.json").write_text(rules)
+    monkeypatch.setenv(policy.VARIABLE, str(folder / "policy.json"))
+    return folder
+
+
+# ---- places
+
+
+def test_one_address_does_not_take_all_places(rooms: Rooms) -> None:
+    statuses = asyncio.run(_come_in(Door(rooms), ["9.9.9.9"] * 5 + ["8.8.8.8", "6.6.6.6, 8.8.8.8, 10.0.0.7"]))
+    assert statuses == [503] * 7  # the pages start, or there is no place
+    taken = [room.address for room in rooms._given.values()]
+    assert sorted(taken) == ["8.8.8.8", "8.8.8.8", "9.9.9.9", "9.9.9.9"], "what a visitor writes before it is not read"
+
+
+async def _come_in(door: Door, addresses: list[str]) -> list[int]:
+    """Each gets a cookie, and opens the page with it."""
+    statuses = []
+    for address in addresses:
+        given = {**HTML, "x-forwarded-for": address}
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://demo") as client:
+            await client.get("/", headers=given)
+            opened = await client.get("/", headers=given)
+            statuses.append(503 if "All places" in opened.text or "Preparing" in opened.text else opened.status_code)
+    return statuses
+
+
+# ---- bytes
+
+
+class _Page(BaseHTTPRequestHandler):
+    """A room's page that takes an upload in and answers when all have come."""
+
+    together = threading.Event()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.together.wait(PATIENCE)
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_parallel_uploads_stay_within_the_quota(rooms: Rooms) -> None:
+    page = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    threading.Thread(target=page.serve_forever, daemon=True).start()
+    try:
+        statuses = asyncio.run(_upload_at_once(rooms, page.server_port))
+    finally:
+        page.shutdown()
+        page.server_close()
+    assert sorted(statuses) == [200, 200, *[413] * 6], "two of 4,000 bytes fit into 10,000"
+    assert [room.coming for room in rooms._given.values()] == [[]], "what was reserved is free again"
+
+
+async def _upload_at_once(rooms: Rooms, port: int) -> list[int]:
+    door = Door(rooms)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://demo", timeout=PATIENCE) as one:
+        await one.get("/", headers=HTML)
+        await one.get("/", headers=HTML)
+        (room,) = rooms._given.values()
+        write_json(room.folder / "address.json", {"port": port})
+        uploads = [asyncio.ensure_future(one.post(UPLOAD, content=b"x" * 4000)) for _ in range(8)]
+        refused = 0
+        while refused < 6:  # those that are turned away answer at once
+            await asyncio.wait(uploads, return_when=asyncio.FIRST_COMPLETED, timeout=1)
+            refused = sum(upload.done() for upload in uploads)
+        _Page.together.set()
+        return [answer.status_code for answer in await asyncio.gather(*uploads)]
+
+
+def test_an_archive_unpacks_no_more_than_one_may_have(home: Path) -> None:
+    packed = home / "captions.zip"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("big.mp4", b"\0" * 15_000_000)
+        for number in range(6):
+            archive.writestr(f"{number}.txt", b"a word " * 500_000)  # 3.5 MB each, hundreds of times what is packed
+        for number in range(Limits().policy(home, home.parent).entries):
+            archive.writestr(f"{number}.mp4", b"")
+    tree = ArchiveTree(packed)
+    assert sum(map(len, tree._texts.values())) <= policy.Policy("", (), ()).text
+    assert "too much text for captions" in tree.refused.values()
+    assert any("more than 4,000 entries" in reason for reason in tree.refused.values())
+
+
+# ---- processes and memory
+
+
+def test_jobs_that_are_started_at_once_are_counted_one_after_the_other(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(small_job.BEHAVIOUR, "run")
+    refused: list[ConfigError] = []
+
+    def start(number: int) -> None:
+        try:
+            jobs.start(home / "workspace" / "datasets" / str(number) / ".task", "tests.small_job")
+        except ConfigError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=start, args=(number,)) for number in range(11)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    folders = [path.parent for path in home.rglob(jobs.PROCESS)]
+    try:
+        assert len(folders) == Limits().at_once
+        assert len(refused) == 11 - Limits().at_once
+        assert "all that this demo allows" in str(refused[0])
+    finally:
+        for folder in folders:
+            jobs.kill(folder)
+
+
+def test_a_visitors_process_and_its_children_have_so_much_memory(home: Path) -> None:
+    inner = "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0]); bytearray(4 * 1024**3)"
+    code = (
+        "import subprocess, sys; from workbench import policy; policy.limit_process();"
+        f"sys.exit(subprocess.run([sys.executable, '-c', {inner!r}]).returncode)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MemoryError" in done.stderr
+    assert int(done.stdout) == Limits().size
+
+
+# ---- odd requests
+
+
+def test_odd_cookies_and_values_are_no_fault_of_the_server(rooms: Rooms, tmp_path: Path) -> None:
+    values = [b"\xff\xfe.\xe9", f"{COOKIE}=ä.ö".encode(), f"{COOKIE}=a.é".encode("latin-1"), b"=;;=", b"a\x01b=c",
+              f'{COOKIE}="\\'.encode(), b"session=....; workbench-visitor=.000", b"\xf0\x9f\x98\x80=1"]  # fmt: skip
+    assert asyncio.run(_asked_with(Door(rooms), values)) == [401] * len(values)
+    owner = Owner("me", tmp_path)
+    for login in ({"expires_at": "soon", "userinfo": {"preferred_username": "me"}}, {"expires_at": 4e9, "userinfo": []},
+                  {"expires_at": 4e9, "userinfo": {"orgs": 7, "preferred_username": ["me"]}}, {"expires_at": []},
+                  {"expires_at": 4e9, "userinfo": {"orgs": [1, {"roleInOrg": "admin"}]}}):  # fmt: skip
+        assert not owner.owns(login)
+
+
+async def _asked_with(door: Door, cookies: list[bytes]) -> list[int]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://demo") as client:
+        return [(await client.get("/config", headers=[(b"cookie", one)])).status_code for one in cookies]
+
+
+def test_what_a_room_sees_of_the_cookies(rooms: Rooms) -> None:
+    from starlette.requests import Request
+
+    from workbench.visitors.door import _own_cookies
+
+    cookie = f"{COOKIE}=a.b; theme=dark; session=s; x=".encode() + b"\xff; " + COOKIE.encode() + b" =c"
+    seen = _own_cookies(Request({"type": "http", "headers": [(b"cookie", cookie)]}))
+    assert seen == b"theme=dark; x=\xff"
+
+
+# ---- the whole server
+
+
+def test_a_broken_upload_and_an_ended_server_leave_nothing_behind(tmp_path: Path) -> None:
+    rooms = tmp_path / "rooms"
+    killed = Demo(rooms, OMP_NUM_THREADS="1")
+    until(lambda: list(rooms.glob("*/page.log")))
+    killed._process.kill()
+    killed._process.communicate(timeout=PATIENCE)
+    left = list(rooms.glob("*/policy.json"))
+    assert left, "nobody could clean up"
+    demo = Demo(rooms, OMP_NUM_THREADS="1")
+    try:
+        assert not [path for path in left if path.exists()], "the next server does"
+        visitor = Visitor(demo)
+        pages = [process for process in psutil.Process(demo._process.pid).children(recursive=True)]
+        before = set(visitor.room.rglob("*"))
+        with _half_an_upload(demo, visitor):
+            until(lambda: _whole(visitor.room, before))
+        until(lambda: not _whole(visitor.room, before))
+        assert visitor.client.get("/config").status_code == 200
+        visitor.client.close()
+    finally:
+        demo._process.send_signal(signal.SIGTERM)
+        demo._process.communicate(timeout=PATIENCE)
+    assert not list(rooms.glob("*")), "SIGTERM, too, removes what visitors left"
+    until(lambda: not any(process.is_running() for process in pages))
+    assert "Traceback" not in demo.log.read_text()
+
+
+def _whole(room: Path, before: set[Path]) -> list[Path]:
+    found = set(room.rglob("*")) - before
+    return [path for path in found if path.is_file() and path.stat().st_size > 100_000]
+
+
+@contextlib.contextmanager
+def _half_an_upload(demo: Demo, visitor: Visitor) -> Iterator[None]:
+    """A million bytes of two; on leaving, the connection breaks."""
+    host, port = demo.url.removeprefix("http://").split(":")
+    cookies = "; ".join(f"{name}={value}" for name, value in visitor.client.cookies.items())
+    head = (
+        f"POST {UPLOAD} HTTP/1.1\r\nHost: {host}:{port}\r\nCookie: {cookies}\r\nContent-Length: 2000000\r\n"
+        "Content-Type: multipart/form-data; boundary=x\r\n\r\n"
+        '--x\r\nContent-Disposition: form-data; name="files"; filename="a.mp4"\r\n\r\n'
+    )
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(head.encode() + os.urandom(1_000_000))
+        yield
