@@ -20,12 +20,11 @@ GPU_2 = (  # torch 2.1 and later
     "free. Process 1234 has 20.10 GiB memory in use. Of the allocated memory 1.20 GiB is allocated by PyTorch, and "
     "200.00 MiB is reserved by PyTorch but unallocated."
 )
-BROKEN_CACHE = """Traceback (most recent call last):
-  File "/opt/workbench/trainer/cache.py", line 71, in get
+BROKEN_MODEL = """Traceback (most recent call last):
+  File "/opt/workbench/families/other.py", line 71, in load
     tensors = load_file(path)
 safetensors_rust.SafetensorError: Error while deserializing header: header too large
 """
-BROKEN_MODEL = BROKEN_CACHE.replace("trainer/cache.py", "families/other.py")
 MESSAGES = [
     (ExitCode.OUT_OF_MEMORY, f"Out of memory: {GPU_1}", "GPU memory"),
     (ExitCode.OUT_OF_MEMORY, f"Out of memory: {GPU_2}", "GPU memory"),
@@ -104,18 +103,17 @@ def test_every_message_finds_its_cause(code: ExitCode | None, message: str, rule
 
 
 def test_every_rule_has_a_message_that_proves_it() -> None:
-    proved = {rule for _, _, rule in MESSAGES} | {"hang in native code", "damaged cache", "damaged file"}
+    proved = {rule for _, _, rule in MESSAGES} | {"hang in native code", "damaged file"}
     assert {rule.name for rule in (*RULES, BUG)} == proved  # the hang is proved in test_watchdog, the others below
 
 
 def test_what_the_message_hides_the_traceback_says() -> None:
     message = "SafetensorError: Error while deserializing header: header too large"
-    assert shown(ExitCode.BUG, message, BROKEN_CACHE).rule == "damaged cache"
     assert shown(ExitCode.BUG, message, BROKEN_MODEL).rule == "damaged file"
 
 
 def test_the_log_of_an_earlier_start_is_no_evidence() -> None:
-    log = f"{BROKEN_CACHE}{BEGIN}today\ngoing on from the checkpoint of step 20\n"
+    log = f"{BROKEN_MODEL}{BEGIN}today\ngoing on from the checkpoint of step 20\n"
     assert shown(None, "The process ended without a word", log).rule == "died"
 
 

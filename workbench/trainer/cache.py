@@ -1,11 +1,13 @@
 """Encoded clips and captions on disk, found again by their content: cache/<key>.safetensors.
 
 A key is the hash of everything that decides the tensors: the clip's bytes, the frames and crop taken, the model and its
-revision, the dtype. So nothing goes stale, and two datasets with the same clip encode it once. Not covered: removal.
+revision, the dtype. So nothing goes stale, and two datasets with the same clip encode it once. Each file holds a
+checksum of its tensors, which is compared whenever they are read. Not covered: encoding again (encode), removal.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     import torch
 
 MEMORY_BYTES = 2 * 1024**3
+CHECKSUM = "sha256"  # in a file's metadata: of names, dtypes, shapes and bytes of its tensors
+
+
+class Damaged(Exception):
+    """The tensors of a key are not as they were stored, or gone; whatever was left of them is removed."""
 
 
 def key_of(what: Mapping[str, Any]) -> str:
@@ -46,36 +53,30 @@ class Cache:
         self._lock = threading.Lock()  # of what is in memory
 
     def __contains__(self, key: str) -> bool:
-        """Whether the tensors are there, whole; what a full disk or a bad copy cut off is removed."""
+        """Whether the tensors seem to be there; what a full disk or a bad copy cut off is removed."""
         from safetensors import SafetensorError, safe_open
 
         path = self._path(key)
-        if not path.exists():
-            return False
-        try:
-            with safe_open(path, "pt"):
+        with contextlib.suppress(SafetensorError, OSError), safe_open(path, "pt") as file:
+            if CHECKSUM in (file.metadata() or {}):
                 return True
-        except SafetensorError:
-            path.unlink()
-            return False
+        path.unlink(missing_ok=True)
+        return False
 
     def put(self, key: str, tensors: Mapping[str, torch.Tensor]) -> None:
         """Store tensors under a key, atomically. Raises CannotWrite."""
         from safetensors.torch import save
 
-        write_bytes(
-            self._path(key), save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-        )
+        stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        write_bytes(self._path(key), save(stored, {CHECKSUM: _checksum(stored)}))
 
     def get(self, key: str) -> dict[str, torch.Tensor]:
-        """The tensors of a key that is in the cache."""
+        """The tensors of a key. Raises Damaged."""
         with self._lock:
             if key in self._memory:
                 self._memory.move_to_end(key)
                 return self._memory[key]
-        from safetensors.torch import load_file
-
-        tensors = load_file(self._path(key))
+        tensors = self._read(key)
         with self._lock:
             if key not in self._memory:
                 self._memory[key] = tensors
@@ -84,8 +85,33 @@ class Cache:
                 self._bytes -= _bytes(self._memory.popitem(last=False)[1])
         return tensors
 
+    def _read(self, key: str) -> dict[str, torch.Tensor]:
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        try:
+            data = self._path(key).read_bytes()  # not mapped into memory, where a file cut short would end the process
+            told = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"][CHECKSUM]
+            tensors = load(data)
+            if told == _checksum(tensors):
+                return tensors
+        except (FileNotFoundError, SafetensorError, ValueError, KeyError, TypeError):
+            pass
+        self._path(key).unlink(missing_ok=True)
+        raise Damaged(key)
+
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.safetensors"
+
+
+def _checksum(tensors: Mapping[str, torch.Tensor]) -> str:
+    import torch
+
+    found = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
 
 
 def _bytes(tensors: Mapping[str, torch.Tensor]) -> int:

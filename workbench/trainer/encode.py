@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.families.base import Family, Model, Tensors
-from workbench.trainer.cache import Cache, key_of, part_identity
+from workbench.trainer.cache import Cache, Damaged, key_of, part_identity
 from workbench.trainer.data import Item
 from workbench.trainer.settings import TrainSettings
 
@@ -50,6 +51,8 @@ class Encoder:
         self._vae = part_identity(model, folder, "vae")
         self._loaded: tuple[str, Any] = ("", None)  # one of the two encoders
         self._keepers = 0
+        self.say: Callable[[str], None] = lambda text: None  # to the log
+        self._one_at_a_time = threading.RLock()
 
     def caption_key(self, caption: str) -> str:
         return key_of({"text": caption, "encoder": self._text, "dtype": str(self.dtype)})
@@ -68,6 +71,28 @@ class Encoder:
         what |= {"mirrored": True} if mirrored else {}
         what |= {"reduction": reduction} if view == "low resolution" else {}
         return key_of(what)
+
+    def caption(self, caption: str) -> Tensors:
+        """The embedding of a caption that was encoded; encoded again where its file is damaged."""
+        return self._read(self.caption_key(caption), lambda: self.encode_captions([caption], lambda *_: None))
+
+    def clip(self, item: Item, view: View = "clip", mirrored: bool = False, reduction: float = 1.0) -> Tensors:
+        """A view of a clip that was encoded; encoded again where its file is damaged."""
+        key = self.clip_key(item, view, mirrored, reduction)
+        return self._read(key, lambda: self.encode_clip(item, view, mirrored, reduction))
+
+    def _read(self, key: str, encode: Callable[[], None]) -> Tensors:
+        import torch
+
+        try:
+            return self.cache.get(key)
+        except Damaged:
+            # Threads that read ahead, and a measurement under autocast, may meet it.
+            with self._one_at_a_time, torch.autocast(self.device.type, enabled=False):
+                if key not in self.cache:
+                    self.say(f"the file {key} of the cache is damaged or gone: encoded again")
+                    encode()
+            return self.cache.get(key)
 
     def encode_captions(self, captions: Iterable[str], progress: Progress) -> None:
         """Embed every caption that is not in the cache yet; the text encoder is freed afterwards."""

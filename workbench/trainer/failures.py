@@ -196,11 +196,6 @@ RULES = (
     ),
     Rule("GPU taken", "The GPU is taken", "Wait for the other job or stop it, then go on.", (ExitCode.DEVICE_BUSY,)),
     Rule(
-        "damaged cache", "A file of the cache is damaged",
-        "Delete the folder named cache in the workspace (it only holds copies: clips are encoded again), then go on.",
-        UNKNOWN, r"(?s)trainer/cache\.py.*SafetensorError",
-    ),
-    Rule(
         "damaged file", "A file of weights is damaged",
         "A download or a copy was cut short: remove that model from the Hub's cache (hf cache rm) or copy the file "
         "again, then go on.",

@@ -64,7 +64,7 @@ class Inputs:
         stride: the batches asked for are so far apart, which is for reading ahead
         """
         self._encoder, self._settings = encoder, settings
-        self._family, self._folder, self._cache = encoder.family, encoder.folder, encoder.cache
+        self._family, self._folder = encoder.family, encoder.folder
         self._device = encoder.device
         self._batches, self._stride = Batches(data, settings), stride
         self.view = view_of(model, settings)
@@ -133,7 +133,7 @@ class Inputs:
             items=items,
             shape=shape,
             moments=self._views(items, mirrored, "clip"),
-            text=self._together([self._encoder.caption_key(caption) for caption in captions]),
+            text=self._texts(captions),
             timesteps=timesteps,
             noise=self._noise(count, shape, "noise", step, micro),
             posterior=self._noise(count, shape, "posterior", step, micro),
@@ -166,7 +166,7 @@ class Inputs:
             yield Probe(
                 name=item.sha256,
                 shape=self.latents_shape(item),
-                text=self._there(self._together([self._encoder.caption_key(item.caption)])),
+                text=self._there(self._texts([item.caption])),
                 moments=self._there(self._views([item], [False], "clip")),
                 condition=self._fixed_condition(item),
             )
@@ -176,7 +176,7 @@ class Inputs:
         shape = self.latents_shape(item)
         condition = None if self.view == "clip" else torch.zeros(1, *shape, device=self._device)
         for caption in captions:
-            text = self._there(self._together([self._encoder.caption_key(caption)]))
+            text = self._there(self._texts([caption]))
             yield Probe(name=caption, shape=shape, text=text, condition=condition)
 
     def _fixed_condition(self, item: Item) -> torch.Tensor | None:
@@ -207,7 +207,7 @@ class Inputs:
         return self._family.latents_shape(self._folder, bucket.frames, bucket.height, bucket.width)
 
     def embeddings(self, captions: Sequence[str]) -> Tensors:
-        return self._there(self._together([self._encoder.caption_key(caption) for caption in captions]))
+        return self._there(self._texts(captions))
 
     def _mirrored(self, count: int, step: int, micro: int) -> list[bool]:
         if not self._settings.flip:
@@ -219,16 +219,14 @@ class Inputs:
 
     def _views(self, items: Sequence[Item], mirrored: Sequence[bool], view: View) -> Tensors:
         reduction = self._settings.low_resolution_scale
-        return self._together(
-            [self._encoder.clip_key(item, view, flip, reduction) for item, flip in zip(items, mirrored, strict=True)]
-        )
+        read = self._encoder.clip
+        return _together([read(item, view, flip, reduction) for item, flip in zip(items, mirrored, strict=True)])
+
+    def _texts(self, captions: Sequence[str]) -> Tensors:
+        return _together([self._encoder.caption(caption) for caption in captions])
 
     def _pixels(self, items: Sequence[Item], mirrored: Sequence[bool]) -> torch.Tensor:
         return self._views(items, mirrored, "first frame")[FIRST_FRAME]
-
-    def _together(self, keys: Sequence[str]) -> dict[str, torch.Tensor]:
-        tensors = [self._cache.get(key) for key in keys]
-        return {name: torch.cat([one[name] for one in tensors]) for name in tensors[0]}
 
     def _there(self, tensors: Tensors) -> dict[str, torch.Tensor]:
         return {name: tensor.to(self._device) for name, tensor in tensors.items()}
@@ -242,3 +240,7 @@ class Inputs:
 
     def _generator(self, purpose: str, *place: int) -> torch.Generator:
         return torch.Generator().manual_seed(seed_for(self._settings.seed, purpose, *place))
+
+
+def _together(tensors: Sequence[Tensors]) -> Tensors:
+    return {name: torch.cat([one[name] for one in tensors]) for name in tensors[0]}

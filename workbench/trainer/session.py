@@ -159,6 +159,7 @@ class Session:
         settings, dtype = self.settings, DTYPES[self.precision]
         cache = Cache(self.workspace.cache)
         self.encoder = Encoder(self.family, self.model, self.folder, cache, self.device, dtype)
+        self.encoder.say = say
         ranks = self.ranks
         captions = {*(item.caption for item in self.data.items), *self.shown.prompts, *self.everyday, ""}
         self.encoder.encode_captions(ranks.share(sorted(captions)), self._encoding)
