@@ -218,6 +218,10 @@ class Family(ABC):
     def encode_text(self, text_encoder: Any, captions: Sequence[str]) -> Tensors:
         """Embeddings, batch first, in the encoder's dtype."""
 
+    def no_text(self, text: Tensors) -> Tensors:
+        """What stands for no caption where a trainer leaves out the embedding, in the shape of `text`: zeros."""
+        return {name: tensor.new_zeros(tensor.shape) for name, tensor in text.items()}
+
     @abstractmethod
     def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
         """Moments of clips [B, 3, F, H, W] in [-1, 1]: enough to draw latents from, scaled as the denoiser wants."""

@@ -143,7 +143,21 @@ def what(model: Model, settings: TrainSettings, facts: CardFacts) -> str:
     beside = f', beside clips of "{known}" that it was to keep' if known else ""
     trigger = f" Its trigger word is **{facts['trigger_word']}**." if facts["trigger_word"] else ""
     steps = facts.get("steps", settings.steps)
-    return f"{kind} for {model.title} ({model.task}), trained for {steps} steps on {clips}{beside}.{trigger}"
+    trained = f"{kind} for {model.title} ({model.task}), trained for {steps} steps on {clips}{beside}."
+    return f"{trained}{trigger}{_dropped(settings)}"
+
+
+def _dropped(settings: TrainSettings) -> str:
+    """What a dropped caption became, which is what guidance must compare with."""
+    if not settings.caption_dropout:
+        return ""
+    share = f" {settings.caption_dropout:.0%} of the captions were dropped in training"
+    if settings.dropped_caption == "zeros":
+        return (
+            f"{share}, which left zeros in place of their embeddings, as SAT trains and guides: in diffusers pass "
+            "zeros as `negative_prompt_embeds`."
+        )
+    return f"{share} and became the empty prompt, with which diffusers guides by default."
 
 
 def _kind(settings: TrainSettings) -> str:

@@ -123,7 +123,7 @@ class Inputs:
         draw = self._generator("timesteps and captions", step, micro)
         timesteps = torch.randint(self._family.timesteps, (count,), generator=draw)
         kept = (torch.rand(count, generator=draw) >= settings.caption_dropout).tolist()
-        captions = [item.caption if keep else "" for item, keep in zip(items, kept, strict=True)]
+        captions = [item.caption if keep else None for item, keep in zip(items, kept, strict=True)]
         mirrored = self._mirrored(count, step, micro)
         pictures = torch.ones(count, dtype=torch.bool)
         if self.view != "clip":
@@ -209,6 +209,10 @@ class Inputs:
     def embeddings(self, captions: Sequence[str]) -> Tensors:
         return self._there(self._texts(captions))
 
+    def unconditional(self) -> Tensors:
+        """The embeddings that guidance compares with: those of a dropped caption."""
+        return self._there(self._texts([None]))
+
     def _mirrored(self, count: int, step: int, micro: int) -> list[bool]:
         if not self._settings.flip:
             return [False] * count
@@ -222,8 +226,14 @@ class Inputs:
         read = self._encoder.clip
         return _together([read(item, view, flip, reduction) for item, flip in zip(items, mirrored, strict=True)])
 
-    def _texts(self, captions: Sequence[str]) -> Tensors:
-        return _together([self._encoder.caption(caption) for caption in captions])
+    def _texts(self, captions: Sequence[str | None]) -> Tensors:
+        return _together([self._text(caption) for caption in captions])
+
+    def _text(self, caption: str | None) -> Tensors:
+        """A caption's embeddings; None: of one that was dropped."""
+        text = self._encoder.caption(caption or "")
+        zeros = caption is None and self._settings.dropped_caption == "zeros"
+        return self._family.no_text(text) if zeros else text
 
     def _pixels(self, items: Sequence[Item], mirrored: Sequence[bool]) -> torch.Tensor:
         return self._views(items, mirrored, "first frame")[FIRST_FRAME]

@@ -321,7 +321,7 @@ class Session:
         self.encoder.encode_captions(prompts, lambda *_: None)  # a person may ask for a new one
         with self.previewing(), self.weights_in_use(), self.accelerator.autocast():
             asked = self.shown.asked(prompts, self.inputs)
-            negative = self.inputs.embeddings([""])
+            negative = self.inputs.unconditional()
             drawn = self.previewer.draw(self.run, self.step, self.bare_transformer, asked, negative, report, scale)
         if drawn and self.ranks.first:
             self.tracker.show(self.step, previews_of(self.run, self.step))

@@ -61,7 +61,7 @@ def draw_try(session: Session, wish: Try) -> None:
     with session.previewing(), session.weights_in_use(), session.accelerator.autocast():
         (one,) = session.shown.asked([prompt], session.inputs)
         drawn = replace(session.previewer, settings=settings).draw_one(
-            session.run, session.step, session.bare_transformer, one, wish.seed, session.inputs.embeddings([""]),
+            session.run, session.step, session.bare_transformer, one, wish.seed, session.inputs.unconditional(),
             session.reporter(phase), wish.scale,
         )  # fmt: skip
         if drawn is not None:

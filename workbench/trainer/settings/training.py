@@ -89,6 +89,11 @@ class TrainingSettings(Settings):
         0.1, title="Caption dropout", section=TRAIN, low=0.0, high=1.0, advanced=True,
         help="How often the caption is left empty, so that guidance keeps working: 0.1 made the published models.",
     )  # fmt: skip
+    dropped_caption: Literal["empty prompt", "zeros"] = field(
+        "empty prompt", title="A dropped caption becomes", section=TRAIN, advanced=True,
+        help="empty prompt: the text encoder's embedding of it, with which diffusers guides. zeros: no embedding, as "
+        "SAT trains and guides, for a LoRA that goes there. Previews are guided by the same.",
+    )  # fmt: skip
     image_dropout: float = field(
         0.05, title="Image dropout", section=TRAIN, low=0.0, high=1.0, advanced=True,
         help="How often an image-to-video model is shown no first frame: 0.05 made the published models.",
