@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from workbench.errors import ConfigError
 from workbench.families.facts import ModelFacts
 from workbench.families.guidance import Guidance
-from workbench.families.lora_files import LoraFormat, LoraWeights, read_safetensors
+from workbench.families.lora_files import LoraFormat, LoraWeights, read_lora
 
 if TYPE_CHECKING:
     import torch
@@ -376,7 +376,7 @@ class Family(ABC):
 
     def lora_tensors(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
         """(tensors, metadata) of a LoRA file, for `lora_weights`; a family may know other files. Raises ConfigError."""
-        return read_safetensors(path)
+        return read_lora(path)
 
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
         """Write weights or a LoRA in the other layout: from the authors' own code to diffusers', or back.

@@ -7,8 +7,9 @@ own module), whether a file is a sound one (sampler.loras).
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,20 @@ from workbench.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
+PEFT_FILE, PEFT_NOTES = "adapter_model.safetensors", "adapter_config.json"  # peft's folder of a LoRA
+PEFT_KEY = PEFT_NOTES  # under which `read_lora` gives what peft's notes say
+NOTES_LIMIT = 1 << 20
+# Ends of tensors' names in trainers' other kinds of small files (LyCORIS, and peft under the same names) -> the kind.
+OTHER_KINDS = {
+    r"\.lokr_\w+": "a LoKr (LyCORIS)",
+    r"\.hada_\w+": "a LoHa (LyCORIS)",
+    r"\.lora_mid\.weight": "a LoCon with a core tensor (LyCORIS)",
+    r"\.(oft|boft)_\w+(\.weight)?": "an OFT",
+    r"\.on_input": "an (IA)3",
+    r"\.[ab][12]\.weight": "a GLoRA (LyCORIS)",
+    r"\.(diff|diff_b)": "a file of whole weights' differences (LyCORIS full)",
+    r"\.vera_lambda_\w+": "a VeRA",
+}
 DIFFUSERS_KEY = "lora_adapter_metadata"  # diffusers' key in a file's metadata: peft's settings as JSON
 # What every supported peft knows of a LoRA, and a loader needs; peft refuses a file whose notes have another key.
 NOTED = (
@@ -32,12 +47,14 @@ class LoraFormat:
     """One way of writing a LoRA that some program reads.
 
     id: its name in settings;  title, help: for people;  suffix: of its files
+    warning: where such a file loads without an error and changes nothing, "" where nothing is known of that
     """
 
     id: str
     title: str
     help: str
     suffix: str = ".safetensors"
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,6 +206,29 @@ def shortened(notes: str) -> str:
 
 def _short(number: float) -> float | int:
     return int(number) if number == int(number) else number
+
+
+def refuse_other_kinds(names: Iterable[str]) -> None:
+    """Raises ConfigError, with its name, for a file that holds something else than pairs of LoRA matrices."""
+    for name in names:
+        kind = next((kind for end, kind in OTHER_KINDS.items() if re.search(f"{end}$", name)), None)
+        if kind is not None:
+            raise ConfigError(
+                f"this is {kind}, no LoRA (it has {name[:80]!r}): use it in the program that trained it, or have that "
+                f"program train a LoRA"
+            )
+
+
+def read_lora(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """(tensors, metadata) of a LoRA file; in peft's folder also what the folder's notes say. Raises ConfigError."""
+    tensors, metadata = read_safetensors(path)
+    notes = path.with_name(PEFT_NOTES)
+    if path.name == PEFT_FILE and notes.is_file():
+        if notes.stat().st_size > NOTES_LIMIT:
+            raise ConfigError(f"{PEFT_NOTES} beside the LoRA is larger than {NOTES_LIMIT:,} bytes: it is damaged")
+        text = notes.read_text(encoding="utf-8", errors="replace")
+        metadata[PEFT_KEY] = text
+    return tensors, metadata
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

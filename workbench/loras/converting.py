@@ -53,7 +53,8 @@ def convert(workspace: Workspace, settings: ConvertSettings, said: Said, step: S
         write_bytes(target, with_metadata(save(tensors), {**metadata, **{k: v for k, v in told.items() if v}}))
     else:
         _write_torch(target, {"module": tensors})
-    return Made(str(target), f"{one.title} for {format.title}: {target}")
+    warning = f". {format.warning}" if format.warning else ""
+    return Made(str(target), f"{one.title} for {format.title}: {target}{warning}")
 
 
 def _write_torch(target: Path, value: Any) -> None:

@@ -16,10 +16,10 @@ from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import Family
 from workbench.families.facts import BLOCK
-from workbench.families.lora_files import DOWN, UP, LoraWeights
+from workbench.families.lora_files import DOWN, PEFT_FILE, UP, LoraWeights
 from workbench.loras import names
 from workbench.loras.shelf import ShelfLora, find
-from workbench.sampler.loras import Lora, fetched, resolve, sha256
+from workbench.sampler.loras import Lora, fetched, resolve, sha256, split_scale
 from workbench.workspace import Workspace
 
 Said = Callable[[str], None]
@@ -64,6 +64,10 @@ def opened(workspace: Workspace, texts: Sequence[str], said: Said = print) -> li
 def _resolved(workspace: Workspace, text: str) -> list[Lora]:
     if text.endswith(TORCH_FILES) and (place := policy.resolve(text, "loras")).is_file():
         return [Lora(text, place, 1.0)]
+    if text.startswith(("/", "~", ".")) and not text.endswith(".safetensors"):
+        place = policy.resolve(split_scale(text)[0], "loras")
+        if (place / PEFT_FILE).is_file():
+            return resolve(workspace, [f"{place / PEFT_FILE}={split_scale(text)[1]:g}"])
     return resolve(workspace, [text])
 
 
@@ -72,6 +76,8 @@ def _open(workspace: Workspace, lora: Lora) -> Opened:
     known: ShelfLora | None = find(workspace, full) if names.is_name(full) else None
     family, weights, told = _read(lora.file)
     stem = lora.file.stem if ":" in lora.name or "/" not in lora.name else lora.name.rpartition("/")[2]
+    if lora.file.name == PEFT_FILE and lora.name.endswith(PEFT_FILE):
+        stem = lora.file.parent.name
     base = told.get("base_model", "") if known is None else known.base_model
     return Opened(
         name=lora.name if known is None else known.name,

@@ -141,6 +141,8 @@ def _limits(facts: Facts) -> str:
     ]
     if not facts.previews:
         lines[0] = f"No preview was drawn with it; it is made for {facts.model.title} alone."
+    if warning := facts.family.lora_formats[0].warning:
+        lines.append(f"{warning} (`workbench loras convert`).")
     if facts.losses[0] is None:
         lines.append("Nothing was held out of its training, so how well it generalises was not measured.")
     if facts.changes is None:

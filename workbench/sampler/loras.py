@@ -11,6 +11,7 @@ Not covered: putting them on a transformer (adapters), training and export (trai
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from workbench import policy
 from workbench.errors import ConfigError
+from workbench.families.lora_files import PEFT_FILE, PEFT_NOTES, refuse_other_kinds
 from workbench.loras import names
 from workbench.workspace import SLUG, Workspace
 
@@ -101,6 +103,9 @@ def _download(name: str, report: Callable[[str], None]) -> Path:
             file = _only_file(repo, client().list_repo_files(repo, revision=revision))
         report(f"Downloading the LoRA {repo} ...")
         path = Path(client().hf_hub_download(repo, file, revision=revision))
+        if path.name == PEFT_FILE:  # its alpha is in a file of its own
+            with contextlib.suppress(FileNotFoundError), explained(repo):
+                client().hf_hub_download(repo, file.replace(PEFT_FILE, PEFT_NOTES), revision=revision)
     read_header(path)
     return path
 
@@ -229,6 +234,7 @@ def check_fit(
     enough = len(fitting) >= FIT_LIMIT * len(header.tensors) and not other_sizes
     if enough or (force and fitting):
         return fitting
+    refuse_other_kinds(header.tensors)
     origin = next(
         (header.metadata[key] for key in ("base_model", "ss_base_model_version") if key in header.metadata), ""
     )

@@ -168,12 +168,7 @@ def continue_from(family: Family, transformer: Any, settings: TrainSettings, pat
     The file's own strength is kept: its matrices are scaled so that with this run's alpha they do what they did.
     Raises ConfigError when its rank or its layers are others.
     """
-    from safetensors import safe_open
-    from safetensors.torch import load_file
-
-    with safe_open(path, "pt") as file:
-        metadata = dict(file.metadata() or {})
-    found = family.lora_weights(load_file(path), metadata)
+    found = family.lora_weights(*family.lora_tensors(path))
     own = lora.state(transformer)
     if found.mixed and len({found.rank_of(layer) for layer in found.layers}) > 1:
         raise _refusal(

@@ -24,7 +24,7 @@ from workbench.errors import ConfigError
 from workbench.families.base import Report, Tensors
 from workbench.families.cogvideox import lora_formats, loras, sat
 from workbench.families.cogvideox.files import config
-from workbench.families.lora_files import read_safetensors
+from workbench.families.lora_files import read_lora
 from workbench.workspace import link_or_copy, writing
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def lora_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     """(tensors, metadata) of a LoRA file: safetensors, or a checkpoint of torch's as SAT writes it."""
     if path.suffix in (".pt", ".pth", ".bin"):
         return read_checkpoint(path), {}
-    return read_safetensors(path)
+    return read_lora(path)
 
 
 def _lora_to_diffusers(checkpoints: list[Tensors], new: Path) -> str:
@@ -221,6 +221,6 @@ def _lora_to_diffusers(checkpoints: list[Tensors], new: Path) -> str:
 def _lora_to_sat(source: Path, new: Path) -> str:
     import torch
 
-    lora = loras.read(*read_safetensors(source))
+    lora = loras.read(*read_lora(source))
     torch.save({"module": lora_formats.to_sat(lora)}, new)
     return f"a LoRA for SAT: r {lora.rank}, lora_alpha 1 in its lora_config"

@@ -38,18 +38,25 @@ if TYPE_CHECKING:
     Written = tuple[Tensors, dict[str, str]]
 
 PREFIX = "transformer"
+# Its LoRA loader looks for its own layers' names, passes over all others with a line in its log, and goes on.
+UNKNOWN_TO_COMFYUI = (
+    "ComfyUI's own CogVideoX model does not know these names: there the file loads without an error and changes "
+    "nothing. For ComfyUI, convert it to comfyui"
+)
 FORMATS = (
     LoraFormat(
         "diffusers",
         "diffusers",
         "As it stands on the shelf: rank and alpha in the file's metadata. For diffusers from 0.34 on, and this "
         "workbench.",
+        warning=UNKNOWN_TO_COMFYUI,
     ),
     LoraFormat(
         "portable",
         "portable (cogvideox-factory, ComfyUI-CogVideoXWrapper)",
         "diffusers' names with the strength worked into the weights, for programs that know nothing of alpha: "
         "cogvideox-factory, kijai's ComfyUI-CogVideoXWrapper, older diffusers.",
+        warning=UNKNOWN_TO_COMFYUI,
     ),
     LoraFormat(
         "finetrainers",
@@ -65,7 +72,8 @@ FORMATS = (
         "kohya",
         "kohya",
         "kohya's flat names with an alpha for each layer (lora_unet_transformer_blocks_0_attn1_to_q), as VideoX-Fun "
-        "reads them.",
+        "reads them. In ComfyUI's own CogVideoX model they do nothing: choose comfyui for it.",
+        warning=UNKNOWN_TO_COMFYUI,
     ),
     LoraFormat(
         "sat",

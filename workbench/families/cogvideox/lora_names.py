@@ -2,7 +2,7 @@
 
     diffusers   transformer_blocks.0.attn1.to_q          and every trainer built on it
     ComfyUI     blocks.0.q                               its own CogVideoX nodes, below "diffusion_model."
-    flat        transformer_blocks_0_attn1_to_q          kohya's way, below "lora_unet_" or "lora_transformer_"
+    flat        transformer_blocks_0_attn1_to_q          kohya's way, below one of FLAT_PREFIXES
     SAT         layers.0.attention.query_key_value, 0    three layers in one
 
 Not covered: how each writes rank, alpha and matrices (loras, lora_formats).
@@ -29,7 +29,7 @@ OUTSIDE = {
     "proj_out": "proj_out",
 }  # fmt: skip
 PREFIXES = ("base_model.model.", "model.diffusion_model.", "diffusion_model.", "module.", "transformer.", "unet.")
-FLAT_PREFIXES = ("lora_unet_", "lora_transformer_", "transformer_")
+FLAT_PREFIXES = ("lycoris_", "lora_unet_", "lora_transformer_", "transformer_")
 # Every spelling of a layer without its block's number -> diffusers' name; an old diffusers left the 0 of to_out out.
 _SPELLINGS = {
     spelling: name

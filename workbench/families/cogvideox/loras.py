@@ -1,9 +1,10 @@
 """LoRA files of CogVideoX trainers, read by the names of ours.
 
 Known: ours and diffusers' (alpha in the metadata, or nowhere), cogvideox-factory (alpha nowhere), finetrainers (alpha
-in a metadata key of its own), ComfyUI, kohya and what diffusers converts for it, peft (alpha in a tensor of each layer,
-or nowhere), SAT (matrices of the fused query_key_value and of dense, alpha 1). Ranks and alphas may differ from layer
-to layer. Not covered: writing (lora_formats), LoHa, LoKr.
+in a metadata key of its own), ComfyUI, kohya and what diffusers converts for it, LyCORIS' plain LoRA (alpha in a tensor
+of each layer), peft (alpha in adapter_config.json, or nowhere), SAT (matrices of the fused query_key_value and of
+dense, alpha 1). Ranks and alphas may differ from layer to layer. LoHa, LoKr and their kin are refused by name. Not
+covered: writing (lora_formats).
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError
 from workbench.families.base import Tensors
 from workbench.families.cogvideox.lora_names import layer_of
-from workbench.families.lora_files import DIFFUSERS_KEY, DOWN, LENGTHS, UP, UP_BIAS, LoraWeights, weights
+from workbench.families.lora_files import (
+    DIFFUSERS_KEY,
+    DOWN,
+    LENGTHS,
+    PEFT_KEY,
+    UP,
+    UP_BIAS,
+    LoraWeights,
+    refuse_other_kinds,
+    weights,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +42,7 @@ SAT_LAYER = re.compile(r"(?:.*\.)?transformer\.layers\.(\d+)\.attention\.(query_
 SAT_MODULES = {"query_key_value": ("to_q", "to_k", "to_v"), "dense": ("to_out.0",)}
 SAT_ALPHA = 1.0  # SAT's own default, which none of its configs changes
 FINETRAINERS_KEY = "lora_config"
+DAMAGED = "the LoRA's notes on rank and alpha are damaged: export it again"
 KNOWN = "this workbench, diffusers, cogvideox-factory, finetrainers, ComfyUI, kohya or SAT"
 
 
@@ -43,6 +55,7 @@ def read(tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
     """A LoRA file's tensors and metadata, whoever wrote it. Raises ConfigError."""
     if is_sat(tensors):
         return _read_sat(tensors)
+    refuse_other_kinds(tensors)
     named: dict[str, torch.Tensor] = {}
     alphas: dict[str, float] = {}
     for name, tensor in tensors.items():
@@ -86,6 +99,8 @@ def _check_lengths(named: dict[str, torch.Tensor]) -> None:
 
 def _origin(name: str, metadata: Mapping[str, str]) -> str:
     """Who wrote the file, in words, as far as its names tell."""
+    if PEFT_KEY in metadata:
+        return "peft"
     if DIFFUSERS_KEY in metadata:
         return "this workbench" if "base_model" in metadata else "diffusers"
     if FINETRAINERS_KEY in metadata:
@@ -93,7 +108,7 @@ def _origin(name: str, metadata: Mapping[str, str]) -> str:
     words = {
         "diffusion_model.": "ComfyUI", "model.diffusion_model.": "ComfyUI", "base_model.": "peft",
         "lora_unet_": "a trainer with kohya's names", "lora_transformer_": "a trainer with kohya's names",
-        "transformer_transformer_": "diffusers' conversion for kohya",
+        "transformer_transformer_": "diffusers' conversion for kohya", "lycoris_": "LyCORIS",
     }  # fmt: skip
     found = next((said for start, said in words.items() if name.startswith(start)), "")
     return found or "a trainer that writes no alpha, as diffusers' examples and cogvideox-factory"
@@ -101,17 +116,18 @@ def _origin(name: str, metadata: Mapping[str, str]) -> str:
 
 def _with_notes(named: Tensors, metadata: Mapping[str, str], origin: str) -> LoraWeights:
     """Tensors with the alpha that the file's metadata says, for all layers or for some."""
-    if (text := metadata.get(DIFFUSERS_KEY)) is not None:
+    if (text := metadata.get(PEFT_KEY, metadata.get(DIFFUSERS_KEY))) is not None:
         found = {name.removeprefix("transformer."): value for name, value in _json(text).items()}
         if "lora_alpha" not in found:
             return weights(named, {}, origin, said=False)
         alphas = {}
         for layer, rank in _ranks(named).items():
-            alpha = _of_layer(layer, found.get("alpha_pattern") or {}, found["lora_alpha"])
+            patterns = found.get("alpha_pattern") or {}
+            alpha = _of_layer(layer, patterns if isinstance(patterns, dict) else {}, found["lora_alpha"])
             alphas[layer] = alpha * math.sqrt(rank) if found.get("use_rslora") else alpha
         return weights(named, alphas, origin)
     if (text := metadata.get(FINETRAINERS_KEY)) is not None and "lora_alpha" in (found := _json(text)):
-        return weights(named, dict.fromkeys(_ranks(named), float(found["lora_alpha"])), origin)
+        return weights(named, dict.fromkeys(_ranks(named), _number(found["lora_alpha"])), origin)
     return weights(named, {}, origin, said=False)
 
 
@@ -124,20 +140,31 @@ def _of_layer(layer: str, patterns: Mapping[str, Any], otherwise: Any) -> float:
     for pattern, value in patterns.items():
         try:
             if re.match(rf"(.*\.)?({pattern})$", layer):
-                return float(value)
+                return _number(value)
         except re.error:
-            raise ConfigError("the LoRA's notes on rank and alpha are damaged: export it again") from None
-    return float(otherwise)
+            raise ConfigError(DAMAGED) from None
+    return _number(otherwise)
 
 
 def _json(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise ConfigError("the LoRA's notes on rank and alpha are damaged: export it again")
+        raise ConfigError(DAMAGED)
     return found
+
+
+def _number(value: Any) -> float:
+    """A finite number of a file's notes. Raises ConfigError."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(DAMAGED)
+    return number
 
 
 def _read_sat(tensors: Tensors) -> LoraWeights:

@@ -1,0 +1,126 @@
+"""LoRAs of peft's folders and of LyCORIS: read with their strength, or refused by name; and files that do nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.loras.making import layer, put_lora
+from tests.shell import Shell
+from workbench.devices import pick_device
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.loras import shelf
+from workbench.loras.converting import convert
+from workbench.loras.importing import bring_in
+from workbench.loras.making import Made
+from workbench.loras.settings import ConvertSettings, ImportSettings
+from workbench.sampler.generate import Sampler
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace
+
+MODEL = "tiny-cogvideox"
+FAMILY, TINY = find_model(MODEL)
+FOLDER = Path(TINY.source)
+QUERY, VALUE = "transformer_blocks.0.attn1.to_q", "transformer_blocks.1.attn1.to_v"
+
+
+def brought(workspace: Workspace, source: Path) -> Made:
+    return bring_in(workspace, ImportSettings(source=str(source), model=MODEL), print, lambda *_: None)
+
+
+def scales(path: Path) -> dict[str, float]:
+    lora = FAMILY.lora_weights(*FAMILY.lora_tensors(path))
+    return {one: lora.scale_of(one) for one in lora.layers}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What peft's `save_pretrained` leaves: alpha in adapter_config.json alone, for one layer another one."""
+    from peft import LoraConfig, get_peft_model
+
+    transformer = FAMILY.load_transformer(FOLDER, torch.device("cpu"), torch.float32)
+    config = LoraConfig(r=4, lora_alpha=6, target_modules=[QUERY, VALUE], alpha_pattern={VALUE: 2}, use_rslora=True)
+    model = get_peft_model(transformer, config)
+    model.save_pretrained(tmp_path / "cats")
+    return tmp_path / "cats"
+
+
+def test_alpha_comes_from_pefts_folder(workspace: Workspace, folder: Path) -> None:
+    for source in (folder, folder / "adapter_model.safetensors"):
+        done = brought(workspace, source)
+        assert "by peft" in done.said
+        lora = shelf.find(workspace, done.name)
+        assert lora.title == "cats"
+        assert scales(lora.path) == pytest.approx({QUERY: 6 / 4**0.5, VALUE: 2 / 4**0.5})
+
+
+DAMAGED = {
+    "cut": "{",
+    "list": "[]",
+    "deep": "[" * 100_000,
+    "huge": "{" + " " * (1 << 20) + "}",
+    "infinite": '{"lora_alpha": Infinity}',
+    "words": '{"lora_alpha": ["six"]}',
+}
+
+
+@pytest.mark.parametrize("notes", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_notes_of_pefts_folder_are_a_sentence(notes: str, workspace: Workspace, folder: Path) -> None:
+    (folder / "adapter_config.json").write_text(notes)
+    with pytest.raises(ConfigError, match="notes on rank and alpha are damaged|it is damaged"):
+        brought(workspace, folder)
+
+
+def test_plain_loras_of_lycoris_are_read_with_their_alpha(workspace: Workspace, tmp_path: Path) -> None:
+    inputs = load_file(next((FOLDER / "transformer").glob("*.safetensors")))[f"{QUERY}.weight"].shape[1]
+    pair = {name: torch.from_numpy(array) for name, array in layer(QUERY, 2, inputs, inputs).items()}
+    flat = f"lycoris_{QUERY.replace('.', '_')}"
+    given = {
+        f"{flat}.lora_down.weight": pair[f"{QUERY}.lora_A.weight"],
+        f"{flat}.lora_up.weight": pair[f"{QUERY}.lora_B.weight"],
+        f"{flat}.alpha": torch.tensor(1.0),
+    }
+    save_file(given, tmp_path / "plain.safetensors")
+    done = brought(workspace, tmp_path / "plain.safetensors")
+    assert "by LyCORIS" in done.said
+    assert scales(shelf.find(workspace, done.name).path) == {QUERY: 0.5}
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind"),
+    [
+        (("lokr_w1", "lokr_w2_a", "lokr_w2_b", "alpha"), "a LoKr"),
+        (("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b"), "a LoHa"),
+        (("lora_down.weight", "lora_up.weight", "lora_mid.weight"), "a LoCon with a core tensor"),
+        (("diff", "diff_b"), "a file of whole weights' differences"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("prefix", ["lycoris_transformer_blocks_0_attn1_to_q", "diffusion_model.blocks.0.q"])
+def test_other_kinds_are_refused_by_name(
+    ends: tuple[str, ...], kind: str, prefix: str, workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.safetensors"
+    save_file({f"{prefix}.{end}": torch.ones(2, 2) for end in ends}, path)
+    with pytest.raises(ConfigError, match=f"this is {kind}.*, no LoRA .*: use it in the program that trained it"):
+        brought(workspace, path)
+
+
+def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path) -> None:
+    save_file({"lycoris_transformer_blocks_0_attn1_to_q.lokr_w1": torch.ones(2, 2)}, tmp_path / "k.safetensors")
+    settings = SampleSettings(prompt="x", steps=1, loras=(str(tmp_path / "k.safetensors"),), device="cpu")
+    with pytest.raises(ConfigError, match="this is a LoKr"):
+        Sampler(MODEL, pick_device("cpu")).generate(workspace, settings)
+
+
+def test_files_that_comfyui_passes_over_come_with_a_warning(workspace: Workspace, shell: Shell) -> None:
+    put_lora(workspace, "a", layer(QUERY, 2, 8, 8), alpha=1.0)
+    for format in FAMILY.lora_formats:
+        said = convert(workspace, ConvertSettings(lora="loras/a", format=format.id), print, lambda *_: None).said
+        passed_over = format.id in ("kohya", "diffusers", "portable")
+        assert ("ComfyUI, convert it to comfyui" in said) == passed_over, format.id
+    assert "changes nothing" in shell("loras", "convert", "loras/a", "kohya", str(workspace.root / "k.safetensors")).out
