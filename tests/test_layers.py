@@ -61,7 +61,7 @@ MAY_IMPORT = {
     | {"loras", "publishing"},
     "publishing": COMMON
     | {"loras", "trainer.card", "trainer.metrics", "trainer.retention", "trainer.settings", "trainer.starts"}
-    | {"trainer.fit"},
+    | {"trainer.fit", "trainer.hub_push"},
     "remote": COMMON | {"trainer"},
     "walls": COMMON
     | {"dataset_builder.signals", "sampler.settings", "sampler.queue", "sampler.samples", "sampler.loras"}

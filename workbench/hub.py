@@ -89,6 +89,13 @@ def client() -> HfApi:
     return HfApi(library_name="video-lora-workbench")
 
 
+def logged_in() -> bool:
+    """Whether a login is stored on this machine, as background jobs see it. Nobody is asked."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_TOKEN_PATH).is_file()
+
+
 def check_repo_id(repo_id: str) -> None:
     """Raises ConfigError for what cannot be a repository's name on the Hub."""
     from huggingface_hub.errors import HFValidationError

@@ -16,7 +16,17 @@ from workbench.workspace import writing
 
 # What a LoRA file may say of itself: rank and alpha, and what it is. Other trainers write folders and captions there.
 NOTES = ("format", DIFFUSERS_KEY, "base_model", "base_revision", "step", "trigger_word", "seed")
-HERE = ("preview_images", "tracker", "tracker_project", "device", "gpus", "loader_threads", "hang_minutes")
+HERE = (
+    "preview_images",
+    "tracker",
+    "tracker_project",
+    "device",
+    "gpus",
+    "loader_threads",
+    "hang_minutes",
+    "push_to_hub",
+    "repository",
+)
 PATH = re.compile(r"(?:^|(?<=[\s='\"(]))(?:~|[A-Za-z]:)?[/\\][^\s'\"]*[/\\][^\s'\"=]*")
 
 

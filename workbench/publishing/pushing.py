@@ -25,10 +25,10 @@ from workbench.loras.shelf import ShelfLora
 from workbench.publishing import account, lora, space
 from workbench.publishing.parcel import Parcel
 from workbench.publishing.settings import LoraJob, LoraPush, SpaceJob, SpacePush
+from workbench.trainer.hub_push import MODULE, job_of
 from workbench.trainer.retention import PUBLISHED
 from workbench.workspace import Workspace, read_json, slugify, write_json, writing
 
-MODULE = "workbench.publishing"
 What = Literal["lora", "space"]
 STAGE = "files"
 LOOK_SECONDS = 0.3
@@ -37,7 +37,7 @@ LOOK_SECONDS = 0.3
 def folder(workspace: Workspace, what: What, name: str) -> Path:
     """The job's folder. Raises ConfigError for what is no LoRA."""
     found = shelf.find(workspace, name)
-    return workspace.root / "publishing" / f"{what}--{found.name.replace('/', '--')}"
+    return job_of(workspace.root, what, found.name)
 
 
 def status(workspace: Workspace, what: What, name: str) -> jobs.Status:
@@ -102,7 +102,8 @@ def run(place: Path, job: jobs.Job) -> None:
     workspace = Workspace(place.parent.parent)
     settings: LoraJob | SpaceJob = (SpaceJob if place.name.startswith("space--") else LoraJob).load(place / jobs.CONFIG)
     job.beat("gathering the files", patient=True)
-    account.ask()  # who is not logged in hears so before anything is read
+    owner = account.ask().name  # who is not logged in hears so before anything is read
+    settings = named(workspace, settings.lora, settings, owner)  # a run that pushes itself may not say where to
     found = shelf.find(workspace, settings.lora)
     sent = parcel(workspace, settings.lora, settings)
     sha256 = file_sha256(found.path)

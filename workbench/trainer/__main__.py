@@ -17,7 +17,7 @@ from pathlib import Path
 from workbench import jobs, processes
 from workbench.devices import pick_devices
 from workbench.errors import ExitCode
-from workbench.trainer import launcher, recovery, run_queue
+from workbench.trainer import hub_push, launcher, recovery, run_queue
 from workbench.trainer.failures import BEGIN
 from workbench.trainer.launcher import ALONE, Place
 from workbench.trainer.settings import TrainSettings
@@ -40,6 +40,8 @@ def main() -> int:
                 launcher.keep(job, len(devices), turn.locks)
             else:
                 compute(job, settings, ALONE, turn)
+    if job.exit_code == ExitCode.FINISHED:
+        push(folder, settings)
     return int(job.exit_code)
 
 
@@ -53,6 +55,8 @@ def rank(folder: Path, place: Place) -> int:
             devices = pick_devices(settings.device, place.local_count)
             held.enter_context(run_queue.turn(Workspace.open(folder.parent.parent), devices, job))
         compute(job, settings, place)
+    if place.first and place.keeper is None and job.exit_code == ExitCode.FINISHED:
+        push(folder, settings)
     sys.stdout.flush()
     sys.stderr.flush()
     stopped = job.exit_code == ExitCode.STOPPED and not place.first  # rank 0 still saves, and says so itself
@@ -62,6 +66,12 @@ def rank(folder: Path, place: Place) -> int:
 def begin() -> None:
     with contextlib.suppress(OSError):  # a full disk
         sys.stdout.write(f"{BEGIN}{time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+
+
+def push(folder: Path, settings: TrainSettings) -> None:
+    """Send the LoRA to the Hub where that was asked for; the run's result is written already."""
+    if said := hub_push.start(folder, settings):
+        sys.stdout.write(f"{said}\n")
 
 
 def compute(job: jobs.Job, settings: TrainSettings, place: Place, turn: run_queue.Turn | None = None) -> None:

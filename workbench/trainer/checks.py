@@ -16,7 +16,7 @@ from workbench.devices import gpus
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.frame_plan import Shape, shape_for
-from workbench.trainer import optimizers, trackers
+from workbench.trainer import hub_push, optimizers, trackers
 from workbench.trainer.batches import Batches
 from workbench.trainer.data import load_data, sources_of
 from workbench.trainer.settings import TrainSettings
@@ -57,6 +57,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
             raise _refusal("preview_images", f"preview_images has {path!r}, which is no file: give a picture's path")
     optimizers.check(settings)
     trackers.check(settings)
+    hub_push.check(settings)
     return shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
 
 

@@ -160,6 +160,10 @@ class Run:
         A living run is left alone.
         """
         env = {FROM_START: "1"} if from_start else None
+        if self.place and self.settings.push_to_hub:
+            raise ConfigError(
+                "push_to_hub is on, and a run elsewhere has no login: push it from here when it has ended"
+            )
         if self.place:
             return jobs.start(self.folder, REMOTE_MODULE, env=env)
         return run_queue.enqueue(Workspace(self.folder.parent.parent), self.name, MODULE, env)

@@ -46,6 +46,7 @@ NEEDED: dict[str, Callable[[Values], bool]] = {
     "lr_cycles": lambda values: values["lr_schedule"] == "cosine_with_restarts",
     "lr_power": lambda values: values["lr_schedule"] == "polynomial",
     "snr_gamma": lambda values: values["loss_weighting"] == "min-snr",
+    "repository": lambda values: bool(values["push_to_hub"]),
     "tracker_project": lambda values: values["tracker"] != "none",
 }
 

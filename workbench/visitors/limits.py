@@ -25,6 +25,7 @@ MOST = {
 # Captions and prompts by a model need a download or a server.
 ONLY: dict[str, tuple[str | bool | None, ...]] = {
     "tracker": ("none",), "device": ("auto", "cpu"), "compile": (False,), "captioner": (), "writer": (),
+    "push_to_hub": (False,),
 }  # fmt: skip
 EMPTY = ("hub_dataset", "repo_id", "base_url", "epochs")
 

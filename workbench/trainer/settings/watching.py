@@ -86,6 +86,15 @@ class WatchSettings(Settings):
         "video-lora-workbench", title="Tracker's project", section=WATCH, advanced=True,
         help="The name under which the tracker files the run.",
     )  # fmt: skip
+    push_to_hub: bool = field(
+        False, title="Push at the end", section=WATCH, advanced=True,
+        help="When the run has finished, send its LoRA to the Hugging Face Hub, into a private repository, with the "
+        "login of this machine (hf auth login). A push that fails is no failure of the run.",
+    )  # fmt: skip
+    repository: str = field(
+        "", title="Repository", section=WATCH, advanced=True,
+        help="Where it goes, as OWNER/NAME. Empty: your account and the run's name.",
+    )  # fmt: skip
     hang_minutes: float = field(
         15.0, title="Watchdog", section=WATCH, low=0.0, high=10_000.0, unit="minutes", advanced=True,
         help="End the run, with what every thread was doing in its log, when nothing has happened for so long. 0 is "
