@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "workbench"
 
-GROUND = {"errors", "workspace", "settings", "policy"}
+GROUND = {"errors", "workspace", "settings", "policy", "records"}
 COMMON = GROUND | {"clips", "media", "processes", "jobs", "gpu_lock", "devices", "families", "frame_plan", "buckets"}
 COMMON |= {"shards", "workers", "hub"}
 # Who may import whom inside the package. A name with a dot allows that module of a package alone.
@@ -24,6 +24,8 @@ MAY_IMPORT = {
     "policy": {"errors", "processes", "workspace"},
     "settings": {"errors", "workspace", "policy"},
     "processes": set(),
+    "records": {"errors", "workspace"},
+    "strange_names": {"workspace"},
     "devices": {"errors"},
     "clips": {"errors", "workspace"},
     "media": {"errors", "workspace"},
@@ -46,7 +48,14 @@ MAY_IMPORT = {
     "ui": COMMON
     | {"demo", "dataset_builder", "trainer.settings", "trainer.runs", "trainer.metrics", "trainer.curves"}
     | {"trainer.verdict", "trainer.failures", "trainer.retention", "trainer.run_queue", "trainer.sweeps"}
-    | {"trainer.report", "trainer.run_comparison", "trainer.checks", "trainer.trackers", "trainer.series"}
+    | {
+        "trainer.glance",
+        "trainer.report",
+        "trainer.run_comparison",
+        "trainer.checks",
+        "trainer.trackers",
+        "trainer.series",
+    }
     | {
         "trainer.curve_charts",
         "trainer.starts",
@@ -54,6 +63,7 @@ MAY_IMPORT = {
         "trainer.encoding",
         "trainer.fit",
         "trainer.gpu_offer",
+        "trainer.glance",
     }
     | {"sampler.settings", "sampler.samples", "sampler.queue", "sampler.loras", "sampler.reconstruction", "remote"}
     | {"sampler.zero_gpu", "visitors", "recordings"}
@@ -74,7 +84,7 @@ MAY_IMPORT = {
     "colab": COMMON | {"dataset_builder", "trainer.runs", "trainer.settings"},
     "": set(),  # workbench/__init__.py loads its names on first use
 }
-MAY_IMPORT["ui"] |= {"walls"}
+MAY_IMPORT["ui"] |= {"walls", "strange_names"}
 MAY_IMPORT["notebook"] = MAY_IMPORT["ui"]
 MAY_IMPORT["cli"] = MAY_IMPORT["ui"]
 MAY_IMPORT["__main__"] = {"cli"}

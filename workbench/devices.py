@@ -84,7 +84,7 @@ def gpus() -> list[Device]:
 
 def _position(word: str, uuids: list[str]) -> int:
     """Place of a CUDA_VISIBLE_DEVICES entry (a number or the start of a UUID) in the driver's list; -1 if unknown."""
-    if word.isdigit():
+    if word.isdecimal():
         return int(word)
     return next((place for place, uuid in enumerate(uuids) if uuid.startswith(word)), -1)
 

@@ -9,6 +9,7 @@ Not covered: rules that need a model's facts (legal frame counts and sizes); tho
 
 from __future__ import annotations
 
+import functools
 import json
 import types
 from collections.abc import Collection, Mapping
@@ -120,7 +121,12 @@ def _number(value: float) -> str:
 
 def specs(cls: type[Settings]) -> list[Spec]:
     """All settings of a class, in the order they were declared."""
-    return [_spec(name, info) for name, info in cls.model_fields.items()]
+    return list(_specs(cls))
+
+
+@functools.cache
+def _specs(cls: type[Settings]) -> tuple[Spec, ...]:
+    return tuple(_spec(name, info) for name, info in cls.model_fields.items())
 
 
 def _spec(name: str, info: FieldInfo) -> Spec:

@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 import psutil
 
-from workbench import processes
+from workbench import processes, strange_names
 from workbench.cli.options import with_workspace
 from workbench.devices import GIGABYTE, gpus
 from workbench.errors import ExitCode
@@ -55,7 +55,7 @@ def doctor(workspace: Workspace, quick: bool) -> int:
 
     Ends with 0 when nothing needs mending.
     """
-    checks = [*_versions(), _device(), _disk(workspace), *_models(), _browser()]
+    checks = [*_versions(), _device(), _disk(workspace), *_models(), _browser(), *_names(workspace)]
     if not quick:
         click.echo("importing a clip and training two steps on the built-in model ...", err=True)
         checks += tried()
@@ -111,13 +111,19 @@ def _driver() -> int:
         [command, "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
     )
     number = asked.stdout.strip().split(".")[0]
-    return int(number) if number.isdigit() else 0
+    return int(number) if number.isdecimal() else 0
 
 
 def _disk(workspace: Workspace) -> Check:
     free = shutil.disk_usage(workspace.root).free / GIGABYTE
     found = f"{workspace.root}, {free:.0f} GB free"
     return Check("workspace", found, "free some space, or choose another --workspace" if free < LOW_DISK_GB else "")
+
+
+def _names(workspace: Workspace) -> list[Check]:
+    """What lies in the workspace and is none of ours; it is in nobody's way."""
+    said = strange_names.said(strange_names.strange_names(workspace), workspace.root)
+    return [Check("other names", said)] if said else []
 
 
 def _models() -> list[Check]:

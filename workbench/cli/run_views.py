@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import click
 
-from workbench import jobs
+from workbench import jobs, strange_names
 from workbench.cli.follow import doing, watch
 from workbench.cli.next_steps import card_of, commands, explained
 from workbench.cli.options import with_workspace
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError, ExitCode
-from workbench.trainer import retention, run_queue
+from workbench.trainer import checkpoint, retention, run_queue
 from workbench.trainer.curves import Curves
 from workbench.trainer.fit import stepping
 from workbench.trainer.report import curves_of, write_report
@@ -121,6 +121,9 @@ def _checkpoints(run: Run, best: int | None) -> Iterator[str]:
             going = {one.step for one in run.doomed()}
     if not saved:
         yield "checkpoints none"
+    folder = run.folder / checkpoint.FOLDER
+    if said := strange_names.said(strange_names.strange_in(folder, "runs/*/checkpoints"), run.folder):
+        yield f"            {said}"
     for place, step in enumerate(saved):
         facts = (("best", step == best), ("starred", step in starred), ("goes when the next is saved", step in going))
         words = ", ".join(word for word, true in facts if true)

@@ -5,24 +5,24 @@ Not covered: starting a new one (training), what a run left (run_views), queue a
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from workbench import jobs, strange_names
 from workbench.cli import run_keeping, run_views
-from workbench.cli.follow import doing, duration, follow
+from workbench.cli.follow import doing, follow
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.cli.places import ON_HELP
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError
 from workbench.remote.sending import choose
 from workbench.trainer import run_queue
-from workbench.trainer.report import curves_of
+from workbench.trainer.glance import glance
 from workbench.trainer.runs import Run
 from workbench.trainer.trying import Try
-from workbench.trainer.verdict import judge
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, read_object
 
 HEADS = ("run", "state", "step", "loss", "held-out loss", "verdict", "dataset", "model", "started")
 NUMBERS = ("step", "loss", "held-out loss")
@@ -39,7 +39,10 @@ def runs(context: click.Context, workspace: Workspace) -> None:
             click.echo("no runs yet: workbench train --dataset NAME starts one")
             return
         waiting = run_queue.order(workspace)
-        print_table(HEADS, [_row(run, waiting) for run in found], NUMBERS)
+        places = {name: f"waiting, {place} of {len(waiting)}" for place, name in enumerate(waiting, 1)}
+        print_table(HEADS, [_row(run, places) for run in found], NUMBERS)
+        if said := strange_names.said(strange_names.strange_in(workspace.runs, "runs"), workspace.root):
+            click.echo(said)
 
 
 for command in (
@@ -49,28 +52,21 @@ for command in (
     runs.add_command(command)
 
 
-def _row(run: Run, waiting: list[str]) -> tuple[str, ...]:
-    status, curves = run.status, curves_of(run)
-    held_out = list(curves.held_out.values())
+def _row(run: Run, places: Mapping[str, str]) -> tuple[str, ...]:
+    status, seen = run.status, glance(run)
     state = doing(status) if status.state.alive else status.state.value
-    if run.name in waiting:
-        state = f"waiting, {waiting.index(run.name) + 1} of {len(waiting)}"
-    try:
-        settings = run.settings
-    except ConfigError:  # a config.json of another version still has a line
-        dataset, model, total = "?", "?", 0
-    else:
-        dataset, model, total = settings.dataset, settings.model, settings.steps
+    config = read_object(run.folder / jobs.CONFIG)  # not checked: a run of another version still has a line
+    dataset, model, total = (config.get(name) for name in ("dataset", "model", "steps"))
     return (
         run.name,
-        state,
-        f"{curves.last.get('step', 0)}/{total or '?'}",
-        f"{curves.smoothed:.4f}" if curves.smoothed is not None else "",
-        f"{held_out[0]:.4f} > {held_out[-1]:.4f}" if held_out else "",
-        judge(curves, run.checkpoints).kind if curves.last else "",
-        dataset,
-        model,
-        f"{duration(time.time() - status.started_at)} ago" if status.started_at else "",
+        places.get(run.name, state),
+        f"{seen.step}/{total if isinstance(total, int) else '?'}",
+        f"{seen.loss:.4f}" if seen.loss is not None else "",
+        f"{seen.held_out[0]:.4f} > {seen.held_out[-1]:.4f}" if seen.held_out else "",
+        seen.verdict,
+        dataset if isinstance(dataset, str) else "?",
+        model if isinstance(model, str) else "?",
+        jobs.ago(status.started_at) if status.started_at else "",
     )
 
 

@@ -4,13 +4,39 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PIPE_WIDTH = 200  # a table in a pipe or a file is not cut to a terminal's width
+GAP = "  "
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
     """Texts in rows and columns, without lines. right: heads of the columns whose texts stand at the right."""
+    from rich.cells import cell_len
     from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    cells = [[_printable(text) for text in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
+    if sum(widths) + len(GAP) * (len(widths) - 1) > console.width or any("\n" in text for row in cells for text in row):
+        _print_wrapped(console, heads, cells, right)
+        return
+    # rich takes as long for a row of a long list as all else for the whole list.
+    for place, row in enumerate([heads, *cells]):
+        blanks = [" " * (width - cell_len(text)) for width, text in zip(widths, row, strict=True)]
+        sides = [
+            gap + text if head in right else text + gap for head, text, gap in zip(heads, row, blanks, strict=True)
+        ]
+        click.echo(click.style(GAP.join(sides).rstrip(), bold=True) if place == 0 else GAP.join(sides).rstrip())
+
+
+def _print_wrapped(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> None:
+    """A table that is wider than the terminal: its cells are broken into lines."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -19,4 +45,9 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequ
         table.add_column(escape(head), justify="right" if head in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+    console.print(table)
+
+
+def _printable(text: str) -> str:
+    """Without characters that would steer a terminal."""
+    return text if text.isprintable() else "".join(one if one.isprintable() or one == "\n" else "?" for one in text)

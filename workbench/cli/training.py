@@ -27,6 +27,7 @@ from workbench.workspace import Workspace
 CONFIG_HELP = "Settings from a JSON file, such as an earlier run's config.json. Flags win over it."
 CLONE_HELP = "Settings of that run, in a run that begins anew. Flags win over them."
 FORK_HELP = "Go on from that run's checkpoint in a new run, with its settings. Flags win over them."
+MOST_DIGITS = 12  # of a step
 SWEEP_HELP = "A run for every value, as in learning_rate=1e-4,3e-4; given again, for every combination."
 
 
@@ -91,7 +92,7 @@ def train(
 def _checkpoint(workspace: Workspace, text: str) -> tuple[Run, int]:
     """The run and the step that RUN@STEP names. Raises ConfigError."""
     name, _, step = text.rpartition("@")
-    if not name or not step.isdigit():
+    if not name or not step.isdecimal() or len(step) > MOST_DIGITS:
         raise ConfigError(f"fork is {text!r}, must be RUN@STEP: write it as in cats@200")
     return Run.open(workspace, name), int(step)
 

@@ -39,7 +39,7 @@ from workbench.dataset_builder.verdicts import SOURCES as VERDICTS
 from workbench.dataset_builder.verdicts import Verdict, read_verdicts
 from workbench.errors import ConfigError, DataError
 from workbench.frame_plan import FramePlan, Shape
-from workbench.workspace import Workspace, fresh_folder, slugify
+from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
 
 PLANS = "plans"  # folder below the workspace's cache
 
@@ -373,7 +373,7 @@ class Dataset:
 
 
 def _is_dataset(folder: Path) -> bool:
-    return (folder / clips.INFO).exists() or (folder / clips.METADATA).exists()
+    return is_slug(folder.name) and any((folder / name).exists() for name in (clips.INFO, clips.METADATA))
 
 
 def _thumbnail(folder: Path, clip: Clip) -> Path:

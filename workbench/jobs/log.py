@@ -18,7 +18,7 @@ HEAD, TAIL = 1024**2, 7 * 1024**2  # bytes that stay of a log that became too lo
 def log_tail(folder: Path, lines: int = 50, limit: int = 65536) -> str:
     """The last lines of the job's log; progress bars shortened to their last state."""
     path = folder / LOG
-    if not path.exists():
+    if not path.is_file():
         return ""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - limit))

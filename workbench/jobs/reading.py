@@ -6,7 +6,6 @@ Not covered: starting and commanding it, writing those files (jobs), its output 
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +19,7 @@ from workbench.workspace import is_slug, read_json, read_object
 CONFIG, PROCESS, HEARTBEAT, RESULT = "config.json", "process.json", "heartbeat.json", "result.json"
 CONTROL = "control"
 WAITING = "waiting"  # how the phase of a job that waits begins
+MOST = 1e11  # of a number that a file may hold: as a time it is in the year 5138
 STALE_SECONDS = 120.0  # a living process without a heartbeat for this long is shown as hanging
 CLOCK_SECONDS = 60.0  # clocks of machines that share a folder differ by less; a later moment tells of a changed clock
 STALE_STEPS = 10  # so is one whose steps have a known pace, when it stands still for so many of them and that long
@@ -69,7 +69,7 @@ class Status:
 def _number(values: dict[str, Any], name: str) -> float | None:
     """A number of a file that anybody may have written; None for anything else."""
     value = values.get(name)
-    return value if isinstance(value, int | float) and math.isfinite(value) else None
+    return value if isinstance(value, int | float) and -MOST < value < MOST else None
 
 
 def _whole(values: dict[str, Any], name: str) -> int | None:

@@ -9,6 +9,7 @@ Not covered: runs as a whole.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -94,7 +95,7 @@ def stays(lora: ShelfLora) -> str:
 def doomed(workspace: Workspace, settings: CleaningSettings) -> list[Going]:
     """What a cleaning would take away now, oldest first."""
     before = time.time() - settings.days * DAY
-    runs = sorted(path.parent.name for path in workspace.runs.glob(f"*/{jobs.CONFIG}"))
+    runs = sorted(path.name for path in jobs.folders_in(workspace.runs))
     found = [lora for run in runs for lora in checkpoints_of(workspace, run)[: -settings.checkpoints]]
     if settings.made:
         found += [lora for lora in shelf(workspace) if lora.run is None]
@@ -152,8 +153,10 @@ def removed(workspace: Workspace) -> list[Gone]:
     """What can be brought back, newest first."""
     found = []
     for path in (folder(workspace) / REMOVED).glob(f"*/{RECORD}"):
-        record = read_json(path)
-        found.append(Gone(path.parent.name, record["name"], record["title"], record["bytes"], record["time"]))
+        with contextlib.suppress(ConfigError, KeyError, TypeError, ValueError, OverflowError):  # none of ours
+            record = read_json(path)
+            told = str(record["name"]), str(record["title"]), int(record["bytes"]), float(record["time"])
+            found.append(Gone(path.parent.name, *told))
     return sorted(found, key=lambda gone: -gone.time)
 
 

@@ -16,11 +16,14 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, Field, TypeAdapter
 
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.loras.names import FILE, LORAS, NOTES, RUNS, checkpoint_names, folder, is_name, names, path_of
+from workbench.records import LATEST, read_record
 from workbench.sampler.loras import Header, read_header
 from workbench.trainer import retention
 from workbench.trainer.checkpoint import FOLDER as CHECKPOINTS
@@ -80,6 +83,30 @@ class ShelfLora:
         return self.path.parent
 
 
+class Source(BaseModel):
+    """What a LoRA was made of."""
+
+    name: str
+    weight: float = 1.0
+    sha256: str = ""
+
+
+class Notes(BaseModel):
+    """What lora.json holds, where it is there."""
+
+    title: str = ""
+    said: str = ""
+    made_of: list[Source] = []
+    model: str = ""
+    base_model: str = ""
+    trigger: str = ""
+    steps: int | None = None
+    time: Annotated[float, Field(ge=0.0, le=LATEST)] = 0.0
+
+
+_NOTES = TypeAdapter(Notes)
+
+
 def shelf(workspace: Workspace, checkpoints: bool = False) -> list[ShelfLora]:
     """Every LoRA of the workspace, newest first; with `checkpoints` those of the runs as well."""
     wanted = names(workspace)
@@ -106,7 +133,12 @@ def checkpoints_of(workspace: Workspace, run: str) -> list[ShelfLora]:
 
 def notes(lora: ShelfLora) -> dict[str, Any]:
     """lora.json of a LoRA in `loras/`; {} of a run's."""
-    return dict(_seen(lora.folder / NOTES, read_object)) if lora.run is None else {}
+    return dict(_seen(lora.folder / NOTES, _notes)) if lora.run is None else {}
+
+
+def _notes(path: Path) -> dict[str, Any]:
+    """What lora.json holds; {} of a file that is none."""
+    return read_record(path, _NOTES) or {}
 
 
 # ---- stars ----------------------------------------------------------------------------------------------------------
@@ -170,7 +202,7 @@ def _look(workspace: Workspace, name: str) -> ShelfLora | None:
 
 
 def _of_shelf(workspace: Workspace, name: str, path: Path, said: Any) -> dict[str, Any]:
-    told = _seen(path.parent / NOTES, read_object)
+    told = _seen(path.parent / NOTES, _notes)
     steps = told.get("steps")
     return {
         "title": str(told.get("title") or path.parent.name),
@@ -209,7 +241,7 @@ def _of_run(workspace: Workspace, name: str, path: Path, said: Any) -> dict[str,
 def _previews(run: Path, step: int | None) -> tuple[Path, ...]:
     """Videos drawn at a step with the LoRA as it is: 0.mp4, 1.mp4 ..."""
     found = [] if step is None else run.glob(f"previews/step-{step:08d}/*.mp4")
-    return tuple(sorted(video for video in found if video.stem.isdigit()))
+    return tuple(sorted(video for video in found if video.stem.isdecimal()))
 
 
 def _best(run: Path) -> set[int | None]:
@@ -242,7 +274,7 @@ def _seen(path: Path, read: Callable[[Path], T], missing: Any = None, *more: Any
     try:
         stat = path.stat()
     except OSError:
-        return {} if missing is None and read is read_object else missing
+        return {} if missing is None and read in (read_object, _notes) else missing
     stamp, key = (stat.st_mtime_ns, stat.st_size, *more), (path, read.__qualname__)
     if (kept := _KEPT.get(key)) is not None and kept[0] == stamp:
         if isinstance(kept[1], ConfigError):

@@ -147,7 +147,7 @@ class DatasetPanel(Panel):
         """
         hub, longest = self.hub.value.strip(), self.longest.value.strip()
         given = _existing(paths, needed=not hub)
-        side = int(longest) if longest.isdigit() else longest or None
+        side = int(longest) if longest.isdecimal() else longest or None
         wanted = {**self._reading, "hub_dataset": hub, "longest_side": side}
         checked = parse(ImportSettings, wanted)
         title = name or self.name.value.strip() or Path(given[0] if given else hub).stem

@@ -20,7 +20,7 @@ from workbench.notebook.live import Panel
 from workbench.sampler.loras import available_loras
 from workbench.settings import Settings, Spec, parse, specs
 from workbench.trainer.runs import Run
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, is_slug
 
 S = TypeVar("S", bound=Settings)
 NONE = "(none)"
@@ -156,7 +156,8 @@ def choices(source: str | None, workspace: Workspace | None) -> list[str]:
     if workspace is None or source is None:
         return []
     if source == "datasets":
-        return sorted(path.parent.name for path in workspace.datasets.glob("*/metadata.jsonl"))
+        found = [path.parent.name for path in workspace.datasets.glob("*/metadata.jsonl")]
+        return sorted(filter(is_slug, found))
     if source == "runs":
         return [run.name for run in Run.all(workspace)]
     return available_loras(workspace) if source == "loras" else []

@@ -26,6 +26,7 @@ COLOURS = {
     State.RUNNING: BLUE, State.STARTING: BLUE, State.PAUSED: AMBER, State.STOPPING: AMBER,
     State.FINISHED: GREEN, State.STOPPED: AMBER, State.FAILED: RED, State.DIED: RED,
 }  # fmt: skip
+MOST_SCALE = 1000  # of a LoRA: a larger one is no scale
 CHART_WIDTH = 760  # pixels that the loss takes at most
 NARROW = """
 .chart svg { max-height: 300px; } .chart figcaption { line-height: 1.4; }
@@ -144,9 +145,11 @@ def _scales(folder: Path, width: int | None) -> str:
     newest = step_folders(folder / "previews")[steps[-1]]
     cells: dict[str, dict[float, Path]] = {}
     for path in sorted(newest.glob("*.mp4")):
-        if path.stem.partition("-scale-")[0].isdigit() and path.with_suffix(".json").exists():
+        if path.stem.partition("-scale-")[0].isdecimal() and path.with_suffix(".json").exists():
             record = read_object(path.with_suffix(".json"))
-            cells.setdefault(str(record.get("prompt", "")), {})[float(record.get("scale", 1.0))] = path
+            scale = record.get("scale", 1.0)
+            if isinstance(scale, int | float) and abs(scale) < MOST_SCALE:
+                cells.setdefault(str(record.get("prompt", "")), {})[scale] = path
     rows = "".join(
         f'<div style="margin:6px 0">{escaped(prompt)}'
         + row([_titled(video(path, 144, width), f"LoRA at {scale:g}") for scale, path in sorted(by_scale.items())])

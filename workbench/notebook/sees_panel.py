@@ -71,7 +71,7 @@ class SeesPanel(Panel):
     def shape(self) -> Shape:
         """What every clip is brought to. Raises ConfigError when the model or the number of frames is not legal."""
         frames = self.frames.value.strip()
-        if frames and not frames.isdigit():
+        if frames and not frames.isdecimal():
             raise ConfigError(f"frames is {frames[:20]!r}, must be a whole number: leave it empty for the model's own")
         return shape_for(find_model(self.model.value)[1], int(frames) if frames else None)
 

@@ -28,6 +28,7 @@ from workbench.workspace import write_bytes, writing
 
 METRICS = "metrics.jsonl"
 BLOCK = 1 << 20  # bytes read at once: a long run's lines never stand in memory together
+MOST_STEPS, LARGEST = 10**9, 10**300  # what a line may hold at most: beyond it, arithmetic on floats fails
 TAIL = 256  # bytes by which a file is known again
 DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and Infinity, which are no JSON
 
@@ -35,7 +36,7 @@ DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and Infinity, w
 def read_metrics(run: Path, after_byte: int = 0) -> tuple[list[dict[str, Any]], int]:
     """Lines from a byte offset on, and the offset to continue from (so that a live view reads each line once)."""
     path = run / METRICS
-    if not path.exists():
+    if not path.is_file():
         return [], 0
     if path.stat().st_size < after_byte:  # cut back by a resume
         after_byte = 0
@@ -59,7 +60,7 @@ class MetricsReader:
         path = self.run / METRICS
         if not self.offset:
             return False
-        if path.exists():
+        if path.is_file():
             with path.open("rb") as file:
                 file.seek(self.offset - len(self._tail))
                 if file.read(len(self._tail)) == self._tail:
@@ -70,7 +71,7 @@ class MetricsReader:
     def lines(self) -> Iterator[dict[str, Any]]:
         """The lines since the last call."""
         path = self.run / METRICS
-        if not path.exists():
+        if not path.is_file():
             return
         for whole in _blocks(path, self.offset):
             yield from _parse(whole)
@@ -95,10 +96,30 @@ def _parse(data: bytes) -> Iterator[dict[str, Any]]:
     for line in data.splitlines():
         try:
             value = DECODER.decode(line.decode())
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(value, dict) and isinstance(value.get("step"), int):
-            yield {key: number for key, number in value.items() if number is not None}
+        step = value.get("step") if isinstance(value, dict) else None
+        if type(step) is int and 0 <= step <= MOST_STEPS:
+            yield {key: each for key, each in value.items() if key == "step" or _sound(key, each)}
+
+
+def _sound(key: str, value: Any) -> bool:
+    """Whether a value of a line is what its key says, so that whoever reads it need not ask."""
+    if key == "samples":
+        return isinstance(value, list) and all(
+            isinstance(one, list) and len(one) == 2 and _numbers(one) for one in value
+        )
+    if key == "held_out_bands":
+        return isinstance(value, list) and _numbers(value)
+    return _is_number(value)
+
+
+def _numbers(values: list[Any]) -> bool:
+    return all(one is None or _is_number(one) for one in values)
+
+
+def _is_number(value: Any) -> bool:
+    return (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < LARGEST)
 
 
 def _until(path: Path, step: int) -> bytes:

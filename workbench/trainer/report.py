@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from workbench import __version__
 from workbench.errors import ConfigError
@@ -25,7 +24,7 @@ from workbench.trainer.report_charts import Line, chart, escaped, legend
 from workbench.trainer.runs import Preview, Run
 from workbench.trainer.starts import read_starts, seconds_used
 from workbench.trainer.verdict import Verdict, judge
-from workbench.workspace import read_json, write_text
+from workbench.workspace import read_object, write_text
 
 REPORT = "report.html"
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
@@ -125,7 +124,7 @@ def _stepped_down(run: Run) -> str:
 def _previews(found: Sequence[Preview], folder: Path) -> str:
     """Prompts down, steps across, the base model first; as many steps as fit into the file."""
     # Beside the samples lie videos of other kinds, with a word before their number.
-    samples = [preview for preview in found if preview.video.stem.isdigit()]
+    samples = [preview for preview in found if preview.video.stem.isdecimal()]
     if not samples:
         return ""
     every = sorted({preview.step for preview in samples})
@@ -179,9 +178,9 @@ def _inputs(folder: Path) -> str:
 
 def _video(path: Path) -> str:
     """A looping video inside the file itself."""
-    record: dict[str, Any] = read_json(path.with_suffix(".json")) if path.with_suffix(".json").exists() else {}
-    width = record.get("width") or PIXEL_ART
-    looks = "pixelated" if width <= PIXEL_ART else "wide"
+    record = read_object(path.with_suffix(".json"))
+    width = record.get("width")
+    looks = "wide" if isinstance(width, int | float) and width > PIXEL_ART else "pixelated"
     data = base64.b64encode(path.read_bytes()).decode()
     return (
         f'<video class="{looks}" src="data:video/mp4;base64,{data}" aria-label="{escaped(record.get("prompt", ""))}" '

@@ -10,12 +10,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, TypeAdapter
 
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.jobs import State
+from workbench.records import read_record
 from workbench.settings import Spec, specs
 from workbench.trainer import failures, retention
 from workbench.trainer.curves import Curves
@@ -24,9 +27,23 @@ from workbench.trainer.runs import CARD, Run
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.starts import Start
 from workbench.trainer.verdict import Verdict
-from workbench.workspace import read_json
 
 LOCK = "dataset.lock.json"
+
+
+class LockedClip(BaseModel):
+    """What the lock says of a clip."""
+
+    role: Literal["train", "known", "held_out"]
+    file_name: str
+    caption: str
+    indices: list[int]
+    crop: Annotated[list[float], Field(min_length=4, max_length=4)]
+    repeats: int = 1
+    weight: float = 1.0
+
+
+_LOCKED = TypeAdapter(list[LockedClip])
 ROLES = {"train": "trained on", "known": "known, to be kept", "held_out": "held out, to measure with"}
 CAPTIONS = 60  # clips listed, at most
 LOG_LINES = 200  # of the log's end, in which the cause of a failure is looked for
@@ -107,7 +124,7 @@ def _fork(parent: dict[str, Any]) -> str:
 
 def data(folder: Path, starts: Sequence[Start]) -> str:
     """How many clips in which role and shape, which ones, and why others were left out."""
-    clips: list[dict[str, Any]] = read_json(folder / LOCK) if (folder / LOCK).exists() else []
+    clips: list[dict[str, Any]] = read_record(folder / LOCK, _LOCKED) or []
     if not clips:
         return ""
     counts = Counter((clip["role"], _shape(clip)) for clip in clips)
@@ -184,7 +201,8 @@ def _moment(seconds: float | None) -> str:
 def use(run: Run) -> str:
     """The code of the model card; before the export, what to do instead."""
     card = run.folder / CARD
-    found = re.search(r"```python\n(.*?)```", card.read_text(encoding="utf-8"), re.DOTALL) if card.exists() else None
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     if not found:
         return (
             '<p class="faint">Nothing was exported yet: a run that finishes writes its LoRA and the code to use it.</p>'

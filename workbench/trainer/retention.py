@@ -12,7 +12,6 @@ covered: writing checkpoints (checkpoint).
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import time
@@ -26,7 +25,7 @@ from workbench.errors import ConfigError
 from workbench.trainer import checkpoint
 from workbench.trainer.metrics import METRICS
 from workbench.trainer.verdict import best_step
-from workbench.workspace import read_json, write_json, writing
+from workbench.workspace import from_json, read_json, write_json, writing
 
 STARS, CHOSEN = "stars.json", "best.json"
 PUBLISHED = "published.json"  # in a checkpoint that is on the Hub
@@ -44,7 +43,7 @@ def starred(run: Path) -> list[int]:
     """Steps whose checkpoints a person wants to keep, oldest first."""
     if not (run / STARS).exists():
         return []
-    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError):
+    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError, OverflowError):
         return sorted({int(step) for step in read_json(run / STARS)["checkpoints"]})
     return []
 
@@ -71,7 +70,7 @@ def choose_best(run: Path, step: int, why: str) -> None:
 
 def chosen_best(run: Path) -> dict[str, Any]:
     """{"step", "why", "time"} of the checkpoint that a person found best; {} where nobody chose."""
-    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError):
+    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError, OverflowError):
         if (run / CHOSEN).exists() and int((found := read_json(run / CHOSEN))["step"]) in checkpoint.steps(run):
             return {"step": int(found["step"]), "why": str(found.get("why", "")), "time": found.get("time")}
     return {}
@@ -80,15 +79,15 @@ def chosen_best(run: Path) -> dict[str, Any]:
 def best(run: Path) -> int | None:
     """The checkpoint whose held-out loss is the lowest (`verdict.best_step`); None while nothing was measured."""
     saved, path = checkpoint.steps(run), run / METRICS
-    if not saved or not path.exists():
+    if not saved or not path.is_file():
         return None
     held_out = {}
     with path.open("rb") as lines:
         for line in lines:
             if b'"held_out_loss"' not in line:  # few lines are measurements, and a long run has a million others
                 continue
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                measured = json.loads(line)
+            with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
+                measured = from_json(line)
                 held_out[int(measured["step"])] = float(measured["held_out_loss"])
     return best_step(held_out, saved)
 
@@ -166,5 +165,5 @@ def sweep(run: Path) -> None:
         shutil.rmtree(left_over, ignore_errors=True)
     for left_over in folder.glob(".tmp-*"):
         owner = left_over.name.rpartition("-")[2]
-        if owner == str(os.getpid()) or not owner.isdigit() or processes.start_time(int(owner)) is None:
+        if owner == str(os.getpid()) or not owner.isdecimal() or processes.start_time(int(owner)) is None:
             shutil.rmtree(left_over, ignore_errors=True)

@@ -52,7 +52,7 @@ class Compared:
 
     @cached_property
     def previews(self) -> list[Preview]:
-        return [preview for preview in self.run.previews if preview.video.stem.isdigit()]
+        return [preview for preview in self.run.previews if preview.video.stem.isdecimal()]
 
     @property
     def results(self) -> dict[str, str]:

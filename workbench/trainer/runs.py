@@ -19,11 +19,14 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, Field, TypeAdapter
 
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.families import settle
+from workbench.records import read_record
 from workbench.trainer import checkpoint, forks, retention, run_queue
 from workbench.trainer.checks import check, resolved
 from workbench.trainer.forks import PARENT
@@ -37,6 +40,18 @@ MODULE = "workbench.trainer"
 REMOTE, REMOTE_MODULE = "remote.json", "workbench.remote"  # where a run is when it is not here; who stands for it
 EXPORT = "lora.safetensors"
 CARD = "README.md"
+
+
+class Parent(BaseModel):
+    """What parent.json holds."""
+
+    run: str
+    step: int
+    changed: dict[str, Annotated[list[Any], Field(min_length=2, max_length=2)]]
+    dropped: list[str] = []
+
+
+_PARENT = TypeAdapter(Parent)
 
 
 @dataclass(frozen=True)
@@ -126,7 +141,7 @@ class Run:
     @property
     def parent(self) -> dict[str, Any]:
         """Of a fork: {"run", "step", "changed": {setting: [old, new]}, "dropped": [sentences]}; {} of others."""
-        return read_object(self.folder / PARENT)
+        return dict(read_record(self.folder / PARENT, _PARENT) or {})
 
     @property
     def previews(self) -> list[Preview]:
@@ -220,7 +235,7 @@ def previews_of(run: Path, step: int) -> list[tuple[str, Path]]:
     found = []
     for video in sorted(run.glob(f"previews/step-{step:08d}/*.mp4")):
         record = video.with_suffix(".json")
-        if video.stem.isdigit() and record.exists():
+        if video.stem.isdecimal() and record.exists():
             found.append((str(read_object(record).get("prompt", "")), video))
     return found
 

@@ -14,28 +14,38 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
 
 from workbench import jobs
+from workbench.records import LATEST
 from workbench.trainer.metrics import METRICS
-from workbench.workspace import append_line
+from workbench.workspace import append_line, from_json
 
 STARTS = "starts.jsonl"
 TAIL = 1 << 20  # bytes; a line is far shorter
+
+
+Moment = Annotated[float, Field(ge=0.0, le=LATEST)]
 
 
 @dataclass(frozen=True)
 class Start:
     """One start of a run; see the module for the fields."""
 
-    time: float
+    time: Moment
     step: int
-    before: float = 0.0
+    before: Moment = 0.0
     device: str = ""
     precision: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     trained: int = 0
     dropped: Sequence[str] = ()
     note: str = ""
+
+
+_START = TypeAdapter(Start)
 
 
 def record_start(run: Path, step: int, **facts: object) -> None:
@@ -48,14 +58,14 @@ def record_start(run: Path, step: int, **facts: object) -> None:
 
 
 def read_starts(run: Path) -> list[Start]:
-    """Every start, the first one first; what a power cut tore is left out."""
+    """Every start, the first one first; what a power cut tore, or is no such record, is left out."""
     path, known = run / STARTS, {one.name for one in fields(Start)}
     found = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
         try:
-            values = json.loads(line)
-            found.append(Start(**{name: value for name, value in values.items() if name in known}))
-        except (ValueError, TypeError, AttributeError):
+            values = from_json(line)
+            found.append(_START.validate_python({name: value for name, value in values.items() if name in known}))
+        except (ValueError, AttributeError):
             continue
     return found
 
@@ -79,11 +89,11 @@ def seconds_used(run: Path) -> float:
 def _last_moment(run: Path) -> float:
     """The time of the newest whole line of the metrics; 0 without one."""
     path = run / METRICS
-    if not path.exists():
+    if not path.is_file():
         return 0.0
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL))
         lines = file.read().split(b"\n")[:-1]
     with contextlib.suppress(ValueError, IndexError, KeyError):
-        return float(json.loads(lines[-1])["time"])
+        return float(from_json(lines[-1])["time"])
     return 0.0

@@ -23,7 +23,7 @@ from workbench.settings import Settings, Spec, parse, specs
 from workbench.trainer.runs import Run
 from workbench.ui import render
 from workbench.ui.boundary import QUIET, send, tick
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, is_slug
 
 S = TypeVar("S", bound=Settings)
 Choices = list[tuple[str, str]]
@@ -48,7 +48,8 @@ def choices(workspace: Workspace, source: str) -> Choices:
         return [(choice.title, choice.id) for kind in captioners().values() for choice in kind.choices]
     if source == "loras":
         return [(run.name, run.name) for run in Run.all(workspace) if run.lora]
-    return sorted((path.parent.name,) * 2 for path in workspace.datasets.glob("*/metadata.jsonl"))
+    found = [path.parent.name for path in workspace.datasets.glob("*/metadata.jsonl")]
+    return sorted((name, name) for name in found if is_slug(name))
 
 
 class Form(Generic[S]):

@@ -136,7 +136,7 @@ def _columns(
             Column(
                 _labels(choice, wide, bare),
                 changes,
-                step=int(checkpoint) if checkpoint.isdigit() and not bare else None,
+                step=int(checkpoint) if checkpoint.isdecimal() and not bare else None,
                 final=checkpoint == EXPORT and not bare,
                 base=bare,
             )

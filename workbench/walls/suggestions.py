@@ -137,7 +137,7 @@ def lock(run: Run) -> list[dict[str, Any]]:
 
 def _last(run: Run) -> tuple[str, ...]:
     """The base model and the last checkpoints; the exported LoRA where no checkpoint is left."""
-    steps = [name for name in saved(run) if name.isdigit()][-LAST:]
+    steps = [name for name in saved(run) if name.isdecimal()][-LAST:]
     return (BASE, *(steps or saved(run)[1:]))
 
 

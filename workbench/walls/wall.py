@@ -38,7 +38,7 @@ from workbench.walls.cell_files import outdated, read_object, record_of, stamp
 from workbench.walls.settings import BASE, EXPORT, FORMATS, ExportSettings, WallSettings
 from workbench.walls.state import Cell, CellState, View, seconds_left
 from workbench.walls.suggestions import base_of, completed
-from workbench.workspace import Workspace, fresh_folder, read_json, write_json, writing
+from workbench.workspace import Workspace, fresh_folder, is_slug, read_json, write_json, writing
 
 FILE, CELLS, REQUESTS, NUMBERS = "wall.json", "cells", "requests.json", "numbers.json"
 REMOVED = ".removed"
@@ -92,7 +92,7 @@ class Wall:
     @classmethod
     def all(cls, workspace: Workspace) -> list[Self]:
         """Every wall of the workspace, newest first."""
-        files = [path for path in workspace.walls.glob(f"*/{FILE}") if not path.parent.name.startswith(".")]
+        files = [path for path in workspace.walls.glob(f"*/{FILE}") if is_slug(path.parent.name)]
         return [cls(workspace, path.parent) for path in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True)]
 
     @property

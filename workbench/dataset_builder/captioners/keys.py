@@ -113,7 +113,7 @@ def _split(base_url: str) -> tuple[str, str, int]:
 def _received() -> dict[str, str]:
     """What the starter put into the pipe; read once, and the variable removed so that no child goes looking."""
     number = os.environ.pop(PIPE, "")
-    if not number.isdigit():
+    if not number.isdecimal():
         return {}
     with contextlib.suppress(OSError, ValueError), open(int(number), "rb") as file:
         return {str(name): str(value) for name, value in json.loads(file.read()).items()}

@@ -13,18 +13,33 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, TypeAdapter
+
+from workbench.records import read_record
 from workbench.settings import specs
 from workbench.trainer.fit.levels import step_down
 from workbench.trainer.settings import TrainSettings
-from workbench.workspace import read_json, write_json
+from workbench.workspace import write_json
 
 RECORD = "stepped_down.json"
 
 
+class Record(BaseModel):
+    """What the file holds."""
+
+    time: float
+    step: int
+    before: dict[str, Any]
+    after: dict[str, Any]
+    why: str
+
+
+_RECORD = TypeAdapter(Record)
+
+
 def record(run: Path) -> dict[str, Any]:
     """What was changed, {} of a run that has not stepped down."""
-    path = run / RECORD
-    return dict(read_json(path)) if path.exists() else {}
+    return dict(read_record(run / RECORD, _RECORD) or {})
 
 
 def in_use(run: Path, settings: TrainSettings) -> TrainSettings:
@@ -65,6 +80,6 @@ def sentence(noted: dict[str, Any]) -> str:
         return ""
     titles = {spec.name: spec.title.lower() for spec in specs(TrainSettings)}
     changes = ", ".join(
-        f"{titles.get(name, name)} {noted['before'][name]} → {value}" for name, value in noted["after"].items()
+        f"{titles.get(name, name)} {noted['before'].get(name)} → {value}" for name, value in noted["after"].items()
     )
     return f"Memory ran out after step {noted['step']}; the run went on with less: {changes}. It learns the same."

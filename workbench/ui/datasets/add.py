@@ -149,7 +149,7 @@ class AddPanel(Panel):
                 "video_column": video,
                 "caption_column": caption,
                 "hub_dataset": hub.strip(),
-                "longest_side": int(side) if side.isdigit() else side or None,
+                "longest_side": int(side) if side.isdecimal() else side or None,
             },
         )
         names = {dataset.name: dataset for dataset in Dataset.all(self.workspace)}

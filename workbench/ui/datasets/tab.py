@@ -204,6 +204,6 @@ def wanted_shape(model: str, frames: str) -> Shape:
 def _number(text: str) -> int | None:
     """What the field for the number of frames says; None when it is empty. Raises ConfigError."""
     frames = text.strip()
-    if frames and not frames.isdigit():
+    if frames and not frames.isdecimal():
         raise ConfigError(f"frames is {frames[:20]!r}, must be a whole number: leave it empty for the model's own")
     return int(frames) if frames else None

@@ -97,7 +97,7 @@ def chosen_step(run: Run, step: str | None) -> int:
     if not saved:
         raise ConfigError(f"{run.name} has no checkpoint yet: press Save now, or wait for the first")
     text = (step or "").removeprefix("step").strip()
-    if text and (not text.isdigit() or int(text) not in saved):
+    if text and (text not in map(str, saved)):
         known = ", ".join(map(str, saved))
         raise ConfigError(f"checkpoint is {text[:20]!r}, which {run.name} does not have: choose one of {known}")
     return int(text) if text else saved[-1]
