@@ -130,7 +130,7 @@ def test_another_format_or_version_refuses_to_go_on(workspace: Workspace, datase
         ({"start_from": "lora.pt"}, "workbench .*convert"),
         ({"preview_images": ["nowhere.png"]}, "which is no file"),
         ({"frame_sampling": "sat", "bucket_limit": 3}, "set bucket_limit to 1"),
-        ({"more_datasets": ["nothing=2"]}, "dataset is 'nothing'"),
+        ({"more_datasets": ["nothing=2"]}, "more_datasets has 'nothing'"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_run_is_written(

@@ -26,8 +26,8 @@ HOW = tuple(spec.name for spec in specs(EncodeSettings))
 # What decides which tensors there are; nothing else of a run matters here.
 WHAT = (
     "dataset", "more_datasets", "regularization_dataset", "model", "condition", "low_resolution_scale", "frames",
-    "height", "width", "fps", "frame_sampling", "skip_start", "skip_end", "crop", "flip", "held_out", "buckets",
-    "bucket_limit", "preview_prompts", "leak_prompts", "device", "precision", "seed",
+    "height", "width", "fps", "frame_sampling", "skip_start", "skip_end", "crop", "flip", "held_out",
+    "validation_dataset", "buckets", "bucket_limit", "preview_prompts", "leak_prompts", "device", "precision", "seed",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from workbench.remote.box import HERE
 from workbench.remote.record import SCRATCH
 from workbench.trainer import checkpoint
 from workbench.trainer.checks import initial_lora
-from workbench.trainer.data import sources_of
+from workbench.trainer.data import datasets_of
 from workbench.trainer.encoding_work import portable_keys
 from workbench.trainer.metrics import METRICS
 from workbench.trainer.runs import PARENT, Run
@@ -44,8 +44,7 @@ def bundle(workspace: Workspace, run: Run, tell: Callable[[int], None] = lambda 
 
 def _files(workspace: Workspace, run: Run) -> Iterator[tuple[str, Path]]:
     settings, home = run.settings, f"runs/{run.name}"
-    names = [*(source.name for source in sources_of(settings)), settings.regularization_dataset]
-    for name in dict.fromkeys(filter(None, names)):
+    for name in dict.fromkeys(name for _, name in datasets_of(settings)):
         yield from _dataset(workspace.dataset(name), f"datasets/{name}")
     config = settings.model_dump(mode="json")
     for path, file in _named(workspace, settings, config):

@@ -172,6 +172,8 @@ def measured(settings: TrainSettings, facts: CardFacts) -> str:
     this = "this model" if settings.method == "full" else "with this LoRA"
     rows = ["| | base model | " + this + " |", "|---|---|---|"]
     clips = "a clip that was" if settings.held_out == 1 else f"{settings.held_out} clips that were"
+    if settings.validation_dataset:
+        clips = f'clips of "{settings.validation_dataset}" that were'
     rows.append(f"| loss on {clips} not trained on | {first:.4f} | {last:.4f} |")
     changes = facts.get("changes")
     if not changes:

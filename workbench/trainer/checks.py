@@ -18,7 +18,7 @@ from workbench.families import find_model
 from workbench.frame_plan import Shape, shape_for
 from workbench.trainer import hub_push, optimizers, trackers
 from workbench.trainer.batches import Batches
-from workbench.trainer.data import load_data, sources_of
+from workbench.trainer.data import datasets_of, load_data
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import SLUG, Workspace
 
@@ -40,11 +40,12 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     """The shape of the run's first bucket, if nothing stands against starting. Raises ConfigError."""
     if not settings.dataset:
         raise _refusal("dataset", "dataset is empty: choose one of yours, or make one from clips")
-    for name in [*(source.name for source in sources_of(settings)), settings.regularization_dataset]:
-        if name and not (workspace.dataset(name) / METADATA).exists():
+    for setting, name in datasets_of(settings):
+        if not (workspace.dataset(name) / METADATA).exists():
+            has = "has" if setting == "more_datasets" else "is"
             raise _refusal(
-                "dataset",
-                f"dataset is {name!r}, which this workspace does not have: choose another, or make it from clips",
+                setting,
+                f"{setting} {has} {name!r}, which this workspace does not have: choose another, or make it from clips",
             )
     _, model = find_model(settings.model)
     _check_lora(settings)

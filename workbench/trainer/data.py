@@ -89,6 +89,18 @@ def sources_of(settings: TrainSettings) -> list[Source]:
     return [Source(settings.dataset), *(parse_source(text) for text in settings.more_datasets)]
 
 
+def datasets_of(settings: TrainSettings) -> list[tuple[str, str]]:
+    """(setting, name) of every dataset that a run reads. Raises ConfigError."""
+    found = [("dataset", settings.dataset)]
+    found += [("more_datasets", source.name) for source in sources_of(settings)[1:]]
+    found += [
+        (setting, name)
+        for setting in ("regularization_dataset", "validation_dataset")
+        if (name := getattr(settings, setting))
+    ]
+    return [(setting, name) for setting, name in found if name]
+
+
 def parse_source(text: str) -> Source:
     """NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT. Raises ConfigError."""
     match = SHARE.fullmatch(text.strip())
@@ -112,39 +124,59 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     _, model = find_model(settings.model)
     shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
     taking = Taking(settings.frame_sampling, settings.skip_start, settings.skip_end, settings.crop, settings.seed)
-    sources = [*sources_of(settings)]
-    known = Source(settings.regularization_dataset or "", weight=settings.regularization_weight)
-    clips = {source: read_clips(workspace.dataset(source.name)) for source in [*sources, known] if source.name}
+    used: list[tuple[Role, Source]] = [("train", source) for source in sources_of(settings)]
+    if name := settings.regularization_dataset:
+        used.append(("known", Source(name, weight=settings.regularization_weight)))
+    clips = {name: read_clips(workspace.dataset(name)) for name in dict.fromkeys(source.name for _, source in used)}
     everything = [taking.usable(clip) for of_one in clips.values() for clip in of_one]
     buckets = _buckets(settings, model, shape, everything)
+    if (name := settings.validation_dataset) and settings.held_out:  # it has no say in the shapes
+        used.append(("held_out", Source(name)))
+        clips[name] = read_clips(workspace.dataset(name))
 
     roles: dict[Role, list[Item]] = {"train": [], "known": [], "held_out": []}
     dropped: list[str] = []
-    for source, found in clips.items():
-        role: Role = "known" if source is known else "train"
-        items, left_out = _usable(workspace.dataset(source.name), source, found, buckets, shape, taking)
+    for role, source in dict.fromkeys(used):
+        items, left_out = _usable(workspace.dataset(source.name), source, clips[source.name], buckets, shape, taking)
         contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
         roles[role] += [replace(item, sha256=contents[item.path], role=role) for item in items]
         dropped += left_out
     shapes = {item.bucket for item in roles["train"]}
     beside = [item for item in roles["known"] if item.bucket not in shapes]
     dropped += [f"{item.plan.clip.file_name}: no new clip has its shape, {item.bucket}" for item in beside]
-    names = {item.sha256 for item in roles["train"]}
-    if settings.held_out >= len(names):
-        raise DataError(
-            f"held_out is {settings.held_out}, dataset {settings.dataset} has {len(names)} usable clips: "
-            f"use at most {len(names) - 1}, or add clips"
-        )
-    # By content, not by place in the file: adding a clip moves none of the others between the roles.
-    by_chance = sorted(names, key=lambda sha256: hashlib.sha256(f"{settings.seed}:{sha256}".encode()).digest())
-    aside = set(by_chance[: settings.held_out])
+    held_out = _measured(settings, roles["train"], roles["held_out"])
+    aside = {item.sha256 for item in held_out}
     return TrainingData(
         train=tuple(item for item in roles["train"] if item.sha256 not in aside),
         known=tuple(item for item in roles["known"] if item.bucket in shapes),
-        held_out=tuple(replace(item, role="held_out") for item in roles["train"] if item.sha256 in aside),
+        held_out=tuple(held_out),
         buckets=buckets,
         dropped=tuple(dropped),
     )
+
+
+def _measured(settings: TrainSettings, train: Sequence[Item], validation: Sequence[Item]) -> list[Item]:
+    """The clips that are measured on: of the validation dataset, or some of those to train on. Raises DataError."""
+    contents = {item.sha256 for item in train}
+    name, held_out = settings.validation_dataset, settings.held_out
+    if name and held_out:
+        pool = [item for item in validation if item.sha256 not in contents]
+        if not pool:
+            raise DataError(
+                f"validation_dataset is {name}, all of whose clips are trained on: choose one with other clips"
+            )
+    else:
+        pool = list(train)
+        if held_out >= len(contents):
+            raise DataError(
+                f"held_out is {held_out}, dataset {settings.dataset} has {len(contents)} usable clips: "
+                f"use at most {len(contents) - 1}, or add clips"
+            )
+    # By content, not by place in the file: adding a clip moves none of the others between the roles.
+    names = {item.sha256 for item in pool}
+    by_chance = sorted(names, key=lambda sha256: hashlib.sha256(f"{settings.seed}:{sha256}".encode()).digest())
+    aside = set(by_chance[:held_out])
+    return [replace(item, role="held_out") for item in pool if item.sha256 in aside]
 
 
 def _buckets(settings: TrainSettings, model: Model, shape: Shape, clips: Sequence[Clip]) -> tuple[Bucket, ...]:

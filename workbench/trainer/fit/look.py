@@ -19,7 +19,7 @@ from workbench.families import find_model
 from workbench.families.base import Model
 from workbench.families.facts import ModelFacts
 from workbench.jobs import duration
-from workbench.trainer.data import sources_of
+from workbench.trainer.data import datasets_of
 from workbench.trainer.fit import estimate, measuring, timing
 from workbench.trainer.fit.cards import HERE, Card, card_of
 from workbench.trainer.fit.estimate import Phase
@@ -140,11 +140,9 @@ def with_measured(found: Fit, known: Measurement, settings: TrainSettings) -> Fi
 def clips_of(workspace: Workspace, settings: TrainSettings) -> int:
     """Clips that are encoded for the run, counted by the lines of their datasets."""
     try:
-        names = [source.name for source in sources_of(settings)]
+        names = [name for setting, name in datasets_of(settings) if setting != "validation_dataset"]
     except ConfigError:
         names = [settings.dataset]
-    if settings.regularization_dataset:
-        names.append(settings.regularization_dataset)
     paths = [workspace.datasets / name / METADATA for name in names if name]
     return sum(_lines(path, path.stat().st_mtime_ns) for path in paths if path.is_file())
 

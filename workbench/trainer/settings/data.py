@@ -37,6 +37,11 @@ class DataSettings(Settings):
         2, title="Held-out clips", section=DATA, unit="clips", low=0, high=1000,
         help="Clips kept out of training to measure, on fixed noise, whether the model really learns.",
     )  # fmt: skip
+    validation_dataset: str | None = field(
+        None, title="Validation dataset", section=DATA, source="datasets", advanced=True,
+        help="Where the held-out clips come from: so many of its clips are measured instead, and all clips of the "
+        "datasets above are trained on. A clip that is also trained on is not measured.",
+    )  # fmt: skip
     frames: int | None = field(
         None, title="Frames", section=DATA, low=1, high=1000, unit="frames",
         help="Frames the model sees of each clip. Empty: what the model was made for.",

@@ -24,8 +24,8 @@ from workbench.workspace import Workspace
 # Settings beside those of a measurement that change what is shown.
 ALSO = (
     "device", "dataset", "regularization_dataset", "steps", "epochs", "gradient_accumulation", "evaluate_every",
-    "held_out", "preview_every", "preview_count", "preview_steps", "preview_prompts", "preview_guidance", "save_every",
-    "keep_checkpoints", "keep_every", "flip", "fps",
+    "held_out", "validation_dataset", "preview_every", "preview_count", "preview_steps", "preview_prompts",
+    "preview_guidance", "save_every", "keep_checkpoints", "keep_every", "flip", "fps",
 )  # fmt: skip
 SECONDS = 1.0
 # Parts that have a colour of the charts' series, red being left for what does not fit; the others are grey.

@@ -1,0 +1,77 @@
+"""The held-out loss of another dataset: its clips are measured, and every clip of the run's own is trained on."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.trainer.driving import create, session
+from workbench.clips import read_clips, write_clips
+from workbench.dataset_builder import Dataset
+from workbench.errors import ConfigError, DataError
+from workbench.families.base import Model
+from workbench.trainer.checks import check
+from workbench.trainer.data import load_data
+from workbench.trainer.runs import Run
+from workbench.trainer.settings import TrainSettings
+from workbench.workspace import Workspace
+
+
+def part(dataset: Dataset, name: str, first: int, last: int) -> None:
+    """A dataset of some of the six clips."""
+    folder = dataset.folder.with_name(name)
+    shutil.copytree(dataset.folder, folder)
+    write_clips(folder, read_clips(folder)[first:last])
+
+
+@pytest.fixture
+def datasets(workspace: Workspace, dataset: Dataset) -> dict[str, str]:
+    """The content hash of each of the six clips, by number; "four" has the first four, "last" the last three."""
+    part(dataset, "four", 0, 4)
+    part(dataset, "three", 0, 3)
+    part(dataset, "last", 3, 6)
+    return {str(number): clip.sha256 for number, clip in enumerate(read_clips(dataset.folder))}
+
+
+def held_out(run: Run) -> float:
+    made = session(run)
+    made.evaluate()
+    made.close()
+    (line,) = (line for line in run.metrics if "held_out_loss" in line)
+    return float(line["held_out_loss"])
+
+
+def test_its_clips_are_measured_and_none_is_set_aside(
+    workspace: Workspace, datasets: dict[str, str], toy_model: Model
+) -> None:
+    settings = TrainSettings(model=toy_model.source, dataset="four", validation_dataset="last", held_out=2, frames=9)
+    check(workspace, settings)
+    data = load_data(workspace, settings)
+    assert {item.sha256 for item in data.train} == {datasets[str(number)] for number in range(4)}
+    assert {item.sha256 for item in data.held_out} == {datasets["4"], datasets["5"]}  # the fourth clip is trained on
+    assert [line["role"] for line in data.lock()] == ["train"] * 4 + ["held_out"] * 2
+    assert len(load_data(workspace, settings.changed(held_out=1)).held_out) == 1
+    assert not load_data(workspace, settings.changed(held_out=0)).held_out
+    with pytest.raises(DataError, match="validation_dataset is three, all of whose clips are trained on"):
+        load_data(workspace, settings.changed(validation_dataset="three"))
+    with pytest.raises(ConfigError, match="validation_dataset is 'gone', which this workspace does not have"):
+        check(workspace, settings.changed(validation_dataset="gone"))
+
+
+def test_the_loss_is_that_of_the_other_dataset(
+    workspace: Workspace, datasets: dict[str, str], toy_model: Model
+) -> None:
+    """Before the first step it depends on the clips that are measured alone."""
+    usual = {"held_out": 2, "frames": 9}
+    losses = []
+    for name, values in {
+        "a": {"dataset": "four", "validation_dataset": "last"},
+        "b": {"dataset": "three", "validation_dataset": "last", "held_out": 3},
+        "c": {"dataset": "three", "validation_dataset": "last", "held_out": 3, "rank": 4},
+    }.items():
+        run = create(workspace, toy_model.source, **{**usual, **values})
+        losses.append(held_out(run.create(workspace, run.settings, name)))
+        shutil.rmtree(run.folder)
+    assert losses[1] == pytest.approx(losses[2], rel=1e-6)
+    assert losses[0] != pytest.approx(losses[1], rel=1e-3)
