@@ -1,12 +1,18 @@
-"""Frames per second of random windows of 49 frames from canonical clips: ours (PyAV), decord, torchcodec.
+"""Frames of canonical clips by number: PyAV, decord, and whichever of them the product takes for the way of reading.
 
-Every window is read by each reader, in turn, as training reads it: open the file, take the frames. Their pixels must be
-those of decoding the file from its start. What is not installed is left out.
+    python benchmarks/clip_reading.py
+
+Ways: the start of the clip, a window anywhere in it, every other frame, frames spread over it, one. Every list is read
+by both in turn, as training reads it: open the file, take the frames. "PyAV" and "decord" are milliseconds of
+computing, medians over the lists, "ratio" is decord over PyAV; "taken" is what media.read_own_clip chooses and "wrong"
+counts lists whose pixels are not bit for bit those of decoding from the start.
+torchcodec is measured, too, where it is installed.
 """
 
 from __future__ import annotations
 
 import random
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -17,30 +23,46 @@ import numpy as np
 from common import arguments, report
 
 from workbench import media
+from workbench.media.windows import suits_decord
 
 WINDOW = 49
-CLIP_FRAMES, FPS = 240, 24
-SIZES = ((720, 480), (1280, 720))
+FPS = 24
+SIZES = ((256, 256), (720, 480), (1280, 720))
+LENGTHS = (60, 240, 1200)
 Reader = Callable[[Path, Sequence[int]], Any]
 
 
-def write_clip(path: Path, size: tuple[int, int], seed: int) -> Path:
+def write_clip(path: Path, size: tuple[int, int], frames: int) -> Path:
     """A canonical clip with detail and grain."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(frames)
     width, height = size
-    coarse = generator.integers(0, 255, (height // 8, (width + 2 * CLIP_FRAMES) // 8 + 1, 3), np.uint8)
+    coarse = generator.integers(0, 255, (height // 8 + 1, (width + 240) // 8 + 1, 3), np.uint8)
     ground = coarse.repeat(8, axis=0).repeat(8, axis=1)
     grain = generator.integers(0, 12, (height, width, 3), np.uint8)
     with media.Writer(path, width, height, FPS) as writer:
-        for number in range(CLIP_FRAMES):
-            part = ground[:height, 2 * number : 2 * number + width] // 2 + 60
+        for number in range(frames):
+            left = 2 * (number % 120)
+            part = ground[:height, left : left + width] // 2 + 60
             writer.write(media.bt709_frame(part + np.roll(grain, number, axis=1)))
     return path
 
 
+def ways(frames: int, chance: random.Random) -> dict[str, list[int]]:
+    """One list of frames for each way of reading a clip of that many."""
+    window = min(WINDOW, frames)
+    first, wide = chance.randrange(frames - window + 1), chance.randrange(max(1, frames - 2 * window + 1))
+    return {
+        "start": list(range(window)),
+        "window": list(range(first, first + window)),
+        "every other": list(range(wide, min(frames, wide + 2 * window), 2)),
+        "spread": [round(number * (frames - 1) / 7) for number in range(8)],
+        "one": [chance.randrange(frames)],
+    }
+
+
 def readers() -> dict[str, Reader]:
     """Those that are installed, by name."""
-    found: dict[str, Reader] = {"ours (PyAV)": media.read_frames}
+    found: dict[str, Reader] = {"PyAV": media.read_frames}
     try:
         import decord
     except ImportError as error:
@@ -61,46 +83,40 @@ def readers() -> dict[str, Reader]:
     return {**found, "torchcodec": read_torchcodec}
 
 
-def main() -> None:
-    parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--clips", type=int, default=4, help="of each size")
-    parser.add_argument("--windows", type=int, default=40, help="of each size")
-    options = parser.parse_args()
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for size in SIZES:
-            names = [Path(folder) / f"{size[0]}-{number}.mp4" for number in range(options.clips)]
-            clips = [write_clip(path, size, number) for number, path in enumerate(names)]
-            rows += compare(clips, size, options.windows)
-    report(rows, options.json)
-
-
-def compare(clips: Sequence[Path], size: tuple[int, int], windows: int) -> list[dict[str, Any]]:
-    """Rows of one size: each reader's frames a second and how far its pixels are from the truth."""
-    known = readers()
-    chance = random.Random(0)
-    seconds, wrong = dict.fromkeys(known, 0.0), dict.fromkeys(known, 0)
-    for path in clips:
-        truth = np.stack([picture for _, picture in media.decode(path)])
-        for _ in range(windows // len(clips)):
-            first = chance.randrange(CLIP_FRAMES - WINDOW + 1)
-            indices = list(range(first, first + WINDOW))
+def compare(path: Path, size: tuple[int, int], frames: int, rounds: int) -> list[dict[str, Any]]:
+    """A row a way of reading this clip."""
+    known, chance = readers(), random.Random(0)
+    truth = np.stack([picture for _, picture in media.decode(path)])
+    spent: dict[str, dict[str, list[float]]] = {}
+    wrong: dict[str, int] = {}
+    for _ in range(rounds):
+        for way, indices in ways(frames, chance).items():
             for name in chance.sample(list(known), len(known)):
-                began = time.perf_counter()
-                frames = known[name](path, indices)
-                seconds[name] += time.perf_counter() - began
-                wrong[name] += not np.array_equal(frames, truth[first : first + WINDOW])
-    count = windows // len(clips) * len(clips)
-    return [
-        {
-            "size": f"{size[0]}x{size[1]}",
-            "reader": name,
-            "frames a second": count * WINDOW / seconds[name],
-            "windows": count,
-            "windows with wrong pixels": wrong[name],
-        }
-        for name in known
-    ]
+                began = time.process_time()
+                pixels = known[name](path, indices)
+                spent.setdefault(way, {}).setdefault(name, []).append(1000 * (time.process_time() - began))
+                wrong[way] = wrong.get(way, 0) + (not np.array_equal(pixels, truth[indices]))
+    rows = []
+    for way, times in spent.items():
+        middle = {name: statistics.median(values) for name, values in times.items()}
+        decord = middle.get("decord", float("nan"))
+        own = suits_decord((frames, size[1], size[0]), ways(frames, chance)[way])
+        row = {"size": f"{size[0]}x{size[1]}", "frames": frames, "way": way, **middle, "ratio": decord / middle["PyAV"]}
+        rows.append({**row, "taken": "decord" if own else "PyAV", "wrong": wrong[way]})
+    return rows
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0], sizes=[SIZES[0]], lengths=[60], rounds=1)
+    parser.add_argument("--rounds", type=int, default=12)
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for size in getattr(options, "sizes", SIZES):
+            for frames in getattr(options, "lengths", LENGTHS):
+                path = write_clip(Path(folder) / f"{size[0]}-{frames}.mp4", size, frames)
+                rows += compare(path, size, frames, options.rounds)
+    report(rows, options.json)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from workbench.media.opening import (
     read_times,
 )
 from workbench.media.reading import Pixels, decode, raw_frames, read_frames, thumbnail, write_thumbnail
+from workbench.media.windows import read_own_clip
 from workbench.media.writing import Writer, bt709_frame, encode, without_comment
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "raw_frames",
     "read_comment",
     "read_frames",
+    "read_own_clip",
     "read_times",
     "thumbnail",
     "without_comment",

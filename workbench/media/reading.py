@@ -1,7 +1,6 @@
-"""Read a video's frames: a foreign file's one after another, our own clips' by number. PyAV does both.
+"""Read a video's frames with PyAV: a foreign file's one after another, our own clips' by number.
 
-benchmarks/clip_reading.py measures it against decord and torchcodec. Not covered: opening (opening), mending
-(dataset_builder.normalise).
+Not covered: opening (opening), mending (dataset_builder.normalise), what training reads of verified clips (windows).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import DataError
 from workbench.media.opening import opened, orientation
+from workbench.media.writing import KEYFRAME_EVERY
 from workbench.workspace import write_bytes
 
 if TYPE_CHECKING:
@@ -62,11 +62,15 @@ def read_frames(
 
     Reducing averages over all pixels (bicubic with its support widened), so nothing flickers. Raises DataError.
     """
+    with opened(path) as (container, stream):
+        return fitted(_pick(path, container, stream, indices), resize, crop)
+
+
+def fitted(frames: Pixels, resize: tuple[int, int] | None, crop: tuple[int, int, int, int] | None) -> Pixels:
+    """Frames, uint8 [F, H, W, 3], scaled and cut as `read_frames` does."""
     import numpy as np
     from PIL import Image
 
-    with opened(path) as (container, stream):
-        frames = _pick(path, container, stream, indices)
     if resize and resize != frames.shape[1:3]:
         size = (resize[1], resize[0])
         frames = np.stack([np.asarray(Image.fromarray(f).resize(size, Image.Resampling.BICUBIC)) for f in frames])
@@ -77,25 +81,42 @@ def read_frames(
 
 
 def _pick(path: Path, container: Any, stream: Any, indices: Sequence[int]) -> Pixels:
-    """The frames of an open file: back to the keyframe before the first one wanted, then forward. Raises DataError."""
+    """The frames of an open file: back to the keyframe before each stretch of them, then forward. Raises DataError."""
     import av
     import numpy as np
 
-    wanted, found = set(indices), {}
-    start, rate = stream.start_time or 0, stream.average_rate or 1
+    found: dict[int, Any] = {}
     try:
-        container.seek(start + int(min(wanted) / rate / stream.time_base), stream=stream)
-        for frame in container.decode(stream):
-            number = round((frame.pts - start) * stream.time_base * rate)
-            if number in wanted:
-                found[number] = frame.to_ndarray(format="rgb24")
-            if number >= max(wanted):
-                break
+        for stretch in _stretches(indices):
+            found |= _forward(container, stream, stretch)
     except av.FFmpegError as error:
         raise DataError(f"{path.name} is damaged ({error.strerror}): import it again") from error
-    if missing := sorted(wanted - found.keys()):
+    if missing := sorted(set(indices) - found.keys()):
         raise DataError(f"{path.name} has no frame {missing[0]}: import it again")
     return np.stack([found[number] for number in indices])
+
+
+def _stretches(indices: Sequence[int]) -> list[list[int]]:
+    """The numbers in order, parted where a keyframe lies between two of them for certain."""
+    stretches: list[list[int]] = []
+    for number in sorted(set(indices)):
+        if not stretches or number - stretches[-1][-1] > KEYFRAME_EVERY:
+            stretches.append([])
+        stretches[-1].append(number)
+    return stretches
+
+
+def _forward(container: Any, stream: Any, wanted: Sequence[int]) -> dict[int, Any]:
+    """Those frames, in order, uint8 [H, W, 3] by number, decoded from the keyframe before the first one."""
+    start, rate, left, found = stream.start_time or 0, stream.average_rate or 1, set(wanted), {}
+    container.seek(start + int(wanted[0] / rate / stream.time_base), stream=stream)
+    for frame in container.decode(stream):
+        number = round((frame.pts - start) * stream.time_base * rate)
+        if number in left:
+            found[number] = frame.to_ndarray(format="rgb24")
+        if number >= wanted[-1]:
+            break
+    return found
 
 
 def thumbnail(path: Path, target: Path) -> None:
