@@ -113,7 +113,10 @@ def test_answers_say_what_browsers_may_make_of_them(inside: httpx.Client, tmp_pa
         headers = inside.get(path).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "same-origin"
-        assert headers["content-security-policy"] == "frame-ancestors 'self'"
+        policy = headers["content-security-policy"]
+        assert policy.endswith("; frame-ancestors 'self'")
+        assert "connect-src 'self' data: blob:;" in policy, "nothing is sent elsewhere"
+        assert "img-src 'self' data: blob:;" in policy
     report = next(Path(tmp_path_factory.getbasetemp()).glob("served*/report.html"))
     headers = inside.get(f"/gradio_api/file={report}").headers
     policy = headers["content-security-policy"]

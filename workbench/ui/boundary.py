@@ -6,6 +6,7 @@ Not covered: problems of single settings, which a form shows beside itself (form
 from __future__ import annotations
 
 import functools
+import html
 import json
 import logging
 import time
@@ -39,13 +40,23 @@ def handler(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*arguments)
         except WorkbenchError as error:
-            gr.Warning(str(error), duration=12, title="Not done")
+            warn(str(error), "Not done")
         except Exception:
             LOG.exception("in %s", function.__qualname__)
-            gr.Warning(BUG, duration=None, title="A bug")
+            warn(BUG, "A bug", None)
         return gr.skip()
 
     return listener
+
+
+def tell(sentence: str, seconds: float = 5) -> None:
+    """Show a sentence for a moment. Gradio would render it as HTML, and names come from files of anybody's."""
+    gr.Info(html.escape(sentence, quote=False), duration=seconds)
+
+
+def warn(sentence: str, title: str, seconds: float | None = 12) -> None:
+    """Show what was not done, and why; without seconds until it is closed."""
+    gr.Warning(html.escape(sentence, quote=False), duration=seconds, title=title)
 
 
 def tick(function: Callable[..., Any]) -> Callable[..., Any]:

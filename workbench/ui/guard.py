@@ -48,6 +48,13 @@ FORWARDED = re.compile(rb"x-forwarded-.*|forwarded|x-real-ip|x-original-.*|x-rew
 # What a browser may show of the files that are served. Everything else it saves: it could be a page with scripts.
 SHOWN = re.compile(rb"(video|audio)/[\w.+-]+|image/(png|jpeg|gif|webp|avif|bmp|x-icon)|text/plain", re.IGNORECASE)
 SANDBOX = "sandbox allow-downloads; default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'"
+# Of the page itself: whatever HTML came to stand in it, nothing is fetched from elsewhere or sent there.
+PAGE = "; ".join(
+    (
+        *(f"{kind}-src 'self' data: blob:" for kind in ("img", "media", "font")),
+        "connect-src 'self' data: blob:", "object-src 'none'", "base-uri 'self'", "form-action 'self'",
+    )
+)  # fmt: skip
 BYTES = b"application/octet-stream"
 MEGABYTE = 1024**2
 
@@ -155,7 +162,7 @@ class Guard:
         ours = {
             b"x-content-type-options": b"nosniff",
             b"referrer-policy": b"same-origin",
-            b"content-security-policy": (f"{SANDBOX}; {frames}" if served else frames).encode(),
+            b"content-security-policy": f"{SANDBOX if served else PAGE}; {frames}".encode(),
         }
         kind = next((value for name, value in headers if name.lower() == b"content-type"), b"").split(b";")[0]
         if served and not SHOWN.fullmatch(kind.strip()):

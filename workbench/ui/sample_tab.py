@@ -17,7 +17,7 @@ from workbench.sampler.originals import kept
 from workbench.sampler.samples import Sample, Samples, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, TICK, Seen, handler, send, tick, watch
+from workbench.ui.boundary import QUIET, TICK, Seen, handler, send, tell, tick, watch
 from workbench.ui.form import sentences
 from workbench.ui.live import Live
 from workbench.ui.sampling import result
@@ -208,7 +208,7 @@ class SampleTab:
         if what == "remove":
             Samples(self.workspace).delete(sample.id)
             return [None, *nothing, *self._show(None, asked, seen)]
-        gr.Info(DOES[what], duration=5)
+        tell(DOES[what])
         return [chosen, "", *self.form.write(_next(what, sample)), *[gr.skip()] * len(self.view)]
 
 

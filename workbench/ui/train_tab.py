@@ -17,7 +17,7 @@ from workbench.trainer.settings import TrainSettings
 from workbench.trainer.sweeps import parse_values, sweep
 from workbench.ui import render, run_view
 from workbench.ui.applies import without_effect
-from workbench.ui.boundary import QUIET, TICK, UPWARDS, Seen, handler, send, tick, watch
+from workbench.ui.boundary import QUIET, TICK, UPWARDS, Seen, handler, send, tell, tick, watch
 from workbench.ui.form import Form, sentences
 from workbench.ui.live import Live, Snapshot
 from workbench.ui.tracker_view import TrackerView
@@ -168,7 +168,7 @@ class TrainTab:
         for run in runs:
             start_at(self.workspace, run, place or HERE)
         if len(runs) > 1:
-            gr.Info(f"{len(runs)} runs are in the queue; each begins when the one before it is over.", duration=8)
+            tell(f"{len(runs)} runs are in the queue; each begins when the one before it is over.", 8)
         return [runs[0].name, "", *self._show(runs[0].name, seen)]
 
     def _created(self, name: str | None, tried: str, settings: TrainSettings) -> list[Run]:

@@ -21,7 +21,7 @@ from workbench.dataset_builder.scenes import DETECTORS, cuts, scores
 from workbench.dataset_builder.splitting import SCORES, SplitSettings, SplitTask
 from workbench.errors import ConfigError
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, handler
+from workbench.ui.boundary import QUIET, handler, tell
 from workbench.ui.datasets import head
 from workbench.ui.datasets.panel import Host, Look, Panel, start_task
 from workbench.ui.form import Form
@@ -142,7 +142,7 @@ class CutPanel(Panel):
         clip = _open(dataset, name)
         box = find_borders(cutting.master_of(dataset.folder, clip).path)
         if box is None:
-            gr.Info("No bars were found.", duration=4)
+            tell("No bars were found.", 4)
         return [self._reel(dataset, clip, crop=box), [clip.file_name, list(box) if box else None]]
 
     # ---- doing

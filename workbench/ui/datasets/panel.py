@@ -20,7 +20,7 @@ from workbench.errors import ConfigError
 from workbench.frame_plan import Shape
 from workbench.settings import Settings, parse
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, handler
+from workbench.ui.boundary import QUIET, handler, tell
 from workbench.ui.form import Form, sentences
 from workbench.workspace import Workspace
 
@@ -101,7 +101,7 @@ class Host:
         def listener(chosen: str | None, *values: Any) -> Any:
             done = action(self.open(chosen), *values)
             if not outputs and isinstance(done, str):
-                gr.Info(done, duration=5)
+                tell(done)
             return done if outputs else None
 
         listener.__qualname__ = action.__qualname__

@@ -16,7 +16,7 @@ from workbench.loras.shelf import ShelfLora
 from workbench.publishing import account, pushing
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, TICK, Seen, handler, tick, watch
+from workbench.ui.boundary import QUIET, TICK, Seen, handler, tell, tick, watch
 from workbench.ui.form import Form, sentences
 from workbench.ui.live import Live
 from workbench.ui.publishing import words
@@ -71,7 +71,7 @@ class _Push(Generic[S]):
         name = _named(chosen)
         settings = self._settings(name, values)
         if self._mark(name, settings) != shown:
-            gr.Info("The form has changed since: look at what will go now, then press again.", duration=8)
+            tell("The form has changed since: look at what will go now, then press again.", 8)
             return self.show(chosen, *values)
         pushing.start(self.workspace, name, settings)
         return self.clear()

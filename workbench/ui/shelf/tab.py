@@ -19,7 +19,7 @@ from workbench.loras.removal import CleaningSettings
 from workbench.loras.settings import ExtractSettings, ImportSettings
 from workbench.settings import Settings
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, TICK, UPWARDS, Seen, handler, tick, watch
+from workbench.ui.boundary import QUIET, TICK, UPWARDS, Seen, handler, tell, tick, watch
 from workbench.ui.form import Form, sentences
 from workbench.ui.live import Live, Recent
 from workbench.ui.publishing.part import PublishPart
@@ -88,7 +88,7 @@ class ShelfTab:
             values: dict[str, Any] = {"loras": [lora.name for lora in loras]}
             if models := {lora.model for lora in loras if lora.model}:
                 values["model"] = sorted(models)[0]
-            gr.Info("The form now holds these LoRAs and their model.", duration=4)
+            tell("The form now holds these LoRAs and their model.", 4)
             return [gr.Tabs(selected="sample"), *form.write(values)]
 
         def open_run(names: Sequence[str] | None) -> list[Any]:
@@ -176,7 +176,7 @@ class ShelfTab:
 
     def _begin(self, settings: Settings, names: Sequence[str] | None, seen: Seen) -> list[Any]:
         tasks.start(self.workspace, settings)
-        gr.Info("It is being done; how far it is stands under the cards.", duration=4)
+        tell("It is being done; how far it is stands under the cards.", 4)
         return self._again(names, seen)
 
     def _import(self, names: Sequence[str] | None, seen: Seen, file: str | None, *values: Any) -> list[Any]:
@@ -209,7 +209,7 @@ class ShelfTab:
 
     def _remove(self, names: Sequence[str] | None, seen: Seen) -> list[Any]:
         gone = removal.remove(self.workspace, list(names or ()))
-        gr.Info(f"{len(gone)} removed; they can be brought back under Clean up.", duration=5)
+        tell(f"{len(gone)} removed; they can be brought back under Clean up.")
         return [[], None, self._removed(), *self._again([], seen), *self.chosen.values([])]
 
     def _doomed(self, *values: Any) -> list[Any]:
@@ -227,7 +227,7 @@ class ShelfTab:
 
     def _clean(self, names: Sequence[str] | None, seen: Seen, *values: Any) -> list[Any]:
         gone = removal.clean(self.workspace, self.cleaning.parse(values))
-        gr.Info(f"{len(gone)} removed, {size(sum(one.bytes for one in gone))}.", duration=5)
+        tell(f"{len(gone)} removed, {size(sum(one.bytes for one in gone))}.")
         shown = self._again(names, seen)
         return ["", gr.update(visible=False), self._removed(), *shown, *self.chosen.values(list(names or ()))]
 
@@ -239,9 +239,9 @@ class ShelfTab:
     def _bring_back(self, names: Sequence[str] | None, seen: Seen, gone: str | None) -> list[Any]:
         if not gone:
             raise ConfigError("nothing was removed: there is nothing to bring back")
-        gr.Info(f"{removal.bring_back(self.workspace, gone)} is back.", duration=4)
+        tell(f"{removal.bring_back(self.workspace, gone)} is back.", 4)
         return [self._removed(), *self._again(names, seen), *self.chosen.values(list(names or ()))]
 
     def _empty(self) -> Any:
-        gr.Info(f"{size(removal.empty(self.workspace))} are free.", duration=4)
+        tell(f"{size(removal.empty(self.workspace))} are free.", 4)
         return self._removed()

@@ -15,7 +15,7 @@ import gradio as gr
 from workbench.errors import ConfigError
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
-from workbench.ui.boundary import QUIET, Seen, handler
+from workbench.ui.boundary import QUIET, Seen, handler, tell
 from workbench.ui.form import Form
 from workbench.ui.live import Live, Snapshot
 from workbench.workspace import Workspace
@@ -67,7 +67,7 @@ class Host:
             run = self.shown(chosen).run
             done = action(run, *values)
             if isinstance(done, str):
-                gr.Info(done, duration=5)
+                tell(done)
             name = done.name if isinstance(done, Run) else run.name
             return [name, *self._show(name, seen), *(self._filled(done) if fills else ())]
 
@@ -82,7 +82,7 @@ class Host:
     def _filled(self, done: Any) -> list[Any]:
         if not isinstance(done, TrainSettings):
             return [gr.skip()] * (1 + len(self.form.inputs))
-        gr.Info("The form on the left now holds these settings.", duration=5)
+        tell("The form on the left now holds these settings.")
         return ["", *self.form.write(done.model_dump(mode="json"))]
 
     def ask(self, event: Any, question: Callable[..., Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:

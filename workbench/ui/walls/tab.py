@@ -13,7 +13,7 @@ import gradio as gr
 from workbench import jobs
 from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
 from workbench.ui import render
-from workbench.ui.boundary import QUIET, TICK, Seen, handler, send, tick, watch
+from workbench.ui.boundary import QUIET, TICK, Seen, handler, send, tell, tick, warn, watch
 from workbench.ui.form import Form, sentences
 from workbench.ui.live import Recent
 from workbench.ui.walls.form import WallForm
@@ -74,7 +74,7 @@ class WallsTab:
                 wall = self._open(chosen)
                 said = action(wall, *values)
                 if said:
-                    gr.Info(said, duration=5)
+                    tell(said)
                 return [*self._show(chosen, now)]
 
             listener.__qualname__ = action.__qualname__
@@ -108,7 +108,7 @@ class WallsTab:
         def use(event: gr.EventData) -> list[Any]:
             wall = Wall.open(self.workspace, str(event.wall))
             settings = cell_of(wall, str(event.key)).settings
-            gr.Info("The form now holds the settings of this video.", duration=4)
+            tell("The form now holds the settings of this video.", 4)
             return [gr.Tabs(selected="sample"), "", *form.write(settings.model_dump(mode="json"))]
 
         outputs = [tabs, form.problems, *form.inputs]
@@ -193,7 +193,7 @@ class WallsTab:
 
     def _delete(self, chosen: str | None, seen: Seen) -> list[Any]:
         self._open(chosen).delete()
-        gr.Info("The wall is gone; its folder lies in walls/.removed.", duration=5)
+        tell("The wall is gone; its folder lies in walls/.removed.")
         return [None, *self._show(None, seen)]
 
 
@@ -206,7 +206,7 @@ def _drawn(wall: Wall) -> None:
     try:
         wall.ask()
     except (ConfigError, DeviceBusy) as error:
-        gr.Warning(f"{error} The wall is kept; Draw what is missing goes on.", duration=12, title="Not drawn yet")
+        warn(f"{error} The wall is kept; Draw what is missing goes on.", "Not drawn yet")
 
 
 def _ask(wall: Wall) -> str:
