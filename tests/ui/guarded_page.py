@@ -11,7 +11,7 @@ from pathlib import Path
 import gradio as gr
 from starlette.middleware import Middleware
 
-from workbench.ui import connections, guard
+from workbench.ui import calls, connections, guard
 from workbench.ui.bodies import Bodies
 from workbench.ui.guard import Guard, Rules
 from workbench.ui.login import Access, Login
@@ -31,7 +31,7 @@ def main() -> None:
     stack = [
         Middleware(Guard, rules=rules),
         Middleware(Login, access=access),
-        Middleware(Bodies, uploads=rules.uploads, bodies=rules.bodies),
+        Middleware(Bodies, uploads=rules.uploads, bodies=rules.bodies, check=calls.check),
     ]
     app, address, _ = blocks.launch(
         prevent_thread_lock=True, quiet=True, app_kwargs={"middleware": stack, "openapi_url": None}, _frontend=False,

@@ -18,7 +18,7 @@ from workbench.loras import names
 from workbench.loras.converting import CONVERTED
 from workbench.sampler import reconstruction, zero_gpu
 from workbench.trainer.runs import Run
-from workbench.ui import render, tracker_view, visitors
+from workbench.ui import calls, render, tracker_view, visitors
 from workbench.ui.bodies import Bodies
 from workbench.ui.boundary import QUIET, UPWARDS, handler
 from workbench.ui.compare_tab import CompareTab
@@ -61,7 +61,7 @@ def launch_options(
             "middleware": [
                 Middleware(Guard, rules=rules),
                 *login,
-                Middleware(Bodies, uploads=rules.uploads, bodies=rules.bodies),
+                Middleware(Bodies, uploads=rules.uploads, bodies=rules.bodies, check=calls.check),
             ],
             "openapi_url": None,
         },

@@ -18,6 +18,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
+Check = Callable[[Message, bytes], None]
 
 UPLOAD = "/gradio_api/upload"
 BODILESS = ("GET", "HEAD", "OPTIONS")
@@ -39,10 +40,14 @@ class Refusal(Exception):
 
 
 class Bodies:
-    """ASGI middleware that holds every body to these rules. uploads, bodies: bytes at most, of an upload and others"""
+    """ASGI middleware that holds every body to these rules.
 
-    def __init__(self, app: App, uploads: int, bodies: int) -> None:
-        self.app, self.uploads, self.bodies = app, uploads, bodies
+    uploads, bodies: bytes at most, of an upload and of all others
+    check: what else is asked of a whole body; raises Refusal
+    """
+
+    def __init__(self, app: App, uploads: int, bodies: int, check: Check = lambda *_: None) -> None:
+        self.app, self.uploads, self.bodies, self.check = app, uploads, bodies, check
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,7 +59,10 @@ class Bodies:
                 raise Refusal(413, f"A request may have {limit // MEGABYTE} MB at most.")
             if upload:
                 return await self._pass_on(scope, Upload(receive, limit), send)
-            receive = await whole(receive, limit) if scope["method"] not in BODILESS else receive
+            if scope["method"] not in BODILESS:
+                body = await whole(receive, limit)
+                self.check(scope, body)
+                receive = _given(body, receive)
         except Refusal as refused:
             return await answer(scope, send, refused)
         await self.app(scope, receive, send)
@@ -111,8 +119,8 @@ class Upload:
         return MultiPartException(sentence)
 
 
-async def whole(receive: Receive, limit: int) -> Receive:
-    """Read a body to its end; returns what passes it on in one piece. Raises Refusal."""
+async def whole(receive: Receive, limit: int) -> bytes:
+    """A body, read to its end. Raises Refusal."""
     pieces, left = [], limit
     try:
         async with asyncio.timeout(WHOLE_SECONDS):
@@ -131,6 +139,11 @@ async def whole(receive: Receive, limit: int) -> Receive:
     body = b"".join(pieces)
     if body.lstrip()[:1] in (b"[", b"{") and too_deep(body):
         raise Refusal(400, f"The request's JSON is deeper than {DEEPEST}.")
+    return body
+
+
+def _given(body: bytes, receive: Receive) -> Receive:
+    """Passes a body on in one piece; what comes after it is that the browser has gone."""
     given = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def passed_on() -> Message:

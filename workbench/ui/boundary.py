@@ -11,12 +11,14 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
+from pydantic import BaseModel, ValidationError
 
 from workbench.errors import WorkbenchError
 
+Asked = TypeVar("Asked", bound=BaseModel)
 LOG = logging.getLogger("workbench.ui")
 BUG = "Something went wrong inside the workbench; the terminal where it was started says more. Nothing was lost."
 # What every listener of the page shares: nothing here is an API, and no handler works longer than a moment. Without
@@ -47,6 +49,27 @@ def handler(function: Callable[..., Any]) -> Callable[..., Any]:
         return gr.skip()
 
     return listener
+
+
+def answering(
+    name: str, model: type[Asked], method: Callable[[Asked], dict[str, Any]]
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A function that the browser calls as server.NAME; whatever goes wrong becomes {"problem": sentence}."""
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return method(model.model_validate(request))
+        except WorkbenchError as error:
+            return {"problem": str(error)}
+        except ValidationError as error:
+            fields = ", ".join(sorted({str(one["loc"][0]) for one in error.errors() if one["loc"]}))
+            return {"problem": f"This request cannot be answered ({fields or 'its form'})."}
+        except Exception:
+            LOG.exception("in %s", name)
+            return {"problem": BUG}
+
+    answer.__name__ = name
+    return answer
 
 
 def tell(sentence: str, seconds: float = 5) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import gradio as gr
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,15 +20,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.clips import METADATA, Clip, read_clips
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.sources import clean_caption
-from workbench.errors import ConfigError, WorkbenchError
+from workbench.errors import ConfigError
 from workbench.ui import render
+from workbench.ui.boundary import answering
 from workbench.workspace import Workspace
 
 KEPT_DATASETS, KEPT_ORDERS = 2, 16  # two of ten thousand clips are about 40 MB
 Filter = Literal["all", "missing", "hand", "model", "marked", "images"]
 Sort = Literal["given", "name", "length", "size", "caption"]
 Findings = Callable[[Path], Mapping[str, Sequence[str]]]
-Asked = TypeVar("Asked", bound=BaseModel)
 
 
 class Query(BaseModel):
@@ -60,21 +60,6 @@ class Save(BaseModel):
     file_name: str
     text: str = Field(max_length=100_000)
     over: str
-
-
-def answering(
-    name: str, model: type[Asked], method: Callable[[Asked], dict[str, Any]]
-) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A function that the browser calls as server.NAME; an error of ours becomes {"problem": sentence}."""
-
-    def answer(request: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return method(model.model_validate(request))
-        except WorkbenchError as error:
-            return {"problem": str(error)}
-
-    answer.__name__ = name
-    return answer
 
 
 class Records:

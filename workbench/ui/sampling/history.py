@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.errors import ConfigError
 from workbench.sampler.samples import ID, Sample, Samples
 from workbench.ui import render
-from workbench.ui.clip_grid import answering
+from workbench.ui.boundary import answering
 from workbench.ui.live import Recent
 from workbench.ui.sampling.result import short_name, width_of
 from workbench.workspace import Workspace

@@ -18,7 +18,7 @@ from workbench.loras.shelf import ShelfLora, find, shelf
 from workbench.policy import resolve
 from workbench.sampler.loras import read_header
 from workbench.ui import render
-from workbench.ui.clip_grid import answering
+from workbench.ui.boundary import answering
 from workbench.workspace import Workspace
 
 SHELF, EXPORTS = "LoRAs", "Finished runs"

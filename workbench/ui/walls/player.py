@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.errors import ConfigError
 from workbench.ui import render
-from workbench.ui.clip_grid import answering
+from workbench.ui.boundary import answering
 from workbench.walls import CellState, Wall, marks
 from workbench.walls.view import data, details
 from workbench.workspace import Workspace

@@ -1,0 +1,250 @@
+"""Hostile calls of the page: `python benchmarks/hostile_calls.py [--json FILE] [--smallest]`.
+
+A real page over a small workspace is called as no browser would: every handler with values of wrong kinds and counts,
+unknown handlers, broken bodies and odd paths, twenty calls a session; then a flood of requests, each a session of its
+own, half of them by strangers who have not logged in. Counted are answers of 500 and above, toasts that hold markup,
+and the server's memory before, between and after. The goals: none, none, and memory that stays where the calls left
+it. Every case is drawn from --seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import secrets
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.common import arguments, report  # noqa: E402
+from tests.drawing import COLOURS, draw  # noqa: E402
+from tests.serving import Page  # noqa: E402
+from workbench import media  # noqa: E402
+from workbench.dataset_builder import Dataset  # noqa: E402
+from workbench.trainer.runs import Run  # noqa: E402
+from workbench.trainer.settings import TrainSettings  # noqa: E402
+from workbench.workspace import Workspace  # noqa: E402
+
+CALLS, FLOOD = 2000, 10_000
+THREADS = 4
+MARKUP = '<img src="//evil.example/x">'
+EXAMPLES: list[str] = []  # what led to an answer of 500 and above
+WAIT = 60.0  # seconds for the answers of one session
+VALUES: list[Any] = [
+    None, True, -1, 0, 10**18, 10**400, 1e308, -0.5, "", " ", "\0", "../../etc/passwd", "/etc/passwd", "~/.ssh", MARKUP,
+    "é" * 3000, "a/b@²", "x" * 300, "[[[[", '{"a": 1}', "null", "NaN", [], {}, [[]], [None], [1, "a", {}],
+    {"path": None},
+    {"path": "/etc/passwd"}, {"path": "http://127.0.0.1:1/"}, {"path": "a", "meta": {"_type": "gradio.FileData"}},
+    {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}, {"video": {"path": 3}}, {"__type__": "update"},
+    {"name": MARKUP, "dataset": MARKUP}, {"headers": [], "data": [[]]}, ["/etc/passwd"], [{"path": 1}], "2026-13-45",
+]  # fmt: skip
+
+
+def main() -> None:
+    parser = arguments((__doc__ or "").splitlines()[0], calls=40, flood=150, warm_up=20)
+    parser.add_argument("--calls", type=int, default=CALLS)
+    parser.add_argument("--flood", type=int, default=FLOOD)
+    parser.add_argument("--warm-up", type=int, default=1000, help="handlers called once before memory is measured")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        page = Page(fill(Path(folder)).root)
+        try:
+            rows, statuses = measure(page, options)
+        finally:
+            page.close()
+    report(rows, options.json, seed=options.seed, statuses=statuses, examples=EXAMPLES[:50])
+
+
+def fill(folder: Path) -> Workspace:
+    """A workspace with a dataset and a run, so that handlers have something to work on."""
+    workspace, given = Workspace.open(folder / "workspace"), folder / "given"
+    given.mkdir()
+    for colour in COLOURS:
+        media.encode(draw(9, (64, 64), colour), given / f"{colour}.mp4", 8)
+    Dataset.create(workspace, "Squares").import_files([given])
+    Run.create(workspace, TrainSettings(dataset="squares", steps=10, held_out=1), "a run")
+    return workspace
+
+
+def measure(page: Page, options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    chance, server = random.Random(options.seed), psutil.Process(page.process.pid)
+    with page.client() as client:
+        config = client.get("/config").json()
+        for _ in range(3):  # what the first requests load stays loaded
+            client.get("/")
+        called = Counter[str]()
+        marked = warm_up(client, config, options.warm_up, called)
+        before = megabytes(server)
+        marked += calls(client, config, chance, options.calls, called)
+        between = megabytes(server)
+        flooded = flood(client, page.url, config, chance, options.flood)
+        after = megabytes(server)
+        alive = client.get("/config").status_code == 200
+    wrong = {name: sum(count for key, count in of.items() if key[0] == "5") for name, of in
+             {"calls": called, "flood": flooded}.items()}  # fmt: skip
+    rows = [
+        {"case": f"answers of 500 and above, {options.calls} calls", "ours": wrong["calls"], "reference": 0},
+        {"case": f"answers of 500 and above, {options.flood} requests", "ours": wrong["flood"], "reference": 0},
+        {"case": "toasts with markup", "ours": marked, "reference": 0},
+        {"case": "memory before, MB", "ours": before, "reference": ""},
+        {"case": "memory after the calls, MB", "ours": between, "reference": before},
+        {"case": "memory after the flood, MB", "ours": after, "reference": between},
+        {"case": "the page answers afterwards", "ours": alive, "reference": True},
+    ]
+    return rows, {**{f"calls {k}": v for k, v in called.items()}, **{f"flood {k}": v for k, v in flooded.items()}}
+
+
+def megabytes(server: psutil.Process) -> float:
+    return float(server.memory_info().rss) / 1e6
+
+
+# ---- calls of handlers
+
+
+def warm_up(client: httpx.Client, config: dict[str, Any], count: int, called: Counter[str]) -> int:
+    """Each handler once: what the first call of each loads is no leak."""
+    handlers = [one for one in config["dependencies"] if one["backend_fn"]][:count]
+    bodies = [{"fn_index": one["id"], "data": [None] * len(one["inputs"]), "session_hash": "warm"} for one in handlers]
+    return session(client, "warm", bodies, called)
+
+
+def calls(client: httpx.Client, config: dict[str, Any], chance: random.Random, count: int, called: Counter[str]) -> int:
+    """Call handlers at random, some twenty a session; returns how many messages held markup."""
+    handlers = [one for one in config["dependencies"] if one["backend_fn"]]
+    chance.shuffle(handlers)
+    marked, left = 0, count
+    while left > 0:
+        name = secrets.token_hex(5)
+        many = min(left, 20)
+        picked = [handlers[(left + number) % len(handlers)] for number in range(many)]
+        marked += session(client, name, [hostile(one, name, chance) for one in picked], called)
+        left -= many
+    return marked
+
+
+def hostile(handler: dict[str, Any], session_name: str, chance: random.Random) -> Any:
+    """The body of one call in which something is wrong."""
+    count = len(handler["inputs"])
+    if chance.random() < 0.15:
+        count = chance.choice([0, count + 1, max(count - 1, 0), 200])
+    body: dict[str, Any] = {
+        "fn_index": handler["id"], "data": [chance.choice(VALUES) for _ in range(count)], "session_hash": session_name,
+        "event_data": chance.choice([None, None, {}, [], "a", {"index": None, "value": MARKUP}]), "trigger_id": None,
+    }  # fmt: skip
+    if chance.random() < 0.2:
+        name = chance.choice(["fn_index", "data", "session_hash", "trigger_id", "event_data", "batched", "event_id"])
+        body[name] = chance.choice([*VALUES, -1, 10**9, "a", deep(60), deep(2000)])
+    if chance.random() < 0.03:
+        return chance.choice([None, [], "a", 3, deep(500), {"data": []}, [body]])
+    return body
+
+
+def deep(levels: int) -> Any:
+    value: Any = []
+    for _ in range(min(levels, 900)):  # what json.dumps itself can write
+        value = [value]
+    return value
+
+
+def session(client: httpx.Client, name: str, bodies: list[Any], called: Counter[str]) -> int:
+    """Send the calls of one session and wait for their answers; returns how many messages held markup."""
+    expected = 0
+    for body in bodies:
+        status = send(client, "POST", "/gradio_api/queue/join", json=body)
+        called[str(status)] += 1
+        mine = isinstance(body, dict) and body.get("session_hash") == name
+        expected += status == 200 and mine
+    marked = 0
+    if not expected:
+        return 0
+    with client.stream("GET", f"/gradio_api/queue/data?session_hash={name}", timeout=WAIT) as stream:
+        for line in stream.iter_lines():
+            if not line.startswith("data:"):
+                continue
+            message = json.loads(line[5:])
+            marked += bool(re.search(r"<\w", str(message.get("log") or "")))
+            expected -= message["msg"] == "process_completed"
+            if expected <= 0 or message["msg"] in ("close_stream", "unexpected_error"):
+                break
+    return marked
+
+
+def send(client: httpx.Client, method: str, path: str, **more: Any) -> int:
+    """The status of an answer; 0 where the server closed the connection, which it may."""
+    try:
+        answer = client.request(method, path, **more)
+        if answer.status_code >= 500:
+            EXAMPLES.append(f"{method} {path[:60]} {str(more)[:300]}: {answer.text[:100]}")
+        return answer.status_code
+    except httpx.TransportError:
+        return 0
+    except (ValueError, httpx.InvalidURL):  # not even httpx sends it
+        return 1
+
+
+# ---- the flood
+
+
+def flood(
+    client: httpx.Client, url: str, config: dict[str, Any], chance: random.Random, count: int
+) -> Counter[str]:  # fmt: skip
+    """Requests of all kinds, each as a session of its own, half of them by a stranger; their statuses, counted."""
+    handlers = [one["id"] for one in config["dependencies"] if one["backend_fn"]]
+    asked = [next(requests) for requests in [one_request(chance, handlers)] for _ in range(count)]
+    found = Counter[str]()
+    with httpx.Client(base_url=url, timeout=60) as stranger, ThreadPoolExecutor(THREADS) as pool:
+        who = [client, stranger]
+        jobs = [pool.submit(send, who[number % 2], *one[:2], **one[2]) for number, one in enumerate(asked)]
+        for job in jobs:
+            found[str(job.result())] += 1
+    return found
+
+
+def one_request(chance: random.Random, handlers: list[int]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """One request after the other: method, path, what else httpx takes."""
+    api = "/gradio_api"
+    while True:
+        name = secrets.token_hex(6)
+        value = chance.choice(VALUES)
+        body = {"data": [value], "fn_index": chance.choice(handlers), "session_hash": name}
+        yield chance.choice([
+            ("POST", f"{api}/run/{name}", {"json": body}),
+            ("POST", f"{api}/run/predict", {"json": body}),
+            ("POST", f"{api}/call/predict", {"json": body}),
+            ("POST", f"{api}/queue/join", {"json": body}),
+            ("POST", f"{api}/queue/join", {"json": {**body, "fn_index": 10**6}}),
+            ("POST", f"{api}/cancel", {"json": {"session_hash": name, "fn_index": value, "event_id": value}}),
+            ("POST", f"{api}/reset", {"json": {"event_id": value}}),
+            ("POST", f"{api}/component_server", {"json": {"session_hash": name, "component_id": value,
+                                                          "fn_name": "a", "data": value}}),
+            ("GET", f"{api}/queue/status", {}),
+            ("GET", f"{api}/stream/{name}/a/1/playlist.m3u8", {}),
+            ("POST", f"{api}/stream/{name}", {"json": body}),
+            ("GET", f"{api}/file={quote(str(value)[:200])}", {}),
+            ("GET", f"{api}/upload_progress?upload_id={name}", {}),
+            ("GET", f"{api}/custom_component/{name}/client/a/b.js", {}),
+            ("POST", f"{api}/upload", {"files": {"files": (f"{name}.bin", b"x" * 100)}}),
+            ("POST", f"{api}/upload", {"content": b"--a\r\n", "headers": {"content-type": "multipart/form-data"}}),
+            ("GET", f"/?deep_link={name}", {}),
+            ("GET", "/config", {"headers": {"cookie": f"a={name}; \xe9=\xfc"}}),
+            ("GET", f"/{name}", {}),
+            ("PUT", f"{api}/queue/join", {"json": body}),
+        ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
