@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,47 @@ def test_a_shape_with_fewer_clips_than_a_batch_gets_its_due_all_the_same() -> No
     found = batches([*items(LARGE, 8), *items(STILL, 1)], batch_size=4)
     seen = Counter(item.bucket for number in range(90) for item in found.batch(number))
     assert abs(seen[STILL] / 360 - 1 / 9) < 0.01
+
+
+def grouped(bucket: Bucket, name: str, share: float, count: int) -> list[Item]:
+    return [replace(item, sha256=f"{item.sha256} {name}", group=name, share=share) for item in items(bucket, count)]
+
+
+def test_datasets_are_sampled_by_their_shares_whatever_their_size() -> None:
+    data = [*grouped(LARGE, "small", 1.0, 2), *grouped(LARGE, "large", 2.5, 20), *grouped(LARGE, "rare", 0.5, 3)]
+    found = batches(data, batch_size=2)
+    assert found.per_pass == 12.5
+    seen = Counter(item.group for number in range(200) for item in found.batch(number))
+    assert seen == {"small": 100, "large": 250, "rare": 50}
+    for start in range(0, 200, 2):  # in every stretch, too: of four clips, one of small and two or three of large
+        stretch = Counter(item.group for number in (start, start + 1) for item in found.batch(number))
+        assert stretch["small"] == 1
+        assert stretch["large"] in (2, 3)
+    each = Counter(item.sha256 for number in range(200) for item in found.batch(number))
+    assert {each[name] for name in each if name.endswith("small")} == {50}
+    assert {each[name] for name in each if name.endswith("large")} <= {12, 13}
+
+
+def test_shares_hold_over_all_shapes_together() -> None:
+    data = [
+        *grouped(LARGE, "one", 1.0, 6), *grouped(SMALL, "one", 1.0, 2), *grouped(LARGE, "two", 3.0, 4),
+        *grouped(STILL, "two", 3.0, 4),
+    ]  # fmt: skip
+    found = batches(data, items(LARGE, 3, "known"), batch_size=2, regularization_share=0.5)
+    seen = Counter((item.group, item.role) for number in range(1000) for item in found.batch(number))
+    assert seen["two", "train"] == pytest.approx(3 * seen["one", "train"], rel=0.02)
+    shapes = Counter((item.group, item.bucket) for number in range(1000) for item in found.batch(number))
+    assert shapes["two", LARGE] == pytest.approx(shapes["two", STILL], rel=0.02)
+    assert shapes["one", LARGE] == pytest.approx(3 * shapes["one", SMALL], rel=0.05)
+
+
+def test_a_batch_of_weighted_datasets_is_a_function_of_its_number() -> None:
+    data = [*grouped(LARGE, "one", 1.0, 5), *grouped(SMALL, "two", 0.3, 7), *grouped(LARGE, "two", 0.3, 2)]
+    forwards = [batches(data, batch_size=3).batch(number) for number in range(60)]
+    found = batches(data, batch_size=3)
+    backwards = {number: found.batch(number) for number in reversed(range(60))}
+    assert forwards == [backwards[number] for number in range(60)]
+    assert forwards != [batches(data, batch_size=3, seed=1).batch(number) for number in range(60)]
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.9])

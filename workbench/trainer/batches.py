@@ -3,7 +3,10 @@ has to be remembered and a resumed run sees the batches of an uninterrupted one.
 
 A batch has clips of one shape (bucket). Within a bucket every clip comes once before any comes again, in a new order
 each time, and what is left over at the end of a pass begins the next batch: no clip is lost, none is filled in. Over a
-pass every bucket gets as many batches as its clips ask for, in an order drawn anew. Not covered: tensors (inputs).
+pass every bucket gets as many batches as its clips ask for, in an order drawn anew. Where datasets are weighted by
+sampling, each is a group with an order of its own, and groups take turns by their shares.
+
+Not covered: tensors (inputs).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import bisect
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -20,11 +24,21 @@ from workbench.trainer.data import Item, TrainingData, seed_for
 from workbench.trainer.settings import TrainSettings
 
 
+@dataclass(frozen=True)
+class Group:
+    """Clips that are sampled in one order. amount: how many of them a pass takes, in the mean."""
+
+    name: str
+    items: Sequence[Item]
+    amount: Fraction
+
+
 class Stream:
     """The endless order of one bucket's clips: known ones mixed in at an even share, every pass shuffled anew."""
 
-    def __init__(self, train: Sequence[Item], known: Sequence[Item], share: float, seed: int, name: str) -> None:
-        self._train = [item for item in train for _ in range(item.repeats)]
+    def __init__(self, groups: Sequence[Group], known: Sequence[Item], share: float, seed: int, name: str) -> None:
+        self._groups = groups
+        self._amount = sum((group.amount for group in groups), Fraction(0))
         self._known = list(known)
         # A bucket that has clips of one role only is filled with those.
         self._share = Fraction(share).limit_denominator(1000) if known else Fraction(0)
@@ -32,18 +46,45 @@ class Stream:
         self._name = name
 
     def per_pass(self, batch_size: int) -> Fraction:
-        """Batches in which each of the new clips comes once."""
-        return Fraction(len(self._train)) / (batch_size * (1 - self._share))
+        """Batches in which each of the new clips comes once, or as many clips as there are new ones."""
+        return self._amount / (batch_size * (1 - self._share))
 
     def item(self, place: int) -> Item:
-        known_before = math.floor(place * self._share)
-        if math.floor((place + 1) * self._share) > known_before:
+        known_before, taken = _turn(place, self._share)
+        if taken:
             return self._shuffled(self._known, f"known{self._name}", known_before)
-        return self._shuffled(self._train, f"train{self._name}", place - known_before)
+        place, left = place - known_before, self._amount
+        for group in self._groups:
+            before, taken = _turn(place, group.amount / left)
+            if taken:
+                break
+            place, left = place - before, left - group.amount
+        of = f" of {group.name}" if group.name else ""
+        return self._shuffled(group.items, f"train{of}{self._name}", before)
 
-    def _shuffled(self, items: list[Item], purpose: str, count: int) -> Item:
+    def _shuffled(self, items: Sequence[Item], purpose: str, count: int) -> Item:
         epoch, index = divmod(count, len(items))
         return items[_order(len(items), seed_for(self._seed, f"order of {purpose}", epoch))[index]]
+
+
+def _turn(place: int, share: Fraction) -> tuple[int, bool]:
+    """(how many of the places before this one are taken at an even share, whether this one is)."""
+    before = math.floor(place * share)
+    return before, math.floor((place + 1) * share) > before
+
+
+def _groups(train: Sequence[Item], bucket: Bucket) -> list[Group]:
+    """The groups of a bucket. A group has its share of a pass over all buckets, split among them as its clips are."""
+    repeated = [item for item in train for _ in range(item.repeats)]
+    shares = {item.group: Fraction(str(item.share)) for item in repeated}
+    found = []
+    for name, share in shares.items():
+        everywhere = [item for item in repeated if item.group == name]
+        here = [item for item in everywhere if item.bucket == bucket]
+        amount = len(repeated) * share / sum(shares.values()) * len(here) / len(everywhere)
+        if here:
+            found.append(Group(name, here, amount))
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -64,8 +105,9 @@ class Batches:
 
     @staticmethod
     def _stream(data: TrainingData, bucket: Bucket, settings: TrainSettings, alone: bool) -> Stream:
-        train, known = ([i for i in items if i.bucket == bucket] for items in (data.train, data.known))
-        return Stream(train, known, settings.regularization_share, settings.seed, "" if alone else f" in {bucket}")
+        known = [item for item in data.known if item.bucket == bucket]
+        groups, name = _groups(data.train, bucket), "" if alone else f" in {bucket}"
+        return Stream(groups, known, settings.regularization_share, settings.seed, name)
 
     @property
     def per_pass(self) -> float:

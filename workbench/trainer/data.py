@@ -37,7 +37,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Item:
-    """One clip in a run: where it is, what it is called, which frames of it are taken, in which shape."""
+    """One clip in a run: where it is, what it is called, which frames of it are taken, in which shape.
+
+    group, share: clips of one group are sampled as often as its share says, over the shares of all groups; clips of a
+    run whose datasets are not weighted by sampling are one group
+    """
 
     path: Path
     sha256: str
@@ -47,6 +51,8 @@ class Item:
     bucket: Bucket
     repeats: int = 1
     weight: float = 1.0
+    group: str = ""
+    share: float = 1.0
 
     def record(self) -> dict[str, Any]:
         """What dataset.lock.json keeps of it."""
@@ -60,6 +66,7 @@ class Item:
             "crop": list(self.plan.crop),
             "repeats": self.repeats,
             "weight": self.weight,
+            **({"group": self.group, "share": self.share} if self.group else {}),
         }
 
 
@@ -86,7 +93,16 @@ class TrainingData:
 
 def sources_of(settings: TrainSettings) -> list[Source]:
     """The datasets of the new concept, the first one first. Raises ConfigError."""
-    return [Source(settings.dataset), *(parse_source(text) for text in settings.more_datasets)]
+    found = [Source(settings.dataset), *(parse_source(text) for text in settings.more_datasets)]
+    if settings.dataset_weights == "sampling":
+        for source in found:
+            if source.repeats > 1 or not source.weight:
+                sentence = (
+                    f"more_datasets has {source.name}={source.repeats}@{source.weight:g} and dataset_weights is "
+                    f"sampling, where a weight above 0 alone says how often: write {source.name}@WEIGHT"
+                )
+                raise ConfigError(sentence, {"more_datasets": sentence})
+    return found
 
 
 def datasets_of(settings: TrainSettings) -> list[tuple[str, str]]:
@@ -139,6 +155,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     for role, source in dict.fromkeys(used):
         items, left_out = _usable(workspace.dataset(source.name), source, clips[source.name], buckets, shape, taking)
         contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
+        if role == "train" and settings.dataset_weights == "sampling":
+            items = [replace(item, weight=1.0, group=source.name, share=source.weight) for item in items]
         roles[role] += [replace(item, sha256=contents[item.path], role=role) for item in items]
         dropped += left_out
     shapes = {item.bucket for item in roles["train"]}

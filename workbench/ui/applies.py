@@ -42,6 +42,7 @@ NEEDED: dict[str, Callable[[Values], bool]] = {
     **dict.fromkeys(
         ("regularization_share", "regularization_weight"), lambda values: bool(values["regularization_dataset"])
     ),
+    "dataset_weights": lambda values: bool(values["more_datasets"]),
     "validation_dataset": lambda values: bool(values["held_out"]),
     "dropped_caption": lambda values: bool(values["caption_dropout"]),
     "lr_cycles": lambda values: values["lr_schedule"] == "cosine_with_restarts",

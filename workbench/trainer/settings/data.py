@@ -21,6 +21,11 @@ class DataSettings(Settings):
         help="Further datasets of the new concept, each NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT: how often each "
         "of its clips comes while the first dataset's come once, and what its loss counts.",
     )  # fmt: skip
+    dataset_weights: Literal["loss", "sampling"] = field(
+        "loss", title="Weights of datasets act on", section=DATA, advanced=True,
+        help="loss: a clip of NAME@WEIGHT counts so much. sampling: its dataset is sampled so often, whatever its "
+        "size: cats@3 gives three clips of cats for each of the first dataset; an epoch is as many as all clips.",
+    )  # fmt: skip
     regularization_dataset: str | None = field(
         None, title="Known clips", section=DATA, source="datasets",
         help="A second dataset of things the model already knows, mixed in so that it does not forget them.",

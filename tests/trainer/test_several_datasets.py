@@ -1,8 +1,9 @@
-"""The held-out loss of another dataset: its clips are measured, and every clip of the run's own is trained on."""
+"""Several datasets of a run: one of its own for the held-out loss, and weights that act on the loss or on sampling."""
 
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 
 import pytest
 
@@ -11,6 +12,7 @@ from workbench.clips import read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, DataError
 from workbench.families.base import Model
+from workbench.trainer.batches import Batches
 from workbench.trainer.checks import check
 from workbench.trainer.data import load_data
 from workbench.trainer.runs import Run
@@ -75,3 +77,22 @@ def test_the_loss_is_that_of_the_other_dataset(
         shutil.rmtree(run.folder)
     assert losses[1] == pytest.approx(losses[2], rel=1e-6)
     assert losses[0] != pytest.approx(losses[1], rel=1e-3)
+
+
+def test_weights_of_datasets_act_on_the_loss_or_on_sampling(
+    workspace: Workspace, datasets: dict[str, str], toy_model: Model
+) -> None:
+    settings = TrainSettings(model=toy_model.source, dataset="four", more_datasets=("last@3",), held_out=0, frames=9)
+    data = load_data(workspace, settings)
+    assert [(item.weight, item.group) for item in data.train] == [(1.0, "")] * 4 + [(3.0, "")] * 3
+    assert not any("group" in line for line in data.lock())  # as runs before this setting have it
+    by_sampling = settings.changed(dataset_weights="sampling")
+    data = load_data(workspace, by_sampling)
+    assert {(item.weight, item.group, item.share) for item in data.train} == {(1.0, "four", 1.0), (1.0, "last", 3.0)}
+    again = load_data(workspace, by_sampling.changed(more_datasets=("last@2",)))
+    assert again.lock() != data.lock()  # so that a run refuses to go on with other shares
+    found = Batches(data, by_sampling)
+    seen = Counter(found.batch(number)[0].group for number in range(40))
+    assert seen == {"four": 10, "last": 30}
+    with pytest.raises(ConfigError, match=r"more_datasets has last=2@3 and dataset_weights is sampling, .*last@WEIGHT"):
+        load_data(workspace, by_sampling.changed(more_datasets=("last=2@3",)))
