@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.fake_hub import FakeHub, login
 from tests.loras.making import layer, put_lora
 from tests.shell import Shell
 from workbench.devices import pick_device
@@ -56,6 +57,17 @@ def test_alpha_comes_from_pefts_folder(workspace: Workspace, folder: Path) -> No
         lora = shelf.find(workspace, done.name)
         assert lora.title == "cats"
         assert scales(lora.path) == pytest.approx({QUERY: 6 / 4**0.5, VALUE: 2 / 4**0.5})
+
+
+def test_alpha_comes_from_pefts_folder_on_the_hub(
+    workspace: Workspace, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeHub().serving() as hub:
+        login(monkeypatch, hub, tmp_path / "login")
+        hub.repos["you/cats"] = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        done = bring_in(workspace, ImportSettings(source="you/cats", model=MODEL), print, lambda *_: None)
+    lora = shelf.find(workspace, done.name)
+    assert scales(lora.path) == pytest.approx({QUERY: 6 / 4**0.5, VALUE: 2 / 4**0.5})
 
 
 DAMAGED = {
