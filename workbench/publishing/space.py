@@ -30,7 +30,7 @@ from workbench.workspace import Workspace
 TEMPLATE = Path(__file__).resolve().parents[2] / "assets" / "space_app.py"
 OPEN, CLOSE = "# <facts>\n", "# </facts>\n"
 BASE = "base"
-OWN = ("prompt", "image", "num_inference_steps", "guidance_scale")  # what the app's visitors choose
+OWN = ("generator", "prompt", "image", "num_inference_steps", "guidance_scale")  # what the app's visitors choose
 PYTHON = "3.12"
 # torch: what ZeroGPU has.
 REQUIREMENTS = """torch>=2.8,<2.12
