@@ -122,7 +122,7 @@ def install_project(python: Path, dev: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder) / "constraints.txt"
         constraints.write_text(f"torch=={installed_torch(python)}\n")
-        pip(python, "-e", f"{ROOT}[dev]" if dev else str(ROOT), "--constraint", str(constraints))
+        pip(python, "-e", f"{ROOT}[{'dev,notebook' if dev else 'notebook'}]", "--constraint", str(constraints))
 
 
 def pip(python: Path, *arguments: str, check: bool = True) -> bool:

@@ -69,7 +69,7 @@ def install(venv: Path, python: Path, which: str) -> bool:
     target = ("--python", str(venv / "bin" / "python"))
     sources = [str(ROOT / "pyproject.toml"), *([] if same(python) else [str(tools)])]
     chosen = ("--resolution", strategy, "--override", str(without), "--output-file", str(wanted))
-    uv("pip", "compile", *sources, *target, *chosen)
+    uv("pip", "compile", *sources, "--extra", "notebook", *target, *chosen)
     uv("pip", "install", *target, "--no-deps", "--requirement", str(wanted))
     paths = [str(ROOT)]
     if same(python):

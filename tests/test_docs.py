@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
+from scripts import install
 from workbench import __version__
 from workbench.cli import COMMANDS
 from workbench.errors import ExitCode
@@ -69,6 +71,17 @@ def test_requirements_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     assert [line for line in lines if line and not line.startswith("#")] == project["dependencies"]
+
+
+def test_a_space_installs_torch_without_cuda_first_and_no_notebook() -> None:
+    """Hugging Face installs pre-requirements.txt before requirements.txt, and nothing else of ours."""
+    lines = [line for line in (ROOT / "pre-requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    assert lines == [f"--extra-index-url {install.CPU_INDEX}", f"torch=={install.TORCH}+cpu"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [Requirement(line) for line in project["dependencies"]]
+    (torch,) = (one for one in needed if one.name == "torch")
+    assert torch.specifier.contains(f"{install.TORCH}+cpu"), "requirements.txt is content with it"
+    assert not {"jupyterlab", "ipywidgets", "matplotlib"} & {one.name for one in needed}
 
 
 def test_one_version_everywhere() -> None:

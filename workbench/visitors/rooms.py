@@ -80,6 +80,7 @@ class Rooms:
         self._given: dict[str, Room] = {}
         self._spare: list[Room] = []
         self._lock = threading.Lock()
+        self._counting = threading.Lock()  # of what comes: it looks at the disk, and nobody who comes in waits for it
         self._over = threading.Event()
         with writing(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
@@ -122,7 +123,7 @@ class Rooms:
         size: None where it is not known, as the largest. Returns what `release` takes when it is over.
         """
         limits, size = self.limits, self.limits.upload if size is None else size
-        with self._lock:
+        with self._counting:
             brought = sum(len(files) for _, _, files in os.walk(room.folder / "tmp")) + len(room.coming)
             if brought >= limits.files:
                 raise Full(f"Your workspace is full: this demo takes {limits.files} files of one visitor.")
@@ -134,7 +135,7 @@ class Rooms:
         return size
 
     def release(self, room: Room, reserved: int) -> None:
-        with self._lock:
+        with self._counting:
             room.coming.remove(reserved)
 
     def sweep(self, now: float | None = None) -> list[Path]:
