@@ -100,7 +100,7 @@ def test_calls_that_no_page_makes_are_refused_and_never_a_fault(page: Page, clie
 def test_a_message_shows_markup_as_text(page: Page, client: httpx.Client) -> None:
     handlers = [one for one in client.get("/config").json()["dependencies"] if one["backend_fn"] and one["inputs"]]
     said, left = list[str](), 0
-    for one in handlers[:30]:
+    for one in handlers[30:60]:
         asked = call(one["id"], [MARKUP] * len(one["inputs"]), "toasts")
         left += client.post("/gradio_api/queue/join", json=asked).status_code == 200
     assert left
