@@ -1,0 +1,140 @@
+"""Many open pages at once: `python benchmarks/many_sessions.py [--json FILE] [--smallest]`.
+
+A real page over a small workspace with a run; each session loads it and then, once a second, asks what the Train tab of
+an open page asks at each tick, and waits for all answers. Measured are the times from asking to the last answer
+(median, p95), of the first load and of the ticks, with one session and with all, and the server's memory and processor
+time. The goal: a p95 below the second after which the next tick comes. Not covered: the browser's own work, videos.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import secrets
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.common import arguments, report  # noqa: E402
+from benchmarks.hostile_calls import fill, megabytes  # noqa: E402
+from tests.serving import Page  # noqa: E402
+
+SESSIONS, SECONDS, TICK = 50, 30.0, 1.0
+GOAL_MS = 1000.0
+TRAIN = 1  # which of the page's timers is the Train tab's
+
+
+def main() -> None:
+    parser = arguments((__doc__ or "").splitlines()[0], sessions=3, seconds=2.0)
+    parser.add_argument("--sessions", type=int, default=SESSIONS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long they are watched")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        page = Page(fill(Path(folder)).root)
+        try:
+            rows = asyncio.run(measure(page, options))
+        finally:
+            page.close()
+    report(rows, options.json, sessions=options.sessions, seconds=options.seconds, load=os.getloadavg())
+
+
+async def measure(page: Page, options: argparse.Namespace) -> list[dict[str, Any]]:
+    server = psutil.Process(page.process.pid)
+    with page.client() as known:
+        headers, config = dict(known.headers), known.get("/config").json()
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=options.sessions)
+    async with httpx.AsyncClient(base_url=page.url, headers=headers, timeout=120, limits=limits) as client:
+        await watched(client, config, 1, 1.0)  # what the first one loads stays loaded
+        _, alone = await watched(client, config, 1, min(5.0, options.seconds))
+        before, spent, began = megabytes(server), sum(server.cpu_times()[:2]), time.perf_counter()
+        loads, ticks = await watched(client, config, options.sessions, options.seconds)
+        spent, took = sum(server.cpu_times()[:2]) - spent, time.perf_counter() - began
+    return [
+        row("a tick, one session, median ms", statistics.median(alone)),
+        row(f"a tick, {options.sessions} sessions, median ms", statistics.median(ticks)),
+        row(f"a tick, {options.sessions} sessions, p95 ms", p95(ticks), GOAL_MS),
+        row(f"the first load, {options.sessions} at once, p95 ms", p95(loads)),
+        row("ticks measured", len(ticks)),
+        row("the server's processor time a second, ms", 1000 * spent / took),
+        row("the server's memory before, MB", before),
+        row("the server's memory after, MB", megabytes(server), before),
+    ]
+
+
+def row(case: str, value: float, reference: float | str = "") -> dict[str, Any]:
+    return {"case": case, "ours": value, "reference": reference}
+
+
+def p95(times: list[float]) -> float:
+    return sorted(times)[min(int(0.95 * len(times)), len(times) - 1)]
+
+
+async def watched(
+    client: httpx.AsyncClient, config: dict[str, Any], sessions: int, seconds: float
+) -> tuple[list[float], list[float]]:
+    """Milliseconds of the first loads and of the ticks of that many sessions, which begin spread over one tick."""
+    found = await asyncio.gather(
+        *(watch(client, config, TICK * number / sessions, seconds) for number in range(sessions))
+    )
+    return [load for load, _ in found], [tick for _, ticks in found for tick in ticks]
+
+
+async def watch(
+    client: httpx.AsyncClient, config: dict[str, Any], delay: float, seconds: float
+) -> tuple[float, list[float]]:  # fmt: skip
+    """One open page: its load, then its ticks, each a second after the one before was asked for, or later."""
+    name, times = secrets.token_hex(6), list[float]()
+    at_load, at_tick = handlers(config, None), handlers(config, TRAIN)
+    shown = {one["id"] for one in config["components"] if one["type"] == "browserstate"}
+    await asyncio.sleep(delay)
+    began = time.perf_counter()
+    (await client.get("/")).raise_for_status()
+    await asked(client, name, at_load, shown)
+    load, end = 1000 * (time.perf_counter() - began), time.perf_counter() + seconds
+    while not times or time.perf_counter() < end:
+        began = time.perf_counter()
+        await asked(client, name, at_tick, shown)
+        times.append(1000 * (time.perf_counter() - began))
+        await asyncio.sleep(max(TICK - times[-1] / 1000, 0))
+    return load, times
+
+
+def handlers(config: dict[str, Any], timer: int | None) -> list[dict[str, Any]]:
+    """The handlers of a tick of the timer of that number; without one those of opening the page."""
+    timers = [one["id"] for one in config["components"] if one["type"] == "timer"]
+    wanted = "load" if timer is None else "tick"
+    return [
+        one
+        for one in config["dependencies"]
+        if one["backend_fn"]
+        and any(kind == wanted and (timer is None or target == timers[timer]) for target, kind in one["targets"])
+    ]
+
+
+async def asked(client: httpx.AsyncClient, name: str, calls: list[dict[str, Any]], shown: set[int]) -> None:
+    """Call handlers as a page does that shows the run, and wait for all answers. shown: components with its name"""
+    for one in calls:
+        data = ["a-run" if component in shown else None for component in one["inputs"]]
+        body = {"fn_index": one["id"], "data": data, "session_hash": name}
+        (await client.post("/gradio_api/queue/join", json=body)).raise_for_status()
+    left = len(calls)
+    async with client.stream("GET", f"/gradio_api/queue/data?session_hash={name}") as stream:
+        async for line in stream.aiter_lines():
+            left -= line.startswith("data:") and json.loads(line[5:])["msg"] == "process_completed"
+            if left <= 0:
+                return
+
+
+if __name__ == "__main__":
+    main()
