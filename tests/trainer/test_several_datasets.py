@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.trainer.driving import create, session
+from tests.trainer.test_exact import assert_exact
 from workbench.clips import read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, DataError
@@ -96,3 +97,16 @@ def test_weights_of_datasets_act_on_the_loss_or_on_sampling(
     assert seen == {"four": 10, "last": 30}
     with pytest.raises(ConfigError, match=r"more_datasets has last=2@3 and dataset_weights is sampling, .*last@WEIGHT"):
         load_data(workspace, by_sampling.changed(more_datasets=("last=2@3",)))
+
+
+def test_a_run_of_weighted_datasets_resumes_to_the_same_bytes(
+    workspace: Workspace, datasets: dict[str, str], toy_model: Model
+) -> None:
+    assert_exact(
+        workspace, toy_model.source,
+        {
+            "dataset": "three", "more_datasets": ["four@0.5"], "dataset_weights": "sampling",
+            "validation_dataset": "last", "held_out": 2, "batch_size": 2, "caption_dropout": 0.5,
+            "dropped_caption": "zeros",
+        },
+    )  # fmt: skip
