@@ -32,13 +32,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from scripts.browser import find  # noqa: E402
-from tests.browser.parts_page import start  # noqa: E402
 from tests.browser.server import launch  # noqa: E402
+from tests.serving import serve  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 LIMIT_MS = 300.0
+CARDS = 48  # a page
 WORDS = (
     "a",
     "red",
@@ -136,7 +137,8 @@ def measure(page: Page, server: psutil.Process, options: argparse.Namespace) -> 
     before, spent = megabytes(server), processor_seconds(server)
     painted, pictured = zip(*(page.evaluate(PAINTED, {"click": ".forth"}) for _ in range(options.pages)), strict=True)
     after, spent = megabytes(server), processor_seconds(server) - spent
-    jumps = [page.evaluate(PAINTED, {"field": ".number", "value": n})[0] for n in (200, 3, 150, 80, 9, 120, 1)]
+    numbers = [number for number in (200, 3, 150, 80, 9, 120, 1) if number <= options.clips // CARDS]
+    jumps = [page.evaluate(PAINTED, {"field": ".number", "value": number})[0] for number in numbers]
     orders = [page.evaluate(PAINTED, {"field": ".sort", "value": order})[0] for order in ("name", "given") * 3]
     saves = [saving(page) for _ in range(10)]
     return [
@@ -158,19 +160,19 @@ def measure(page: Page, server: psutil.Process, options: argparse.Namespace) -> 
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0])
+    parser = arguments((__doc__ or "").splitlines()[0], clips=400, pages=2)
     parser.add_argument("--clips", type=int, default=10_000)
     parser.add_argument("--pages", type=int, default=50)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         workspace = Workspace.open(folder)
         fill(workspace, options.clips)
-        server, address = start(workspace.root)
+        server, address = serve("tests.browser.parts_page", workspace.root)
         browser = launch(playwright, str(find()))
         try:
             page = browser.new_page(viewport={"width": 1400, "height": 900})
             page.goto(address)
-            page.locator(".card").nth(47).wait_for(timeout=120_000)
+            page.locator(".card").nth(CARDS - 1).wait_for(timeout=120_000)
             rows = measure(page, psutil.Process(server.pid), options)
         finally:
             browser.close()

@@ -14,6 +14,7 @@ the second half of its way ("shrinks", "fades"), which the first frame does not 
 
 from __future__ import annotations
 
+import argparse
 import random
 import sys
 import tempfile
@@ -66,10 +67,10 @@ class Prompts:
         return tiny_models.sample(pipeline, captions, model.steps, model.guidance_scale, self.seed, images=images)
 
 
-def prompts_of(concept: str, seed: int) -> tuple[Prompts, Prompts]:
-    """The concept's, and known ones; none was trained on."""
+def prompts_of(concept: str, seed: int, most: int | None = None) -> tuple[Prompts, Prompts]:
+    """The concept's, and known ones; none was trained on. most: of each; all without it"""
     own = tiny_world.concept_specs(concept)[1]
-    return Prompts(own, seed), Prompts(tiny_world.held_out(), seed + len(own))
+    return Prompts(own[:most], seed), Prompts(tiny_world.held_out()[:most], seed + len(own))
 
 
 # ---- judging --------------------------------------------------------------------------------------------------------
@@ -173,9 +174,10 @@ def contact_sheet(base: torch.Tensor, taught: torch.Tensor, path: Path) -> None:
     image.resize((image.width * 3, image.height * 3), Image.Resampling.NEAREST).save(path)
 
 
-def measure(model: Model, concept: str, seed: int, steps: int | None, sheets: Path | None) -> list[Row]:
+def measure(model: Model, concept: str, options: argparse.Namespace) -> list[Row]:
     """Teach one concept to one model and compare."""
-    pipeline, prompts = tiny_models.load(Path(model.source)), prompts_of(concept, seed)
+    steps, sheets = options.steps, options.sheets
+    pipeline, prompts = tiny_models.load(Path(model.source)), prompts_of(concept, options.seed, options.prompts)
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder))
         settings = settings_for(workspace, concept).changed(model=model.id, device="cpu", preview_every=0)
@@ -191,12 +193,13 @@ def measure(model: Model, concept: str, seed: int, steps: int | None, sheets: Pa
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0])
+    parser = arguments(__doc__.splitlines()[0], models=["tiny-cogvideox"], concepts=["stripes"], steps=2, prompts=2)
     embedded = [model.id for model in models() if model.embedded]
     parser.add_argument("--models", nargs="+", choices=embedded, default=embedded)
     every = ("stripes", *tiny_world.NEW_SHAPES, *(manner for manner in tiny_world.MANNERS if manner != "straight"))
     parser.add_argument("--concepts", nargs="+", choices=every, help="instead of three for each model")
     parser.add_argument("--steps", type=int, help="instead of the demo's")
+    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sheets", type=Path, help="also write contact sheets into this folder")
     options = parser.parse_args()
@@ -204,7 +207,7 @@ def main() -> None:
     for name in options.models:
         _, model = find_model(name)
         for concept in options.concepts or CONCEPTS[model.task]:
-            for row in measure(model, concept, options.seed, options.steps, options.sheets):
+            for row in measure(model, concept, options):
                 rows.append({"reference": "", **row, "case": f"{name}, {concept}: {row['case']}"})
     report([{"case": row["case"], "ours": row["ours"], "reference": row["reference"]} for row in rows], options.json)
 

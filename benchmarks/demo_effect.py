@@ -23,19 +23,26 @@ from workbench.workspace import Workspace
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0])
+    parser = arguments(__doc__.splitlines()[0], steps=2, prompts=2)
     parser.add_argument("lora", type=Path, nargs="?")
+    parser.add_argument("--steps", type=int, help="instead of the demo's")
+    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sheet", type=Path, help="also write a contact sheet of the concept's samples (PNG)")
     options = parser.parse_args()
     _, model = find_model(default_model())
-    pipeline, prompts = tiny_models.load(Path(model.source)), concepts.prompts_of(demo.concept(), options.seed)
+    pipeline, prompts = (
+        tiny_models.load(Path(model.source)),
+        concepts.prompts_of(demo.concept(), options.seed, options.prompts),
+    )
     base = [part.draw(pipeline, model) for part in prompts]
     with tempfile.TemporaryDirectory() as folder:
         lora, trained = options.lora, []
         if lora is None:
             workspace = Workspace.open(Path(folder))
-            lora, trained = concepts.train(workspace, demo.prepare(workspace), "demo")
+            settings = demo.prepare(workspace)
+            settings = settings.changed(steps=options.steps, preview_every=0) if options.steps else settings
+            lora, trained = concepts.train(workspace, settings, "demo")
         with concepts.lora_on(pipeline, lora):
             with_lora = [part.draw(pipeline, model) for part in prompts]
     rows = concepts.compare(demo.concept(), prompts, base, with_lora) + trained

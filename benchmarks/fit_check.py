@@ -54,13 +54,13 @@ ON_GPU = ("cogvideox-2b", "cogvideox-5b", "cogvideox1.5-5b")
 
 
 def main() -> None:
-    parser = arguments(__doc__.split("\n")[0])
+    parser = arguments(__doc__.split("\n")[0], quick=True)
     parser.add_argument("--quick", action="store_true", help="one case a model")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder) / "workspace")
         rows = []
-        for name, settings in cases(Path(folder), workspace, options.quick):
+        for name, settings in cases(Path(folder), workspace, options.quick)[: 1 if options.smallest else None]:
             rows.append(compared(workspace, name, settings))
             print(rows[-1], flush=True)
     report(rows, options.json, goal="ratio between 0.85 and 1.15")

@@ -288,7 +288,7 @@ def measure(model: str, level: str, options: argparse.Namespace) -> dict[str, An
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0])
+    parser = arguments((__doc__ or "").splitlines()[0], models=["tiny"], levels=["full"])
     parser.add_argument("--models", nargs="+", choices=SIZES, default=["2b", "5b", "1.5-5b"])
     parser.add_argument("--levels", nargs="+", choices=[*LEVELS, *REFERENCES], default=[*REFERENCES, *LEVELS])
     parser.add_argument("--profile", type=Path, help="also write which kernels took the time, into this folder")

@@ -141,7 +141,7 @@ def rows(model: str, steps: int, levels: dict[str, dict[str, Any]]) -> list[dict
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0])
+    parser = arguments((__doc__ or "").splitlines()[0], models=["tiny-cogvideox"], steps=1, levels=["full"])
     parser.add_argument("--models", nargs="+", default=["tiny-cogvideox", "tiny-cogvideox-i2v"])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--levels", nargs="+", choices=LEVELS, default=list(LEVELS))

@@ -178,7 +178,7 @@ def measure(context: BrowserContext, url: str, writer: Writer, options: argparse
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0])
+    parser = arguments((__doc__ or "").splitlines()[0], steps=600, openings=1, updates=1)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--openings", type=int, default=5)
     parser.add_argument("--updates", type=int, default=100)

@@ -17,7 +17,7 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -128,13 +128,13 @@ def error(ratios: list[float]) -> float:
     return statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
 
 
-def compare(case: Case, rounds: int, workspace: Workspace) -> list[dict[str, Any]]:
+def compare(case: Case, modes: Sequence[str], rounds: int, workspace: Workspace) -> list[dict[str, Any]]:
     """A row a mode."""
     _, model = find_model(case.model)
     files = given_files(case, workspace)
     theirs = stock(case, Path(model.source), files)
     rows = []
-    for mode in MODES:
+    for mode in modes:
         mine = ours(case, mode, workspace, files)
         pairs, alike = [], []
         for number in (-1, *range(rounds)):
@@ -183,7 +183,7 @@ def lora(path: Path, seed: int) -> Path:
     return path
 
 
-def switching(workspace: Workspace) -> dict[str, Any]:
+def switching(workspace: Workspace, rounds: int) -> dict[str, Any]:
     """The worker's second sample, with another LoRA, against its first after a cold start."""
     files = [lora(workspace.root / f"{seed}.safetensors", seed) for seed in (1, 2, 3)]
     asked = [SampleSettings(prompt=prompts()[0], device="cpu", loras=(str(path),)) for path in files]
@@ -195,7 +195,7 @@ def switching(workspace: Workspace) -> dict[str, Any]:
         return time.perf_counter() - began
 
     cold, warm = [], []
-    for _ in range(3):
+    for _ in range(rounds):
         queue.stop_worker(workspace, 30)
         cold.append(seconds(asked[0]))
         warm += [seconds(asked[1]), seconds(asked[2])]
@@ -278,8 +278,10 @@ def clock(function: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0])
+    parser = arguments((__doc__ or "").splitlines()[0], rounds=1, cases=["text"], modes=["exact"])
     parser.add_argument("--models", nargs="+", choices=["tiny", "2b", "5b"], default=["tiny"])
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="of the built-in models")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), help="of the built-in models")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=50, help="of the models on a GPU")
     options = parser.parse_args()
@@ -287,9 +289,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder) / "workspace")
         if "tiny" in options.models:
-            for case in CASES.values():
-                rows += compare(case, options.rounds, workspace)
-            rows.append(switching(workspace))
+            for name in options.cases:
+                rows += compare(CASES[name], options.modes, options.rounds, workspace)
+            rows.append(switching(workspace, 1 if options.smallest else 3))
     for name in options.models:
         if name != "tiny":
             rows += on_gpu(name, options.steps, max(1, options.rounds // 4))

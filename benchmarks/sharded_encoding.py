@@ -63,7 +63,7 @@ def measure(base: Path, count: int, processes: int) -> float:
 
 
 def main() -> None:
-    parser = arguments(__doc__ or "")
+    parser = arguments(__doc__ or "", clips=12)
     parser.add_argument("--clips", type=int, default=128, help="how many clips; each is encoded twice, once mirrored")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -35,18 +35,20 @@ def drawn(sampler: Sampler, workspace: Workspace, settings: SampleSettings) -> t
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0])
+    parser = arguments((__doc__ or "").splitlines()[0], prompts=1, schedulers=["DPM"], careful=[0.5])
     parser.add_argument("--prompts", type=int, default=4)
+    parser.add_argument("--schedulers", nargs="+", default=["DDIM", "DPM"])
+    parser.add_argument("--careful", nargs="+", type=float, default=list(CAREFUL))
     options = parser.parse_args()
     sampler = Sampler("tiny-cogvideox", pick_device("cpu"), lambda _: None)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder) / "workspace")
-        for scheduler in ("DDIM", "DPM"):
+        for scheduler in options.schedulers:
             asked = [SampleSettings(device="cpu", seed=7, scheduler=scheduler).changed(prompt=prompt)
                      for prompt in demo.prompts()[: options.prompts]]  # fmt: skip
             whole = [drawn(sampler, workspace, settings)[0] for settings in asked]
-            for careful in CAREFUL:
+            for careful in options.careful:
                 with mock.patch.object(sampling, "CAREFUL", careful):
                     fast = [drawn(sampler, workspace, settings.changed(speed="fast")) for settings in asked]
                 alike = [decibels(frames, exact) for (frames, _), exact in zip(fast, whole, strict=True)]

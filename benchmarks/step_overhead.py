@@ -118,7 +118,7 @@ def milliseconds(step: Step, count: int) -> float:
     return (time.perf_counter() - began) / count * 1000
 
 
-def measure(case: Case, rounds: int, steps: int) -> dict[str, Any]:
+def measure(case: Case, rounds: int, steps: int, warm_up: int) -> dict[str, Any]:
     """One row: both steps in turn."""
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder) / "workspace")
@@ -136,7 +136,7 @@ def measure(case: Case, rounds: int, steps: int) -> dict[str, Any]:
             _, model = find_model(settings.model)
             ours, reference = our_step(session), reference_step(case, Path(model.source), groups)
             for step in (ours, reference):
-                milliseconds(step, WARM_UP)
+                milliseconds(step, warm_up)
             pairs = [(milliseconds(ours, steps), milliseconds(reference, steps)) for _ in range(rounds)]
     mine, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(a / b for a, b in pairs)
@@ -144,12 +144,13 @@ def measure(case: Case, rounds: int, steps: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0])
+    parser = arguments(__doc__.splitlines()[0], cases=["plain"], rounds=1, steps=1, warm_up=1)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40, help="steps a round")
+    parser.add_argument("--warm-up", type=int, default=WARM_UP, help="steps before the first round")
     options = parser.parse_args()
-    rows = [measure(CASES[name], options.rounds, options.steps) for name in options.cases]
+    rows = [measure(CASES[name], options.rounds, options.steps, options.warm_up) for name in options.cases]
     batch = f"rank {plain_loop.RANK}, {plain_loop.BATCH} clips a step, fp32"
     report(rows, options.json, settings=f"{batch}, {options.rounds} rounds of {options.steps}")
 

@@ -6,16 +6,14 @@ python benchmarks/tiny_model_accuracy.py [--model assets/tiny-cogvideox-i2v] [--
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
 import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from common import arguments, report
 from diffusers import CogVideoXImageToVideoPipeline
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,8 +22,6 @@ sys.path.insert(0, str(ROOT / "assets"))
 import tiny_models  # noqa: E402
 import tiny_world  # noqa: E402
 from tiny_accuracy import image_accuracy, prompt_accuracy, vae_accuracy  # noqa: E402
-
-HELD_OUT = 64
 
 
 def seconds_per_sample(pipeline: tiny_models.Pipeline, count: int, drawing: dict[str, Any], rounds: int = 5) -> float:
@@ -49,21 +45,24 @@ def measure(options: argparse.Namespace) -> list[dict[str, object]]:
     pipeline = tiny_models.load(options.model)
     size = sum(file.stat().st_size for file in options.model.rglob("*") if file.is_file())
     rows: list[dict[str, object]] = [{"case": "size, MB", "ours": size / 1e6}]
-    rows += [{"case": f"VAE reconstruction, {key}", "ours": value} for key, value in vae_accuracy(pipeline.vae).items()]
+    most = options.held_out
+    rows += [
+        {"case": f"VAE reconstruction, {key}", "ours": value} for key, value in vae_accuracy(pipeline.vae, most).items()
+    ]
     own = tiny_models.IMAGE_GUIDANCE if takes_images(pipeline) else tiny_models.GUIDANCE
     for guidance in options.guidance or [own]:
         drawing = {"steps": options.steps, "guidance": guidance, "seed": options.seed}
         if takes_images(pipeline):
             kinds = {
-                "first frames": image_accuracy(pipeline, HELD_OUT, **drawing),
-                "first frames without captions": image_accuracy(pipeline, HELD_OUT, captioned=False, **drawing),
+                "first frames": image_accuracy(pipeline, most, **drawing),
+                "first frames without captions": image_accuracy(pipeline, most, captioned=False, **drawing),
             }
         else:
-            kinds = {"prompts": prompt_accuracy(pipeline, HELD_OUT, **drawing)}
+            kinds = {"prompts": prompt_accuracy(pipeline, most, **drawing)}
         for kind, found in kinds.items():
             for part, value in found.items():
-                rows.append({"case": f"{HELD_OUT} held-out {kind}, guidance {guidance:g}, {part}", "ours": value})
-    for count in (16, 1):
+                rows.append({"case": f"{most} held-out {kind}, guidance {guidance:g}, {part}", "ours": value})
+    for count in options.together:
         seconds = seconds_per_sample(pipeline, count, drawing)
         rows.append({"case": f"seconds per sample, {count} at once, {options.steps} steps", "ours": seconds})
     return rows
@@ -71,22 +70,18 @@ def measure(options: argparse.Namespace) -> list[dict[str, object]]:
 
 def main() -> None:
     """Print the table and write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__.splitlines()[0], steps=1, held_out=2, together=[2], threads=1)
     parser.add_argument("--model", type=Path, default=ROOT / "assets" / "tiny-cogvideox")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--held-out", type=int, default=64, help="prompts or first frames")
+    parser.add_argument("--together", type=int, nargs="+", default=[16, 1], help="samples drawn at once")
     parser.add_argument("--guidance", type=float, nargs="+", help="the model's own")
     parser.add_argument("--seed", type=int, default=0, help="noise i has seed SEED + i")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     rows = measure(options)
-    for row in rows:
-        print(f"{row['case']:<80} {row['ours']:.3f}")
-    if options.json:
-        machine = f"{platform.processor() or platform.machine()}, {options.threads} threads"
-        versions = {name: version(name) for name in ("torch", "diffusers", "transformers")}
-        options.json.write_text(json.dumps({"machine": machine, "versions": versions, "rows": rows}, indent=1) + "\n")
+    report(rows, options.json, threads=options.threads)
 
 
 if __name__ == "__main__":

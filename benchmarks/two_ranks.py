@@ -117,7 +117,7 @@ def compare(workspace: Workspace, settings: TrainSettings) -> tuple[dict[str, ob
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0])
+    parser = arguments(__doc__.splitlines()[0], steps=2)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--save-every", type=int, default=5)

@@ -34,7 +34,7 @@ PATIENCE = 600.0
 
 
 def main() -> None:
-    parser = arguments(__doc__ or "")
+    parser = arguments(__doc__ or "", waiting=[0, 2], seconds=0.5)
     parser.add_argument("--waiting", type=int, nargs="+", default=[0, 99, 1000])
     parser.add_argument("--seconds", type=float, default=10.0)
     chosen = parser.parse_args()

@@ -10,6 +10,7 @@ videos only. `--speed fast` states what that mode costs.
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -29,14 +30,14 @@ from workbench.walls import Cell, CellState, Wall, WallSettings
 from workbench.walls.suggestions import base_of
 from workbench.workspace import Workspace
 
-STEPS, EVERY = 60, 20
+SCALES = ("0.5", "0.75", "1")
 PATIENCE = 3600.0
 
 
-def trained(workspace: Workspace) -> Run:
-    """A run with three checkpoints, long enough for each to draw otherwise."""
+def trained(workspace: Workspace, steps: int) -> Run:
+    """A run with three checkpoints (two of a very short one), long enough for each to draw otherwise."""
     settings = demo.prepare(workspace).changed(
-        steps=STEPS, save_every=EVERY, preview_every=0, evaluate_every=0, keep_checkpoints=9, device="cpu"
+        steps=steps, save_every=max(1, steps // 3), preview_every=0, evaluate_every=0, keep_checkpoints=9, device="cpu"
     )
     run = Run.create(workspace, settings, "wall")
     run.start()
@@ -96,11 +97,11 @@ def decibels(stock: Stock, cell: Cell, folder: Path) -> float:
     return float(10 * np.log10(255**2 / max(float(np.square(one.astype(float) - other).mean()), 1e-6)))
 
 
-def measure(workspace: Workspace, speed: str) -> list[dict[str, Any]]:
-    run = trained(workspace)
+def measure(workspace: Workspace, options: argparse.Namespace) -> list[dict[str, Any]]:
+    run, speed = trained(workspace, options.steps), options.speed
     settings = WallSettings(run=run.name).changed(
-        prompts=list(demo.prompts()[:3]), checkpoints=["base", *map(str, range(EVERY, STEPS + 1, EVERY))],
-        scales=["0.5", "0.75", "1"],
+        prompts=list(demo.prompts()[: options.prompts]), checkpoints=["base", *map(str, sorted(run.checkpoints))],
+        scales=list(SCALES[: options.scales]),
     )  # fmt: skip
     base = base_of(workspace, settings).changed(speed=speed)
     wall = Wall.create(workspace, settings, base)
@@ -131,11 +132,14 @@ def measure(workspace: Workspace, speed: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0])
+    parser = arguments((__doc__ or "").splitlines()[0], prompts=1, steps=2, scales=1)
     parser.add_argument("--speed", choices=["exact", "fast", "frugal"], default="exact")
+    parser.add_argument("--prompts", type=int, default=3)
+    parser.add_argument("--scales", type=int, default=len(SCALES))
+    parser.add_argument("--steps", type=int, default=60, help="of the run, which saves three times")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report(measure(Workspace.open(Path(folder) / "workspace"), options.speed), options.json)
+        report(measure(Workspace.open(Path(folder) / "workspace"), options), options.json)
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ def seconds(command: Sequence[str | Path]) -> float:
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0])
+    parser = arguments(__doc__.splitlines()[0], rounds=1, steps=[1])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, nargs="+", default=[20, 120])
     options = parser.parse_args()
-    rows = []
+    rows, warm_up = [], 0 if options.smallest else 1
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder))
         settings = demo.prepare(workspace).changed(
@@ -53,13 +53,13 @@ def main() -> None:
             _, model = find_model(settings.model)
             reference = [HERE / "plain_loop.py", model.source, clips, str(steps), f"{folder}/reference"]
             pairs = []
-            for _ in range(options.rounds + 1):
+            for _ in range(options.rounds + warm_up):
                 shutil.rmtree(workspace.cache)
                 workspace.cache.mkdir()
                 pairs.append((seconds(ours), seconds(reference)))
                 assert all(run.state == jobs.State.FINISHED for run in jobs.jobs_in(workspace.runs))
-            mine, theirs = (statistics.median(column) for column in zip(*pairs[1:], strict=True))
-            ratio = statistics.median(a / b for a, b in pairs[1:])
+            mine, theirs = (statistics.median(column) for column in zip(*pairs[warm_up:], strict=True))
+            ratio = statistics.median(a / b for a, b in pairs[warm_up:])
             rows.append({"case": f"seconds for {steps} steps", "ours": mine, "reference": theirs, "ratio": ratio})
     report(rows, options.json)
 

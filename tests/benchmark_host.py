@@ -1,0 +1,64 @@
+"""Runs scripts in their smallest form, each in a process forked from this one, which has imported what most need.
+
+    python -m tests.benchmark_host FOLDER SCRIPT ...
+
+Two at a time. A script's output goes to FOLDER/NAME.log, its result to FOLDER/NAME.json; a line "NAME EXIT_CODE" on
+stdout says that it has ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+SHARED = ("torch", "diffusers.pipelines.cogvideo.pipeline_cogvideox", "transformers", "peft", "accelerate", "av")
+AT_ONCE = 2
+
+
+def main(folder: Path, scripts: list[Path]) -> None:
+    for module in SHARED:
+        importlib.import_module(module)
+    running: dict[int, str] = {}
+    for script in scripts:
+        while len(running) >= AT_ONCE:
+            _one_ended(running)
+        if not (child := os.fork()):
+            _run(script, folder)
+        running[child] = script.stem
+    while running:
+        _one_ended(running)
+
+
+def _one_ended(running: dict[int, str]) -> None:
+    child, status = os.wait()
+    print(running.pop(child), os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _run(script: Path, folder: Path) -> None:
+    """The script as Python would run it; this process ends with it."""
+    log = os.open(folder / f"{script.stem}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.argv = [str(script), "--smallest", "--json", str(folder / f"{script.stem}.json")]
+    sys.path[0] = str(script.parent)
+    code: object = 1
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+        code = 0
+    except SystemExit as ended:
+        code = ended.code or 0
+        if isinstance(code, str):
+            print(code)
+    except BaseException:  # noqa: BLE001 - the traceback is the test's message, and the process ends here
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]])
