@@ -25,6 +25,7 @@ WITHOUT_TORCH = (
     "tests/test_media.py",
     "tests/test_layers.py::test_faces_and_readers_load_no_torch",
     "tests/dataset_builder/test_ingest.py",
+    "tests/faults/test_video_files.py",
     "tests/dataset_builder/test_scenes.py",
     "tests/ui/test_start.py",
 )

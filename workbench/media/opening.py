@@ -154,10 +154,10 @@ def orientation(frame: Any) -> tuple[int, bool]:
     from av.sidedata.sidedata import Type
 
     rotation = round(frame.rotation / 90) * 90 % 360
-    sides = [side for side in frame.side_data if side.type == Type.DISPLAYMATRIX]
-    if not sides:
+    side = frame.side_data.get(Type.DISPLAYMATRIX)  # PyAV 19 gives types where 18 gave the sides themselves
+    if side is None:
         return rotation, False
-    a, b, _, c, d = struct.unpack("<5i", bytes(sides[0])[:20])  # x' = a x + c y, y' = b x + d y
+    a, b, _, c, d = struct.unpack("<5i", bytes(side)[:20])  # x' = a x + c y, y' = b x + d y
     if a * d - b * c >= 0:
         return rotation, False
     if abs(a) + abs(d) >= abs(b) + abs(c):
