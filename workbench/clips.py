@@ -7,6 +7,7 @@ what happened to the source files (dataset_builder's sources.jsonl).
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from workbench.errors import DataError
+from workbench.errors import ConfigError, DataError
 from workbench.workspace import read_json, write_json, write_text
 
 METADATA = "metadata.jsonl"
@@ -140,3 +141,10 @@ def file_sha256(path: Path) -> str:
     """Hex digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def frame_at(seconds: float, fps: float) -> int:
+    """The frame that is nearest to a moment of a video. Raises ConfigError for what is no number of seconds."""
+    if not math.isfinite(seconds * fps):
+        raise ConfigError(f"the time {seconds} is no number of seconds: give one within the recording")
+    return round(seconds * fps)

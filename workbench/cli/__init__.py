@@ -18,14 +18,18 @@ ends as one sentence on stderr and the exit code of `workbench.errors`. Not cove
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
 from workbench import __version__
-from workbench.errors import WorkbenchError
+from workbench.errors import ExitCode, WorkbenchError
 
 # name -> (module beside this one, what the list of commands says)
 COMMANDS = {
@@ -78,15 +82,35 @@ def cli(workspace: str | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console command. Ends the process with an exit code."""
+    for stream in (sys.stdout, sys.stderr):  # a name may hold what cannot be written as text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(arguments, prog_name="workbench", standalone_mode=False)
+        sys.stdout.flush()
     except WorkbenchError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(int(error.exit_code))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except OSError as error:
+        _leave(error)
     except (click.Abort, KeyboardInterrupt):
         click.echo("\ninterrupted", err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _leave(error: OSError) -> NoReturn:
+    """End after the system refused something: a path, or what the command prints."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    printing = not error.filename and (full or error.errno == errno.EPIPE)
+    what = "what this command prints" if printing else f"{str(error.filename or 'a file')[:120]!r}"
+    if printing:  # nothing more goes there, and Python tries once more when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if error.errno == errno.EPIPE:
+        sys.exit(int(ExitCode.CANNOT_WRITE))
+    remedy = "free some space" if full else "check the path, its permissions and the disk"
+    click.echo(f"Error: {what}: {error.strerror or error}: {remedy}", err=True)
+    sys.exit(int(ExitCode.CANNOT_WRITE))

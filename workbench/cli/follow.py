@@ -6,9 +6,12 @@ Not covered: what a run is (workbench.trainer.runs), tasks of a dataset (dataset
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import click
@@ -126,10 +129,33 @@ def doing(status: jobs.Status) -> str:
     return status.state.value
 
 
-def watch(look: Callable[[], jobs.Status], losses: Callable[[], str] = lambda: "") -> jobs.Status | None:
-    """Show a job until it is over; returns how it ended, None when Ctrl-C ended the watching."""
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A Ctrl-C within the block counts at its end: whoever starts a job and watches it knows that it was started."""
+    pressed: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # only that one gets it
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
+def watch(
+    look: Callable[[], jobs.Status], losses: Callable[[], str] = lambda: "", begin: Callable[[], object] = lambda: None
+) -> jobs.Status | None:
+    """Show a job until it is over; returns how it ended, None when Ctrl-C ended the watching.
+
+    begin: starts it. A Ctrl-C while it does ends the watching, too, and not the command.
+    """
     view: View = Bar() if sys.stdout.isatty() else Lines()
     try:
+        with _uninterrupted():
+            begin()
         while (status := look()).state.alive:
             view.show(status, losses())
             time.sleep(POLL_SECONDS)
@@ -141,14 +167,14 @@ def watch(look: Callable[[], jobs.Status], losses: Callable[[], str] = lambda: "
     return status
 
 
-def follow(*runs: Run) -> int:
+def follow(*runs: Run, begin: Callable[[], object] = lambda: None) -> int:
     """Show runs one after another until all are over; returns the exit code of the first that did not end well.
 
-    Ctrl-C leaves them alone and returns 0.
+    begin: starts them. Ctrl-C leaves them alone and returns 0.
     """
     code = 0
-    for run in runs:
-        ended = _follow(run)
+    for place, run in enumerate(runs):
+        ended = _follow(run, (lambda: None) if place else begin)
         if ended is None:
             what = "The run goes on" if len(runs) == 1 else "The runs go on"
             click.echo(
@@ -159,7 +185,7 @@ def follow(*runs: Run) -> int:
     return code
 
 
-def _follow(run: Run) -> int | None:
+def _follow(run: Run, begin: Callable[[], object]) -> int | None:
     """One run to its end; None when Ctrl-C ended the watching."""
     losses = Losses(run)
 
@@ -167,7 +193,7 @@ def _follow(run: Run) -> int | None:
         losses.refresh()
         return str(losses)
 
-    status = watch(lambda: run.status, newest)
+    status = watch(lambda: run.status, newest, begin)
     return None if status is None else report(run, status, losses)
 
 

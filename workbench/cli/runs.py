@@ -96,8 +96,10 @@ def start(workspace: Workspace, name: str, on: str | None, from_start: bool, det
     run = Run.open(workspace, name)
     if on:
         choose(workspace, run, on)
+    if not detach:
+        return follow(run, begin=lambda: run.start(from_start))
     run.start(from_start)
-    return 0 if detach else follow(run)
+    return 0
 
 
 @runs.command()

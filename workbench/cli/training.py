@@ -98,6 +98,15 @@ def _checkpoint(workspace: Workspace, text: str) -> tuple[Run, int]:
 
 
 def _start(runs: list[Run], detach: bool) -> int:
+    if not detach:
+        return follow(*runs, begin=lambda: _begin(runs))
+    _begin(runs)
+    names = " ".join(run.name for run in runs)
+    click.echo("watch it: workbench runs follow " + names if len(runs) == 1 else "watch them: workbench runs")
+    return 0
+
+
+def _begin(runs: list[Run]) -> None:
     for run in runs:
         run.start()
         click.echo(f"started {run.name}: {run.folder}")
@@ -106,7 +115,3 @@ def _start(runs: list[Run], detach: bool) -> int:
     names = " ".join(run.name for run in runs)
     if len(runs) > 1:
         click.echo(f"they train one after another; compare them at any time: workbench runs compare {names}")
-    if detach:
-        click.echo("watch it: workbench runs follow " + names if len(runs) == 1 else "watch them: workbench runs")
-        return 0
-    return follow(*runs)

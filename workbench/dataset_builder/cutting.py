@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import media
-from workbench.clips import Clip, file_sha256, read_clips
+from workbench.clips import Clip, file_sha256, frame_at, read_clips
 from workbench.dataset_builder import history
 from workbench.dataset_builder.seeking import frames_from
 from workbench.errors import ConfigError, DataError
@@ -110,7 +110,7 @@ def checked(cut: Cut, master: Master) -> Cut:
             f"the span is {_span(cut, master)}, must lie in the recording's {_span(master.whole, master)} and hold "
             f"{FEWEST} frames or more: use {_span(Cut(start, end), master)}"
         )
-    rate = None if cut.fps is None else float(Fraction(cut.fps).limit_denominator(1001))
+    rate = None if cut.fps is None else float(Fraction(max(-1.0, min(1e9, cut.fps))).limit_denominator(1001))
     if rate is not None and not 0 < rate <= master.fps * (1 + 1e-6):
         raise ConfigError(
             f"fps is {cut.fps:g}, the recording has {master.fps:.6g}: frames can be left out, not made up: "
@@ -341,7 +341,7 @@ def recut(dataset: Path, what: str, cuts: Sequence[tuple[Clip, Sequence[Cut]]]) 
 def trim(dataset: Path, clip: Clip, start_seconds: float, end_seconds: float) -> Clip:
     """Another span of the clip's recording, wider or narrower, to the nearest frame; crop and rate stay."""
     cut, master = _now(dataset, clip)
-    new = dataclasses.replace(cut, start=round(start_seconds * master.fps), end=round(end_seconds * master.fps))
+    new = dataclasses.replace(cut, start=frame_at(start_seconds, master.fps), end=frame_at(end_seconds, master.fps))
     return recut(dataset, f"span of {clip.source or clip.id}", [(clip, [new])])[0]
 
 
@@ -350,7 +350,7 @@ def split(dataset: Path, clip: Clip, spans: Sequence[tuple[float, float]]) -> li
     cut, master = _now(dataset, clip)
     if master.frames == 1:
         raise ConfigError(f"{clip.source or clip.id} is one picture: only videos can be split")
-    new = [dataclasses.replace(cut, start=round(a * master.fps), end=round(b * master.fps)) for a, b in spans]
+    new = [dataclasses.replace(cut, start=frame_at(a, master.fps), end=frame_at(b, master.fps)) for a, b in spans]
     return recut(dataset, f"{clip.source or clip.id} split into {len(new)}", [(clip, new)])
 
 

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict
 
 from workbench.clips import Clip, DatasetInfo, read_clips, read_info, write_clips, write_info
 from workbench.errors import ConfigError
+from workbench.jobs.locks import flock
 from workbench.workspace import append_line, read_json, write_json, writing
 
 HISTORY, DETAILS, REMOVED, LOCK = "history.jsonl", ".history", ".removed", ".lock"
@@ -58,7 +59,7 @@ def editing(dataset: Path) -> Iterator[None]:
     with writing(path):
         file = path.open("w")
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        flock(file, Path(file.name), fcntl.LOCK_EX)
         yield
 
 

@@ -27,6 +27,7 @@ from workbench.dataset_builder.layouts.base import Source
 from workbench.dataset_builder.ledger import Ledger
 from workbench.dataset_builder.verdicts import Verdict, clip_id, storable
 from workbench.errors import CannotWrite, ConfigError, DataError
+from workbench.jobs.locks import flock
 from workbench.workspace import writing
 
 WORKER = "workbench.dataset_builder.worker"
@@ -65,7 +66,7 @@ def _alone(dataset: Path) -> Iterator[None]:
         lock = (folder / LOCK).open("w")
     with lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(lock, Path(lock.name), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(f"another import into {dataset.name} is running: wait for its end, or stop it") from None
         for leftover in (*dataset.glob("clips/.*.tmp"), *dataset.glob("thumbs/.*.tmp")):

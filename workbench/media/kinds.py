@@ -5,6 +5,7 @@ Not covered: opening a video (opening), decoding a still picture (dataset_builde
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -62,13 +63,14 @@ def _head(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
-        link = path.is_symlink()
+        link = isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EMLINK)
         words = error.strerror if isinstance(error, OSError) else str(error)
         reason = "it is a link: give the file itself" if link else f"{words}: check name and permissions"
         raise DataError(f"it cannot be opened: {reason}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DataError("not an ordinary file (a folder, pipe or device): give a video file")
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise DataError("not an ordinary file (a folder, pipe or device): give a video file")
         return file.read(HEAD_BYTES)
 
 

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from workbench import gpu_lock, jobs, policy
 from workbench.devices import pick_device
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
+from workbench.jobs.locks import flock
 from workbench.sampler.inputs import inputs_of, portable
 from workbench.sampler.samples import ID, checked_id, new_id, video_path
 from workbench.sampler.settings import SampleSettings
@@ -269,7 +270,7 @@ def queue_lock(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / "queue.lock").open("w")
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        flock(file, Path(file.name), fcntl.LOCK_EX)
         yield
 
 

@@ -6,15 +6,15 @@ Not covered: what the tasks do (workbench.dataset_builder.tasks and the modules 
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
+from workbench import jobs
 from workbench.cli.datasets import outcomes
-from workbench.cli.follow import doing, duration, watch
+from workbench.cli.follow import doing, watch
 from workbench.cli.options import Command, with_workspace
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.tasks import Name
@@ -46,8 +46,14 @@ def task_flags(command: Command) -> Command:
 
 def run_task(dataset: Dataset, task: Name, settings: Settings, detach: bool) -> int:
     """Start a task and watch it to its end; returns the exit code for the shell. Raises ConfigError, CannotWrite."""
-    dataset.task(task).start(settings)
-    return started(dataset, task) if detach else watch_task(dataset, task)
+    return _begun(dataset, task, lambda: dataset.task(task).start(settings), detach)
+
+
+def _begun(dataset: Dataset, task: Name, begin: Callable[[], object], detach: bool) -> int:
+    if not detach:
+        return watch_task(dataset, task, begin)
+    begin()
+    return started(dataset, task)
 
 
 def started(dataset: Dataset, task: Name) -> int:
@@ -56,9 +62,9 @@ def started(dataset: Dataset, task: Name) -> int:
     return 0
 
 
-def watch_task(dataset: Dataset, task: Name) -> int:
-    """Watch a task to its end and say what came of it; Ctrl-C leaves it alone and returns 0."""
-    status = watch(lambda: dataset.task(task).status)
+def watch_task(dataset: Dataset, task: Name, begin: Callable[[], object] = lambda: None) -> int:
+    """Watch a task to its end and say what came of it; Ctrl-C leaves it alone and returns 0. begin: starts it."""
+    status = watch(lambda: dataset.task(task).status, begin=begin)
     if status is None:
         click.echo(
             f"\nThe task {task} goes on. See it again: workbench dataset follow {dataset.name} {task}; "
@@ -90,7 +96,7 @@ def tasks(dataset: Dataset) -> None:
     for name, status in found:
         if status.state is not State.NEW:
             count = f" {status.step}/{status.total}" if status.state.alive and status.total else ""
-            ended = f", {duration(time.time() - status.ended_at)} ago" if status.ended_at else ""
+            ended = f", {jobs.ago(status.ended_at)}" if status.ended_at else ""
             said = f": {status.message}" if status.message else ""
             click.echo(f"{name:<8} {doing(status)}{count}{ended}{said}")
     if all(status.state is State.NEW for _, status in found):
@@ -113,8 +119,7 @@ def start(dataset: Dataset, task: Name, detach: bool) -> int:
     """Let a task that ended go on with the settings it had."""
     if dataset.task(task).status.state is State.NEW:
         raise ConfigError(f"{dataset.name} never had the task {task}: start it with its own command")
-    dataset.task(task).go_on()
-    return started(dataset, task) if detach else watch_task(dataset, task)
+    return _begun(dataset, task, dataset.task(task).go_on, detach)
 
 
 @click.command()
