@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from workbench.dataset_builder import Dataset
 from workbench.families import families
 from workbench.families.base import Model
 from workbench.workspace import Workspace
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: how many cores there are decides no bit of a test
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

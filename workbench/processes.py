@@ -156,9 +156,9 @@ def environment(account: bool = True) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if _kept(name.upper(), account)}
     root = str(Path(__file__).resolve().parent.parent)
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    # Threads that wait for their next piece of work by spinning for long make a job ten times slower on a machine that
-    # has other things to do, too. This long (libgomp's unit is a turn of the loop) costs nothing where it has not.
-    kept.setdefault("GOMP_SPINCOUNT", "20000")
+    # Threads that wait for their next piece of work in a loop keep it from the thread that does it wherever there are
+    # more of them than free cores: a step then takes up to a hundred times as long (benchmarks/threads.py).
+    kept.setdefault("GOMP_SPINCOUNT", "0")
     return {**kept, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 

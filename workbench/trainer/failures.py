@@ -278,11 +278,17 @@ def card(status: Status, log: str, saved: Sequence[int], settings: TrainSettings
         sentence=status.message,
         facts=memory_facts(f"{status.message}\n{_last_words(log)}") if "memory" in rule.name else "",
         advice=rule.advice,
-        saved=f"The last checkpoint is of step {checkpoint}." if checkpoint else "No checkpoint was written yet.",
+        saved=_saved(rule, checkpoint),
         checkpoint=checkpoint,
         tail="\n".join(log.splitlines()[-TAIL_LINES:]),
         actions=_actions(rule, checkpoint, settings),
     )
+
+
+def _saved(rule: Rule, checkpoint: int | None) -> str:
+    if rule.says == NOTHING_WHOLE:
+        return ""  # its sentence says what is damaged
+    return f"The last checkpoint is of step {checkpoint}." if checkpoint else "No checkpoint was written yet."
 
 
 def memory_facts(text: str) -> str:

@@ -70,6 +70,7 @@ def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> 
         files -= {checkpoint.EMA}
         dropped.append("the averaged weights: ema_decay is 0 now")
     kept.pop("precision", None)  # a fork may go on in another format
+    kept.pop("threads", None)
     if "precision" in changed:
         kept["scaler"] = None
     return Carried(tuple(sorted(files)), kept, tuple(dropped))

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 
@@ -40,6 +41,7 @@ def save(session: Session, must: bool) -> str:
         "settings": session.settings.model_dump(mode="json"),
         "versions": {name: version(name) for name in session.packages},
         "precision": session.precision,
+        "threads": torch.get_num_threads() if session.device.type == "cpu" else None,
         "scaler": scaler,
         "optimizer": values,
     }

@@ -25,7 +25,7 @@ from workbench.devices import Device
 from workbench.engine.streaming import parked
 from workbench.errors import CannotWrite, ConfigError
 from workbench.families import find_model, settle
-from workbench.trainer import checkpoint, ladder, optimizers, saving, trackers
+from workbench.trainer import checkpoint, ladder, optimizers, saving, threads, trackers
 from workbench.trainer.cache import Cache
 from workbench.trainer.checks import check, check_ranks, initial_lora
 from workbench.trainer.data import load_data, seed_for
@@ -101,6 +101,8 @@ class Session:
         self.everyday = [prompt for prompt in known if prompt.strip()][:LEAK_PROBES]
 
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)
+        if self.device.type == "cpu" and (said := threads.settle(run, resumed[1].get("threads") if resumed else None)):
+            say(said)
         job.beat("fetching the model", patient=True)
         with self.ranks.first_alone():
             self.folder = self.family.fetch(self.model, say)
