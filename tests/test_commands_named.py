@@ -22,7 +22,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 # What stands behind `workbench` in a command line; "the workbench is ..." is prose.
 WORD = r"[a-z][a-z-]*|--?[a-z][a-z-]*|[A-Z][\w@.=-]*"
 COMMAND = re.compile(rf"(?<![\w./-])(?<!the )(?<!a )(?<!from )workbench((?: (?:{WORD}))+)")
-PROSE = {"is", "with", "installed", "itself", "and", "on", "in", "from", "comes", "loads", "made", "over"}
+PROSE = {"or", "is", "with", "installed", "itself", "and", "on", "in", "from", "comes", "loads", "made", "over"}
 
 
 def code_of(page: Path) -> Iterator[str]:
@@ -33,14 +33,26 @@ def code_of(page: Path) -> Iterator[str]:
 
 
 def strings_of(module: Path) -> Iterator[str]:
-    """Every string of a module, docstrings too; what an f-string fills in is a capital letter."""
+    """Messages and help texts of a module, and of other docstrings what stands in backticks or is indented as code.
+
+    What an f-string fills in is a capital letter.
+    """
     tree = ast.parse(module.read_text(encoding="utf-8"))
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    owners = [node for node in ast.walk(tree) if isinstance(node, kinds) and ast.get_docstring(node)]
+    if "cli" in module.parts:  # a command's docstring is its help
+        owners = [owner for owner in owners if isinstance(owner, ast.Module)]
+    docs = {id(owner.body[0].value) for owner in owners if isinstance(owner.body[0], ast.Expr)}
+    for owner in owners:
+        text = ast.get_docstring(owner) or ""
+        yield from re.findall(r"`([^`\n]+)`", text)
+        yield from re.findall(r"^ {4,}(workbench .*)", text, re.MULTILINE)
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             parts = [str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values]
             yield "".join(parts)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside | docs:
             yield node.value
 
 

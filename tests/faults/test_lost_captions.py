@@ -86,8 +86,10 @@ def test_a_column_of_another_name_is_named_and_can_be_chosen(
     assert [found.text for found in read_clips(workspace.dataset("squares2"))] == ["a red square"]
     wrong = shell("dataset", "look", given, "--caption-column", "text")
     assert (wrong.code, "caption_column is 'text', which metadata.csv (columns: file_name, " in wrong.err) == (65, True)
-    (given / "metadata.csv").write_text("clip,description\na.mp4,a red square\n")
-    assert "no column of file names" in shell("dataset", "look", given).out
+    (given / "metadata.csv").write_text("clip,description,\x1b[2J\na.mp4,a red square,x\n")
+    looked = shell("dataset", "look", given).out
+    assert "no column of file names" in looked
+    assert "\x1b" not in looked
     both = ("--video-column", "clip", "--caption-column", "description")
     assert "1 captions" in shell("dataset", "look", given, *both).out
 

@@ -63,7 +63,7 @@ def first_text(row: Mapping[str, Any], names: Sequence[str]) -> str:
 def column_names(columns: Sequence[str]) -> str:
     """ "a, b, c" for a message, at most twelve of them."""
     more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""
-    return ", ".join(str(name)[:60] for name in columns[:12]) + more
+    return ", ".join(one_line(str(name))[:60] for name in columns[:12]) + more
 
 
 @dataclass(frozen=True)
