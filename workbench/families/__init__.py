@@ -129,7 +129,8 @@ def _described(folder: Path, name: str) -> tuple[Family, Model]:
 
 
 def _is_folder(name: str) -> bool:
-    return policy.names_file(name) and (policy.resolve(name, "model") / hub_files.INDEX).is_file()
+    found = "\0" not in name and policy.names_file(name)
+    return found and (policy.resolve(name, "model") / hub_files.INDEX).is_file()
 
 
 def _unknown(name: str) -> ConfigError:
