@@ -29,7 +29,8 @@ MAY_IMPORT = {
     "devices": {"errors"},
     "clips": {"errors", "workspace"},
     "media": {"errors", "workspace"},
-    "jobs": {"errors", "workspace", "processes", "policy"},
+    "leftovers": set(),
+    "jobs": {"errors", "workspace", "processes", "policy", "leftovers"},
     "gpu_lock": {"errors", "workspace", "processes", "jobs.locks"},
     "shards": {"errors", "workspace", "processes"},
     "workers": {"errors", "workspace", "processes", "jobs", "devices", "shards"},
@@ -84,7 +85,7 @@ MAY_IMPORT = {
     "colab": COMMON | {"dataset_builder", "trainer.runs", "trainer.settings"},
     "": set(),  # workbench/__init__.py loads its names on first use
 }
-MAY_IMPORT["ui"] |= {"walls", "strange_names"}
+MAY_IMPORT["ui"] |= {"walls", "strange_names", "leftovers"}
 MAY_IMPORT["notebook"] = MAY_IMPORT["ui"]
 MAY_IMPORT["cli"] = MAY_IMPORT["ui"]
 MAY_IMPORT["__main__"] = {"cli"}

@@ -32,7 +32,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from workbench import policy, processes
+from workbench import leftovers, policy, processes
 from workbench.errors import CannotWrite, ConfigError, ExitCode, explain
 from workbench.jobs import log, room, tickets
 from workbench.jobs.locks import locked
@@ -344,6 +344,7 @@ class Job:
         return payload
 
     def _keep_beating(self) -> None:
+        leftovers.sweep(self.folder)
         while not self._over.wait(HEARTBEAT_SECONDS):
             self._write_beat()
             with contextlib.suppress(CannotWrite):

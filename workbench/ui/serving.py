@@ -12,10 +12,11 @@ import os
 import signal
 import socket
 import sys
+import threading
 import webbrowser
 from pathlib import Path
 
-from workbench import policy
+from workbench import leftovers, policy
 from workbench.ui import bodies, connections, guard, spaces
 from workbench.workspace import Workspace
 
@@ -31,6 +32,12 @@ def rules(chosen: argparse.Namespace) -> guard.Rules:
     return guard.Rules(hosts=[*names, chosen.host.lower()], frames=frames)
 
 
+def _sweep(workspace: Workspace) -> None:
+    """Take away what an earlier page, or a job that was killed, left half written."""
+    leftovers.sweep(workspace.root)
+    leftovers.sweep_uploads(workspace.cache / "page")
+
+
 def serve(chosen: argparse.Namespace) -> None:
     """The whole workbench over one workspace. Ends the process when the port is taken."""
     workspace = Workspace.open(chosen.workspace)
@@ -42,6 +49,7 @@ def serve(chosen: argparse.Namespace) -> None:
     local = [Path.home(), Path("/")] if chosen.host in LOCAL else []
     roots = [Path(root) for root in chosen.root or local]
     policy.confine([*roots, workspace.root])
+    threading.Thread(target=_sweep, args=(workspace,), daemon=True).start()
     page = build(workspace, roots)
     let_in = spaces.rules() if chosen.space else rules(chosen)
     access = Access.made(workspace.root, chosen.password, let_in.frames)
