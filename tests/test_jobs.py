@@ -267,6 +267,16 @@ def test_a_command_carries_its_payload_and_is_taken_once(folder: Path) -> None:
     assert not list((folder / jobs.CONTROL).iterdir())
 
 
+def test_a_job_that_is_put_off_while_its_last_process_is_on_its_way_out_gets_another(folder: Path) -> None:
+    write(folder, jobs.PROCESS, myself())  # it has said how it ended, and lives
+    write(folder, jobs.RESULT, {"status": "stopped", "exit_code": 90, "message": "", "ended_at": 1.0})
+    jobs.put_off(folder, MODULE, {BEHAVIOUR: "run"}, contextlib.nullcontext())
+    jobs.start_waiting(folder)
+    until(lambda: jobs.status(folder).state is State.RUNNING)
+    assert jobs.status(folder).pid != os.getpid()
+    jobs.kill(folder)
+
+
 def test_a_job_that_does_not_listen_is_ended_with_its_children(folder: Path) -> None:
     start(folder, "deaf")
     until(lambda: (folder / "deaf").exists())

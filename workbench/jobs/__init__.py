@@ -105,6 +105,7 @@ def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractC
         with policy.starting(module), noting:
             _clear(folder)
             tickets.write(folder, module, {**processes.environment(), **env})
+            (folder / PROCESS).unlink(missing_ok=True)  # the one before may still be on its way out
         return status(folder)
 
 
