@@ -16,6 +16,7 @@ import re
 import secrets
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.common import arguments, report  # noqa: E402
 from tests.drawing import COLOURS, draw  # noqa: E402
 from tests.serving import Page  # noqa: E402
-from workbench import media  # noqa: E402
+from workbench import jobs, media  # noqa: E402
 from workbench.dataset_builder import Dataset  # noqa: E402
 from workbench.trainer.runs import Run  # noqa: E402
 from workbench.trainer.settings import TrainSettings  # noqa: E402
@@ -60,12 +61,13 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=1000, help="handlers called once before memory is measured")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         page = Page(fill(Path(folder)).root)
         try:
             rows, statuses = measure(page, options)
         finally:
             page.close()
+            end_jobs(page)
     report(rows, options.json, seed=options.seed, statuses=statuses, examples=EXAMPLES[:50])
 
 
@@ -89,7 +91,7 @@ def measure(page: Page, options: argparse.Namespace) -> tuple[list[dict[str, Any
         called = Counter[str]()
         marked = warm_up(client, config, options.warm_up, called)
         before = megabytes(server)
-        marked += calls(client, config, chance, options.calls, called)
+        marked += calls(page, client, config, chance, options.calls, called)
         between = megabytes(server)
         flooded = flood(client, page.url, config, chance, options.flood)
         after = megabytes(server)
@@ -99,6 +101,7 @@ def measure(page: Page, options: argparse.Namespace) -> tuple[list[dict[str, Any
     rows = [
         {"case": f"answers of 500 and above, {options.calls} calls", "ours": wrong["calls"], "reference": 0},
         {"case": f"answers of 500 and above, {options.flood} requests", "ours": wrong["flood"], "reference": 0},
+        {"case": "calls without an answer", "ours": called["unanswered"], "reference": 0},
         {"case": "toasts with markup", "ours": marked, "reference": 0},
         {"case": "memory before, MB", "ours": before, "reference": ""},
         {"case": "memory after the calls, MB", "ours": between, "reference": before},
@@ -106,6 +109,12 @@ def measure(page: Page, options: argparse.Namespace) -> tuple[list[dict[str, Any
         {"case": "the page answers afterwards", "ours": alive, "reference": True},
     ]
     return rows, {**{f"calls {k}": v for k, v in called.items()}, **{f"flood {k}": v for k, v in flooded.items()}}
+
+
+def end_jobs(page: Page) -> None:
+    """End what calls have started: a training beside them would be measured, too."""
+    for process in page.workspace.rglob(jobs.PROCESS):
+        jobs.kill(process.parent)
 
 
 def megabytes(server: psutil.Process) -> float:
@@ -122,7 +131,9 @@ def warm_up(client: httpx.Client, config: dict[str, Any], count: int, called: Co
     return session(client, "warm", bodies, called)
 
 
-def calls(client: httpx.Client, config: dict[str, Any], chance: random.Random, count: int, called: Counter[str]) -> int:
+def calls(
+    page: Page, client: httpx.Client, config: dict[str, Any], chance: random.Random, count: int, called: Counter[str]
+) -> int:  # fmt: skip
     """Call handlers at random, some twenty a session; returns how many messages held markup."""
     handlers = [one for one in config["dependencies"] if one["backend_fn"]]
     chance.shuffle(handlers)
@@ -133,6 +144,8 @@ def calls(client: httpx.Client, config: dict[str, Any], chance: random.Random, c
         picked = [handlers[(left + number) % len(handlers)] for number in range(many)]
         marked += session(client, name, [hostile(one, name, chance) for one in picked], called)
         left -= many
+        end_jobs(page)
+        print(f"{count - left} calls", end="\r", file=sys.stderr, flush=True)
     return marked
 
 
@@ -168,14 +181,16 @@ def session(client: httpx.Client, name: str, bodies: list[Any], called: Counter[
         called[str(status)] += 1
         mine = isinstance(body, dict) and body.get("session_hash") == name
         expected += status == 200 and mine
-    marked = 0
+    marked, end = 0, time.monotonic() + WAIT
     if not expected:
         return 0
     with client.stream("GET", f"/gradio_api/queue/data?session_hash={name}", timeout=WAIT) as stream:
         for line in stream.iter_lines():
-            if not line.startswith("data:"):
-                continue
-            message = json.loads(line[5:])
+            message = json.loads(line[5:]) if line.startswith("data:") else {"msg": ""}
+            if time.monotonic() > end:
+                EXAMPLES.append(f"{expected} calls of {json.dumps(bodies)[:2000]} have no answer")
+                called["unanswered"] += expected
+                break
             marked += bool(re.search(r"<\w", str(message.get("log") or "")))
             expected -= message["msg"] == "process_completed"
             if expected <= 0 or message["msg"] in ("close_stream", "unexpected_error"):
@@ -208,9 +223,10 @@ def flood(
     found = Counter[str]()
     with httpx.Client(base_url=url, timeout=60) as stranger, ThreadPoolExecutor(THREADS) as pool:
         who = [client, stranger]
-        jobs = [pool.submit(send, who[number % 2], *one[:2], **one[2]) for number, one in enumerate(asked)]
-        for job in jobs:
-            found[str(job.result())] += 1
+        answers = [pool.submit(send, who[number % 2], *one[:2], **one[2]) for number, one in enumerate(asked)]
+        for number, answer in enumerate(answers):
+            found[str(answer.result())] += 1
+            print(f"{number} requests", end="\r", file=sys.stderr, flush=True)
     return found
 
 
