@@ -8,18 +8,15 @@ import sys
 CODE = """
 import sys
 from importlib.machinery import PathFinder
-from workbench.families.libraries import load_libraries
-before = PathFinder.__dict__["find_spec"]
-load_libraries()
-assert PathFinder.__dict__["find_spec"] is before
-assert {"peft", "diffusers"} <= sys.modules.keys()
-
 import torch
+before = PathFinder.__dict__["find_spec"]
 from pathlib import Path
-from peft import LoraConfig
 from workbench.families import find_model
 family, model = find_model("tiny-cogvideox")
 transformer = family.load_transformer(Path(model.source), torch.device("cpu"), torch.float32)
+assert PathFinder.__dict__["find_spec"] is before
+assert {"peft", "diffusers"} <= sys.modules.keys()
+from peft import LoraConfig
 transformer.add_adapter(LoraConfig(r=2, target_modules=["to_q"]))
 for name in ("bitsandbytes", "torch._inductor.compile_fx"):
     assert name not in sys.modules, name

@@ -3,6 +3,7 @@ them (a family's methods)."""
 
 from __future__ import annotations
 
+import functools
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 from unittest import mock
@@ -11,10 +12,12 @@ from unittest import mock
 LEFT_OUT = "bitsandbytes"
 
 
+@functools.cache
 def load_libraries() -> None:
     """Import peft and diffusers as if bitsandbytes were not installed: nothing here uses it through them.
 
-    What uses it itself, the optimizer adamw-8bit, imports it afterwards.
+    A family calls it before it loads a part of a model. What uses bitsandbytes itself, the optimizer adamw-8bit,
+    imports it afterwards.
     """
     find = PathFinder.find_spec
 

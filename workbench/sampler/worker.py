@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from workbench import gpu_lock, jobs, processes
 from workbench.devices import pick_device
 from workbench.errors import ExitCode, WorkbenchError
-from workbench.families.libraries import load_libraries
 from workbench.sampler import queue
 from workbench.sampler.samples import keep_as_preview, write_sample
 from workbench.sampler.settings import SampleSettings
@@ -137,7 +136,6 @@ class Worker:
             self._gpu.enter_context(gpu_lock.hold(self._workspace.locks, device.uuid, queue.HOLDER))
         try:
             with processes.loading():
-                load_libraries()
                 from workbench.sampler.generate import Sampler
 
                 def report(message: str) -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 from workbench import jobs, processes
 from workbench.devices import pick_devices
 from workbench.errors import ExitCode
-from workbench.families.libraries import load_libraries
 from workbench.trainer import hub_push, launcher, recovery, run_queue
 from workbench.trainer.failures import BEGIN
 from workbench.trainer.launcher import ALONE, Place
@@ -80,7 +79,6 @@ def compute(job: jobs.Job, settings: TrainSettings, place: Place, turn: run_queu
     with Watchdog(job, settings.hang_minutes, place.rank):
         job.beat("loading torch")
         with processes.loading():
-            load_libraries()
             from workbench.trainer.loop import train
         gc.freeze()  # what was imported stays: later collections need not look at it
 
