@@ -116,7 +116,7 @@ OTHERS = tuple(
 
 
 def main() -> None:
-    parser = arguments(__doc__ or "")
+    parser = arguments(__doc__ or "", count=12)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()

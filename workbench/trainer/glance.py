@@ -49,7 +49,10 @@ def glance(run: Run) -> Glance:
     temporary = run.folder / f"{KEPT}.{os.getpid()}.tmp"
     with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: it is made anew where it is gone
         temporary.write_text(json.dumps(record))
-        os.replace(temporary, run.folder / KEPT)
+        try:
+            os.replace(temporary, run.folder / KEPT)
+        finally:
+            temporary.unlink(missing_ok=True)
     return found
 
 
