@@ -83,7 +83,7 @@ def settings_for(workspace: Workspace, kills: int, every: int) -> TrainSettings:
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], kills=1, save_every=1)
+    parser = arguments(__doc__.splitlines()[0], kills=1, save_every=3)
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--save-every", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
