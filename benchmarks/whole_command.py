@@ -27,14 +27,16 @@ HERE = Path(__file__).resolve().parent
 
 
 def seconds(command: Sequence[str | Path]) -> float:
-    """How long the command took. Raises when it fails."""
+    """How long the command took. Ends the benchmark with its words when it fails."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, *command], check=True, capture_output=True, cwd=HERE.parent)
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=HERE.parent)
+    if done.returncode:
+        sys.exit(f"{command} ended with {done.returncode}:\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
     return time.perf_counter() - began
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], rounds=1, steps=[1])
+    parser = arguments(__doc__.splitlines()[0], rounds=1, steps=[3])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, nargs="+", default=[20, 120])
     options = parser.parse_args()
