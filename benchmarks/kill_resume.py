@@ -50,7 +50,7 @@ def trained_to(run: Run, step: int) -> bool:
 
 def finish(run: Run) -> str:
     """Let the run end; the hash of its LoRA."""
-    run.start()
+    run.start(from_start=True)
     if run.wait(PATIENCE).state is not State.FINISHED or run.lora is None:
         sys.exit(f"the run did not finish:\n{jobs.log_tail(run.folder)}")
     return hashlib.sha256(run.lora.read_bytes()).hexdigest()
@@ -58,7 +58,7 @@ def finish(run: Run) -> str:
 
 def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int]:
     """Start the run and kill it at a random moment; (the phase it was in, the steps that this has cost)."""
-    run.start()
+    run.start(from_start=True)
     if chance.random() < WHILE_LOADING:
         time.sleep(chance.uniform(0.0, 4.0))
     else:

@@ -56,7 +56,7 @@ def done(run: Run) -> int:
 
 def finish(run: Run) -> str:
     """Let the run end; the hash of its LoRA."""
-    run.start()
+    run.start(from_start=True)
     if run.wait(PATIENCE).state is not State.FINISHED or run.lora is None:
         sys.exit(f"the run did not finish:\n{jobs.log_tail(run.folder)}")
     return hashlib.sha256(run.lora.read_bytes()).hexdigest()
@@ -69,7 +69,7 @@ def whole(run: Run) -> int:
 
 def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int, int, int]:
     """Start the run and kill one of its processes; (which, processes left over, checkpoints lost, steps lost)."""
-    run.start()
+    run.start(from_start=True)
     part = chance.choice(["keeper", "rank 0", "rank 1"])
     if chance.random() < WHILE_LOADING:
         time.sleep(chance.uniform(0.5, 6.0))
