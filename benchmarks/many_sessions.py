@@ -1,9 +1,10 @@
 """Many open pages at once: `python benchmarks/many_sessions.py [--json FILE] [--smallest]`.
 
-A real page over a small workspace with a run; each session loads it and then, once a second, asks what the Train tab of
-an open page asks at each tick, and waits for all answers. Measured are the times from asking to the last answer
-(median, p95), of the first load and of the ticks, with one session and with all, and the server's memory and processor
-time. The goal: a p95 below the second after which the next tick comes. Not covered: the browser's own work, videos.
+A real page over a small workspace with a run. Sessions load it, four at a time; then each asks once a second what the
+Train tab of an open page asks at each tick, and waits for all answers. Measured are the times from asking to the last
+answer (median, p95), of the first load and of the ticks, with one session and with all, and the server's memory and
+processor time. The goal: a p95 below the second after which the next tick comes. Not covered: the browser's own work,
+videos.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ async def measure(page: Page, options: argparse.Namespace) -> list[dict[str, Any
     with page.client() as known:
         headers, config = dict(known.headers), known.get("/config").json()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=options.sessions)
-    async with httpx.AsyncClient(base_url=page.url, headers=headers, timeout=120, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=page.url, headers=headers, timeout=600, limits=limits) as client:
         await watched(client, config, 1, 1.0)  # what the first one loads stays loaded
         _, alone = await watched(client, config, 1, min(5.0, options.seconds))
         before, spent, began = megabytes(server), sum(server.cpu_times()[:2]), time.perf_counter()
@@ -64,7 +65,7 @@ async def measure(page: Page, options: argparse.Namespace) -> list[dict[str, Any
         row("a tick, one session, median ms", statistics.median(alone)),
         row(f"a tick, {options.sessions} sessions, median ms", statistics.median(ticks)),
         row(f"a tick, {options.sessions} sessions, p95 ms", p95(ticks), GOAL_MS),
-        row(f"the first load, {options.sessions} at once, p95 ms", p95(loads)),
+        row("the first load, four at a time, p95 ms", p95(loads)),
         row("ticks measured", len(ticks)),
         row("the server's processor time a second, ms", 1000 * spent / took),
         row("the server's memory before, MB", before),
@@ -83,31 +84,40 @@ def p95(times: list[float]) -> float:
 async def watched(
     client: httpx.AsyncClient, config: dict[str, Any], sessions: int, seconds: float
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds of the first loads and of the ticks of that many sessions, which begin spread over one tick."""
-    found = await asyncio.gather(
-        *(watch(client, config, TICK * number / sessions, seconds) for number in range(sessions))
+    """Milliseconds of the first loads, four at a time, then of the ticks of all, which begin spread over one tick."""
+    names, together = [secrets.token_hex(6) for _ in range(sessions)], asyncio.Semaphore(4)
+    shown = {one["id"] for one in config["components"] if one["type"] == "browserstate"}
+    loads = await asyncio.gather(*(load(client, config, name, shown, together) for name in names))
+    ticks = await asyncio.gather(
+        *(watch(client, config, name, shown, TICK * n / sessions, seconds) for n, name in enumerate(names))
     )
-    return [load for load, _ in found], [tick for _, ticks in found for tick in ticks]
+    return list(loads), [tick for times in ticks for tick in times]
+
+
+async def load(
+    client: httpx.AsyncClient, config: dict[str, Any], name: str, shown: set[int], together: asyncio.Semaphore
+) -> float:  # fmt: skip
+    """Open the page; milliseconds until all that it asks for then is answered."""
+    async with together:
+        began = time.perf_counter()
+        (await client.get("/")).raise_for_status()
+        await asked(client, name, handlers(config, None), shown)
+        return 1000 * (time.perf_counter() - began)
 
 
 async def watch(
-    client: httpx.AsyncClient, config: dict[str, Any], delay: float, seconds: float
-) -> tuple[float, list[float]]:  # fmt: skip
-    """One open page: its load, then its ticks, each a second after the one before was asked for, or later."""
-    name, times = secrets.token_hex(6), list[float]()
-    at_load, at_tick = handlers(config, None), handlers(config, TRAIN)
-    shown = {one["id"] for one in config["components"] if one["type"] == "browserstate"}
+    client: httpx.AsyncClient, config: dict[str, Any], name: str, shown: set[int], delay: float, seconds: float
+) -> list[float]:  # fmt: skip
+    """The ticks of one open page, each a second after the one before was asked for, or later; milliseconds of each."""
+    at_tick, times = handlers(config, TRAIN), list[float]()
     await asyncio.sleep(delay)
-    began = time.perf_counter()
-    (await client.get("/")).raise_for_status()
-    await asked(client, name, at_load, shown)
-    load, end = 1000 * (time.perf_counter() - began), time.perf_counter() + seconds
+    end = time.perf_counter() + seconds
     while not times or time.perf_counter() < end:
         began = time.perf_counter()
         await asked(client, name, at_tick, shown)
         times.append(1000 * (time.perf_counter() - began))
         await asyncio.sleep(max(TICK - times[-1] / 1000, 0))
-    return load, times
+    return times
 
 
 def handlers(config: dict[str, Any], timer: int | None) -> list[dict[str, Any]]:
