@@ -40,6 +40,7 @@ from workbench.trainer.settings import TrainSettings  # noqa: E402
 from workbench.workspace import Workspace  # noqa: E402
 
 CALLS, FLOOD = 2000, 10_000
+KEPT = 100  # sessions whose state the page keeps (workbench.ui.app)
 THREADS = 4
 MARKUP = '<img src="//evil.example/x">'
 EXAMPLES: list[str] = []  # what led to an answer of 500 and above
@@ -125,10 +126,14 @@ def megabytes(server: psutil.Process) -> float:
 
 
 def warm_up(client: httpx.Client, config: dict[str, Any], count: int, called: Counter[str]) -> int:
-    """Each handler once: what the first call of each loads is no leak."""
+    """Each handler once: what the first call of each loads is no leak. Returns how many messages held markup."""
     handlers = [one for one in config["dependencies"] if one["backend_fn"]][:count]
     bodies = [{"fn_index": one["id"], "data": [None] * len(one["inputs"]), "session_hash": "warm"} for one in handlers]
-    return session(client, "warm", bodies, called)
+    marked = session(client, "warm", bodies, called)
+    for _ in range(min(count, KEPT)):  # and as many sessions as the page keeps the state of
+        name = secrets.token_hex(5)
+        marked += session(client, name, [{**bodies[0], "session_hash": name}], called)
+    return marked
 
 
 def calls(
