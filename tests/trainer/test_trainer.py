@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from tests.patience import PATIENCE
 from tests.trainer.driving import create, session
@@ -20,6 +20,7 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
 from workbench.families.base import Model
 from workbench.jobs import State
+from workbench.trainer.cache import Cache
 from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
@@ -160,12 +161,13 @@ def test_a_number_that_is_none_ends_the_run_at_once_and_names_the_clip(
     for path in workspace.cache.glob("*.safetensors"):
         tensors = load_file(path)
         if "mean" in tensors:
-            save_file({name: torch.full_like(tensor, float("nan")) for name, tensor in tensors.items()}, path)
-    broken = start("broken", evaluate_every=0)
-    assert broken.status.exit_code == ExitCode.NON_FINITE_LOSS
-    assert "the loss of step 1 is not a number" in broken.status.message
-    assert ".mp4" in broken.status.message
-    assert broken.lora is None
+            broken = {name: torch.full_like(tensor, float("nan")) for name, tensor in tensors.items()}
+            Cache(workspace.cache).put(path.stem, broken)
+    run = start("broken", evaluate_every=0)
+    assert run.status.exit_code == ExitCode.NON_FINITE_LOSS
+    assert "the loss of step 1 is not a number" in run.status.message
+    assert ".mp4" in run.status.message
+    assert run.lora is None
 
 
 def test_bad_settings_never_become_a_run(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
