@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.dataset_builder.chat_server import chat_server, says
+from tests.dataset_builder.foreign import write_video
 from tests.drawing import MakeClip, draw
 from tests.fake_hub import FakeHub
 from tests.patience import PATIENCE
@@ -246,13 +247,12 @@ def test_the_trigger_word(shell: Shell, dataset: Dataset) -> None:
     assert "no trigger word" in shell("dataset", "trigger", "squares", "").out
 
 
-def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(
-    shell: Shell, workspace: Workspace, tmp_path: Path, make_clip: MakeClip
-) -> None:
-    make_clip(tmp_path / "long.mp4", 300, (320, 180), 30)
+def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
+    # Ten-bit colours, so that each file is encoded anew and all of them take far longer than what is done here.
+    long = write_video(tmp_path / "long.mp4", draw(300, (320, 180)), pixels="yuv420p10le").read_bytes()
     (tmp_path / "many").mkdir()
-    for number in range(40):  # files of different content, so that each takes its time
-        (tmp_path / "many" / f"{number}.mp4").write_bytes((tmp_path / "long.mp4").read_bytes() + bytes([number]))
+    for number in range(40):
+        (tmp_path / "many" / f"{number}.mp4").write_bytes(long + bytes([number]))  # of different content
     watcher = subprocess.Popen(
         [sys.executable, "-m", "workbench", "dataset", "import", "many", str(tmp_path / "many")],
         stdout=subprocess.PIPE,
