@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from workbench import jobs
+from workbench.trainer.runs import Run
+
 PATIENCE = 900.0  # seconds
 
 
@@ -14,3 +17,14 @@ def until(condition: Callable[[], object], why: Callable[[], object] = lambda: "
     while not condition():
         assert time.monotonic() < end, f"it did not happen in {PATIENCE:.0f} s: {why()}"
         time.sleep(every)
+
+
+def until_run(run: Run, condition: Callable[[], object]) -> None:
+    """Wait for something that a living run does."""
+
+    def there() -> object:
+        true = condition()
+        assert true or run.status.state.alive or condition(), f"{run.status} {jobs.log_tail(run.folder)}"
+        return true
+
+    until(there, lambda: jobs.log_tail(run.folder))

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -45,10 +47,10 @@ class Page:
 
     def client(self) -> httpx.Client:
         """Somebody who has opened the printed address."""
-        answer = httpx.get(self.opened, timeout=120)
+        answer = httpx.get(self.opened, timeout=PATIENCE)
         assert answer.status_code == 303, answer.text
         cookie = answer.headers["set-cookie"].split(";")[0]  # whatever the path it is for
-        return httpx.Client(base_url=self.url, timeout=120, headers={"cookie": cookie})
+        return httpx.Client(base_url=self.url, timeout=PATIENCE, headers={"cookie": cookie})
 
     def close(self) -> None:
         self.process.kill()

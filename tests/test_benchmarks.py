@@ -25,7 +25,7 @@ WITH_A_PAGE = {name for name, path in SCRIPTS.items() if "playwright" in path.re
 LONGEST_FIRST = ("kill_resume", "waiting_runs", "wall", "sampling", "long_run", "two_ranks", "whole_command")
 CASES = [pytest.param(name, marks=[pytest.mark.browser] if name in WITH_A_PAGE else []) for name in SCRIPTS]
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * PATIENCE)]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.shell import Shell
 from workbench import demo, jobs
 from workbench.cli import COMMANDS
 from workbench.cli.comparison import Pair, contact_sheet, side_by_side
-from workbench.cli.follow import Losses, duration
+from workbench.cli.follow import Losses
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
 from workbench.families.base import Model
@@ -260,13 +260,6 @@ def test_losses_are_read_as_they_are_written(workspace: Workspace) -> None:
     losses.refresh()
     assert str(losses) == "loss 0.2500, held-out 0.8000"
     assert losses.held_out == [0.9, 0.8]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(None, ""), (0.2, "0 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
-)
-def test_durations_are_words(seconds: float | None, words: str) -> None:
-    assert duration(seconds) == words
 
 
 def test_before_and_after_are_one_video_and_one_picture(tmp_path: Path, make_clip: MakeClip) -> None:

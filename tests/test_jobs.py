@@ -382,3 +382,10 @@ def test_a_holder_that_only_keeps_warm_is_asked_to_let_go(tmp_path: Path) -> Non
         thread.join(PATIENCE)
         assert taken
     assert not gpu_lock.wanted(tmp_path, "GPU-1")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "0 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
+)
+def test_durations_are_words(seconds: float, words: str) -> None:
+    assert jobs.duration(seconds) == words

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from scripts import install, versions
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -43,7 +44,7 @@ def test_the_installed_versions_are_within_the_bounds() -> None:
 
 
 def test_every_package_can_be_loaded() -> None:
-    done = subprocess.run([sys.executable, "-c", f"import {LOADED}"], capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", f"import {LOADED}"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 INSTALL_SECONDS = 240
 
 
@@ -56,7 +58,7 @@ def python(code: str, variables: Mapping[str, str], *arguments: object, cwd: Pat
     """What a child process prints that runs `code`; fails with its words when it does."""
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)], env=dict(variables), cwd=cwd, capture_output=True,
-        text=True, timeout=240,
+        text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

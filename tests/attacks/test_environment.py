@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import small_job
+from tests.patience import PATIENCE
 from workbench import jobs, processes
 from workbench.visitors.limits import Limits
 from workbench.visitors.rooms import Room, Rooms
@@ -40,7 +41,7 @@ def test_a_job_gets_what_it_needs_and_no_key(tmp_path: Path, monkeypatch: pytest
     folder = tmp_path / "job"
     folder.mkdir()
     jobs.start(folder, "tests.small_job")
-    assert jobs.wait(folder, 60).state is jobs.State.FINISHED, (folder / jobs.LOG).read_text()
+    assert jobs.wait(folder, PATIENCE).state is jobs.State.FINISHED, (folder / jobs.LOG).read_text()
     got = json.loads((folder / "environment.json").read_text())
     assert not {name for name, value in got.items() if SECRET in value}
     assert {name: got.get(name) for name in NEEDED} == NEEDED

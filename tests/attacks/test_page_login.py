@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests.patience import PATIENCE
 from tests.serving import Page
 from workbench.ui.login import COOKIE, KEY_FILE, Access
 from workbench.ui.throttle import FREE, WAITING, Throttle, TooMany
@@ -72,7 +73,7 @@ def test_odd_cookies_are_none(page: Page) -> None:
            f"{int(until) + 1}.{signature}", "\x00", good[:-1], f"{good}0"]  # fmt: skip
     for value in odd:
         assert not access.is_cookie(value), value
-        with socket.create_connection(("127.0.0.1", page.port), timeout=60) as raw:
+        with socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE) as raw:
             head = (
                 f"GET /config HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: {COOKIE}-{page.port}={value}"
             )
@@ -108,11 +109,11 @@ def test_a_prefix_of_the_path_changes_no_rule(page: Page) -> None:
 def held_back(port: int, number: int, go: threading.Event, answers: list[int]) -> None:
     """A login whose body comes later, after many others have come as far as this; notes the status of its answer."""
     body = b"username=me&password=wrong"
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=120) as raw:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as raw:
         head = ("POST /login HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}",
                 f"X-Forwarded-For: 10.0.0.{number}", "", "")  # fmt: skip
         raw.sendall("\r\n".join(head).encode())
-        go.wait(60)
+        go.wait(PATIENCE)
         raw.sendall(body)
         raw.settimeout(0.5)
         while len(answers) < ENOUGH:

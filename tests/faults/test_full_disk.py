@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.patience import PATIENCE, until_run
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import CannotWrite
@@ -22,17 +21,8 @@ from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
-PATIENCE = 240.0
 SMALL = 1000  # bytes: a heartbeat and a command fit; a line of the curve or the log, a video and a checkpoint do not
 EVERY = 10
-
-
-def until(run: Run, condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, jobs.log_tail(run.folder)
-        assert run.status.state.alive, jobs.log_tail(run.folder)
-        time.sleep(0.05)
 
 
 def limit_files(run: Run, most: int) -> None:
@@ -52,13 +42,13 @@ def test_a_full_disk_under_previews_curve_and_log_ends_no_run_and_nothing_of_the
     )  # fmt: skip
     run = Run.create(workspace, settings, "run")
     run.start()
-    until(run, lambda: any(preview.step for preview in run.previews))
+    until_run(run, lambda: any(preview.step for preview in run.previews))
     limit_files(run, SMALL)
     full = run.status.step
-    until(run, lambda: run.status.step >= full + 3 * EVERY and "cannot write" in run.status.message)
+    until_run(run, lambda: run.status.step >= full + 3 * EVERY and "cannot write" in run.status.message)
     assert max(line["step"] for line in run.metrics) < run.status.step
     limit_files(run, resource.RLIM_INFINITY)
-    until(run, lambda: run.checkpoints[-1] > full + 3 * EVERY)
+    until_run(run, lambda: run.checkpoints[-1] > full + 3 * EVERY)
     run.stop()
     assert run.wait(PATIENCE).state is State.STOPPED, jobs.log_tail(run.folder)
     last = run.status.step

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
-
+from tests.patience import PATIENCE, until_run
 from tests.shell import Shell
 from workbench import jobs
 from workbench.dataset_builder import Dataset
@@ -17,16 +14,6 @@ from workbench.trainer.runs import Run
 from workbench.trainer.settings import TrainSettings
 from workbench.trainer.starts import last_note
 from workbench.workspace import Workspace
-
-PATIENCE = 240.0
-
-
-def until(run: Run, condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, jobs.log_tail(run.folder)
-        assert run.status.state.alive, jobs.log_tail(run.folder)
-        time.sleep(0.05)
 
 
 def damage(run: Run, step: int) -> None:
@@ -54,7 +41,7 @@ def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_th
     )  # fmt: skip
     run = Run.create(workspace, settings, "run")
     run.start()
-    until(run, lambda: len(run.checkpoints) >= 2)
+    until_run(run, lambda: len(run.checkpoints) >= 2)
     run.stop()
     assert run.wait(PATIENCE).state is State.STOPPED, jobs.log_tail(run.folder)
     earlier, last = run.checkpoints[-2:]
@@ -62,14 +49,14 @@ def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_th
     # The newest is damaged: the run goes on from the one before, says so wherever one looks, and keeps what it saves.
     damage(run, last)
     run.start()
-    until(run, lambda: run.status.phase == "training" and run.status.step > earlier)
+    until_run(run, lambda: run.status.phase == "training" and run.status.step > earlier)
     told = f".damaged-step-{last:08d} (lora.safetensors is not as its manifest says); the run goes on from step"
     assert told in (run.folder / jobs.LOG).read_text()
     assert told in run.status.message
     assert told in last_note(run.folder)
     assert told in shell("runs", "show", "run").out.replace("\n", " ")
     assert steps_of_the_curve(run)[:earlier] == list(range(1, earlier + 1))
-    until(run, lambda: run.checkpoints[-1] > earlier)
+    until_run(run, lambda: run.checkpoints[-1] > earlier)
     jobs.kill(run.folder)
     assert aside(run) == [f".damaged-step-{last:08d}"]
 
@@ -93,7 +80,7 @@ def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_th
 
     # Once it is said: damaged ones stand aside, and what is written from then on is kept.
     assert shell("runs", "start", "run", "--from-start", "--detach").code == 0
-    until(run, lambda: checkpoint.newest(run.folder) is not None)
+    until_run(run, lambda: checkpoint.newest(run.folder) is not None)
     jobs.kill(run.folder)
     assert aside(run) == [f".damaged-step-{step:08d}" for step in sorted({*saved, last})]
     assert steps_of_the_curve(run)[:3] == [1, 2, 3]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import resource
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until_run
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.families.base import Model
@@ -22,14 +19,6 @@ from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
 SMALL = 300_000  # bytes: the metrics of the first thousand steps fit, the tensors of a checkpoint do not
-
-
-def until(run: Run, condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, jobs.log_tail(run.folder)
-        assert run.status.state.alive, jobs.log_tail(run.folder)
-        time.sleep(0.05)
 
 
 def said(run: Run, words: str) -> bool:
@@ -57,15 +46,15 @@ def test_a_disk_that_refuses_costs_a_save_and_damage_costs_one_checkpoint(
     )  # fmt: skip
     run = Run.create(workspace, settings, "run")
     run.start()
-    until(run, lambda: len(run.checkpoints) >= 2)
+    until_run(run, lambda: len(run.checkpoints) >= 2)
 
     # The disk refuses: the run says so, goes on, keeps what it has, and saves again once the disk does not.
     limit_files(run, SMALL)
-    until(run, lambda: said(run, "is not saved"))
+    until_run(run, lambda: said(run, "is not saved"))
     before = newest(run)
     assert before
     limit_files(run, resource.RLIM_INFINITY)
-    until(run, lambda: newest(run) > before)
+    until_run(run, lambda: newest(run) > before)
     run.stop()
     assert run.wait(PATIENCE).state is State.STOPPED, jobs.log_tail(run.folder)
 
@@ -83,8 +72,8 @@ def test_a_disk_that_refuses_costs_a_save_and_damage_costs_one_checkpoint(
     # And it is used: the run goes on from there.
     flip(checkpoint.folder_of(run.folder, last) / checkpoint.LORA)
     run.start()
-    until(run, lambda: said(run, f"going on from the checkpoint of step {earlier}"))
-    until(run, lambda: newest(run) > earlier)
+    until_run(run, lambda: said(run, f"going on from the checkpoint of step {earlier}"))
+    until_run(run, lambda: newest(run) > earlier)
     run.stop(grace=PATIENCE)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.patience import until
+from tests.patience import PATIENCE, until
 from tests.trainer.idle_jobs import BEHAVIOUR, MODULE
 from tests.trainer.test_run_queue import end_all
 from workbench import jobs, processes
@@ -112,7 +112,7 @@ def test_a_living_run_cannot_be_taken_over(workspace: Workspace) -> None:
         until((folder / "turn").exists)
         before = read_json(folder / jobs.PROCESS)
         asked = [sys.executable, "-m", "workbench.trainer", str(folder)]
-        said = subprocess.run(asked, capture_output=True, text=True, timeout=120)
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE)
         assert said.returncode == ExitCode.DEVICE_BUSY
         assert said.stderr == f"cats runs already, as process {before['pid']}: stop it first, or leave it alone\n"
         assert read_json(folder / jobs.PROCESS) == before

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.fake_hub import TOKEN
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until_run
 from tests.remote.fake_jobs import USER, FakeJobs
-from tests.remote.waiting import steps, until
+from tests.remote.waiting import steps
 from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import State
@@ -46,7 +46,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workspace: Workspace) -
 
 def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run) -> None:
     start_at(workspace, run, "hub")
-    until(lambda: len(steps(run)) > 3 and run.checkpoints and run.previews, run)
+    until_run(run, lambda: len(steps(run)) > 3 and run.checkpoints and run.previews)
     assert f"datasets/{REPOSITORY}" in hub.private
 
     # The process that mirrors it is killed: the job stays, and is found again.
@@ -54,7 +54,7 @@ def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run
     jobs.wait(run.folder, PATIENCE)
     before = len(steps(run))
     run.start()
-    until(lambda: len(steps(run)) > before, run)
+    until_run(run, lambda: len(steps(run)) > before)
     assert len(hub.jobs) == 1
 
     run.stop()

@@ -8,8 +8,8 @@ import signal
 import psutil
 import pytest
 
-from tests.patience import PATIENCE
-from tests.remote.waiting import steps, until
+from tests.patience import PATIENCE, until_run
+from tests.remote.waiting import steps
 from workbench import jobs, processes
 from workbench.errors import ConfigError
 from workbench.jobs import State
@@ -26,7 +26,7 @@ from workbench.workspace import Workspace, read_json
 def test_a_run_that_must_make_room_saves_and_goes_on(workspace: Workspace, run: Run) -> None:
     places.save(workspace, "cluster", SlurmPlace(executor="local", gpus=0))
     start_at(workspace, run, "cluster")
-    until(lambda: len(steps(run)) > 3 and run.checkpoints, run)
+    until_run(run, lambda: len(steps(run)) > 3 and run.checkpoints)
     record = Record.load(run.folder)
 
     # The process that mirrors it is killed: the job stays, and is found again.
@@ -34,15 +34,15 @@ def test_a_run_that_must_make_room_saves_and_goes_on(workspace: Workspace, run: 
     jobs.wait(run.folder, PATIENCE)
     run.start()
     before = len(steps(run))
-    until(lambda: len(steps(run)) > before, run)
+    until_run(run, lambda: len(steps(run)) > before)
     assert Record.load(run.folder).job == record.job
 
     # Slurm's warning, as submitit sends it: it saves, is queued again, and loses no step.
     (task,) = psutil.Process(int(record.job)).children()
     task.send_signal(signal.SIGUSR2)
-    until(lambda: len(read_starts(run.folder)) == 2, run)
+    until_run(run, lambda: len(read_starts(run.folder)) == 2)
     before = len(steps(run))
-    until(lambda: len(steps(run)) > before, run)
+    until_run(run, lambda: len(steps(run)) > before)
     run.stop()
     assert run.wait(PATIENCE).state == State.STOPPED, jobs.log_tail(run.folder)
     assert steps(run) == list(range(1, run.checkpoints[-1] + 1))

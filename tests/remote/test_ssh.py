@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until_run
 from tests.remote.ssh_server import SshServer, serving
-from tests.remote.waiting import steps, until
+from tests.remote.waiting import steps
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import State
@@ -37,7 +37,7 @@ def far(tmp_path: Path, workspace: Workspace) -> Iterator[SshServer]:
 
 def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshServer, run: Run, tmp_path: Path) -> None:
     start_at(workspace, run, "far")
-    until(lambda: len(steps(run)) > 3 and run.checkpoints and run.previews, run)
+    until_run(run, lambda: len(steps(run)) > 3 and run.checkpoints and run.previews)
     record = Record.load(run.folder)
     there = tmp_path / "far" / "boxes" / record.box / "runs" / "cats"
     process = read_json(there / jobs.PROCESS)
@@ -45,7 +45,7 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
     # The connection goes: the run there stays, and is found again.
     before, connections = len(steps(run)), far.connections
     far.cut()
-    until(lambda: len(steps(run)) > before and far.connections > connections, run)
+    until_run(run, lambda: len(steps(run)) > before and far.connections > connections)
 
     # The process that mirrors it is killed: what was started there is found again, not started twice.
     os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
@@ -55,14 +55,14 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
         choose(workspace, run, places.HERE)
     before = len(steps(run))
     run.start()
-    until(lambda: len(steps(run)) > before, run)
+    until_run(run, lambda: len(steps(run)) > before)
     assert read_json(there / jobs.PROCESS) == process
 
     # Commands go there.
     run.pause()
-    until(lambda: run.status.state == State.PAUSED, run)
+    until_run(run, lambda: run.status.state == State.PAUSED)
     run.resume()
-    until(lambda: run.status.state == State.RUNNING, run)
+    until_run(run, lambda: run.status.state == State.RUNNING)
     run.stop()
     assert run.wait(PATIENCE).state == State.STOPPED, jobs.log_tail(run.folder)
     assert run.result == jobs.result(there)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.version_environments import environment, python
 from workbench import demo, jobs, media
 from workbench.dataset_builder import Dataset
@@ -26,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     chosen = {"steps": 2, "held_out": 0, "preview_every": 0, "rank": 2}
     made = Run.create(workspace, TrainSettings(model="tiny-cogvideox-i2v", dataset=dataset.name, **chosen))
     made.start()
-    assert jobs.wait(made.folder, 280).state is jobs.State.FINISHED, jobs.log_tail(made.folder)
+    assert jobs.wait(made.folder, PATIENCE).state is jobs.State.FINISHED, jobs.log_tail(made.folder)
     return made
 
 

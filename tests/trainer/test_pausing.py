@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until_run
 from tests.trainer.test_run_queue import end_all
 from tests.trainer.test_trainer import Start, digest, reach, start
 from workbench import gpu_lock, jobs
@@ -17,7 +15,6 @@ from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State
 from workbench.sampler.samples import Samples
 from workbench.trainer import run_queue
-from workbench.trainer.runs import Run
 from workbench.trainer.trying import Try
 from workbench.workspace import Workspace, read_json
 
@@ -31,13 +28,6 @@ def ended(workspace: Workspace) -> Iterator[None]:
     end_all(workspace)
 
 
-def until(condition: Callable[[], Any], run: Run) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, f"{run.status} {jobs.log_tail(run.folder)}"
-        time.sleep(0.02)
-
-
 def test_a_paused_run_lends_its_device_keeps_its_place_and_ends_in_the_same_bytes(
     start: Start, workspace: Workspace
 ) -> None:
@@ -49,15 +39,15 @@ def test_a_paused_run_lends_its_device_keeps_its_place_and_ends_in_the_same_byte
     behind = start("behind", steps=100_000, save_every=100_000, evaluate_every=0, wait=False)
     reach(run, 3)
     run.pause()
-    until(lambda: run.status.state is State.PAUSED and gpu_lock.holder(workspace.locks, "") is None, run)
+    until_run(run, lambda: run.status.state is State.PAUSED and gpu_lock.holder(workspace.locks, "") is None)
     paused_at = run.metrics[-1]["step"]
     assert paused_at < 100
     assert run.checkpoints == [paused_at]  # what sampling shows is what the run has reached
-    until(lambda: "second in the queue, after run whole" in behind.status.phase, behind)
+    until_run(behind, lambda: "second in the queue, after run whole" in behind.status.phase)
     assert run_queue.order(workspace) == ["behind"]  # a paused run is no waiting one
     with gpu_lock.hold(workspace.locks, "", "a person who samples"):
         run.resume()
-        until(lambda: "held by a person who samples" in run.status.phase, run)
+        until_run(run, lambda: "held by a person who samples" in run.status.phase)
         assert run.metrics[-1]["step"] == paused_at
     assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
     assert digest(run) == want
@@ -65,7 +55,7 @@ def test_a_paused_run_lends_its_device_keeps_its_place_and_ends_in_the_same_byte
     # Told to stop while it is paused, a run ends without its device.
     reach(behind, 1)
     behind.pause()
-    until(lambda: behind.status.state is State.PAUSED and gpu_lock.holder(workspace.locks, "") is None, behind)
+    until_run(behind, lambda: behind.status.state is State.PAUSED and gpu_lock.holder(workspace.locks, "") is None)
     with gpu_lock.hold(workspace.locks, "", "a person who samples"):
         behind.stop()
         now = behind.wait(PATIENCE)
@@ -80,13 +70,13 @@ def test_a_living_run_draws_what_it_is_asked_for_and_shows_it_with_the_samples(
     run = start(steps=100_000, save_every=100_000, evaluate_every=0, preview_steps=3, wait=False)
     reach(run, 1)
     run.pause()  # so that all are asked for between the same two steps
-    until(lambda: run.status.state is State.PAUSED, run)
+    until_run(run, lambda: run.status.state is State.PAUSED)
     run.try_it(Try(prompt="a green square", seed=7, guidance_scale=2.0, steps=2, scale=0.5))
     run.try_it(Try(prompt="a green square", seed=7, guidance_scale=2.0, steps=2, scale=0.0))
     run.preview("a prompt of its own")
     run.try_it(Try())
     run.resume()
-    until(lambda: len(list(run.folder.glob("previews/*/try-*.json"))) == 3 and run.previews, run)
+    until_run(run, lambda: len(list(run.folder.glob("previews/*/try-*.json"))) == 3 and run.previews)
     tries = [read_json(path) for path in sorted(run.folder.glob("previews/*/try-*.json"))]
     chosen = ("kind", "prompt", "seed", "guidance_scale", "steps", "scale")
     assert [tries[0][name] for name in chosen] == ["try", "a green square", 7, 2.0, 2, 0.5]
@@ -94,7 +84,7 @@ def test_a_living_run_draws_what_it_is_asked_for_and_shows_it_with_the_samples(
         run.settings.preview_prompts else tries[2]["prompt"], 0, tries[2]["guidance_scale"], 3, 1.0]  # fmt: skip
     assert [preview.prompt for preview in run.previews] == ["a prompt of its own"]
 
-    until(lambda: len(Samples(workspace).history()) == 3, run)
+    until_run(run, lambda: len(Samples(workspace).history()) == 3)
     samples = {sample.record["scale"]: sample for sample in Samples(workspace).history()}
     assert {sample.record["run"] for sample in samples.values()} == {run.name}
     assert samples[0.0].settings.loras == ()

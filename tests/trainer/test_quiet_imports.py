@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.patience import PATIENCE
+
 # The warning is written on processors with AVX-512 only, so it is also logged here by hand, as bitsandbytes does it.
 LOADED = """
 import workbench, logging
@@ -16,5 +18,5 @@ logger.error("a real error")
 
 
 def test_loading_the_8_bit_optimizer_says_nothing_and_errors_are_shown() -> None:
-    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (0, "", "a real error")

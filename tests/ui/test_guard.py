@@ -13,6 +13,7 @@ import httpx
 import pytest
 from gradio_client import Client
 
+from tests.patience import PATIENCE
 from tests.serving import serve
 from tests.ui.guarded_page import CAP, NAME, PASSWORD
 from workbench.ui import guard, spaces
@@ -192,7 +193,7 @@ def test_nobody_is_the_owner_off_a_space(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def _raw(page: str, method: str, path: str, headers: dict[str, str]) -> int:
     """A request that no well-behaved client would send."""
-    connection = http.client.HTTPConnection(urlsplit(page).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(page).netloc, timeout=PATIENCE)
     connection.putrequest(method, path)
     for name, value in headers.items():
         connection.putheader(name, value)

@@ -42,7 +42,7 @@ def test_the_server_comes_up_and_says_where(tmp_path: Path) -> None:
         print(f"ready after {time.monotonic() - began:.1f} s")
         url = line.split(": ", 1)[1].split()[0]
         assert url.startswith("http://127.0.0.1:")
-        with httpx.Client(follow_redirects=True, timeout=60) as client:
+        with httpx.Client(follow_redirects=True, timeout=PATIENCE) as client:
             assert "Video LoRA Workbench" in client.get(url).text
             for outside in ("/etc/passwd", str(ROOT / "webui.py")):
                 assert client.get(url.split("?")[0] + f"gradio_api/file={outside}").status_code == 403

@@ -13,11 +13,12 @@ import click
 
 from workbench import demo as material
 from workbench.cli.comparison import Pair, contact_sheet, side_by_side
-from workbench.cli.follow import duration, follow
+from workbench.cli.follow import follow
 from workbench.cli.options import with_workspace
 from workbench.cli.samples import draw
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ExitCode
+from workbench.jobs import duration
 from workbench.sampler.settings import SampleSettings
 from workbench.trainer.runs import Run
 from workbench.workspace import Workspace

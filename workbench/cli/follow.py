@@ -19,23 +19,12 @@ import click
 from workbench import jobs
 from workbench.cli.next_steps import card_of, commands, explained
 from workbench.errors import ExitCode
+from workbench.jobs import duration
 from workbench.trainer.metrics import read_metrics
 from workbench.trainer.runs import Run
 
 POLL_SECONDS = 0.2
 PLAIN_SECONDS = 5.0  # between the lines of a log that nobody watches live
-
-
-def duration(seconds: float | None) -> str:
-    """45 s, 3 min 20 s, 2 h 5 min; empty when unknown."""
-    if seconds is None:
-        return ""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 class Losses:
