@@ -136,11 +136,12 @@ def test_a_push_that_broke_off_goes_on(shell: Shell, workspace: Workspace, run: 
     assert said.code == ExitCode.MODEL_UNAVAILABLE
     assert "an upload to me/cats broke off: push again" in said.err
     assert (hub.repos["me/cats"], hub.commits) == ({}, [])
+    hub.requests = []
     there = len(hub.objects)
     assert there
-    hub.failing, hub.requests = 0, []
+    hub.failing = 0
     push(shell, "--clips")
-    sent = [line for line in hub.requests if "/store/" in line]
+    sent = {line for line in hub.requests if "/store/" in line}  # what broke off may have been answered only now
     assert len(sent) == len(hub.objects) - there
     assert len([name for name in hub.repos["me/cats"] if name.startswith("clips/squares/")]) == 7 - 1
     assert len(hub.commits) == 1

@@ -11,6 +11,7 @@ from tests.trainer.written_run import add_preview, write_run
 from workbench.trainer.run_comparison import compare
 from workbench.trainer.runs import Run
 from workbench.ui import compare_tab, tracker_view
+from workbench.ui.login import Access, Login
 from workbench.workspace import Workspace
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -45,15 +46,10 @@ def test_trackios_dashboard_asks_for_the_pages_password(workspace: Workspace, mo
     from starlette.testclient import TestClient
 
     monkeypatch.setenv("TRACKIO_DIR", str(workspace.root))  # put back afterwards
-    page = Starlette(routes=tracker_view.routes(workspace))
-    page.auth, page.cookie_id, page.tokens = None, "x", {"right": "me"}  # type: ignore[attr-defined]
-    client = TestClient(page)
+    access = Access.made(workspace.root, "secret")
+    client = TestClient(Login(Starlette(routes=tracker_view.routes(workspace)), access))
+    for path in ("/trackio/", "/trackio/api/get_all_projects", "/trackio/file"):
+        assert client.get(path).status_code == 401
+    assert client.post("/login", data={"username": "me", "password": "secret"}).status_code == 200
     assert "<html" in client.get("/trackio/?project=cats").text
     assert client.post("/trackio/api/delete_run", json={"project": "cats", "run": "a"}).status_code == 400
-    page.auth = ("me", "secret")  # type: ignore[attr-defined]
-    for path in ("/trackio/", "/trackio/api/get_all_projects", "/trackio/file"):
-        assert client.get(path).status_code == 403
-    client.cookies.set("access-token-unsecure-x", "wrong")
-    assert client.get("/trackio/").status_code == 403
-    client.cookies.set("access-token-unsecure-x", "right")
-    assert client.get("/trackio/").status_code == 200
