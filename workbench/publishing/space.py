@@ -42,7 +42,7 @@ safetensors
 sentencepiece>=0.2.0,<0.2.2
 protobuf>=5
 numpy
-av>=17,<20
+av>=17.1,<20
 spaces
 """
 
