@@ -120,13 +120,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="how long each is measured in a round")
     parser.add_argument("--spins", nargs="+", default=list(SPINS))
+    parser.add_argument("--batch-size", type=int, default=1, help="clips a step")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, os.cpu_count() or 1])
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder) / "workspace")
         settings = demo.prepare(workspace).changed(steps=1_000_000, preview_every=0, evaluate_every=0)
-        settings.changed(batch_size=1, gradient_accumulation=1, device="cpu").save(workspace.root / SETTINGS)
+        settings.changed(batch_size=options.batch_size, gradient_accumulation=1, device="cpu").save(
+            workspace.root / SETTINGS
+        )
         for spin in options.spins:
             pair = [Training(workspace.root, f"run-{spin}-{number}", spin) for number in (1, 2)]
             for threads in options.threads:

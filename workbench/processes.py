@@ -157,8 +157,8 @@ def environment(account: bool = True) -> dict[str, str]:
     root = str(Path(__file__).resolve().parent.parent)
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     # Threads that wait for their next piece of work in a loop keep it from the thread that does it wherever there are
-    # more of them than free cores: a step then takes up to a hundred times as long (benchmarks/threads.py).
-    kept.setdefault("GOMP_SPINCOUNT", "0")
+    # more of them than free cores: a step then takes many times as long (benchmarks/threads.py).
+    kept.setdefault("GOMP_SPINCOUNT", "1000")
     return {**kept, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 

@@ -43,6 +43,9 @@ def test_runs_that_train_at_once_share_the_cores(
         assert threads.settle(own, None).startswith("computing with 1 of 4 threads: ")
         assert torch.get_num_threads() == 1
         torch.set_num_threads(4)
+        monkeypatch.setattr(threads, "others", lambda run: 0)
+        assert threads.settle(own, None) == "computing with 2 of 4 threads: the rest is for other work"
+        torch.set_num_threads(4)
         monkeypatch.setenv(threads.VARIABLE, "4")
         assert (threads.settle(own, None), torch.get_num_threads()) == ("", 4), "a person has decided"
     finally:

@@ -1,6 +1,8 @@
 """How many threads a run on the processor computes with: chosen when it begins, kept by its checkpoints.
 
-Threads of two runs that share the cores wait for one another, so each takes its share; OMP_NUM_THREADS says otherwise.
+Threads that share a core wait for one another: beside another run a step of two threads took up to eight times as long
+as alone. So a run takes half of the threads that PyTorch would, which leaves cores to the page and its browser, and of
+these its share where other runs train; OMP_NUM_THREADS says otherwise. docs/performance.md has the measurements.
 Sums are added in another order by another number of threads, so a run that goes on takes the number that it had. Not
 covered: threads that read ahead (inputs), how long threads spin (processes), runs of several processes (launcher).
 """
@@ -25,14 +27,17 @@ def settle(run: Path, kept: int | None) -> str:
     import torch
 
     most, beside = torch.get_num_threads(), 0
+    count = kept or most
     if kept is None and VARIABLE not in os.environ:
         beside = others(run)
-    count = kept or max(1, most // (1 + beside))
-    if count != most:
-        torch.set_num_threads(count)
+        count = max(1, most // 2 // (1 + beside))
+    if count == most:
+        return ""
+    torch.set_num_threads(count)
     if kept is not None:
-        return f"computing with {count} threads, as before" if count != most else ""
-    return f"computing with {count} of {most} threads: {beside} other runs share the cores" if beside else ""
+        return f"computing with {count} threads, as before"
+    shared = f"{beside} other runs share the cores" if beside else "the rest is for other work"
+    return f"computing with {count} of {most} threads: {shared}"
 
 
 def others(run: Path) -> int:
