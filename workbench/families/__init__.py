@@ -19,7 +19,7 @@ from workbench.families import hub_files
 from workbench.families.base import Family, Model, Report
 from workbench.families.names import Named, split
 
-SHARED = ("base", "facts", "guidance", "hub_files", "libraries", "lora_files", "names")  # modules beside the families
+SHARED = ("base", "facts", "guidance", "hub_files", "lora_files", "names")  # modules beside the families
 
 
 @cache

@@ -20,7 +20,6 @@ from workbench.families.cogvideox.models import EVERYDAY_PROMPTS, MODELS, PIPELI
 from workbench.families.cogvideox.sampling import Denoising, call
 from workbench.families.facts import ModelFacts
 from workbench.families.guidance import Guidance
-from workbench.families.libraries import load_libraries
 
 if TYPE_CHECKING:
     import torch
@@ -89,7 +88,6 @@ class CogVideoX(Family):
     # ---- loading
 
     def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> TextEncoder:
-        load_libraries()
         from transformers import T5EncoderModel
 
         model = T5EncoderModel.from_pretrained(folder / "text_encoder", dtype=dtype, use_safetensors=True)
@@ -100,14 +98,12 @@ class CogVideoX(Family):
         )
 
     def load_vae(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-        load_libraries()
         from diffusers.models.autoencoders.autoencoder_kl_cogvideox import AutoencoderKLCogVideoX
 
         vae = AutoencoderKLCogVideoX.from_pretrained(folder / "vae", dtype=dtype, use_safetensors=True)
         return vae.to(device).eval().requires_grad_(False)
 
     def load_transformer(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-        load_libraries()
         from diffusers.models.transformers.cogvideox_transformer_3d import CogVideoXTransformer3DModel
 
         transformer = CogVideoXTransformer3DModel.from_pretrained(
