@@ -49,12 +49,12 @@ def test_a_full_disk_under_previews_curve_and_log_ends_no_run_and_nothing_of_the
     assert max(line["step"] for line in run.metrics) < run.status.step
     limit_files(run, resource.RLIM_INFINITY)
     until_run(run, lambda: run.checkpoints[-1] > full + 3 * EVERY)
+    refused = set(range(0, full + 3 * EVERY, EVERY))
+    until_run(run, lambda: refused <= {preview.step for preview in run.previews})
     run.stop()
     assert run.wait(PATIENCE).state is State.STOPPED, jobs.log_tail(run.folder)
     last = run.status.step
     assert [line["step"] for line in run.metrics if "loss" in line] == list(range(1, last + 1))
-    drawn = {preview.step for preview in run.previews}
-    assert set(range(0, full + 3 * EVERY, EVERY)) <= drawn
 
 
 def test_the_cause_is_kept_where_the_disk_has_no_room_for_a_new_file(

@@ -60,6 +60,7 @@ START_LOCK = ".start.lock"
 WITHDRAWN = "Stopped while it waited for its turn; start it again to put it into the queue."
 Command = Literal["stop", "pause", "resume", "save", "preview"]
 HEARTBEAT_SECONDS = 1.0
+LEAVE_SECONDS = 10.0  # that a process which has written its result may take to end
 SAVING, SAVE_SECONDS = "saving", 60.0  # how the phase of a job begins that saves; so long it may take when it is to end
 FORCED = "Ended by force before it could save. Start it again: it goes on from what it saved last."
 
@@ -88,6 +89,7 @@ def start(
             return now
         with policy.starting(module):
             before()
+            _let_leave(folder)
             _clear(folder)
             _spawn(folder, module, pass_fds, {**processes.environment(), **(env or {})})
         return status(folder)
@@ -103,6 +105,7 @@ def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractC
         if now.state.alive:
             return now
         with policy.starting(module), noting:
+            _let_leave(folder)
             _clear(folder)
             tickets.write(folder, module, {**processes.environment(), **env})
             (folder / PROCESS).unlink(missing_ok=True)  # the one before may still be on its way out
@@ -129,6 +132,13 @@ def withdraw(folder: Path) -> bool:
         write_json(folder / RESULT, _ended(State.STOPPED, ExitCode.STOPPED, WITHDRAWN))
         tickets.remove(folder)
     return True
+
+
+def _let_leave(folder: Path) -> None:
+    """Wait until the process before, which has said how it ended, is gone: a mirror may still bring files."""
+    before, end = read_object(folder / PROCESS), time.monotonic() + LEAVE_SECONDS
+    while before.get("pid") != os.getpid() and processes.alive(before) and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 def _clear(folder: Path) -> None:
