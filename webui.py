@@ -1,6 +1,6 @@
 """Start here: `python webui.py` serves the workbench to a browser. Works on a Hugging Face Space as it is.
 
-Not covered: the page itself (workbench.ui), serving it to visitors who must not see one another (workbench.visitors).
+Not covered: the page itself (workbench.ui), serving it to visitors who must not see one another (workbench.demo_space).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
     for name in REFUSED:
         os.environ.pop(name, None)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    from workbench.ui import serving
+    from workbench.ui.server import serving
 
     (serving.serve_visitors if chosen.demo else serving.serve)(chosen)
 

@@ -1,4 +1,4 @@
-// The browser's half of workbench/ui/clip_grid.py: pages of clips, each with a caption to type into.
+// The browser's half of workbench/ui/datasets/clip_grid.py: pages of clips, each with a caption to type into.
 // Gradio runs this as a function of (element, trigger, props, server, watch). Whatever comes from a person's files is
 // set as text or value, never as markup. A call of `server` answers undefined when the server cannot be reached.
 'use strict';

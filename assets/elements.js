@@ -1,4 +1,4 @@
-// What the browser's halves of the page's components share; stands before each of them (workbench/ui/render.py, script).
+// What the browser's halves of the page's components share; stands before each of them (workbench/ui/core/render.py, script).
 'use strict';
 
 // An element with properties and children; `role` and `label` (for people who cannot see it) are attributes.

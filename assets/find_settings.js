@@ -1,4 +1,4 @@
-// The browser's half of workbench/ui/form.py: a search that leaves of a form what fits, as one types.
+// The browser's half of workbench/ui/core/form.py: a search that leaves of a form what fits, as one types.
 // Gradio runs this as a function of (element, trigger, props, server, watch). A field counts by its name, title and help
 // (props.texts); the value says which fields have no effect now (they are left out unless asked for) and which differ
 // from their defaults. Attributes are set instead of classes, which the fields' own code writes anew.

@@ -1,4 +1,4 @@
-// The browser's half of workbench/ui/sampling/lora_stack.py: rows of a LoRA and its scale.
+// The browser's half of workbench/ui/sample/lora_stack.py: rows of a LoRA and its scale.
 // Gradio runs this as a function of (element, trigger, props, server, watch). The value is a list of NAME=SCALE texts.
 'use strict';
 

@@ -1,4 +1,4 @@
-// The browser's half of workbench/recordings.py: the moment of a recorded run that a slider points at.
+// The browser's half of workbench/demo_space/replays.py: the moment of a recorded run that a slider points at.
 // Gradio runs this as a function of (element, ...), and a saved page in the same way. Times count from the run's start.
 'use strict';
 

@@ -1,4 +1,4 @@
-// The browser's half of workbench/ui/sampling/history.py: earlier samples in pages, with a search.
+// The browser's half of workbench/ui/sample/history.py: earlier samples in pages, with a search.
 // Gradio runs this as a function of (element, trigger, props, server, watch).
 'use strict';
 

@@ -1,4 +1,4 @@
-// The browser's half of workbench/ui/sampling/strip.py: cards of the requests under way, changed in place.
+// The browser's half of workbench/ui/sample/queue_strip.py: cards of the requests under way, changed in place.
 // Gradio runs this as a function of (element, trigger, props, server, watch).
 'use strict';
 

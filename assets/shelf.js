@@ -1,4 +1,4 @@
-// The browser's half of workbench/ui/shelf/grid.py: the LoRAs of a workspace as cards.
+// The browser's half of workbench/ui/loras/grid.py: the LoRAs of a workspace as cards.
 // Gradio runs this as a function of (element, trigger, props, server, watch). Whatever comes from files is set as text.
 'use strict';
 

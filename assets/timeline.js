@@ -1,4 +1,4 @@
-// The browser's half of workbench/ui/timeline.py: a recording on a filmstrip, with in and out points, cuts and a crop.
+// The browser's half of workbench/ui/datasets/timeline.py: a recording on a filmstrip, with in and out points, cuts and a crop.
 // Gradio runs this as a function of (element, trigger, props, server, watch). Frames count from 0; a part ends before
 // its end frame.
 'use strict';

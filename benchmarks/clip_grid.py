@@ -23,8 +23,8 @@ import psutil
 from common import arguments, report
 from playwright.sync_api import sync_playwright
 
-from workbench import media
-from workbench.clips import Clip, write_clips
+from workbench.clips import media
+from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder.dataset import Dataset
 from workbench.workspace import Workspace
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from common import arguments, report
 
-from workbench import media
-from workbench.media.windows import suits_decord
+from workbench.clips import media
+from workbench.clips.media.windows import suits_decord
 
 WINDOW = 49
 FPS = 24

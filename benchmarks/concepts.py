@@ -32,8 +32,8 @@ from workbench.dataset_builder import Dataset
 from workbench.families import find_model, models
 from workbench.families.base import Model
 from workbench.jobs import State, log_tail
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -83,10 +83,10 @@ def write_scene(path: Path, seed: int, size: tuple[int, int], seconds: int) -> N
 
 def ours(paths: Sequence[Path], folder: Path, cores: int) -> None:
     """Import them into a new dataset."""
-    from workbench.dataset_builder import ingest
-    from workbench.dataset_builder.layouts.base import Source
+    from workbench.dataset_builder.ingest import intake
+    from workbench.dataset_builder.sources.layouts.base import Source
 
-    verdicts = ingest.ingest(folder, [Source(path) for path in paths])
+    verdicts = intake.ingest(folder, [Source(path) for path in paths])
     wrong = [verdict.sentence for verdict in verdicts if verdict.notes != ("sound removed",)]
     assert not wrong, wrong[0]
 
@@ -101,8 +101,8 @@ def plain(paths: Sequence[Path], folder: Path, cores: int) -> None:
 def recode(source: Path, target: Path) -> None:
     import av
 
-    from workbench.media.opening import THREADS
-    from workbench.media.writing import FAITHFUL, KEYFRAME_EVERY
+    from workbench.clips.media.opening import THREADS
+    from workbench.clips.media.writing import FAITHFUL, KEYFRAME_EVERY
 
     with av.open(str(source)) as read, av.open(str(target), "w", options={"movflags": "+faststart"}) as written:
         options = {**FAITHFUL, "bf": "0", "g": str(KEYFRAME_EVERY)}

@@ -18,14 +18,15 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.common import arguments, report  # noqa: E402
 from tests.drawing import COLOURS, draw  # noqa: E402
-from workbench import jobs, media  # noqa: E402
+from workbench import jobs  # noqa: E402
+from workbench.clips import media  # noqa: E402
 from workbench.dataset_builder import Dataset  # noqa: E402
-from workbench.devices import pick_device  # noqa: E402
 from workbench.families import find_model  # noqa: E402
 from workbench.families.cogvideox.facts import TRANSFORMERS, VAE  # noqa: E402
-from workbench.trainer.fit import measuring  # noqa: E402
-from workbench.trainer.fit.look import look  # noqa: E402
-from workbench.trainer.settings import TrainSettings  # noqa: E402
+from workbench.fit import measurement  # noqa: E402
+from workbench.fit.estimate import look  # noqa: E402
+from workbench.jobs.devices import pick_device  # noqa: E402
+from workbench.runs.settings import TrainSettings  # noqa: E402
 from workbench.workspace import Workspace  # noqa: E402
 
 PATIENCE = 900.0
@@ -69,7 +70,7 @@ def main() -> None:
 def compared(workspace: Workspace, name: str, settings: TrainSettings) -> dict[str, Any]:
     """One case, reckoned and then measured."""
     reckoned = look(workspace, settings)
-    job = measuring.start(workspace, settings)
+    job = measurement.start(workspace, settings)
     ended = jobs.wait(job, PATIENCE)
     if ended.state is not jobs.State.FINISHED:
         sys.exit(f"{name}: {ended.state}, {ended.message}\n{jobs.log_tail(job)}")

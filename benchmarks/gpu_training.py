@@ -32,10 +32,10 @@ from common import arguments, report
 from workbench.families.cogvideox import tensors
 from workbench.families.cogvideox.facts import TRANSFORMERS
 from workbench.families.cogvideox.family import FAMILY
-from workbench.trainer import optimizers
-from workbench.trainer.ladder import Ladder, begins_on_host
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.trainable import Trainable
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.model import optimizers
+from workbench.trainer.model.memory_levels import Ladder, begins_on_host
+from workbench.trainer.model.trainable import Trainable
 
 RANK, WARM_UP, STEPS = 64, 3, 5
 GIGABYTE = 1e9

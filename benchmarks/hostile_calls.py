@@ -33,10 +33,11 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.common import arguments, report  # noqa: E402
 from tests.drawing import COLOURS, draw  # noqa: E402
 from tests.serving import Page  # noqa: E402
-from workbench import jobs, media  # noqa: E402
+from workbench import jobs  # noqa: E402
+from workbench.clips import media  # noqa: E402
 from workbench.dataset_builder import Dataset  # noqa: E402
-from workbench.trainer.runs import Run  # noqa: E402
-from workbench.trainer.settings import TrainSettings  # noqa: E402
+from workbench.runs.run import Run  # noqa: E402
+from workbench.runs.settings import TrainSettings  # noqa: E402
 from workbench.workspace import Workspace  # noqa: E402
 
 CALLS, FLOOD = 2000, 10_000

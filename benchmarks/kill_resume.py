@@ -23,9 +23,9 @@ from common import arguments, report
 
 from workbench import demo, jobs
 from workbench.jobs import State
-from workbench.trainer import checkpoint
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.runs import checkpoints
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 WHILE_LOADING = 0.15  # share of the kills that come before the first step
@@ -38,7 +38,7 @@ def steps_done(run: Run) -> int:
 
 def whole(run: Run) -> int:
     """The step of the newest checkpoint that verifies, 0 without one."""
-    found = checkpoint.newest(run.folder)
+    found = checkpoints.newest(run.folder)
     return found[0] if found else 0
 
 

@@ -20,11 +20,11 @@ from accelerate.state import AcceleratorState
 from common import arguments, report
 
 from workbench import demo, jobs
-from workbench.devices import pick_device
+from workbench.jobs.devices import pick_device
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.trainer.loop import train_step
-from workbench.trainer.runs import Run
 from workbench.trainer.session import Session
-from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
 PLAIN = "plain: diffusers' attention, all kept"

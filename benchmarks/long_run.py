@@ -27,10 +27,12 @@ import psutil
 from common import arguments, report
 from playwright.sync_api import sync_playwright
 
-from workbench import jobs, media, processes
-from workbench.trainer import checkpoint
-from workbench.trainer.metrics import METRICS
-from workbench.trainer.settings import TrainSettings
+from workbench import jobs
+from workbench.clips import media
+from workbench.jobs import processes
+from workbench.runs import checkpoints
+from workbench.runs.metrics import METRICS
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, write_bytes, write_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,7 +115,7 @@ class Writer:
                 record = {"prompt": prompt, "kind": "sample", "scale": 1.0, "step": step, "seed": 7}
                 (folder / f"{place}.json").write_text(json.dumps(record))
         for step in (*range(SAVED, steps + 1, SAVED), *(steps - 300, steps - 200, steps - 100)):
-            checkpoint.publish(self.run, step, lambda folder: write_bytes(folder / checkpoint.LORA, bytes(1000)))
+            checkpoints.publish(self.run, step, lambda folder: write_bytes(folder / checkpoints.LORA, bytes(1000)))
 
 
 def opening(context: BrowserContext, address: str) -> tuple[Page, float]:

@@ -20,13 +20,13 @@ import torch
 from common import arguments, report
 
 from workbench import demo, jobs
-from workbench.devices import pick_device
-from workbench.trainer.launcher import Place
+from workbench.jobs.devices import pick_device
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.distributed.launcher import Place
+from workbench.trainer.distributed.ranks import Ranks
 from workbench.trainer.loop import train_step
-from workbench.trainer.ranks import Ranks
-from workbench.trainer.runs import Run
 from workbench.trainer.session import Session
-from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
 PORT = "WORKBENCH_BENCHMARK_PORT"

@@ -28,22 +28,23 @@ from typing import Any
 
 from common import arguments, report
 
-from workbench import gpu_lock, jobs
+from workbench import jobs
 from workbench.cli import main as workbench
+from workbench.compare.settings import WallSettings
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.captioning import CaptionSettings
-from workbench.dataset_builder.check_settings import CheckSettings
+from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.dataset_builder.cuts.splitting import SplitTask
 from workbench.dataset_builder.export import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.splitting import SplitTask
 from workbench.demo import DEMO_CLIPS
+from workbench.jobs import gpu_lock
 from workbench.loras.settings import MergeSettings, ResizeSettings
+from workbench.runs import queue
+from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
-from workbench.trainer import run_queue
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.trying import Try
-from workbench.walls.settings import WallSettings
+from workbench.trainer.monitoring.live_sample import Try
 from workbench.workspace import Workspace
 
 NUMBERS = ("0", "-1", "1e400", "-1e400", "nan", "inf", "-inf", "9" * 400, "1e-400", "²", "٣", "0x10", "1_000", " 1", "")
@@ -129,7 +130,7 @@ def main() -> None:
             with gpu_lock.hold(workspace.locks, "", "the benchmark"):
                 rows, said = measure(Path(folder), workspace, random.Random(chosen.seed), chosen.count)
         finally:
-            for one in (run_queue.STARTER, *(path.name for path in workspace.runs.glob("*/")), run_queue.STARTER):
+            for one in (queue.STARTER, *(path.name for path in workspace.runs.glob("*/")), queue.STARTER):
                 jobs.kill(workspace.runs / one)
     report(rows, chosen.json)
     print("\n\n".join(said))

@@ -28,17 +28,18 @@ import torch
 from common import arguments, report
 from gpu_training import SIZES, random_transformer
 
-from workbench import demo, media
-from workbench.devices import pick_device
+from workbench import demo
+from workbench.clips import media
 from workbench.families import find_model
 from workbench.families.cogvideox.facts import VAE
 from workbench.families.cogvideox.family import FAMILY
 from workbench.families.guidance import Guidance
+from workbench.jobs.devices import pick_device
+from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
-from workbench.trainer.lora import attach, write
-from workbench.trainer.settings import TrainSettings
+from workbench.trainer.model.lora import attach, write
 from workbench.workspace import Workspace
 
 MODES = ("exact", "fast", "frugal")
@@ -213,7 +214,7 @@ def on_gpu(name: str, steps: int, rounds: int) -> list[dict[str, Any]]:
     """Random weights: denoising and decoding, from embeddings to frames; a row a mode but `frugal`."""
     from diffusers import AutoencoderKLCogVideoX, CogVideoXDPMScheduler, CogVideoXPipeline
 
-    from workbench.engine import compiling
+    from workbench.memory import compiling
 
     device, size = torch.device("cuda"), SIZES[name]
     dtype = torch.float16 if name == "2b" else torch.bfloat16

@@ -18,11 +18,12 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.common import arguments, report  # noqa: E402
 from tests.drawing import draw  # noqa: E402
-from workbench import jobs, media  # noqa: E402
-from workbench.clips import Clip, file_sha256, write_clips  # noqa: E402
+from workbench import jobs  # noqa: E402
+from workbench.clips import media  # noqa: E402
+from workbench.clips.records import Clip, file_sha256, write_clips  # noqa: E402
 from workbench.families import default_model  # noqa: E402
-from workbench.trainer.encoding import EncodeSettings, Encoding  # noqa: E402
-from workbench.trainer.settings import TrainSettings  # noqa: E402
+from workbench.runs.settings import TrainSettings  # noqa: E402
+from workbench.trainer.inputs.encoding_job import EncodeSettings, Encoding  # noqa: E402
 from workbench.workspace import Workspace  # noqa: E402
 
 PATIENCE = 1800.0

@@ -18,8 +18,8 @@ from common import arguments, report
 from sampling import decibels
 
 from workbench import demo
-from workbench.devices import pick_device
 from workbench.families.cogvideox import sampling
+from workbench.jobs.devices import pick_device
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace

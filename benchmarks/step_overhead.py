@@ -29,13 +29,13 @@ from plain_loop import Variant
 
 from workbench import demo, jobs
 from workbench.dataset_builder import Dataset
-from workbench.devices import pick_device
 from workbench.families import find_model
+from workbench.jobs.devices import pick_device
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.commands import obey
 from workbench.trainer.loop import train_step
-from workbench.trainer.orders import obey
-from workbench.trainer.runs import Run
 from workbench.trainer.session import Session
-from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parent.parent

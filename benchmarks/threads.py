@@ -65,11 +65,11 @@ def child(workspace: str, name: str) -> None:
     import torch
 
     from workbench import jobs
-    from workbench.devices import pick_device
+    from workbench.jobs.devices import pick_device
+    from workbench.runs.run import Run
+    from workbench.runs.settings import TrainSettings
     from workbench.trainer.loop import train_step
-    from workbench.trainer.runs import Run
     from workbench.trainer.session import Session
-    from workbench.trainer.settings import TrainSettings
     from workbench.workspace import Workspace
 
     opened = Workspace.open(workspace)

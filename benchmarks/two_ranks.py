@@ -25,9 +25,9 @@ from safetensors.torch import load_file
 
 from workbench import demo, jobs
 from workbench.jobs import State
-from workbench.trainer import checkpoint
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.runs import checkpoints
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 WHILE_LOADING = 0.25  # share of the kills that come before the first step
@@ -63,7 +63,7 @@ def finish(run: Run) -> str:
 
 
 def whole(run: Run) -> int:
-    found = checkpoint.newest(run.folder)
+    found = checkpoints.newest(run.folder)
     return found[0] if found else 0
 
 
@@ -78,7 +78,7 @@ def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int, int
         while run.status.state.alive and not (run.status.step >= goal and done(run) >= goal):
             time.sleep(0.005)
         time.sleep(chance.uniform(0.0, 0.1))
-    before = {step for step in run.checkpoints if checkpoint.verified(checkpoint.folder_of(run.folder, step))}
+    before = {step for step in run.checkpoints if checkpoints.verified(checkpoints.folder_of(run.folder, step))}
     if not run.status.state.alive:
         sys.exit(f"the run ended by itself:\n{jobs.log_tail(run.folder)}")
     victim = members(run).get(part) or members(run)["keeper"]
@@ -87,7 +87,7 @@ def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int, int
     run.wait(PATIENCE)
     time.sleep(GONE_SECONDS)
     left = len(members(run))
-    damaged = sum(not checkpoint.verified(checkpoint.folder_of(run.folder, step)) for step in run.checkpoints)
+    damaged = sum(not checkpoints.verified(checkpoints.folder_of(run.folder, step)) for step in run.checkpoints)
     lost = damaged + (max(before, default=0) > whole(run))
     return part, left, lost, done(run) - whole(run)
 

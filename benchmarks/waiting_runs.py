@@ -25,9 +25,9 @@ from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.demo import DEMO_CLIPS
 from workbench.families import families
-from workbench.trainer import run_queue
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.runs import queue
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 PATIENCE = 600.0
@@ -43,7 +43,7 @@ def main() -> None:
         try:
             rows = measure(workspace, Path(folder) / "toy", sorted(chosen.waiting), chosen.seconds)
         finally:
-            for one in (run_queue.STARTER, *(path.name for path in workspace.runs.glob("*/")), run_queue.STARTER):
+            for one in (queue.STARTER, *(path.name for path in workspace.runs.glob("*/")), queue.STARTER):
                 jobs.kill(workspace.runs / one)
     report(rows, chosen.json)
 
@@ -86,7 +86,7 @@ def _costs(workspace: Workspace, first: Run, seconds: float) -> dict[str, Any]:
     used = _seconds([own]) - used
     memory = sum(one.memory_full_info().uss for one in others)
     began = time.monotonic()
-    run_queue.order(workspace)
+    queue.order(workspace)
     return {
         "steps a second": made / took, "CPU ms": 1000 * used / made, "processes": len(others), "cores": spent / took,
         "MB": memory / 1e6, "list (ms)": 1000 * (time.monotonic() - began),

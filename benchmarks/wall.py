@@ -20,14 +20,15 @@ import numpy as np
 import torch
 from common import arguments, report
 
-from workbench import demo, jobs, media
+from workbench import demo, jobs
+from workbench.clips import media
+from workbench.compare import Cell, CellState, Wall, WallSettings
+from workbench.compare.suggestions import base_of
 from workbench.families import find_model
+from workbench.runs.run import Run
 from workbench.sampler import queue
 from workbench.sampler.loras import split_scale
 from workbench.sampler.settings import SampleSettings
-from workbench.trainer.runs import Run
-from workbench.walls import Cell, CellState, Wall, WallSettings
-from workbench.walls.suggestions import base_of
 from workbench.workspace import Workspace
 
 SCALES = ("0.5", "0.75", "1")

@@ -22,16 +22,16 @@ from scripts.install import CPU_INDEX, NEWEST_PYTHON, ROOT, TORCH, reachable
 WITHOUT_TORCH = (
     "tests/test_versions.py",
     "tests/test_settings.py",
-    "tests/test_media.py",
+    "tests/clips/test_media.py",
     "tests/test_layers.py::test_faces_and_readers_load_no_torch",
-    "tests/dataset_builder/test_ingest.py",
+    "tests/dataset_builder/ingest/test_intake.py",
     "tests/faults/test_video_files.py",
-    "tests/dataset_builder/test_scenes.py",
+    "tests/dataset_builder/cuts/test_scenes.py",
     "tests/ui/test_start.py",
 )
 WITH_TORCH = (
     "tests/families/test_cogvideox.py",
-    "tests/trainer/test_lora.py",
+    "tests/trainer/model/test_lora.py",
     "tests/sampler/test_generate.py",
     "tests/faults/test_broken_packages.py::test_a_machine_in_order_imports_a_clip_and_trains",
 )

@@ -10,22 +10,22 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from workbench.dataset_builder.captioning import CaptionSettings
-from workbench.dataset_builder.check_settings import CheckSettings
+from workbench.compare.settings import ExportSettings as WallExportSettings
+from workbench.compare.settings import WallSettings
+from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.dataset_builder.cuts.splitting import SplitTask
 from workbench.dataset_builder.export import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.splitting import SplitTask
 from workbench.families import models
 from workbench.families.base import Model
 from workbench.loras import settings as loras
 from workbench.loras.removal import CleaningSettings
 from workbench.publishing.settings import LoraPush, SpacePush
+from workbench.runs.settings import TrainSettings
 from workbench.sampler.queue import WorkerSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
-from workbench.trainer.settings import TrainSettings
-from workbench.walls.settings import ExportSettings as WallExportSettings
-from workbench.walls.settings import WallSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES_HEAD = """# Every module

@@ -1,4 +1,4 @@
-"""An environment with torchvision for tests/dataset_builder/test_vision_language.py, and the tests run in it.
+"""An environment with torchvision for tests/captioners/test_vision_language.py, and the tests run in it.
 
     python tests/caption_environment.py [more arguments of pip]
 
@@ -42,7 +42,7 @@ def main(pip_arguments: list[str]) -> int:
     if "operator torchvision::nms does not exist" in look.stderr:
         with (FOLDER / "torchvision" / "extension.py").open("a") as file:
             file.write(OPERATORS)
-    tests = ["-m", "pytest", "tests/dataset_builder/test_vision_language.py"]
+    tests = ["-m", "pytest", "tests/captioners/test_vision_language.py"]
     return subprocess.run([sys.executable, *tests], cwd=ROOT, env=environment, check=False).returncode
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.drawing import MakeClip, draw
 from tests.shell import Shell, run_command
 from tests.studio import studio  # noqa: F401 - a fixture of the notebook's tests
-from workbench import media
+from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.families import families
 from workbench.families.base import Model

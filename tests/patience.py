@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from workbench import jobs
-from workbench.trainer.runs import Run
+from workbench.runs.run import Run
 
 PATIENCE = 900.0  # seconds
 

@@ -1,4 +1,4 @@
-"""A job for tests/test_jobs.py: `python -m tests.small_job FOLDER`. Does nothing, in the way that a variable names."""
+"""A job for the tests: `python -m tests.small_job FOLDER`. Does nothing, in the way that a variable names."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from workbench import gpu_lock, jobs
+from workbench import jobs
 from workbench.errors import DataError
+from workbench.jobs import gpu_lock
 
 BEHAVIOUR = "WORKBENCH_TEST_BEHAVIOUR"
 

@@ -13,8 +13,8 @@ from workbench import Run, Workspace
 from workbench.families import families
 from workbench.jobs import State
 from workbench.notebook import dataset_panel
+from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue
-from workbench.trainer.settings import TrainSettings
 
 # A loaded machine is no failure; an idle one needs a few seconds for any of these.
 CLIPS = Path(__file__).resolve().parent.parent / "assets" / "demo_clips" / "stripes"

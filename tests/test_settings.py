@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from workbench.errors import ConfigError
+from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, field, parse, specs
-from workbench.trainer.settings import TrainSettings
 
 
 class Toy(Settings):

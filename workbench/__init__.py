@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.dataset_builder.dataset import Dataset
+    from workbench.runs.run import Run
     from workbench.sampler.samples import Samples
-    from workbench.trainer.runs import Run
     from workbench.workspace import Workspace
 
 __version__ = "0.1.0"
@@ -23,7 +23,7 @@ __all__ = ["Dataset", "Run", "Samples", "Workspace"]
 
 _HOMES = {
     "Dataset": "workbench.dataset_builder.dataset",
-    "Run": "workbench.trainer.runs",
+    "Run": "workbench.runs.run",
     "Samples": "workbench.sampler.samples",
     "Workspace": "workbench.workspace",
 }

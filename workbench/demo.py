@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from workbench.dataset_builder import Dataset
 from workbench.errors import DataError
-from workbench.trainer.settings import TrainSettings
+from workbench.paths import ASSETS
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
-DEMO_CLIPS = Path(__file__).resolve().parent.parent / "assets" / "demo_clips"
+DEMO_CLIPS = ASSETS / "demo_clips"
 KNOWN = "known"  # clips of things the model can draw; the other folder shows the new concept
 PROMPTS = DEMO_CLIPS / "prompts.txt"  # captions of the concept that are in no demo clip
 Progress = Callable[[str, int, int], None]

@@ -13,7 +13,7 @@
     └── ProcessFailed             one of a job's processes failed: its own code
 
 Messages follow one form: setting, value, rule, remedy. `explain` says the same of errors that are not ours. Not
-covered: how a message is shown (ui, cli, notebook), what to do next (trainer.failures).
+covered: how a message is shown (ui, cli, notebook), what to do next (runs.failures).
 """
 
 from __future__ import annotations

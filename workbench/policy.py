@@ -1,30 +1,26 @@
 """What this process may do for whoever uses it: ordinarily everything, for a visitor of the public demo little.
 
-A visitor's page is a process of its own (workbench.visitors), and the variable WORKBENCH_POLICY of its environment
+A visitor's page is a process of its own (workbench.demo_space), and the variable WORKBENCH_POLICY of its environment
 names the JSON file that holds the rules; its jobs inherit both. The library asks where it matters, whoever calls it and
 by which way: every set of settings that is read (`check_settings`), every job that is started (`starting`), samples
 that are asked for (`check_waiting`), archives (`unpacked`). A file of rules that cannot be read stops everything.
 
 `resolve` is the one way from what a person wrote to a file: the page of whoever listens to other machines may name only
-those below some folders (`confine`), a visitor only their own. Not covered: who gets which rules (workbench.visitors),
-who may see which page (workbench.ui.guard).
+those below some folders (`confine`), a visitor only their own. Not covered: who gets which rules (demo_space), who
+may see which page (workbench.ui.server.guard).
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import re
-import resource
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from workbench import processes
 from workbench.errors import ConfigError
 from workbench.workspace import LORA_NAME
 
@@ -35,7 +31,7 @@ CLIPS = ("chosen", "clips", "clip")  # settings that name clips of a dataset, as
 # Free text, which may begin with a stroke or speak of an address.
 FREE = re.compile(r"prompt|caption|instruction|text|find|replace")
 TRAINER, RUNS = "workbench.trainer", "workspace/runs/*"
-STARTER, LOCK = "workbench.trainer.run_starter", ".starting"
+STARTER, LOCK = "workbench.runs.queue_starter", ".starting"
 
 
 @dataclass(frozen=True)
@@ -211,77 +207,12 @@ def check_waiting(count: int) -> None:
         raise ConfigError(f"{count} videos would wait, at most {policy.waiting} in this demo: ask for fewer, or wait")
 
 
-@contextlib.contextmanager
-def starting(module: str) -> Iterator[None]:
-    """Around the start of a job: whoever asks at the same time is counted afterwards.
-
-    Raises ConfigError when this process may not start a job of this module now.
-    """
-    policy = current()
-    if policy is None:
-        yield
-        return
-    with (Path(policy.everybody or policy.home) / LOCK).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        _check_start(policy, module)
-        yield
-
-
-def _check_start(policy: Policy, module: str) -> None:
-    home = Path(policy.home)
-    if module not in policy.jobs:
-        raise ConfigError(f"this {OFF}")
-    if module == STARTER:  # of runs that were counted when they began to wait
-        return
-    if size_of(home) > policy.size:
-        raise ConfigError(
-            f"your workspace is full: this demo keeps {policy.size // 10**6} MB a visitor; remove runs or clips"
-        )
-    mine = _living(home)
-    if len(mine) >= policy.at_once:
-        raise ConfigError(f"{len(mine)} jobs of yours are at work, all that this demo allows: wait until one is done")
-    others = [job for one in Path(policy.everybody).glob("*/") if one != home for job in _living(one)]
-    if policy.everybody and len(mine) + len(others) >= policy.all_at_once:
-        raise ConfigError(f"{len(others)} jobs of other visitors are at work, all this machine can do: try in a minute")
-    if module != TRAINER:
-        return
-    if TRAINER in mine:
-        raise ConfigError("a run of yours trains already: one at a time in this demo; wait for it, or stop it")
-    if (runs := len(list(home.glob(RUNS)))) > policy.runs:
-        raise ConfigError(f"you have {runs - 1} runs, at most {policy.runs} in this demo: remove one first")
-    if policy.everybody and (count := others.count(TRAINER)) >= policy.together:
-        raise ConfigError(f"{count} other visitors train now, which is all this machine can do: try in a minute")
-
-
-def _living(home: Path) -> list[str]:
-    """The modules of a visitor's jobs that are at work, or wait for their process."""
-    found = []
-    for path in (home / "workspace").rglob("process.json"):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if processes.alive(record) and record.get("module") != STARTER:
-                found.append(str(record.get("module")))
-    return [*found, *(TRAINER for _ in home.glob(f"{RUNS}/waiting.json"))]
-
-
-# ---- memory ---------------------------------------------------------------------------------------------------------
-
-
 def unpacked(entries: int, size: int, text: int) -> tuple[int, int, int]:
     """How many members of an archive are looked at, their bytes and those of its captions: these, or a visitor's."""
     policy = current()
     if policy is None:
         return entries, size, text
     return min(entries, policy.entries), min(size, policy.size), min(text, policy.text)
-
-
-def limit_process() -> None:
-    """Hold this process, and every job that it starts, to a visitor's memory and largest file."""
-    policy = current()
-    if policy is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (policy.memory, policy.memory))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (policy.size, policy.size))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def size_of(folder: Path) -> int:

@@ -24,12 +24,12 @@ from tests import small_job
 from tests.patience import PATIENCE, until
 from tests.visiting import HTML, Demo, Visitor
 from workbench import jobs, policy
-from workbench.dataset_builder.archives import ArchiveTree
+from workbench.dataset_builder.sources.archives import ArchiveTree
+from workbench.demo_space.limits import Limits
+from workbench.demo_space.proxy import COOKIE, UPLOAD, Door
+from workbench.demo_space.sessions import Room, Rooms
 from workbench.errors import ConfigError
-from workbench.ui.spaces import Owner
-from workbench.visitors.door import COOKIE, UPLOAD, Door
-from workbench.visitors.limits import Limits
-from workbench.visitors.rooms import Room, Rooms
+from workbench.ui.server.spaces import Owner
 from workbench.workspace import write_json
 
 SMALL = Limits(rooms=4, each=2, spare=0, size=10_000, upload=4_000, uploads=8)
@@ -42,7 +42,7 @@ def rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rooms]:
     def stand_in(room: Room, environment: dict[str, str]) -> None:
         room.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    monkeypatch.setattr("workbench.visitors.rooms._open", stand_in)
+    monkeypatch.setattr("workbench.demo_space.sessions._open", stand_in)
     made = Rooms(tmp_path / "rooms", SMALL)
     yield made
     made.close()
@@ -53,7 +53,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A visitor's folder, under whose rules this process stands; they may run the tests' small job."""
     folder = tmp_path / "rooms" / "one"
     (folder / "workspace").mkdir(parents=True)
-    rules = Limits().policy(folder, folder.parent).as_json().replace('"workbench.walls"', '"tests.small_job"')
+    rules = Limits().policy(folder, folder.parent).as_json().replace('"workbench.compare"', '"tests.small_job"')
     (folder / "policy.json").write_text(rules)
     monkeypatch.setenv(policy.VARIABLE, str(folder / "policy.json"))
     return folder
@@ -175,7 +175,7 @@ def test_jobs_that_are_started_at_once_are_counted_one_after_the_other(
 def test_a_visitors_process_and_its_children_have_so_much_memory(home: Path) -> None:
     inner = "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0]); bytearray(4 * 1024**3)"
     code = (
-        "import subprocess, sys; from workbench import policy; policy.limit_process();"
+        "import subprocess, sys; from workbench.jobs import admission; admission.limit_process();"
         f"sys.exit(subprocess.run([sys.executable, '-c', {inner!r}]).returncode)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -205,7 +205,7 @@ async def _asked_with(door: Door, cookies: list[bytes]) -> list[int]:
 def test_what_a_room_sees_of_the_cookies(rooms: Rooms) -> None:
     from starlette.requests import Request
 
-    from workbench.visitors.door import _own_cookies
+    from workbench.demo_space.proxy import _own_cookies
 
     cookie = f"{COOKIE}=a.b; theme=dark; session=s; x=".encode() + b"\xff; " + COOKIE.encode() + b" =c"
     seen = _own_cookies(Request({"type": "http", "headers": [(b"cookie", cookie)]}))

@@ -10,9 +10,10 @@ import pytest
 
 from tests import small_job
 from tests.patience import PATIENCE
-from workbench import jobs, processes
-from workbench.visitors.limits import Limits
-from workbench.visitors.rooms import Room, Rooms
+from workbench import jobs
+from workbench.demo_space.limits import Limits
+from workbench.demo_space.sessions import Room, Rooms
+from workbench.jobs import processes
 
 SECRET = "swordfish"
 SECRETS = (
@@ -55,7 +56,7 @@ def test_a_visitors_page_gets_less(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         seen.append(environment)
         room.process = jobs.subprocess.Popen([sys.executable, "-c", "input()"], stdin=jobs.subprocess.PIPE)
 
-    monkeypatch.setattr("workbench.visitors.rooms._open", look)
+    monkeypatch.setattr("workbench.demo_space.sessions._open", look)
     Rooms(tmp_path / "rooms", Limits(spare=1)).close()
     got = seen[0]
     assert not {name for name, value in got.items() if SECRET in value}

@@ -8,12 +8,12 @@ import pytest
 
 from tests.dataset_builder.chat_server import ChatServer, chat_server
 from workbench import jobs
+from workbench.captioners import keys
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.captioners import keys
-from workbench.dataset_builder.captioning import CaptionSettings
+from workbench.dataset_builder.captions.captioning import CaptionSettings
 from workbench.errors import ConfigError
-from workbench.sampler import prompting
-from workbench.sampler.prompting import PromptSettings
+from workbench.sampler import prompt_enhancer
+from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
@@ -38,7 +38,7 @@ def test_no_variable_leaves_for_a_host_it_was_not_approved_for(
 ) -> None:
     settings = PromptSettings(base_url=server.url, endpoint_model="eye", key_variable=variable)
     with pytest.raises(ConfigError, match=variable) as caught:
-        prompting.write(workspace, settings, SampleSettings(prompt="a ring"))
+        prompt_enhancer.write(workspace, settings, SampleSettings(prompt="a ring"))
     assert SECRETS[variable] not in str(caught.value)
     values = {"captioner": "endpoint", "base_url": server.url, "endpoint_model": "eye", "which": "all"}
     asked = CaptionSettings().changed(**values, key_variable=variable)
@@ -49,7 +49,7 @@ def test_no_variable_leaves_for_a_host_it_was_not_approved_for(
         assert more == {"pass_fds": (), "env": {}}
     assert keys.find_key(variable, server.url) == ""
     assert not server.requests
-    assert jobs.status(prompting.folder_of(workspace)).state is jobs.State.NEW
+    assert jobs.status(prompt_enhancer.folder_of(workspace)).state is jobs.State.NEW
 
 
 def test_hub_tokens_go_nowhere_even_where_they_were_approved(

@@ -22,13 +22,13 @@ from tests.visiting import PATIENCE, Caller, hostile
 from workbench import jobs, policy
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.sampler import prompting
-from workbench.sampler.prompting import PromptSettings
+from workbench.runs import checks
+from workbench.runs.settings import TrainSettings
+from workbench.sampler import prompt_enhancer
+from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, parse, specs
-from workbench.trainer import checks
-from workbench.trainer.settings import TrainSettings
-from workbench.ui.sampling.lora_stack import facts
+from workbench.ui.sample.lora_stack import facts
 from workbench.workspace import Workspace
 
 SECRET = "what-only-the-owner-knows"
@@ -167,7 +167,7 @@ def test_no_reader_of_the_library_takes_one(
     writer = PromptSettings(writer="local", local_model="a/b")
     for path in ways(folder)[:1] + ways(folder)[6:9]:
         with pytest.raises(ConfigError, match="may not read"):
-            prompting.write(workspace, writer, SampleSettings(prompt="a", image=path))
+            prompt_enhancer.write(workspace, writer, SampleSettings(prompt="a", image=path))
         with pytest.raises(ConfigError, match="may not read"):
             checks.check(workspace, TrainSettings(dataset="mine", preview_images=(path,)))
     with pytest.raises(ConfigError, match="may not read"):

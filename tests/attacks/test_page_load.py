@@ -18,8 +18,8 @@ import uvicorn
 
 from tests.patience import PATIENCE
 from tests.serving import Page
-from workbench.ui import bodies, connections
-from workbench.ui.bodies import Bodies, too_deep
+from workbench.ui.server import bodies, connections
+from workbench.ui.server.bodies import Bodies, too_deep
 
 MARKUP = "<img src=//evil.example/x>"
 SESSIONS = 250  # each would keep 1.5 MB

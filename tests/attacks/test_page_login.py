@@ -15,8 +15,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.serving import Page
-from workbench.ui.login import COOKIE, KEY_FILE, Access
-from workbench.ui.throttle import FREE, WAITING, Throttle, TooMany
+from workbench.ui.server.login import COOKIE, KEY_FILE, Access
+from workbench.ui.server.throttle import FREE, WAITING, Throttle, TooMany
 
 PREFIX = "/user/me/proxy/7860"
 PARALLEL = 60

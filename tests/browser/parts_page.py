@@ -12,13 +12,13 @@ from typing import Any
 
 import gradio as gr
 
-from workbench import media
-from workbench.clips import Clip
+from workbench.clips import media
+from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.ui.app import launch_options
-from workbench.ui.boundary import QUIET, handler
-from workbench.ui.clip_grid import ClipGrid
-from workbench.ui.timeline import Reel, Timeline
+from workbench.ui.core.boundary import QUIET, handler
+from workbench.ui.datasets.clip_grid import ClipGrid
+from workbench.ui.datasets.timeline import Reel, Timeline
 from workbench.workspace import Workspace, append_line, read_json
 
 TILES = 16

@@ -7,8 +7,8 @@ import sys
 import gradio as gr
 
 from workbench.ui.app import launch_options
-from workbench.ui.live import Live
-from workbench.ui.publishing.part import PublishPart
+from workbench.ui.core.live import Live
+from workbench.ui.loras.publish import PublishPart
 from workbench.workspace import Workspace
 
 

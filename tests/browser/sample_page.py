@@ -7,8 +7,8 @@ import sys
 import gradio as gr
 
 from workbench.ui.app import launch_options
-from workbench.ui.live import Live
-from workbench.ui.sample_tab import SampleTab
+from workbench.ui.core.live import Live
+from workbench.ui.sample.tab import SampleTab
 from workbench.workspace import Workspace
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench import demo
 from workbench.dataset_builder import Dataset
-from workbench.trainer.settings import TrainSettings
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 FILES = sorted(path for path in (demo.DEMO_CLIPS / demo.concept()).glob("*") if path.suffix in (".mp4", ".txt"))[:12]

@@ -15,7 +15,7 @@ import pytest
 from tests.browser.server import Server
 from tests.browser.stripes import FILES, few_clips
 from tests.patience import PATIENCE
-from workbench.trainer.runs import Run
+from workbench.runs.run import Run
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:

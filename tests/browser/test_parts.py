@@ -14,7 +14,7 @@ import pytest
 from tests.browser import parts_page
 from tests.patience import PATIENCE
 from tests.serving import serve
-from workbench import clips
+from workbench.clips import records as clips
 from workbench.dataset_builder.dataset import Dataset
 from workbench.workspace import Workspace
 

@@ -17,7 +17,7 @@ from tests.fake_hub import TOKEN, FakeHub
 from tests.loras.making import layer, write_lora
 from tests.patience import PATIENCE
 from tests.publishing.conftest import run  # noqa: F401 - a fixture
-from workbench.trainer.runs import Run
+from workbench.runs.run import Run
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:

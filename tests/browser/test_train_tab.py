@@ -10,11 +10,11 @@ import pytest
 from tests.browser.server import Server
 from tests.browser.stripes import few_clips
 from tests.patience import PATIENCE
-from tests.trainer.written_run import ended
+from tests.written_run import ended
 from workbench.errors import ExitCode
-from workbench.trainer import run_queue
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.runs import queue
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def shown_fields(page: Page) -> set[str]:
 
 def wait_for_order(workspace: Workspace, names: list[str]) -> None:
     end = time.monotonic() + PATIENCE
-    while run_queue.order(workspace) != names:
-        assert time.monotonic() < end, run_queue.order(workspace)
+    while queue.order(workspace) != names:
+        assert time.monotonic() < end, queue.order(workspace)
         time.sleep(0.1)
 
 

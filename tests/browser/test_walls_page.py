@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.browser.server import Server
-from tests.trainer.written_run import write_run
+from tests.written_run import write_run
+from workbench.compare import Wall, WallSettings, html_page
+from workbench.runs.checkpoints import LORA, folder_of
 from workbench.sampler.samples import write_sample
-from workbench.trainer.checkpoint import LORA, folder_of
-from workbench.walls import Wall, WallSettings, standalone
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def test_a_wall_plays_in_lock_step_and_remembers(server: Server, wall: Wall, pag
 
     server.kill()
     exported = tmp_path / "wall.html"
-    standalone.write(wall, wall.look(), exported, lambda done, total: None)
+    html_page.write(wall, wall.look(), exported, lambda done, total: None)
     page.goto(exported.as_uri())
     runs_in_lock_step(page, 6)
     page.locator(".wall button.play").click()

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFilter
 
-from workbench import media
-from workbench.clips import Clip, DatasetInfo, file_sha256, write_clips, write_info
+from workbench.clips import media
+from workbench.clips.records import Clip, DatasetInfo, file_sha256, write_clips, write_info
 
 WIDTH, HEIGHT, FRAMES, FPS = 160, 112, 24, 8
 

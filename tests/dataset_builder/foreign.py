@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests.drawing import draw
-from workbench import media
+from workbench.clips import media
 
 
 def write_video(

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.clips import Clip
-from workbench.dataset_builder import measures, normalise, worker
+from workbench.clips.records import Clip
+from workbench.dataset_builder.checks import measures
+from workbench.dataset_builder.ingest import canonical, worker
 
 
-def fragile(source: Path, target: Path, longest_side: int | None, on_frame: Callable[[], None]) -> normalise.Normalised:
+def fragile(source: Path, target: Path, longest_side: int | None, on_frame: Callable[[], None]) -> canonical.Normalised:
     if "crash" in source.name:
         os.abort()
     if "spin" in source.name:
@@ -28,7 +29,7 @@ def fragile(source: Path, target: Path, longest_side: int | None, on_frame: Call
         end = time.process_time() + 4
         while time.process_time() < end:
             on_frame()
-    return normalise.normalise(source, target, longest_side, on_frame)
+    return canonical.normalise(source, target, longest_side, on_frame)
 
 
 def measure(dataset: Path, clip: Clip) -> measures.Measures:

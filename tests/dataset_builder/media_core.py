@@ -18,10 +18,10 @@ import numpy as np
 from tests.dataset_builder import foreign
 from tests.dataset_builder.foreign import write_video
 from tests.drawing import draw
-from workbench import media
-from workbench.clips import file_sha256
-from workbench.dataset_builder.verdicts import Verdict
-from workbench.dataset_builder.worker import Watch, judge
+from workbench.clips import media
+from workbench.clips.records import file_sha256
+from workbench.dataset_builder.ingest.results import Verdict
+from workbench.dataset_builder.ingest.worker import Watch, judge
 from workbench.errors import DataError
 
 MENDED = {

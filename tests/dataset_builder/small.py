@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.drawing import COLOURS, draw
-from workbench import media
-from workbench.clips import Clip, DatasetInfo, file_sha256, write_clips, write_info
+from workbench.clips import media
+from workbench.clips.records import Clip, DatasetInfo, file_sha256, write_clips, write_info
 
 CAPTIONS = (
     "a red square, moving",

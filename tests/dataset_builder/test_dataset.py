@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench import media
+from workbench.clips import media
+from workbench.clips.frame_plan import Shape
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, DataError
-from workbench.frame_plan import Shape
 from workbench.workspace import Workspace
 
 SHAPE = Shape(frames=9, height=32, width=48, fps=4)

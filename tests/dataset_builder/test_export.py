@@ -10,11 +10,12 @@ import pytest
 from PIL import Image
 
 from tests.dataset_builder.small import CAPTIONS, write_dataset
-from workbench import jobs, media
-from workbench.clips import Clip, read_clips, write_clips
+from workbench import jobs
+from workbench.clips import media
+from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import export as exporting
 from workbench.dataset_builder.export import ExportSettings, export
-from workbench.dataset_builder.sources import find_sources
+from workbench.dataset_builder.sources.survey import find_sources
 from workbench.errors import CannotWrite, ConfigError, DataError
 
 

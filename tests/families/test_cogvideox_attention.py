@@ -14,8 +14,8 @@ from workbench.errors import ConfigError
 from workbench.families.base import Model
 from workbench.families.cogvideox import attention
 from workbench.families.cogvideox.family import FAMILY
-from workbench.trainer import lora
-from workbench.trainer.settings import TrainSettings
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.model import lora
 
 CPU = torch.device("cpu")
 LIMIT = 3e-6  # relative, float32: sums in another order

@@ -12,8 +12,8 @@ from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.families.base import Family, Model
 from workbench.families.guidance import Guidance
-from workbench.trainer import lora
-from workbench.trainer.settings import TrainSettings
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.model import lora
 
 CPU = torch.device("cpu")
 CASES = [(family, variant) for family in families() for variant in family.toys]

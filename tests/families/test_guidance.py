@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from workbench.families.guidance import Guidance, curve_of
+from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import specs
-from workbench.trainer.settings import TrainSettings
 
 PROMPT, NEGATIVE = (torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
 

@@ -17,12 +17,12 @@ from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families import find_model, models, settle
 from workbench.families.cogvideox import FAMILY
 from workbench.families.hub_files import wanted_files
+from workbench.fit.estimate import look
+from workbench.runs.settings import TrainSettings
 from workbench.sampler.inputs import portable
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.trainer.cache import part_identity
-from workbench.trainer.fit.look import look
-from workbench.trainer.settings import TrainSettings
+from workbench.trainer.inputs.cache import part_identity
 from workbench.workspace import Workspace
 
 REPO = "someone/finetune"

@@ -7,11 +7,11 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.trainer.driving import create, session
-from workbench.clips import file_sha256
+from tests.driving import create, session
+from workbench.clips.records import file_sha256
 from workbench.dataset_builder import Dataset
 from workbench.families.base import Model
-from workbench.trainer import checkpoint
+from workbench.runs import checkpoints
 from workbench.trainer.loop import train_step
 from workbench.workspace import Workspace
 
@@ -58,7 +58,7 @@ def test_every_damaged_file_is_encoded_again_and_the_run_ends_in_the_same_weight
         made.close()
         used = [path for path in entries if path.exists() and path.read_bytes() == good[path]]
         assert not damage or len(used) >= 6, "at least each clip was read"
-        found = file_sha256(checkpoint.folder_of(run.folder, STEPS) / checkpoint.LORA)
+        found = file_sha256(checkpoints.folder_of(run.folder, STEPS) / checkpoints.LORA)
         shutil.rmtree(run.folder)  # its name is in the file
         for path, data in good.items():
             path.write_bytes(data)

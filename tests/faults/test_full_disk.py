@@ -17,8 +17,8 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import CannotWrite
 from workbench.families.base import Model
 from workbench.jobs import Job, State
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 SMALL = 1000  # bytes: a heartbeat and a command fit; a line of the curve or the log, a video and a checkpoint do not

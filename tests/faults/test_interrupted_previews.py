@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainer.driving import create, go, session
+from tests.driving import create, go, session
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.families.base import Model
+from workbench.runs.run import Run
 from workbench.trainer import loop
+from workbench.trainer.commands import obey
 from workbench.trainer.deadline import Deadline
-from workbench.trainer.orders import obey
-from workbench.trainer.runs import Run
 from workbench.workspace import Workspace
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.patience import until
 from tests.small_job import BEHAVIOUR
-from workbench import jobs, leftovers
-from workbench.jobs import log
+from workbench import jobs
+from workbench.jobs import leftovers, log
 from workbench.workspace import Workspace
 
 OLD = time.time() - leftovers.SECONDS - 60

@@ -12,9 +12,9 @@ import pytest
 
 from tests.drawing import MakeClip
 from tests.shell import Shell
-from workbench.clips import read_clips
-from workbench.dataset_builder.parquet import unpack
-from workbench.dataset_builder.sources import find_sources, survey
+from workbench.clips.records import read_clips
+from workbench.dataset_builder.sources.parquet import unpack
+from workbench.dataset_builder.sources.survey import find_sources, survey
 from workbench.errors import DataError
 from workbench.workspace import Workspace
 

@@ -9,23 +9,23 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
 from workbench.families.base import Model
 from workbench.jobs import State
-from workbench.trainer import checkpoint
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.starts import last_note
+from workbench.runs import checkpoints
+from workbench.runs.run import Run
+from workbench.runs.sessions import last_note
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 
 def damage(run: Run, step: int) -> None:
     """Flip a bit of the checkpoint's weights."""
-    path = checkpoint.folder_of(run.folder, step) / checkpoint.LORA
+    path = checkpoints.folder_of(run.folder, step) / checkpoints.LORA
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
 def aside(run: Run) -> list[str]:
-    return sorted(path.name for path in (run.folder / checkpoint.FOLDER).glob(f"{checkpoint.DAMAGED}*"))
+    return sorted(path.name for path in (run.folder / checkpoints.FOLDER).glob(f"{checkpoints.DAMAGED}*"))
 
 
 def steps_of_the_curve(run: Run) -> list[int]:
@@ -72,15 +72,15 @@ def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_th
     assert "next: workbench runs start run --from-start" in shell("runs", "show", "run").out
 
     # So is a run whose checkpoints somebody has taken away.
-    (run.folder / checkpoint.FOLDER).rename(workspace.root / "taken")
+    (run.folder / checkpoints.FOLDER).rename(workspace.root / "taken")
     run.start()
     assert run.wait(PATIENCE).exit_code == ExitCode.RESUME_REFUSED
     assert steps_of_the_curve(run) == curve
-    (workspace.root / "taken").rename(run.folder / checkpoint.FOLDER)
+    (workspace.root / "taken").rename(run.folder / checkpoints.FOLDER)
 
     # Once it is said: damaged ones stand aside, and what is written from then on is kept.
     assert shell("runs", "start", "run", "--from-start", "--detach").code == 0
-    until_run(run, lambda: checkpoint.newest(run.folder) is not None)
+    until_run(run, lambda: checkpoints.newest(run.folder) is not None)
     jobs.kill(run.folder)
     assert aside(run) == [f".damaged-step-{step:08d}" for step in sorted({*saved, last})]
     assert steps_of_the_curve(run)[:3] == [1, 2, 3]

@@ -13,9 +13,9 @@ from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.families.base import Model
 from workbench.jobs import State
-from workbench.trainer import checkpoint
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.runs import checkpoints
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 SMALL = 300_000  # bytes: the metrics of the first thousand steps fit, the tensors of a checkpoint do not
@@ -33,7 +33,7 @@ def limit_files(run: Run, most: int) -> None:
 
 
 def newest(run: Run) -> int:
-    found = checkpoint.newest(run.folder)
+    found = checkpoints.newest(run.folder)
     return found[0] if found else 0
 
 
@@ -60,17 +60,17 @@ def test_a_disk_that_refuses_costs_a_save_and_damage_costs_one_checkpoint(
 
     # Each file of the newest checkpoint flipped, cut short and gone: the one before is found.
     last, earlier = run.checkpoints[-1], run.checkpoints[-2]
-    names = sorted(path.name for path in checkpoint.folder_of(run.folder, last).iterdir())
-    assert {checkpoint.LORA, checkpoint.OPTIMIZER, checkpoint.STATE, checkpoint.MANIFEST} <= set(names)
+    names = sorted(path.name for path in checkpoints.folder_of(run.folder, last).iterdir())
+    assert {checkpoints.LORA, checkpoints.OPTIMIZER, checkpoints.STATE, checkpoints.MANIFEST} <= set(names)
     for name in names:
         for damage in (flip, cut, Path.unlink):
             copy = Run(shutil.copytree(run.folder, workspace.runs / "copy"))
-            damage(checkpoint.folder_of(copy.folder, last) / name)
+            damage(checkpoints.folder_of(copy.folder, last) / name)
             assert newest(copy) == earlier, f"{name}, {damage.__name__}"
             shutil.rmtree(copy.folder)
 
     # And it is used: the run goes on from there.
-    flip(checkpoint.folder_of(run.folder, last) / checkpoint.LORA)
+    flip(checkpoints.folder_of(run.folder, last) / checkpoints.LORA)
     run.start()
     until_run(run, lambda: said(run, f"going on from the checkpoint of step {earlier}"))
     until_run(run, lambda: newest(run) > earlier)
@@ -80,7 +80,7 @@ def test_a_disk_that_refuses_costs_a_save_and_damage_costs_one_checkpoint(
 def flip(path: Path) -> None:
     """One bit; of the manifest one in a hash, elsewhere it may be in a space."""
     data = bytearray(path.read_bytes())
-    data[data.index(b'"sha256": "') + 12 if path.name == checkpoint.MANIFEST else len(data) // 2] ^= 1
+    data[data.index(b'"sha256": "') + 12 if path.name == checkpoints.MANIFEST else len(data) // 2] ^= 1
     path.write_bytes(data)
 
 

@@ -13,17 +13,17 @@ import pytest
 
 from tests.loras.making import layer, write_lora
 from tests.shell import Shell
-from tests.trainer.written_run import add_preview, write_run
+from tests.written_run import add_preview, write_run
 from workbench import jobs
+from workbench.compare.grid import Wall
 from workbench.dataset_builder import Dataset
-from workbench.loras.shelf import shelf
-from workbench.notebook import run_drawing
+from workbench.loras.library import shelf
+from workbench.notebook import run_rendering
+from workbench.runs import queue, retention
+from workbench.runs.run import Run
 from workbench.sampler.samples import Samples
 from workbench.strange_names import RULES, strange_names
-from workbench.trainer import retention, run_queue
-from workbench.trainer.runs import Run
-from workbench.ui.live import Live
-from workbench.walls.wall import Wall
+from workbench.ui.core.live import Live
 from workbench.workspace import Workspace, read_json, write_json
 
 COPIES = ("step-00000010.bak", "step-00000020 (copy)", "step-²", "Été", "a..b", "step-1")  # of healthy folders
@@ -75,8 +75,8 @@ def read_all(shell: Shell, workspace: Workspace) -> None:
     assert live.snapshot("good", now=True)
     live.snapshot("bad", now=True)
     run = Run(workspace.run("bad"))
-    run_drawing.previews(run, 64)
-    run_drawing.inputs(run.folder, 64)
+    run_rendering.previews(run, 64)
+    run_rendering.inputs(run.folder, 64)
 
 
 def files(workspace: Workspace, run: Run) -> list[Path]:
@@ -88,7 +88,7 @@ def files(workspace: Workspace, run: Run) -> list[Path]:
         "checkpoints/step-00000010/MANIFEST.json",
     )  # fmt: skip
     loras = workspace.root / "loras"
-    found = [loras / "stars.json", loras / "made" / "lora.json", workspace.runs / run_queue.QUEUE]
+    found = [loras / "stars.json", loras / "made" / "lora.json", workspace.runs / queue.QUEUE]
     return [*(run.folder / name for name in names), *found]
 
 

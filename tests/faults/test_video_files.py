@@ -18,10 +18,10 @@ from tests.dataset_builder import foreign
 from tests.dataset_builder.foreign import cut, noisy, write_video
 from tests.dataset_builder.media_core import judged
 from tests.drawing import draw
-from workbench import media
+from workbench.clips import media
 from workbench.dataset_builder import Dataset, ImportSettings, Verdict
-from workbench.dataset_builder.importing import run
-from workbench.dataset_builder.sources import find_sources, survey
+from workbench.dataset_builder.ingest.job import run
+from workbench.dataset_builder.sources.survey import find_sources, survey
 from workbench.errors import DataError
 from workbench.workspace import Workspace
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.idle_jobs import BEHAVIOUR, MODULE
 from tests.patience import PATIENCE, until
-from tests.trainer.idle_jobs import BEHAVIOUR, MODULE
-from tests.trainer.test_run_queue import end_all
-from workbench import jobs, processes
+from tests.runs.test_run_queue import end_all
+from workbench import jobs
 from workbench.errors import ExitCode
-from workbench.jobs import State, tickets
-from workbench.trainer import run_queue
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.jobs import State, processes, tickets
+from workbench.runs import queue as run_queue
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
 
 

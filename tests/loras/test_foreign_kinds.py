@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 from tests.fake_hub import FakeHub, login
 from tests.loras.making import layer, put_lora
 from tests.shell import Shell
-from workbench.devices import pick_device
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.loras import shelf
+from workbench.jobs.devices import pick_device
+from workbench.loras import library
 from workbench.loras.converting import convert
 from workbench.loras.importing import bring_in
 from workbench.loras.making import Made
@@ -54,7 +54,7 @@ def test_alpha_comes_from_pefts_folder(workspace: Workspace, folder: Path) -> No
     for source in (folder, folder / "adapter_model.safetensors"):
         done = brought(workspace, source)
         assert "by peft" in done.said
-        lora = shelf.find(workspace, done.name)
+        lora = library.find(workspace, done.name)
         assert lora.title == "cats"
         assert scales(lora.path) == pytest.approx({QUERY: 6 / 4**0.5, VALUE: 2 / 4**0.5})
 
@@ -66,7 +66,7 @@ def test_alpha_comes_from_pefts_folder_on_the_hub(
         login(monkeypatch, hub, tmp_path / "login")
         hub.repos["you/cats"] = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
         done = bring_in(workspace, ImportSettings(source="you/cats", model=MODEL), print, lambda *_: None)
-    lora = shelf.find(workspace, done.name)
+    lora = library.find(workspace, done.name)
     assert scales(lora.path) == pytest.approx({QUERY: 6 / 4**0.5, VALUE: 2 / 4**0.5})
 
 
@@ -99,7 +99,7 @@ def test_plain_loras_of_lycoris_are_read_with_their_alpha(workspace: Workspace, 
     save_file(given, tmp_path / "plain.safetensors")
     done = brought(workspace, tmp_path / "plain.safetensors")
     assert "by LyCORIS" in done.said
-    assert scales(shelf.find(workspace, done.name).path) == {QUERY: 0.5}
+    assert scales(library.find(workspace, done.name).path) == {QUERY: 0.5}
 
 
 @pytest.mark.parametrize(

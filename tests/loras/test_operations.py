@@ -16,11 +16,11 @@ from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.loras import shelf, tasks
-from workbench.loras.baking import bake
+from workbench.loras import library, tasks
 from workbench.loras.changes import Weights
 from workbench.loras.converting import convert
 from workbench.loras.extracting import extract
+from workbench.loras.fusing import bake
 from workbench.loras.importing import bring_in
 from workbench.loras.making import Made
 from workbench.loras.merging import merge, resize
@@ -72,7 +72,7 @@ def deltas(path: Path) -> dict[str, torch.Tensor]:
 
 
 def made(workspace: Workspace, what: Made) -> Path:
-    return shelf.find(workspace, what.name).path
+    return library.find(workspace, what.name).path
 
 
 def do(operation: Any, workspace: Workspace, settings: Any) -> Made:
@@ -99,10 +99,10 @@ def test_a_merge_adds_up_exactly_whatever_ranks_alphas_and_layers(workspace: Wor
     assert got.keys() == wanted.keys()
     for name, delta in wanted.items():
         near(got[name], delta)
-    lora = shelf.find(workspace, "loras/both")
+    lora = library.find(workspace, "loras/both")
     assert (lora.title, lora.rank, lora.mixed, lora.trigger, lora.model) == ("Both", 7, True, "ohwx", MODEL)
     assert lora.origin == "merged from 0.5 x a + -2 x b; rank 7, exact"
-    assert shelf.notes(lora)["made_of"][1] == {
+    assert library.notes(lora)["made_of"][1] == {
         "name": "loras/b", "file": "lora.safetensors", "sha256": sha256(b), "weight": -2.0,
     }  # fmt: skip
 
@@ -174,7 +174,7 @@ def test_loras_of_different_models_are_not_merged(workspace: Workspace) -> None:
     put_lora(workspace, "b", on((QUERY, 2)), model="cogvideox-5b")
     with pytest.raises(ConfigError, match="for different models .a for tiny-cogvideox; b for cogvideox-5b."):
         do(merge, workspace, MergeSettings(loras=("loras/a", "loras/b")))
-    assert [one.name for one in shelf.shelf(workspace)] == ["loras/a", "loras/b"]
+    assert [one.name for one in library.shelf(workspace)] == ["loras/a", "loras/b"]
     assert not list((workspace.root / "loras").glob(".new-*"))
 
 
@@ -202,7 +202,7 @@ def test_a_lora_is_extracted_from_a_fine_tune(workspace: Workspace, tmp_path: Pa
     tuned = fine_tune(tmp_path / "tuned", {f"{QUERY}.weight": change})
     exact = do(extract, workspace, ExtractSettings(source=str(tuned), model=MODEL, rank=None, share=0.999999))
     near(deltas(made(workspace, exact))[QUERY], change.double(), 2e-3)
-    lora = shelf.find(workspace, exact.name)
+    lora = library.find(workspace, exact.name)
     assert (lora.rank, lora.model, set(deltas(lora.path))) == (3, MODEL, {QUERY})
     less = do(extract, workspace, ExtractSettings(source=str(tuned), model=MODEL, rank=1, name="less"))
     values = torch.linalg.svdvals(change.double())
@@ -261,7 +261,7 @@ def test_a_file_of_another_trainer_comes_onto_the_shelf(workspace: Workspace, tm
     save_file(foreign, tmp_path / "cats.safetensors")
     settings = ImportSettings(source=str(tmp_path / "cats.safetensors"), model=MODEL, trigger="ohwx")
     done = do(bring_in, workspace, settings)
-    lora = shelf.find(workspace, "loras/cats")
+    lora = library.find(workspace, "loras/cats")
     assert (lora.rank, lora.alpha, lora.trigger, lora.model) == (2, 1.0, "ohwx", MODEL)
     assert "a LoRA of rank 2 by a trainer with kohya's names" in done.said
     both = given[f"{QUERY}.lora_B.weight"].astype(float) @ given[f"{QUERY}.lora_A.weight"] / 2
@@ -281,7 +281,7 @@ def test_what_does_not_fit_or_is_unsound_is_refused_in_a_sentence(workspace: Wor
     (tmp_path / "page.safetensors").write_bytes(b"<html>log in</html>")
     with pytest.raises(ConfigError, match="is a web page, not weights"):
         do(bring_in, workspace, ImportSettings(source=str(tmp_path / "page.safetensors"), model=MODEL))
-    assert shelf.shelf(workspace) == []
+    assert library.shelf(workspace) == []
 
 
 def test_a_lora_goes_out_in_a_format_and_comes_back_the_same(workspace: Workspace, tmp_path: Path) -> None:
@@ -307,8 +307,8 @@ def test_an_operation_runs_as_a_job_of_its_own(workspace: Workspace) -> None:
     assert (task.name, task.made) == ("merge", "loras/twice")
     assert json.loads((place / "config.json").read_text())["task"] == "merge"
     near(
-        deltas(shelf.find(workspace, "loras/twice").path)[QUERY],
-        2 * deltas(shelf.find(workspace, "loras/a").path)[QUERY],
+        deltas(library.find(workspace, "loras/twice").path)[QUERY],
+        2 * deltas(library.find(workspace, "loras/a").path)[QUERY],
     )
     place = tasks.start(workspace, MergeSettings(loras=("loras/nobody",)))
     assert jobs.wait(place, PATIENCE).state is jobs.State.FAILED

@@ -20,10 +20,10 @@ from workbench.families.lora_files import NOTED
 from workbench.loras.converting import convert
 from workbench.loras.merging import merge
 from workbench.loras.settings import ConvertSettings, MergeSettings
-from workbench.publishing import pushing
+from workbench.publishing import push
 from workbench.publishing.settings import LoraPush
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.trainable import Trainable
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.model.trainable import Trainable
 from workbench.workspace import Workspace
 
 weights = published.weights  # a file of the kind that earlier versions left, with all that peft knows in its notes
@@ -84,7 +84,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory, weights: Path) -> dict[str
         found[format] = Path(made.name)
     old = put_export(workspace, "old", rank=2, alpha=1.0, step=1)
     (old / "lora.safetensors").write_bytes(weights.read_bytes())
-    parcel = pushing.parcel(workspace, "runs/old", LoraPush(repo_id="me/old", card=False))
+    parcel = push.parcel(workspace, "runs/old", LoraPush(repo_id="me/old", card=False))
     found["pushed"] = Path(str(parcel.staged(workspace.root)["pytorch_lora_weights.safetensors"]))
     return found
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.loras.making import layer, put_export, put_lora
 from workbench.errors import ConfigError
-from workbench.loras import removal, shelf
+from workbench.loras import library, removal
 from workbench.loras.removal import CleaningSettings
-from workbench.trainer import retention
+from workbench.runs import retention
 from workbench.workspace import Workspace, write_json
 
 QUERY = "transformer_blocks.0.attn1.to_q"
@@ -35,7 +35,7 @@ def test_what_is_removed_comes_back_to_the_byte_and_goes_for_good_when_emptied(w
     shown = removal.preview(workspace, names)
     assert [one.lora.name for one in shown] == names
     assert removal.remove(workspace, names) == shown
-    assert [one.name for one in shelf.shelf(workspace, checkpoints=True)] == ["runs/ring@20"]
+    assert [one.name for one in library.shelf(workspace, checkpoints=True)] == ["runs/ring@20"]
     gone = removal.removed(workspace)
     assert {one.name: one.bytes for one in gone} == {one.lora.name: one.bytes for one in shown}
     for one in gone:
@@ -54,15 +54,15 @@ def test_what_has_been_replaced_meanwhile_is_not_overwritten(workspace: Workspac
     put_lora(workspace, "a", layer(QUERY, 4, 8, 8))
     with pytest.raises(ConfigError, match="its place .* is taken"):
         removal.bring_back(workspace, removal.removed(workspace)[0].id)
-    assert shelf.find(workspace, "loras/a").rank == 4
+    assert library.find(workspace, "loras/a").rank == 4
 
 
 def test_starred_best_and_published_stay_whoever_asks(workspace: Workspace) -> None:
     run = put_export(workspace, "ring", rank=2, alpha=2.0, step=50, checkpoints=(10, 20, 30, 40, 50))
     put_lora(workspace, "kept", layer(QUERY, 2, 8, 8))
     put_lora(workspace, "other", layer(QUERY, 2, 8, 8))
-    shelf.star(workspace, "runs/ring@10")
-    shelf.star(workspace, "loras/kept")
+    library.star(workspace, "runs/ring@10")
+    library.star(workspace, "loras/kept")
     write_json(run / "best.json", {"step": 20, "why": "looks best"})
     write_json(run / "checkpoints/step-00000030/published.json", {"url": "https://hub/me/ring"})
     everything = CleaningSettings(checkpoints=1, made=True)
@@ -76,7 +76,7 @@ def test_starred_best_and_published_stay_whoever_asks(workspace: Workspace) -> N
             removal.preview(workspace, [name])
     went = removal.clean(workspace, everything)
     assert {one.lora.name for one in went} == {"runs/ring@40", "loras/other"}
-    left = {one.name for one in shelf.shelf(workspace, checkpoints=True)}
+    left = {one.name for one in library.shelf(workspace, checkpoints=True)}
     assert left == {"runs/ring", "loras/kept", *(f"runs/ring@{step}" for step in (10, 20, 30, 50))}
 
 

@@ -9,10 +9,11 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from workbench import Run, Samples, Workspace, colab
+from workbench import Run, Samples, Workspace
 from workbench.jobs import State
+from workbench.notebook import colab
+from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue
-from workbench.trainer.settings import TrainSettings
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent.parent / "notebooks"
 

@@ -11,11 +11,11 @@ from tests.dataset_builder.small import write_dataset
 from tests.drawing import MakeClip
 from tests.fake_hub import FakeHub, login
 from tests.sampler.conftest import _write_lora
-from tests.trainer.written_run import write_run
-from workbench import media
-from workbench.clips import read_clips
+from tests.written_run import write_run
+from workbench.clips import media
+from workbench.clips.records import read_clips
 from workbench.families import find_model
-from workbench.trainer.runs import Run
+from workbench.runs.run import Run
 from workbench.workspace import Workspace, write_json
 
 PROMPTS = ("zwx, a red circle moves left", "zwx, a green square moves right")

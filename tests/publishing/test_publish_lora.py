@@ -19,15 +19,16 @@ from tests.fake_hub import TOKEN, FakeHub
 from tests.patience import PATIENCE
 from tests.publishing.conftest import PROMPTS
 from tests.shell import Shell
-from workbench import jobs, media
-from workbench.clips import read_clips
-from workbench.devices import pick_device
+from workbench import jobs
+from workbench.clips import media
+from workbench.clips.records import read_clips
 from workbench.errors import ExitCode
-from workbench.publishing import pushing
+from workbench.jobs.devices import pick_device
+from workbench.publishing import push as pushing
 from workbench.publishing.settings import LoraPush
+from workbench.runs.run import Run
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
-from workbench.trainer.runs import Run
 from workbench.workspace import Workspace, read_json
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,10 +11,10 @@ from tests.patience import PATIENCE, until
 from workbench import demo, jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
-from workbench.publishing import pushing
-from workbench.trainer import hub_push
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.publishing import push
+from workbench.runs import hub_push
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
 
 
@@ -31,7 +31,7 @@ def test_a_finished_run_pushes_its_lora_and_a_failing_push_is_not_its_failure(
     run = Run.create(workspace, prepared(workspace), "cats")
     run.start()
     assert jobs.wait(run.folder, PATIENCE).state is jobs.State.FINISHED, jobs.log_tail(run.folder)
-    place = pushing.folder(workspace, "lora", "runs/cats")
+    place = push.folder(workspace, "lora", "runs/cats")
     until(lambda: jobs.result(place), lambda: jobs.log_tail(place) + jobs.log_tail(run.folder))
     assert jobs.status(place).state is jobs.State.FINISHED, jobs.log_tail(place)
     assert "pytorch_lora_weights.safetensors" in hub.repos["me/cats"]

@@ -18,10 +18,10 @@ from tests.fake_hub import TOKEN, FakeHub
 from tests.patience import PATIENCE
 from tests.publishing.conftest import PROMPTS
 from tests.shell import Shell
-from workbench import media
-from workbench.publishing import pushing, space
+from workbench.clips import media
+from workbench.publishing import push, space
 from workbench.publishing.settings import SpacePush
-from workbench.trainer.runs import Run
+from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json, write_json
 
 
@@ -92,7 +92,7 @@ def _draw(address: str, prompt: str, seed: int) -> np.ndarray:
 
 def test_the_app_is_whole_and_a_private_lora_is_told(workspace: Workspace, run: Run) -> None:
     write_json(run.folder / "published.json", {"repo_id": "me/cats", "url": "", "private": True})
-    parcel = pushing.parcel(workspace, "runs/cats", SpacePush(repo_id="me/demo"))
+    parcel = push.parcel(workspace, "runs/cats", SpacePush(repo_id="me/demo"))
     assert "me/cats is private" in parcel.notes[0]
     app = parcel.files["app.py"]
     assert isinstance(app, bytes)

@@ -6,8 +6,8 @@ import pytest
 
 from workbench.dataset_builder import Dataset
 from workbench.families.base import Model
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 

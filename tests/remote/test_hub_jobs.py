@@ -18,11 +18,11 @@ from tests.remote.waiting import steps
 from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import State
-from workbench.remote import places
+from workbench.remote import targets
 from workbench.remote.record import Record
 from workbench.remote.sending import choose, start_at
 from workbench.remote.settings import HubJobsPlace
-from workbench.trainer.runs import Run
+from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 
 REPOSITORY = f"{USER}/runs"
@@ -40,7 +40,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workspace: Workspace) -
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         place = HubJobsPlace(flavor="cpu-basic", repository=REPOSITORY, image="an/image", python=sys.executable)
-        places.save(workspace, "hub", place)
+        targets.save(workspace, "hub", place)
         yield server
 
 
@@ -82,11 +82,11 @@ def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run
     assert len(hub.jobs) == 2
     assert set(clips) < {name for name in hub.repos[f"datasets/{REPOSITORY}"] if name.startswith("contents/")}
     assert not Record.load(run.folder).open
-    choose(workspace, run, places.HERE)
+    choose(workspace, run, targets.HERE)
 
 
 def test_what_is_missing_is_said_before_anything_is_sent(workspace: Workspace, hub: FakeJobs, run: Run) -> None:
-    places.save(workspace, "empty", HubJobsPlace(repository=REPOSITORY))
+    targets.save(workspace, "empty", HubJobsPlace(repository=REPOSITORY))
     start_at(workspace, run, "empty")
     assert run.wait(PATIENCE).state == State.FAILED
     assert "image of the place empty is empty" in run.status.message

@@ -6,10 +6,10 @@ import pytest
 
 from tests.shell import Shell
 from workbench.errors import ConfigError
-from workbench.remote import places
-from workbench.remote.engines import engine_class
+from workbench.remote import targets
+from workbench.remote.backends import engine_class
 from workbench.remote.settings import SshPlace
-from workbench.trainer.runs import Run
+from workbench.runs.run import Run
 from workbench.workspace import Workspace
 
 
@@ -18,7 +18,7 @@ def test_places_are_made_listed_and_forgotten(shell: Shell, workspace: Workspace
     said = shell("places", "add", "ssh", "gpubox", "--host", "me@gpubox", "--python", "~/venv/bin/python")
     assert said.code == 0, said.err
     assert "workbench places check gpubox" in said.out
-    place = places.load(workspace, "gpubox")
+    place = targets.load(workspace, "gpubox")
     assert isinstance(place, SshPlace)
     assert (place.host, place.python) == ("me@gpubox", "~/venv/bin/python")
     assert shell("places", "add", "slurm", "cluster", "--hours", "12").code == 0
@@ -27,9 +27,9 @@ def test_places_are_made_listed_and_forgotten(shell: Shell, workspace: Workspace
     assert "hours=12" in listed
     assert "must be 0.05 to 1000" in shell("places", "add", "slurm", "other", "--hours", "0").err
     assert shell("places", "remove", "cluster").code == 0
-    assert places.names(workspace) == ["gpubox"]
+    assert targets.names(workspace) == ["gpubox"]
     with pytest.raises(ConfigError, match="cannot be a place's"):
-        places.save(workspace, "here", place)
+        targets.save(workspace, "here", place)
 
 
 def test_a_place_that_is_not_there_makes_no_run(shell: Shell, workspace: Workspace) -> None:

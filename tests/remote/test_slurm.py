@@ -10,21 +10,21 @@ import pytest
 
 from tests.patience import PATIENCE, until_run
 from tests.remote.waiting import steps
-from workbench import jobs, processes
+from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.jobs import State
-from workbench.remote import places
-from workbench.remote.engines import check
+from workbench.jobs import State, processes
+from workbench.remote import targets
+from workbench.remote.backends import check
 from workbench.remote.record import Record
 from workbench.remote.sending import start_at
 from workbench.remote.settings import SlurmPlace
-from workbench.trainer.runs import Run
-from workbench.trainer.starts import read_starts
+from workbench.runs.run import Run
+from workbench.runs.sessions import read_starts
 from workbench.workspace import Workspace, read_json
 
 
 def test_a_run_that_must_make_room_saves_and_goes_on(workspace: Workspace, run: Run) -> None:
-    places.save(workspace, "cluster", SlurmPlace(executor="local", gpus=0))
+    targets.save(workspace, "cluster", SlurmPlace(executor="local", gpus=0))
     start_at(workspace, run, "cluster")
     until_run(run, lambda: len(steps(run)) > 3 and run.checkpoints)
     record = Record.load(run.folder)
@@ -56,7 +56,7 @@ def test_a_run_that_must_make_room_saves_and_goes_on(workspace: Workspace, run: 
 
 
 def test_a_job_that_never_begins_says_why(workspace: Workspace, run: Run) -> None:
-    places.save(workspace, "cluster", SlurmPlace(executor="local", gpus=0, setup=("echo no such module >&2", "false")))
+    targets.save(workspace, "cluster", SlurmPlace(executor="local", gpus=0, setup=("echo no such module >&2", "false")))
     start_at(workspace, run, "cluster")
     status = run.wait(PATIENCE)
     assert status.state == State.FAILED
@@ -64,7 +64,7 @@ def test_a_job_that_never_begins_says_why(workspace: Workspace, run: Run) -> Non
 
 
 def test_without_slurm_the_remedy_is_said(workspace: Workspace, run: Run) -> None:
-    places.save(workspace, "cluster", SlurmPlace())
+    targets.save(workspace, "cluster", SlurmPlace())
     assert all(line.remedy for line in check(workspace, "cluster") if line.title in ("sbatch", "srun"))
     start_at(workspace, run, "cluster")
     assert run.wait(PATIENCE).state == State.FAILED

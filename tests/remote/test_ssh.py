@@ -16,12 +16,12 @@ from tests.remote.waiting import steps
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import State
-from workbench.remote import places
-from workbench.remote.engines import check
+from workbench.remote import targets
+from workbench.remote.backends import check
 from workbench.remote.record import Record
 from workbench.remote.sending import choose, start_at
 from workbench.remote.settings import SshPlace
-from workbench.trainer.runs import Run
+from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 
 
@@ -31,7 +31,7 @@ def far(tmp_path: Path, workspace: Workspace) -> Iterator[SshServer]:
     (tmp_path / "keys").mkdir()
     with serving(tmp_path / "keys") as server:
         place = SshPlace(host="far", python=sys.executable, folder=str(tmp_path / "far"), ssh_config=str(server.config))
-        places.save(workspace, "far", place)
+        targets.save(workspace, "far", place)
         yield server
 
 
@@ -52,7 +52,7 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
     jobs.wait(run.folder, PATIENCE)
     assert run.status.state == State.DIED
     with pytest.raises(ConfigError, match="was sent to far and its end was not brought back"):
-        choose(workspace, run, places.HERE)
+        choose(workspace, run, targets.HERE)
     before = len(steps(run))
     run.start()
     until_run(run, lambda: len(steps(run)) > before)
@@ -77,7 +77,7 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
     assert not Record.load(run.folder).open
 
     # It goes on here, from what was brought back.
-    choose(workspace, run, places.HERE)
+    choose(workspace, run, targets.HERE)
     run.settings.changed(steps=last + 2).save(run.folder / jobs.CONFIG)
     run.start()
     assert run.wait(PATIENCE).state == State.FINISHED, jobs.log_tail(run.folder)
@@ -88,8 +88,8 @@ def test_a_dry_run_says_what_is_there(workspace: Workspace, far: SshServer, tmp_
     found = {line.title: line for line in check(workspace, "far")}
     assert found["workbench"].remedy == ""
     assert "free disk" in found
-    place = places.load(workspace, "far")
-    places.save(workspace, "bare", place.changed(python="/usr/bin/env python-that-is-not-there"))
+    place = targets.load(workspace, "far")
+    targets.save(workspace, "bare", place.changed(python="/usr/bin/env python-that-is-not-there"))
     with pytest.raises(ConfigError, match="cannot run the workbench"):
         check(workspace, "bare")
     assert not (tmp_path / "far").exists()

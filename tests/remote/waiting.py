@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.trainer.runs import Run
+from workbench.runs.run import Run
 
 
 def steps(run: Run) -> list[int]:

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from tests.fake_hub import FakeHub, login
 from tests.sampler.conftest import WriteLora
-from workbench.devices import pick_device
 from workbench.errors import ConfigError, ModelUnavailable
+from workbench.jobs.devices import pick_device
 from workbench.sampler import adapters
 from workbench.sampler.generate import Drawn, Sampler
 from workbench.sampler.settings import SampleSettings

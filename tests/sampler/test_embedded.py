@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from workbench import media, policy
+from workbench import policy
+from workbench.clips import media
 from workbench.errors import ConfigError
 from workbench.notebook import sample_panel
 from workbench.sampler.embedded import shareable
-from workbench.sampler.originals import kept
+from workbench.sampler.input_files import kept
 from workbench.sampler.samples import new_id, settings_of, video_path, write_sample
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
-from workbench.ui.live import Live
-from workbench.ui.sample_tab import SampleTab
+from workbench.ui.core.live import Live
+from workbench.ui.sample.tab import SampleTab
 from workbench.workspace import Workspace
 
 FRAMES = np.zeros((9, 16, 16, 3), np.uint8)

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from tests.sampler.conftest import WriteLora
-from workbench import media
-from workbench.devices import pick_device
+from workbench.clips import media
 from workbench.errors import ConfigError
+from workbench.jobs.devices import pick_device
 from workbench.sampler.generate import Sampler
 from workbench.sampler.inputs import inputs_of, portable
 from workbench.sampler.settings import SampleSettings

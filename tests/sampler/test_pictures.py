@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from workbench import media
+from workbench.clips import media
 from workbench.errors import ConfigError
 from workbench.sampler.pictures import last_frames, read_picture
 

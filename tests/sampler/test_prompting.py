@@ -10,11 +10,11 @@ import pytest
 from tests.dataset_builder.chat_server import ChatServer, chat_server, refuses, says
 from tests.patience import PATIENCE
 from workbench import jobs
-from workbench.dataset_builder.captioners import keys
+from workbench.captioners import keys
 from workbench.errors import ConfigError
 from workbench.jobs import State
-from workbench.sampler import prompting
-from workbench.sampler.prompting import PromptSettings, fitted, tidy, write, written
+from workbench.sampler import prompt_enhancer
+from workbench.sampler.prompt_enhancer import PromptSettings, fitted, tidy, write, written
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
@@ -34,7 +34,7 @@ def server() -> Iterator[ChatServer]:
 
 
 def ended(workspace: Workspace) -> jobs.Status:
-    return jobs.wait(prompting.folder_of(workspace), PATIENCE)
+    return jobs.wait(prompt_enhancer.folder_of(workspace), PATIENCE)
 
 
 def test_a_server_writes_a_prompt_that_is_kept_beside_what_it_came_from(
@@ -45,7 +45,7 @@ def test_a_server_writes_a_prompt_that_is_kept_beside_what_it_came_from(
     server.answer = lambda number, body: says('<think>A ring.\nHm.</think>\n**Prompt:** "A ring\n rolls slowly."')
     settings = PromptSettings(base_url=server.url, endpoint_model="writer", key_variable="MY_KEY")
     write(workspace, settings, SAMPLE)
-    assert ended(workspace).state is State.FINISHED, jobs.log_tail(prompting.folder_of(workspace))
+    assert ended(workspace).state is State.FINISHED, jobs.log_tail(prompt_enhancer.folder_of(workspace))
     found = written(workspace)
     assert found is not None
     assert (found.prompt, found.short) == ("A ring rolls slowly.", "a zwx ring rolls")
@@ -58,10 +58,10 @@ def test_a_server_writes_a_prompt_that_is_kept_beside_what_it_came_from(
     assert not [
         path for path in workspace.root.rglob("*") if path.is_file() and KEY in path.read_text(errors="replace")
     ]
-    assert prompting.settings_of(workspace) == settings  # what a page opens with
+    assert prompt_enhancer.settings_of(workspace) == settings  # what a page opens with
 
-    prompting.accept(workspace, "A ring rolls slowly, says a person.", found.short)
-    assert prompting.shorts(workspace) == {"A ring rolls slowly, says a person.": "a zwx ring rolls"}
+    prompt_enhancer.accept(workspace, "A ring rolls slowly, says a person.", found.short)
+    assert prompt_enhancer.shorts(workspace) == {"A ring rolls slowly, says a person.": "a zwx ring rolls"}
 
     server.answer = lambda number, body: refuses(401, "no such key")
     write(workspace, settings, SAMPLE)
@@ -77,7 +77,7 @@ def test_a_model_on_this_machine_writes_one(workspace: Workspace, tmp_path: Path
     write(workspace, settings, SAMPLE)
     with pytest.raises(ConfigError, match="being written"):
         write(workspace, settings, SAMPLE)
-    assert ended(workspace).state is State.FINISHED, jobs.log_tail(prompting.folder_of(workspace))
+    assert ended(workspace).state is State.FINISHED, jobs.log_tail(prompt_enhancer.folder_of(workspace))
     found = written(workspace)
     assert found is not None
     assert found.prompt
@@ -93,7 +93,7 @@ def test_what_cannot_work_is_said_before_anything_is_started(workspace: Workspac
         write(workspace, PromptSettings(writer="local"), SAMPLE)
     with pytest.raises(ConfigError, match="has no {prompt}"):
         write(workspace, PromptSettings(instruction="Write a poem."), SAMPLE)
-    assert prompting.status(workspace).state is State.NEW
+    assert prompt_enhancer.status(workspace).state is State.NEW
 
 
 def test_answers_become_one_paragraph_that_the_video_model_reads_to_its_end() -> None:

@@ -15,9 +15,10 @@ import pytest
 
 from tests.patience import PATIENCE, until
 from tests.sampler.conftest import WriteLora
-from workbench import gpu_lock, jobs
-from workbench.devices import Device
+from workbench import jobs
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
+from workbench.jobs import gpu_lock
+from workbench.jobs.devices import Device
 from workbench.sampler import queue
 from workbench.sampler.queue import RequestState, cancel, pending, progress, stop_worker, submit, wait
 from workbench.sampler.samples import Samples, new_id, settings_of
@@ -97,7 +98,7 @@ def test_the_model_stays_loaded_whatever_the_lora(
 
 
 def read(video: Path) -> np.ndarray:
-    from workbench import media
+    from workbench.clips import media
 
     return np.stack([frame for _, frame in media.decode(video)])
 

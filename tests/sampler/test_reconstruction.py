@@ -12,16 +12,17 @@ import pytest
 
 from tests.drawing import MakeClip, draw
 from tests.patience import PATIENCE
-from workbench import gpu_lock, jobs, media
-from workbench.clips import Clip, write_clips
+from workbench import jobs
+from workbench.clips import media
+from workbench.clips.frame_plan import Shape, plan, shape_for
+from workbench.clips.records import Clip, write_clips
 from workbench.demo import DEMO_CLIPS
-from workbench.devices import Device
 from workbench.errors import ConfigError, DataError, DeviceBusy
 from workbench.families import default_model, find_model
-from workbench.frame_plan import Shape, plan, shape_for
-from workbench.jobs import State
-from workbench.sampler import reconstruct
-from workbench.sampler.reconstruction import FOLDER, look, request
+from workbench.jobs import State, gpu_lock
+from workbench.jobs.devices import Device
+from workbench.sampler import reconstruction_worker
+from workbench.sampler.vae_reconstruction import FOLDER, look, request
 from workbench.workspace import Workspace
 
 MODEL = default_model()
@@ -64,8 +65,8 @@ def test_a_demo_clip_comes_back_and_is_there_at_once_when_asked_again(workspace:
     assert back.shape == given.shape
     assert both.shape == (SHAPE.frames, SHAPE.height, 2 * SHAPE.width, 3)
     # The videos show what the number says, but for what an mp4's coarser colours take from so small a picture.
-    assert reconstruct.likeness(given, back)["psnr"] == pytest.approx(found.psnr, abs=2.5)
-    assert reconstruct.likeness(given, both[:, :, : SHAPE.width])["psnr"] > 30
+    assert reconstruction_worker.likeness(given, back)["psnr"] == pytest.approx(found.psnr, abs=2.5)
+    assert reconstruction_worker.likeness(given, both[:, :, : SHAPE.width])["psnr"] > 30
 
     moved = dataset.rename(workspace.dataset("two"))
     cached = request(workspace, moved, clip.changed(text="another caption"), MODEL, SHAPE)
@@ -99,10 +100,10 @@ def test_a_held_gpu_is_waited_for_and_then_said(
     workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = Device("cuda", "Some GPU", 24.0, 0, "GPU-1")
-    monkeypatch.setattr(reconstruct, "pick_device", lambda choice: gpu)
-    monkeypatch.setattr(reconstruct, "GPU_PATIENCE", 0.0)
+    monkeypatch.setattr(reconstruction_worker, "pick_device", lambda choice: gpu)
+    monkeypatch.setattr(reconstruction_worker, "GPU_PATIENCE", 0.0)
     dataset, _ = folder_of(workspace, make_clip(tmp_path / "a.mp4"))
-    settings = reconstruct.ReconstructionSettings(
+    settings = reconstruction_worker.ReconstructionSettings(
         dataset=str(dataset), clip="clips/a.mp4", model=MODEL, frames=9, height=40, width=40
     )
     folder = workspace.cache / FOLDER / "key"
@@ -111,7 +112,7 @@ def test_a_held_gpu_is_waited_for_and_then_said(
         gpu_lock.hold(workspace.locks, gpu.uuid, "run cats"),
         pytest.raises(DeviceBusy, match="the GPU is held by run cats"),
     ):
-        reconstruct.reconstruct(folder, settings, jobs.Job(folder))
+        reconstruction_worker.reconstruct(folder, settings, jobs.Job(folder))
 
 
 @pytest.mark.parametrize(("variant", "frames"), [("sincos", 9), ("rotary-1.5", 17), ("rotary-1.5", 1)])
@@ -122,23 +123,25 @@ def test_as_many_frames_come_back_as_are_given(tmp_path: Path, variant: str, fra
     family.toy(tmp_path / "toy", variant)
     vae = family.load_vae(tmp_path / "toy", torch.device("cpu"), torch.float32)
     given = draw(frames, (32, 16))
-    back = reconstruct.through_vae(family, vae, tmp_path / "toy", given)
+    back = reconstruction_worker.through_vae(family, vae, tmp_path / "toy", given)
     assert (back.shape, back.dtype) == (given.shape, np.uint8)
 
 
 def test_likeness_is_measured_as_everyone_measures_it() -> None:
     noise = np.random.default_rng(0)
     given = noise.integers(60, 196, (2, 48, 64, 3), np.uint8)
-    assert reconstruct.likeness(given, given) == {"psnr": 100.0, "psnr_worst": 100.0, "ssim": 1.0}
+    assert reconstruction_worker.likeness(given, given) == {"psnr": 100.0, "psnr_worst": 100.0, "ssim": 1.0}
     brighter = np.stack([given[0], given[1] + 10])
-    found = reconstruct.likeness(given, brighter)
+    found = reconstruction_worker.likeness(given, brighter)
     assert found["psnr_worst"] == pytest.approx(20 * np.log10(255 / 10), abs=0.01)
     assert found["psnr"] == pytest.approx(20 * np.log10(255 / 10) + 10 * np.log10(2), abs=0.01)
     # Plain pictures have no structure: only the brightness term (2ab + c) / (a^2 + b^2 + c) is left.
-    plain = reconstruct.likeness(np.full((1, 16, 16, 3), 51, np.uint8), np.full((1, 16, 16, 3), 102, np.uint8))
+    plain = reconstruction_worker.likeness(
+        np.full((1, 16, 16, 3), 51, np.uint8), np.full((1, 16, 16, 3), 102, np.uint8)
+    )
     assert plain["ssim"] == pytest.approx((2 * 0.2 * 0.4 + 1e-4) / (0.2**2 + 0.4**2 + 1e-4), abs=1e-3)
 
 
 def test_asking_loads_no_torch() -> None:
-    code = "import sys, workbench.sampler.reconstruction; print('torch' in sys.modules, 'diffusers' in sys.modules)"
+    code = "import sys, workbench.sampler.vae_reconstruction; print('torch' in sys.modules, 'diffusers' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]

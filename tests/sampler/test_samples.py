@@ -8,7 +8,7 @@ import pytest
 
 from tests.loras.making import layer, put_lora
 from workbench.errors import ConfigError
-from workbench.loras.shelf import find
+from workbench.loras.library import find
 from workbench.sampler.samples import Samples, keep_as_preview, new_id, settings_of, video_path, write_sample
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from tests.sampler.conftest import WriteLora
-from workbench.devices import Device, pick_device
-from workbench.engine.low_bit import LowBitLinear
+from workbench.clips.frame_plan import shape_for
 from workbench.families import find_model
-from workbench.frame_plan import shape_for
-from workbench.sampler import loadout
+from workbench.jobs.devices import Device, pick_device
+from workbench.memory.low_bit import LowBitLinear
+from workbench.sampler import offload_plan
 from workbench.sampler.decoding import decode
 from workbench.sampler.generate import Sampler
-from workbench.sampler.loadout import Loadout, fitted
+from workbench.sampler.offload_plan import Loadout, fitted
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
@@ -66,7 +66,7 @@ def test_parts_in_turn_and_blocks_that_come_and_go_draw_the_same(
     lora = write_lora(tmp_path / "one.safetensors", 1)
     asked = SampleSettings(model=str(toy_folder), prompt="x", steps=3, device="cpu", loras=(str(lora),))
     plain = Sampler(str(toy_folder), CPU).generate(workspace, asked).frames
-    monkeypatch.setattr(loadout, "choose", lambda *_: Loadout(in_turn=True, streamed=2, tiled=False))
+    monkeypatch.setattr(offload_plan, "choose", lambda *_: Loadout(in_turn=True, streamed=2, tiled=False))
     pieces = Sampler(str(toy_folder), CPU)
     assert np.array_equal(pieces.generate(workspace, asked).frames, plain)
     without = asked.changed(loras=[])
@@ -93,7 +93,7 @@ def test_the_loadout_of_the_5b_fits_the_memory_that_is_free(free_gb: float, frug
 
 
 def test_a_processor_needs_no_plan(tiny: Sampler) -> None:
-    assert loadout.choose("exact", Device("cpu", "", 8.0), tiny.facts, shape_for(MODEL)) == Loadout()
+    assert offload_plan.choose("exact", Device("cpu", "", 8.0), tiny.facts, shape_for(MODEL)) == Loadout()
 
 
 def test_a_clip_is_not_lost_to_the_memory_of_the_last_step(

@@ -14,15 +14,15 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.trainer.driving import create, go, session
-from workbench.clips import file_sha256, read_clips, write_clips
+from tests.driving import create, go, session
+from workbench.clips.records import file_sha256, read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ResumeRefused
 from workbench.families import families, find_model
 from workbench.families.base import Model
-from workbench.trainer import checkpoint
-from workbench.trainer.conditions import FirstFrames
-from workbench.trainer.runs import Run
+from workbench.runs import checkpoints
+from workbench.runs.run import Run
+from workbench.trainer.inputs.conditions import FirstFrames
 from workbench.workspace import Workspace
 
 STEPS, BREAK = 7, 3
@@ -63,7 +63,7 @@ def made_and_saved(run: Run, until: int) -> list[dict[str, Any]]:
 
 
 def digests(run: Run, step: int) -> dict[str, str]:
-    folder = checkpoint.folder_of(run.folder, step)
+    folder = checkpoints.folder_of(run.folder, step)
     return {path.name: file_sha256(path) for path in folder.glob("*.safetensors")}
 
 

@@ -15,18 +15,19 @@ import pytest
 import torch
 
 from tests.drawing import MakeClip
+from tests.driving import create, go, session
 from tests.shell import Shell
-from tests.trainer.driving import create, go, session
-from workbench import media
+from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import Model
-from workbench.trainer import cache, checkpoint
-from workbench.trainer.cache import Cache
-from workbench.trainer.encode import Encoder, read_video
+from workbench.runs import checkpoints
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.inputs import cache
+from workbench.trainer.inputs.cache import Cache
+from workbench.trainer.inputs.encoder import Encoder, read_video
 from workbench.trainer.loop import train_step
-from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace
 
 CPU = torch.device("cpu")
@@ -117,19 +118,19 @@ def test_b7_the_old_checkpoint_goes_after_the_new_one_is_there_and_the_order_goe
     made = go(run, 2)
     made.save()
     seen: list[list[int]] = []
-    publish = checkpoint.publish
+    publish = checkpoints.publish
 
     def watched(*given: Any) -> Path:
         found = publish(*given)
-        seen.append(checkpoint.steps(run.folder))
+        seen.append(checkpoints.steps(run.folder))
         return found
 
-    checkpoint.publish = watched
+    checkpoints.publish = watched
     try:
         train_step(made)
         made.save()
     finally:
-        checkpoint.publish = publish
+        checkpoints.publish = publish
     assert seen == [[2, 3]]
     assert run.checkpoints == [3]
     again = session(run)

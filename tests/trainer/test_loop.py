@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.driving import create, go, session
+from tests.driving import create, go, session
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import CannotWrite, ConfigError, NonFiniteLoss, ResumeRefused
 from workbench.families.base import Model
-from workbench.trainer import checkpoint
-from workbench.trainer.checks import check
+from workbench.runs import checkpoints
+from workbench.runs.checks import check
 from workbench.trainer.deadline import Deadline
 from workbench.trainer.loop import steps, train_step
 from workbench.workspace import Workspace, read_json, write_json
@@ -94,7 +94,7 @@ def test_a_disk_that_refuses_a_save_is_said_and_tried_again(
         raise CannotWrite("cannot write the checkpoint: the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "publish", full)
+        patch.setattr(checkpoints, "publish", full)
         made.save(must=False)
         assert run.checkpoints == [1]
         assert "not saved, the next save tries again" in made.trouble
@@ -107,15 +107,15 @@ def test_a_disk_that_refuses_a_save_is_said_and_tried_again(
 def test_another_format_or_version_refuses_to_go_on(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
     run = create(workspace, toy_model.source)
     go(run, 1).save()
-    folder = checkpoint.folder_of(run.folder, 1)
-    state = read_json(folder / checkpoint.STATE)
+    folder = checkpoints.folder_of(run.folder, 1)
+    state = read_json(folder / checkpoints.STATE)
     for change, said in (
         ({"precision": "bf16"}, "computed in bf16, this machine computes in fp32"),
         ({"versions": {**state["versions"], "torch": "1.0"}}, "torch was 1.0"),
     ):
-        write_json(folder / checkpoint.STATE, {**state, **change})
-        files = {path.name: checkpoint._entry(path) for path in folder.iterdir() if path.name != checkpoint.MANIFEST}
-        write_json(folder / checkpoint.MANIFEST, {"step": 1, "files": files})
+        write_json(folder / checkpoints.STATE, {**state, **change})
+        files = {path.name: checkpoints._entry(path) for path in folder.iterdir() if path.name != checkpoints.MANIFEST}
+        write_json(folder / checkpoints.MANIFEST, {"step": 1, "files": files})
         with pytest.raises(ResumeRefused, match=said):
             session(run)
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.patience import PATIENCE, until_run
-from tests.trainer.test_run_queue import end_all
+from tests.runs.test_run_queue import end_all
 from tests.trainer.test_trainer import Start, digest, reach, start
-from workbench import gpu_lock, jobs
+from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
-from workbench.jobs import State
+from workbench.jobs import State, gpu_lock
+from workbench.runs import queue
 from workbench.sampler.samples import Samples
-from workbench.trainer import run_queue
-from workbench.trainer.trying import Try
+from workbench.trainer.monitoring.live_sample import Try
 from workbench.workspace import Workspace, read_json
 
 __all__ = ["start"]  # the fixture
@@ -44,7 +44,7 @@ def test_a_paused_run_lends_its_device_keeps_its_place_and_ends_in_the_same_byte
     assert paused_at < 100
     assert run.checkpoints == [paused_at]  # what sampling shows is what the run has reached
     until_run(behind, lambda: "second in the queue, after run whole" in behind.status.phase)
-    assert run_queue.order(workspace) == ["behind"]  # a paused run is no waiting one
+    assert queue.order(workspace) == ["behind"]  # a paused run is no waiting one
     with gpu_lock.hold(workspace.locks, "", "a person who samples"):
         run.resume()
         until_run(run, lambda: "held by a person who samples" in run.status.phase)
@@ -61,7 +61,7 @@ def test_a_paused_run_lends_its_device_keeps_its_place_and_ends_in_the_same_byte
         now = behind.wait(PATIENCE)
     assert (now.state, now.exit_code) == (State.STOPPED, ExitCode.STOPPED)
     assert behind.checkpoints == [behind.metrics[-1]["step"]]
-    assert run_queue.order(workspace) == []
+    assert queue.order(workspace) == []
 
 
 def test_a_living_run_draws_what_it_is_asked_for_and_shows_it_with_the_samples(

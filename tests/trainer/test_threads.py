@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.trainer.driving import create, go, session
+from tests.driving import create, go, session
 from workbench.dataset_builder import Dataset
 from workbench.families.base import Model
 from workbench.trainer import threads

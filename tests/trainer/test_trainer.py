@@ -13,16 +13,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.driving import create, session
 from tests.patience import PATIENCE
-from tests.trainer.driving import create, session
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
 from workbench.families.base import Model
 from workbench.jobs import State
-from workbench.trainer.cache import Cache
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.inputs.cache import Cache
 from workbench.workspace import Workspace, read_json
 
 Start = Callable[..., Run]

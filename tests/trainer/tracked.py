@@ -12,8 +12,8 @@ from pathlib import Path
 
 from accelerate import Accelerator
 
-from workbench.trainer import trackers
-from workbench.trainer.settings import TrainSettings
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.monitoring import trackers
 
 
 def log(run: Path, tracker: str, first: int, last: int, video: Path | None = None) -> list[str]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench import clips
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.clips import records
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 
@@ -20,10 +20,10 @@ def workspace(tmp_path: Path) -> Workspace:
     names = [f"clips/{letter}.mp4" for letter in "abcd"]
     for name in names:
         (dataset / name).touch()
-    clips.write_clips(
-        dataset, [clips.Clip(file_name=name, text="a cat", fps=8, frames=40, width=64, height=64) for name in names]
+    records.write_clips(
+        dataset, [records.Clip(file_name=name, text="a cat", fps=8, frames=40, width=64, height=64) for name in names]
     )
-    clips.write_info(dataset, clips.DatasetInfo(title="Cats"))
+    records.write_info(dataset, records.DatasetInfo(title="Cats"))
     return opened
 
 

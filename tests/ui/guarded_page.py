@@ -11,10 +11,10 @@ from pathlib import Path
 import gradio as gr
 from starlette.middleware import Middleware
 
-from workbench.ui import calls, connections, guard
-from workbench.ui.bodies import Bodies
-from workbench.ui.guard import Guard, Rules
-from workbench.ui.login import Access, Login
+from workbench.ui.server import calls, connections, guard
+from workbench.ui.server.bodies import Bodies
+from workbench.ui.server.guard import Guard, Rules
+from workbench.ui.server.login import Access, Login
 
 CAP = 200_000  # bytes of a body; of an upload, twice as many
 NAME, PASSWORD = "me", "right"

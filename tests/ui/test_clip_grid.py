@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from workbench import clips
-from workbench.clips import Clip
+from workbench.clips import records as clips
+from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
-from workbench.ui.clip_grid import ClipGrid, PageQuery, Query, Records, Save, answering
+from workbench.ui.datasets.clip_grid import ClipGrid, PageQuery, Query, Records, Save, answering
 from workbench.workspace import Workspace
 
 NAMES = [f"clips/{number:02}.mp4" for number in range(60)]

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.drawing import MakeClip
-from tests.trainer.written_run import add_preview, write_run
-from workbench.trainer.run_comparison import compare
-from workbench.trainer.runs import Run
-from workbench.ui import compare_tab, tracker_view
-from workbench.ui.login import Access, Login
+from tests.written_run import add_preview, write_run
+from workbench.runs.analysis.comparison import compare
+from workbench.runs.run import Run
+from workbench.ui.compare import curves
+from workbench.ui.server.login import Access, Login
+from workbench.ui.train import tracker_view
 from workbench.workspace import Workspace
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -23,13 +24,13 @@ def test_runs_stand_side_by_side(workspace: Workspace, make_clip: MakeClip, tmp_
     for run in runs:
         add_preview(run, 0, clip, EVIL)
         add_preview(run, 200, clip, EVIL)
-    shown = compare_tab.comparison(compare(runs))
+    shown = curves.comparison(compare(runs))
     assert shown.count("<svg") == 5
     assert shown.count("<video") == 3  # the base model once
     assert "<th>slow</th><th>fast</th>" in shown
     assert "0.0003" in shown
     assert "<img" not in shown
-    same = compare_tab.comparison(compare([runs[0], write_run(workspace, "again")]))
+    same = curves.comparison(compare([runs[0], write_run(workspace, "again")]))
     assert "The settings are all the same." in same
 
 

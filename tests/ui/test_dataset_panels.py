@@ -14,7 +14,7 @@ from tests.dataset_builder import footage
 from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.findings import Severity, picture_finding, write_report
+from workbench.dataset_builder.checks.findings import Severity, picture_finding, write_report
 from workbench.errors import ConfigError
 from workbench.ui.datasets.captions import CaptionPanel
 from workbench.ui.datasets.check import CheckPanel

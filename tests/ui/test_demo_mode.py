@@ -16,23 +16,25 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.visiting import HTML, Demo, Visitor, hostile
-from workbench import jobs, policy, recordings
-from workbench.dataset_builder.captioning import CaptionSettings
-from workbench.dataset_builder.check_settings import CheckSettings
+from workbench import jobs, policy
+from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.dataset_builder.cuts.splitting import SplitSettings
 from workbench.dataset_builder.export import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.splitting import SplitSettings
+from workbench.demo_space import replays
+from workbench.demo_space.limits import JOBS, Limits
+from workbench.demo_space.sessions import Full, Room, Rooms
 from workbench.errors import ConfigError
 from workbench.families import default_model
+from workbench.jobs import admission
 from workbench.loras.settings import ImportSettings as ShelfImport
+from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue, zero_gpu
-from workbench.sampler.prompting import PromptSettings
+from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse
-from workbench.trainer.settings import TrainSettings
-from workbench.visitors.limits import JOBS, Limits
-from workbench.visitors.rooms import Full, Room, Rooms
 from workbench.workspace import Workspace, write_json
 
 SECRET = "the-owners-own-words"
@@ -106,7 +108,7 @@ def test_trainings_are_few(home: Path) -> None:
     me = {**jobs.processes.identity(os.getpid()), "module": "workbench.trainer"}
 
     def start(module: str) -> None:
-        with policy.starting(module):
+        with admission.starting(module):
             pass
 
     write_json(home.parent / "two" / "workspace" / "runs" / "a" / jobs.PROCESS, me)
@@ -142,7 +144,7 @@ def test_rooms_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         started.append(room)
 
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.setattr("workbench.visitors.rooms._open", stand_in)
+    monkeypatch.setattr("workbench.demo_space.sessions._open", stand_in)
     rooms = Rooms(tmp_path / "rooms", Limits(rooms=3, spare=0, size=10_000, total=16_000))
     try:
         one, two, three = (rooms.give(name) for name in ("one", "two", "three"))
@@ -267,21 +269,21 @@ def _count(listener: socket.socket, hits: list[bytes]) -> None:
 
 
 def test_a_recording_is_of_the_run_alone(tmp_path: Path) -> None:
-    recording = recordings.shipped()[0]
-    text = (recording.folder / recordings.RECORD).read_text()
+    recording = replays.shipped()[0]
+    text = (recording.folder / replays.RECORD).read_text()
     assert "/tmp" not in text
     assert "/home" not in text
     points = recording.record["points"]
     assert points == sorted(points, key=lambda point: point[0])
     assert points[-1][1] == recording.record["steps"] == 1500
     assert sum(path.stat().st_size for path in recording.folder.rglob("*") if path.is_file()) < 3_000_000
-    assert recordings.at(recording, 0).startswith("0 s · step 0 of 1,500")
-    page = recordings.standalone(recording)
+    assert replays.at(recording, 0).startswith("0 s · step 0 of 1,500")
+    page = replays.standalone(recording)
     assert page.count("data:video/mp4;base64,") == len(recording.record["previews"]) == 63
     bad = tmp_path / "bad"
-    write_json(bad / recordings.RECORD, {**recording.record, "previews": [[0, 0, 0, "../../secret.mp4"]]})
+    write_json(bad / replays.RECORD, {**recording.record, "previews": [[0, 0, 0, "../../secret.mp4"]]})
     with pytest.raises(ConfigError, match="leads outside"):
-        recordings.Recording.open(bad)
+        replays.Recording.open(bad)
 
 
 def test_on_zero_gpu_the_page_draws_inside_a_marked_call(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from workbench.trainer.fit.cards import HERE
-from workbench.trainer.settings import TrainSettings
-from workbench.ui.form import Form
-from workbench.ui.training.fit import FitPart
+from workbench.fit.gpus import HERE
+from workbench.runs.settings import TrainSettings
+from workbench.ui.core.form import Form
+from workbench.ui.train.fit import FitPart
 from workbench.workspace import Workspace
 
 

@@ -9,10 +9,10 @@ import gradio as gr
 import pytest
 
 from workbench.errors import ConfigError
+from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
-from workbench.trainer.settings import TrainSettings
-from workbench.ui.form import Form, choices, from_component, sentences, to_component
+from workbench.ui.core.form import Form, choices, from_component, sentences, to_component
 from workbench.workspace import Workspace
 
 CLASSES = (TrainSettings, SampleSettings)
@@ -78,7 +78,7 @@ def test_what_the_browser_makes_of_numbers_is_understood(workspace: Workspace) -
     ],
 )
 def test_a_broken_rule_is_named_with_its_remedy(workspace: Workspace, name: str, value: Any, sentence: str) -> None:
-    from workbench.trainer.runs import check
+    from workbench.runs.run import check
 
     form = form_of(TrainSettings, workspace)
     values = [

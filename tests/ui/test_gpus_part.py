@@ -8,11 +8,11 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from workbench.devices import Device
-from workbench.trainer import gpu_offer
-from workbench.trainer.settings import TrainSettings
-from workbench.ui.form import Form
-from workbench.ui.training import gpus
+from workbench.fit import gpu_offer
+from workbench.jobs.devices import Device
+from workbench.runs.settings import TrainSettings
+from workbench.ui.core.form import Form
+from workbench.ui.train import gpus
 from workbench.workspace import Workspace
 
 

@@ -16,9 +16,9 @@ from gradio_client import Client
 from tests.patience import PATIENCE
 from tests.serving import serve
 from tests.ui.guarded_page import CAP, NAME, PASSWORD
-from workbench.ui import guard, spaces
-from workbench.ui.guard import Guard
-from workbench.ui.spaces import Owner
+from workbench.ui.server import guard, spaces
+from workbench.ui.server.guard import Guard
+from workbench.ui.server.spaces import Owner
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from workbench import jobs, processes
+from workbench import jobs
 from workbench.errors import ExitCode
-from workbench.trainer.metrics import MetricsWriter
-from workbench.trainer.runs import Run
-from workbench.ui import run_view
-from workbench.ui.boundary import Seen
-from workbench.ui.live import Live, thinned
-from workbench.ui.training import failure, previews
+from workbench.jobs import processes
+from workbench.runs.metrics import MetricsWriter
+from workbench.runs.run import Run
+from workbench.ui.core.boundary import Seen
+from workbench.ui.core.live import Live, thinned
+from workbench.ui.train import failure, previews, run_view
 from workbench.workspace import Workspace, write_json
 
 

@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 
 from tests.drawing import MakeClip
-from tests.trainer.test_forks import saved
-from tests.trainer.written_run import add_preview, ended, write_run
-from workbench import jobs, processes
+from tests.runs.test_forks import saved
+from tests.written_run import add_preview, ended, write_run
+from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
-from workbench.trainer import retention
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.starts import record_start
-from workbench.ui import render, run_view
-from workbench.ui.applies import NEEDED, without_effect
-from workbench.ui.live import Live, Snapshot
-from workbench.ui.training import checkpoints, commands, curves, failure, previews, queue
+from workbench.jobs import processes
+from workbench.runs import retention
+from workbench.runs.run import Run
+from workbench.runs.sessions import record_start
+from workbench.runs.settings import TrainSettings
+from workbench.ui.core import render
+from workbench.ui.core.applies import NEEDED, without_effect
+from workbench.ui.core.live import Live, Snapshot
+from workbench.ui.train import checkpoints, commands, curves, failure, previews, queue, run_view
 from workbench.workspace import Workspace, write_json
 
 MEMORY = "CUDA out of memory. Tried to allocate 2.50 GiB. 8.00 GiB total capacity, 1.20 GiB free."

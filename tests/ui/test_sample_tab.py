@@ -12,20 +12,20 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 
-from tests.trainer.written_run import write_run
+from tests.written_run import write_run
 from workbench import policy
 from workbench.errors import ConfigError, ExitCode
-from workbench.loras.names import FILE
+from workbench.lora_names import FILE
 from workbench.sampler import queue
-from workbench.sampler.originals import kept
+from workbench.sampler.input_files import kept
 from workbench.sampler.samples import Sample, Samples, new_id, video_path
 from workbench.sampler.settings import SampleSettings
-from workbench.ui import sample_tab
-from workbench.ui.live import Live
-from workbench.ui.sampling import result
-from workbench.ui.sampling.ask import without_effect
-from workbench.ui.sampling.history import PAGE, PageOfSamples
-from workbench.ui.sampling.lora_stack import choices, facts
+from workbench.ui.core.live import Live
+from workbench.ui.sample import result
+from workbench.ui.sample import tab as sample_tab
+from workbench.ui.sample.history import PAGE, PageOfSamples
+from workbench.ui.sample.lora_stack import choices, facts
+from workbench.ui.sample.request_form import without_effect
 from workbench.workspace import Workspace, write_json
 
 REPORT = {

@@ -13,13 +13,13 @@ from tests.loras.making import layer, put_export, put_lora
 from workbench import jobs, policy
 from workbench.errors import ConfigError
 from workbench.jobs import State, Status
-from workbench.loras import shelf
+from workbench.loras import library
 from workbench.loras.settings import MergeSettings, ResizeSettings
 from workbench.loras.tasks import Task
-from workbench.ui.boundary import Seen
-from workbench.ui.live import Live
-from workbench.ui.shelf import chosen, grid, work
-from workbench.ui.shelf.tab import ShelfTab
+from workbench.ui.core.boundary import Seen
+from workbench.ui.core.live import Live
+from workbench.ui.loras import chosen, grid, work
+from workbench.ui.loras.tab import ShelfTab
 from workbench.workspace import Workspace
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -38,19 +38,19 @@ def tab(workspace: Workspace) -> ShelfTab:
 def test_cards_stand_for_exports_checkpoints_and_made_loras(workspace: Workspace) -> None:
     put_export(workspace, "ring", rank=4, alpha=2.0, step=30, checkpoints=(10, 30))
     put_lora(workspace, "made", layer(QUERY, 2, 8, 8), title=EVIL, said=EVIL)
-    shelf.star(workspace, "runs/ring@10")
-    cards = {card["name"]: card for card in grid.data(shelf.shelf(workspace, True), ["runs/ring"])["loras"]}
+    library.star(workspace, "runs/ring@10")
+    cards = {card["name"]: card for card in grid.data(library.shelf(workspace, True), ["runs/ring"])["loras"]}
     assert cards["runs/ring"]["facts"][:2] == ["rank 4, alpha 2", "30 steps"]
     assert cards["runs/ring"]["video"].endswith("/previews/step-00000030/0.mp4")
     assert cards["runs/ring@10"]["run"] == "ring"
     assert cards["runs/ring@10"]["flags"] == ["starred"]
     assert cards["loras/made"]["video"] == ""
-    shown = chosen.said([shelf.find(workspace, "loras/made")])
+    shown = chosen.said([library.find(workspace, "loras/made")])
     assert "<img" not in shown
-    both = chosen.said([shelf.find(workspace, name) for name in ("loras/made", "runs/ring")])
+    both = chosen.said([library.find(workspace, name) for name in ("loras/made", "runs/ring")])
     assert "different models" not in both
     put_lora(workspace, "other", layer(QUERY, 2, 8, 8), model="cogvideox-5b")
-    assert "different models" in chosen.said([shelf.find(workspace, name) for name in ("loras/other", "runs/ring")])
+    assert "different models" in chosen.said([library.find(workspace, name) for name in ("loras/other", "runs/ring")])
 
 
 def test_fields_become_settings_or_a_sentence() -> None:
@@ -72,16 +72,16 @@ def test_removing_is_asked_first_and_a_star_forbids_it(workspace: Workspace, tab
         tab.chosen.ask(["loras/made"])
     tab._star(["loras/made"], Seen(), False)
     tab._remove(["loras/made"], Seen())
-    assert shelf.shelf(workspace) == []
+    assert library.shelf(workspace) == []
     gone = tab._removed()
     tab._bring_back([], Seen(), gone["value"])
-    assert [lora.name for lora in shelf.shelf(workspace)] == ["loras/made"]
+    assert [lora.name for lora in library.shelf(workspace)] == ["loras/made"]
 
 
 def test_a_file_outside_of_the_allowed_folders_is_not_read(tab: ShelfTab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "_roots", [tab.workspace.root.resolve()])
     started: list[Any] = []
-    monkeypatch.setattr("workbench.ui.shelf.tab.tasks.start", lambda workspace, settings: started.append(settings))
+    monkeypatch.setattr("workbench.ui.loras.tab.tasks.start", lambda workspace, settings: started.append(settings))
     place = [spec.name for spec in tab.importing.specs].index("source")
 
     def imported(source: str, file: str | None = None) -> str:

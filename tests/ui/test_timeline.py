@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.ui.timeline import Reel, Timeline
+from workbench.ui.datasets.timeline import Reel, Timeline
 
 REEL = Reel("clips/a.mp4", Path("/w/datasets/x/.masters/a b.mp4"), frames=100, fps=25, width=640, height=360)
 

@@ -10,16 +10,16 @@ import gradio as gr
 import numpy as np
 import pytest
 
-from tests.trainer.written_run import write_run
+from tests.written_run import write_run
+from workbench.compare import Wall, WallSettings
+from workbench.runs import retention
+from workbench.runs.checkpoints import LORA, folder_of
+from workbench.runs.run import EXPORT, Run
 from workbench.sampler.samples import write_sample
-from workbench.trainer import retention
-from workbench.trainer.checkpoint import LORA, folder_of
-from workbench.trainer.runs import EXPORT, Run
-from workbench.ui.boundary import Seen
-from workbench.ui.walls.form import WallForm
-from workbench.ui.walls.player import AskedCell, Best, Mark, Player, Vote
-from workbench.ui.walls.tab import VIEW, WallsTab, exported
-from workbench.walls import Wall, WallSettings
+from workbench.ui.compare.form import WallForm
+from workbench.ui.compare.player import AskedCell, Best, Mark, Player, Vote
+from workbench.ui.compare.videos import VIEW, WallsTab, exported
+from workbench.ui.core.boundary import Seen
 from workbench.workspace import Workspace
 
 EVIL = "<img src=x onerror=alert(1)>"

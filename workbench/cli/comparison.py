@@ -37,7 +37,7 @@ def side_by_side(pairs: Sequence[Pair], target: Path) -> None:
     """One video: a row a prompt, without the LoRA on the left, with it on the right. Raises CannotWrite."""
     import numpy as np
 
-    from workbench import media
+    from workbench.clips import media
 
     rows = [tuple(_tiles(path) for path in (pair.before, pair.after)) for pair in pairs]
     length = min(len(video) for row in rows for video in row)
@@ -73,7 +73,7 @@ def _tiles(path: Path) -> list[Pixels]:
     import numpy as np
     from PIL import Image
 
-    from workbench import media
+    from workbench.clips import media
 
     tiles = []
     for _, picture in media.decode(path):

@@ -19,8 +19,8 @@ from workbench.cli.samples import draw
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ExitCode
 from workbench.jobs import duration
+from workbench.runs.run import Run
 from workbench.sampler.settings import SampleSettings
-from workbench.trainer.runs import Run
 from workbench.workspace import Workspace
 
 STAGES = (

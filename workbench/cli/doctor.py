@@ -20,11 +20,12 @@ from pathlib import Path
 import click
 import psutil
 
-from workbench import processes, strange_names
+from workbench import strange_names
 from workbench.cli.options import with_workspace
-from workbench.devices import GIGABYTE, gpus
 from workbench.errors import ExitCode
 from workbench.families import models
+from workbench.jobs import processes
+from workbench.jobs.devices import GIGABYTE, gpus
 from workbench.workspace import Workspace
 
 PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate", "gradio", "av", "sentencepiece", "protobuf")

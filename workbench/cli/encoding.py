@@ -1,6 +1,6 @@
 """`workbench encode`: encode a dataset ahead of training, by many processes, and by every machine that sees the disk.
 
-Not covered: what is encoded and how it is shared (workbench.trainer.encoding).
+Not covered: what is encoded and how it is shared (workbench.trainer.inputs.encoding_job).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from workbench.cli.options import SettingsCommand, settings_flags, settings_from
 from workbench.errors import ExitCode
 from workbench.jobs import State
 from workbench.remote.sharing import send_encoding
+from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
-from workbench.trainer.encoding import EncodeSettings, Encoding
-from workbench.trainer.settings import TrainSettings
+from workbench.trainer.inputs.encoding_job import EncodeSettings, Encoding
 from workbench.workspace import Workspace
 
 CONFIG_HELP = "The settings of the run that is to train on it, such as a run's config.json. Flags win over it."

@@ -1,6 +1,6 @@
 """`workbench fit`: does a run fit the card? Memory by phase, disk and time, before anything starts.
 
-Not covered: how the figures come about (workbench.trainer.fit), starting the run (training).
+Not covered: how the figures come about (workbench.fit), starting the run (training).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from workbench.cli.options import SettingsCommand, settings_flags, settings_from
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import settle
-from workbench.trainer.fit import levels, measuring, words
-from workbench.trainer.fit.cards import HERE
-from workbench.trainer.fit.look import Fit, look
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.fit import levels, measurement
+from workbench.fit import rows as words
+from workbench.fit.estimate import Fit, look
+from workbench.fit.gpus import HERE
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 CARD_HELP = "Memory of the card to reckon for, in GB, as in 24. Else this machine's."
@@ -81,7 +82,7 @@ def _flag(name: str, value: Any) -> str:
 
 def _measure(workspace: Workspace, settings: TrainSettings) -> None:
     """Measure, and show how far it is. Ctrl-C stops the measurement. Raises ConfigError when it fails."""
-    folder = measuring.start(workspace, settings)
+    folder = measurement.start(workspace, settings)
     status = watch(lambda: jobs.status(folder))
     if status is None:
         jobs.stop(folder)

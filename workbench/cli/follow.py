@@ -1,6 +1,6 @@
 """Watch a job from the shell: a progress bar on a terminal, plain lines in a log. Ctrl-C stops watching, not the job.
 
-Not covered: what a run is (workbench.trainer.runs), tasks of a dataset (datasets.tasks), how a job's state is known
+Not covered: what a run is (workbench.runs.run), tasks of a dataset (datasets.tasks), how a job's state is known
 (workbench.jobs).
 """
 
@@ -20,8 +20,8 @@ from workbench import jobs
 from workbench.cli.next_steps import card_of, commands, explained
 from workbench.errors import ExitCode
 from workbench.jobs import duration
-from workbench.trainer.metrics import read_metrics
-from workbench.trainer.runs import Run
+from workbench.runs.metrics import read_metrics
+from workbench.runs.run import Run
 
 POLL_SECONDS = 0.2
 PLAIN_SECONDS = 5.0  # between the lines of a log that nobody watches live

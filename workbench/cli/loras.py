@@ -16,7 +16,8 @@ from workbench.cli.follow import watch
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.cli.tables import print_table
 from workbench.errors import ExitCode
-from workbench.loras import removal, shelf, tasks
+from workbench.loras import library, removal, tasks
+from workbench.loras.library import ShelfLora
 from workbench.loras.removal import CleaningSettings, Going
 from workbench.loras.settings import (
     BakeSettings,
@@ -26,7 +27,6 @@ from workbench.loras.settings import (
     MergeSettings,
     ResizeSettings,
 )
-from workbench.loras.shelf import ShelfLora
 from workbench.sampler.loras import split_scale
 from workbench.settings import Settings
 from workbench.workspace import Workspace
@@ -46,7 +46,7 @@ def loras(workspace: str | None) -> None:
 @with_workspace
 def list_(workspace: Workspace, checkpoints: bool) -> None:
     """Every LoRA of the workspace, newest first."""
-    found = shelf.shelf(workspace, checkpoints)
+    found = library.shelf(workspace, checkpoints)
     if not found:
         click.echo("no LoRA yet: train one (workbench train), or bring one (workbench loras import)")
         return
@@ -63,7 +63,7 @@ def list_(workspace: Workspace, checkpoints: bool) -> None:
 @with_workspace
 def show(workspace: Workspace, name: str) -> None:
     """What is known of a LoRA: NAME is runs/RUN, runs/RUN@STEP or loras/NAME."""
-    one = shelf.find(workspace, name)
+    one = library.find(workspace, name)
     facts = [
         ("name", one.name), ("title", one.title), ("file", str(one.path)), ("base model", one.base_model),
         ("trigger", one.trigger), ("rank/alpha", _strength(one)),
@@ -75,7 +75,7 @@ def show(workspace: Workspace, name: str) -> None:
     for title, text in facts:
         if text:
             click.echo(f"{title:<14}{text}")
-    for source in shelf.notes(one).get("made_of", []):
+    for source in library.notes(one).get("made_of", []):
         click.echo(
             f"{'made of':<14}{source.get('weight', 1):g} x {source.get('name')}  {source.get('sha256', '')[:16]}"
         )
@@ -183,7 +183,7 @@ def convert(workspace: Workspace, lora: str, format: str, target: str) -> int:
 @with_workspace
 def star(workspace: Workspace, name: str, off: bool) -> None:
     """Keep a LoRA: nothing removes it while it is starred."""
-    shelf.star(workspace, name, on=not off)
+    library.star(workspace, name, on=not off)
     click.echo(f"{name} is {'no longer ' if off else ''}starred")
 
 

@@ -1,6 +1,6 @@
 """The card of a failed run in the shell: cause, advice, and a command for each of the card's buttons.
 
-Not covered: which card a run gets (workbench.trainer.failures).
+Not covered: which card a run gets (workbench.runs.failures).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.trainer import failures
-from workbench.trainer.failures import Action, Card
-from workbench.trainer.runs import Run
+from workbench.runs import failures
+from workbench.runs.failures import Action, Card
+from workbench.runs.run import Run
 
 LOG_LINES = 200  # of the log's end, in which the cause is looked for
 

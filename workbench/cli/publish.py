@@ -18,9 +18,9 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import ExportSettings
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State
-from workbench.publishing import account, pushing
-from workbench.publishing.parcel import Parcel, megabytes
+from workbench.publishing import account, push
 from workbench.publishing.settings import LoraPush, SpacePush
+from workbench.publishing.upload_plan import Parcel, megabytes
 from workbench.workspace import Workspace
 
 TO = {"repo_id": "--to"}
@@ -74,7 +74,7 @@ def dataset(dataset: Dataset, dry_run: bool, detach: bool, **flags: Any) -> int:
     if not settings.repo_id:
         raise ConfigError("repo_id is empty: say where to with --to OWNER/NAME")
     if dry_run:
-        from workbench.dataset_builder import hub
+        from workbench.dataset_builder.sources import hub
 
         files = hub.contents(dataset.folder, settings)
         _show(Parcel("dataset", settings.repo_id, settings.private, "", files))
@@ -85,21 +85,21 @@ def dataset(dataset: Dataset, dry_run: bool, detach: bool, **flags: Any) -> int:
 def _push(workspace: Workspace, name: str, settings: LoraPush | SpacePush, dry: bool, detached: bool) -> int:
     name = name if "/" in name else f"runs/{name}"
     owner = "" if settings.repo_id else account.ask().name
-    chosen = pushing.named(workspace, name, settings, owner)
+    chosen = push.named(workspace, name, settings, owner)
     if dry:
-        _show(pushing.parcel(workspace, name, chosen))
+        _show(push.parcel(workspace, name, chosen))
         return 0
-    pushing.start(workspace, name, chosen)
-    what: pushing.What = "space" if isinstance(settings, SpacePush) else "lora"
+    push.start(workspace, name, chosen)
+    what: push.What = "space" if isinstance(settings, SpacePush) else "lora"
     if detached:
         click.echo(f"pushing to {chosen.repo_id}")
         return 0
-    status = watch(lambda: pushing.status(workspace, what, name))
+    status = watch(lambda: push.status(workspace, what, name))
     if status is None:
         click.echo(f"\nThe push to {chosen.repo_id} goes on. See it again: workbench publish {what} {name}")
         return 0
     if status.state is State.FINISHED:
-        _done(pushing.result(workspace, what, name))
+        _done(push.result(workspace, what, name))
         return 0
     click.echo(f"Error: {status.message}", err=True)
     return int(status.exit_code or ExitCode.BUG)

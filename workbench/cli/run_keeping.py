@@ -1,6 +1,6 @@
 """The order in which waiting runs train, and which checkpoints are kept: in the shell.
 
-Not covered: the rules of keeping (workbench.trainer.retention), how runs wait (workbench.trainer.run_queue).
+Not covered: the rules of keeping (workbench.runs.retention), how runs wait (workbench.runs.queue).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import click
 from workbench.cli.follow import doing
 from workbench.cli.options import with_workspace
 from workbench.errors import ConfigError
-from workbench.trainer import retention, run_queue
-from workbench.trainer.runs import Run
+from workbench.runs import queue as run_queue
+from workbench.runs import retention
+from workbench.runs.run import Run
 from workbench.workspace import Workspace
 
 

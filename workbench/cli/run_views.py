@@ -16,18 +16,17 @@ from workbench.cli.next_steps import card_of, commands, explained
 from workbench.cli.options import with_workspace
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError, ExitCode
-from workbench.trainer import checkpoint, retention, run_queue
-from workbench.trainer.curves import Curves
-from workbench.trainer.fit import stepping
-from workbench.trainer.report import curves_of, write_report
-from workbench.trainer.run_comparison import compare as side_by_side
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.starts import last_note
-from workbench.trainer.verdict import judge
+from workbench.runs import checkpoints, oom_fallback, queue, retention
+from workbench.runs.analysis.comparison import compare as side_by_side
+from workbench.runs.analysis.curves import Curves
+from workbench.runs.analysis.diagnosis import judge
+from workbench.runs.analysis.report import curves_of, write_report
+from workbench.runs.failures import STACKS
+from workbench.runs.run import Run
+from workbench.runs.sessions import last_note
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
-STACKS = "stacks.txt"
 LOG_LINES = 10
 
 
@@ -43,7 +42,7 @@ def show(workspace: Workspace, name: str) -> None:
     status, curves = run.status, curves_of(run)
     said = f" ({status.message})" if status.message else ""
     click.echo(f"{run.name}: {doing(status) if status.state.alive else status.state.value}{said}")
-    waiting = run_queue.order(workspace)
+    waiting = queue.order(workspace)
     if name in waiting:
         click.echo(f"queue       place {waiting.index(name) + 1} of {len(waiting)}: workbench runs queue")
     for line in _facts(run, curves):
@@ -96,7 +95,7 @@ def _facts(run: Run, curves: Curves) -> Iterator[str]:
     if parent := run.parent:
         changes = ", ".join(f"{key} {old} -> {new}" for key, (old, new) in parent["changed"].items())
         yield f"fork of     {parent['run']} at step {parent['step']}" + (f": {changes}" if changes else "")
-    if said := stepping.sentence(stepping.record(run.folder)):
+    if said := oom_fallback.sentence(oom_fallback.record(run.folder)):
         yield f"memory      {said}"
     if said := last_note(run.folder):
         yield f"began       {said}"
@@ -121,7 +120,7 @@ def _checkpoints(run: Run, best: int | None) -> Iterator[str]:
             going = {one.step for one in run.doomed()}
     if not saved:
         yield "checkpoints none"
-    folder = run.folder / checkpoint.FOLDER
+    folder = run.folder / checkpoints.FOLDER
     if said := strange_names.said(strange_names.strange_in(folder, "runs/*/checkpoints"), run.folder):
         yield f"            {said}"
     for place, step in enumerate(saved):

@@ -14,14 +14,14 @@ from workbench import jobs, strange_names
 from workbench.cli import run_keeping, run_views
 from workbench.cli.follow import doing, follow
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
-from workbench.cli.places import ON_HELP
 from workbench.cli.tables import print_table
+from workbench.cli.targets import ON_HELP
 from workbench.errors import ConfigError
 from workbench.remote.sending import choose
-from workbench.trainer import run_queue
-from workbench.trainer.glance import glance
-from workbench.trainer.runs import Run
-from workbench.trainer.trying import Try
+from workbench.runs import queue
+from workbench.runs.live_sample import Try
+from workbench.runs.run import Run
+from workbench.runs.summary import glance
 from workbench.workspace import Workspace, read_object
 
 HEADS = ("run", "state", "step", "loss", "held-out loss", "verdict", "dataset", "model", "started")
@@ -38,7 +38,7 @@ def runs(context: click.Context, workspace: Workspace) -> None:
         if not found:
             click.echo("no runs yet: workbench train --dataset NAME starts one")
             return
-        waiting = run_queue.order(workspace)
+        waiting = queue.order(workspace)
         places = {name: f"waiting, {place} of {len(waiting)}" for place, name in enumerate(waiting, 1)}
         print_table(HEADS, [_row(run, places) for run in found], NUMBERS)
         if said := strange_names.said(strange_names.strange_in(workspace.runs, "runs"), workspace.root):

@@ -17,9 +17,9 @@ from workbench import jobs
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.errors import ExitCode
 from workbench.sampler import queue
-from workbench.sampler.originals import kept
+from workbench.sampler.input_files import kept
 from workbench.sampler.queue import RequestState
-from workbench.sampler.reports import report
+from workbench.sampler.record_lines import report
 from workbench.sampler.samples import settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import specs

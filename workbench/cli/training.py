@@ -1,6 +1,6 @@
 """`workbench train`: start a run, or several, and watch them. From flags, a file, another run, or its checkpoint.
 
-Not covered: what is started (workbench.trainer.runs, sweeps), commands to a run that is there (runs).
+Not covered: what is started (workbench.runs.run, sweeps), commands to a run that is there (runs).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import click
 from workbench.cli.fit import fitted, said
 from workbench.cli.follow import follow
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
-from workbench.cli.places import ON_HELP
+from workbench.cli.targets import ON_HELP
 from workbench.errors import ConfigError
+from workbench.fit import rows
+from workbench.fit.estimate import look
+from workbench.fit.gpu_offer import offer
 from workbench.remote.sending import choose, ready
-from workbench.trainer.fit import words
-from workbench.trainer.fit.look import look
-from workbench.trainer.gpu_offer import offer
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.sweeps import parse_values, sweep
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.runs.sweeps import parse_values, sweep
 from workbench.workspace import Workspace
 
 CONFIG_HELP = "Settings from a JSON file, such as an earlier run's config.json. Flags win over it."
@@ -39,7 +39,7 @@ SWEEP_HELP = "A run for every value, as in learning_rate=1e-4,3e-4; given again,
 @click.option("--fork", metavar="RUN@STEP", help=FORK_HELP)
 @click.option("--sweep", "swept", metavar="SETTING=VALUE,VALUE", multiple=True, help=SWEEP_HELP)
 @click.option("--on", metavar="PLACE", help=ON_HELP)
-@click.option("--make-it-fit", is_flag=True, help=words.MAKE_HELP)
+@click.option("--make-it-fit", is_flag=True, help=rows.MAKE_HELP)
 @click.option("--detach", is_flag=True, help="Start the run and return at once.")
 @with_workspace
 def train(

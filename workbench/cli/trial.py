@@ -11,12 +11,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from workbench import demo, jobs, media
+from workbench import demo, jobs
 from workbench.cli.doctor import CLIP, CLIP_SECONDS, REINSTALL, STEP, STEP_SECONDS
+from workbench.clips import media
 from workbench.dataset_builder import Dataset
-from workbench.trainer.metrics import read_metrics
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
+from workbench.runs.metrics import read_metrics
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 

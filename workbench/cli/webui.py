@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import click
 
 from workbench.cli.options import with_workspace
+from workbench.paths import CODE
 from workbench.workspace import Workspace
 
 # By its path: a file of that name in the current folder, or a package, is somebody else's.
-PROGRAM = Path(__file__).resolve().parent.parent.parent / "webui.py"
+PROGRAM = CODE / "webui.py"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})

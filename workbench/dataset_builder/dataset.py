@@ -2,13 +2,13 @@
 
 Every property is read afresh from the folder, every change is on disk when its call returns:
 
-    dataset.json metadata.jsonl          title and trigger word; a line a clip (workbench.clips)
+    dataset.json metadata.jsonl          title and trigger word; a line a clip (workbench.clips.records)
     clips/<id>.mp4 thumbs/<id>.jpg       named by the source file's content
     sources.jsonl                        what became of each source file (verdicts)
     .import/                             the import job: config.json, job.log, result.json ... (workbench.jobs)
     history.jsonl .history/ .removed/    what was done to it, and the way back; nothing is ever deleted (history)
     first_frames/                        pictures that came with clips as their first frames (first_frames)
-    .masters/                            whole recordings whose parts are clips (workbench.clips.Clip.master)
+    .masters/                            whole recordings whose parts are clips (workbench.clips.records.Clip.master)
 
 Long work runs as tasks (tasks). Not covered: what a task does.
 """
@@ -24,21 +24,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from workbench import clips, frame_plan, jobs, media, policy
-from workbench.clips import Clip, DatasetInfo
-from workbench.dataset_builder import cutting, history
-from workbench.dataset_builder.findings import FILE, FOLDER, Finding, Mend, Report, read_report
+from workbench import jobs, policy
+from workbench.clips import frame_plan, media
+from workbench.clips import records as clips
+from workbench.clips.frame_plan import FramePlan, Shape
+from workbench.clips.records import Clip, DatasetInfo
+from workbench.dataset_builder import history
+from workbench.dataset_builder.checks.findings import FILE, FOLDER, Finding, Mend, Report, read_report
+from workbench.dataset_builder.checks.statistics import Statistics, statistics
+from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.history import REMOVED, Change
-from workbench.dataset_builder.ingest import Progress, ingest
-from workbench.dataset_builder.layouts.base import Columns
+from workbench.dataset_builder.ingest.intake import Progress, ingest
+from workbench.dataset_builder.ingest.results import SOURCES as VERDICTS
+from workbench.dataset_builder.ingest.results import Verdict, read_verdicts
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.sources import USUAL, Survey, clean_caption, readable, survey
-from workbench.dataset_builder.statistics import Statistics, statistics
+from workbench.dataset_builder.sources.layouts.base import Columns
+from workbench.dataset_builder.sources.survey import USUAL, Survey, clean_caption, readable, survey
 from workbench.dataset_builder.tasks import Name, Task
-from workbench.dataset_builder.verdicts import SOURCES as VERDICTS
-from workbench.dataset_builder.verdicts import Verdict, read_verdicts
 from workbench.errors import ConfigError, DataError
-from workbench.frame_plan import FramePlan, Shape
 from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
 
 PLANS = "plans"  # folder below the workspace's cache
@@ -270,7 +273,7 @@ class Dataset:
         to it; columns: what the columns of tables are called; on_survey: called with what is there before it is read.
         Raises DataError when no file is found or none can be used, ConfigError, CannotWrite.
         """
-        from workbench.dataset_builder import first_frames
+        from workbench.dataset_builder.ingest import first_frames
 
         given = [str(path) for path in paths]
         surveyed = readable(survey(given, layout, columns))
@@ -331,18 +334,18 @@ class Dataset:
 
         Raises ConfigError, DataError, CannotWrite.
         """
-        from workbench.dataset_builder import mends
+        from workbench.dataset_builder.checks import fixes
 
-        return mends.apply(self.folder, findings, mend)
+        return fixes.apply(self.folder, findings, mend)
 
     def start_mend(self, findings: Sequence[Finding], mend: Mend) -> str:
         """The same without a wait: what encodes clips becomes the task "mend", and "" is returned. Raises as `mend`."""
-        from workbench.dataset_builder import mends
+        from workbench.dataset_builder.checks import fixes
 
-        if not mends.is_task(mend):
+        if not fixes.is_task(mend):
             return self.mend(findings, mend)
-        mends.check_findings(self.folder, findings, mend)
-        self.task("mend").start(mends.MendSettings(mend=mend, findings=tuple(found.id for found in findings)))
+        fixes.check_findings(self.folder, findings, mend)
+        self.task("mend").start(fixes.MendSettings(mend=mend, findings=tuple(found.id for found in findings)))
         return ""
 
     @property

@@ -22,9 +22,9 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from workbench import jobs, policy
-from workbench.clips import Clip, read_clips, read_info
-from workbench.dataset_builder.layouts import layout_named
-from workbench.dataset_builder.layouts.base import Item, Writer
+from workbench.clips.records import Clip, read_clips, read_info
+from workbench.dataset_builder.sources.layouts import layout_named
+from workbench.dataset_builder.sources.layouts.base import Item, Writer
 from workbench.errors import ConfigError, DataError
 from workbench.settings import Settings, field
 from workbench.workspace import confined, sync_folder, writing
@@ -116,7 +116,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
             raise jobs.Stop("stopped: nothing was written")
 
     if settings.repo_id:
-        from workbench.dataset_builder import hub
+        from workbench.dataset_builder.sources import hub
 
         pushed = hub.push(dataset, settings, on_clip)
         job.outcome = {"repo_id": settings.repo_id, "clips": len(read_clips(dataset)), **asdict(pushed)}
@@ -244,7 +244,7 @@ class _Counting(Writer):
     def picture(self, name: str, item: Item) -> None:
         from PIL import Image
 
-        from workbench import media
+        from workbench.clips import media
 
         if item.first_frame is not None:
             self.add(name, item.first_frame)

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from workbench.clips import Clip, DatasetInfo, read_clips, read_info, write_clips, write_info
+from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info, write_clips, write_info
 from workbench.errors import ConfigError
 from workbench.jobs.locks import flock
 from workbench.workspace import append_line, read_json, write_json, writing

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from workbench import jobs
-from workbench.dataset_builder.captioners.keys import handed_over
+from workbench.captioners.keys import handed_over
 from workbench.errors import ConfigError
 from workbench.settings import Settings
 from workbench.workspace import read_json
@@ -25,11 +25,11 @@ from workbench.workspace import read_json
 MODULE = "workbench.dataset_builder"
 Name = Literal["import", "split", "check", "mend", "caption", "export"]
 MODULES: dict[Name, str] = {
-    "import": "importing",
-    "split": "splitting",
-    "check": "doctor",
-    "mend": "mends",
-    "caption": "captioning",
+    "import": "ingest.job",
+    "split": "cuts.splitting",
+    "check": "checks.dataset_check",
+    "mend": "checks.fixes",
+    "caption": "captions.captioning",
     "export": "export",
 }
 

@@ -32,12 +32,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from workbench import leftovers, policy, processes
 from workbench.errors import CannotWrite, ConfigError, ExitCode, explain
-from workbench.jobs import log, room, tickets
+from workbench.jobs import admission, leftovers, log, processes, reserve, tickets
 from workbench.jobs.locks import locked
 from workbench.jobs.log import LOG, log_tail
-from workbench.jobs.reading import (
+from workbench.jobs.reading import (  # fmt: skip
     CONFIG,
     CONTROL,
     HEARTBEAT,
@@ -53,7 +52,7 @@ from workbench.jobs.reading import (
     jobs_in,
     result,
     status,
-)  # fmt: skip
+)
 from workbench.workspace import read_object, write_json, writing
 
 START_LOCK = ".start.lock"
@@ -87,7 +86,7 @@ def start(
         now = status(folder)
         if now.state.alive:
             return now
-        with policy.starting(module):
+        with admission.starting(module):
             before()
             _let_leave(folder)
             _clear(folder)
@@ -104,7 +103,7 @@ def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractC
         now = status(folder)
         if now.state.alive:
             return now
-        with policy.starting(module), noting:
+        with admission.starting(module), noting:
             _let_leave(folder)
             _clear(folder)
             tickets.write(folder, module, {**processes.environment(), **env})
@@ -269,7 +268,7 @@ class Job:
         (self.folder / CONTROL).mkdir(exist_ok=True)
         self._announce()
         with contextlib.suppress(CannotWrite):
-            room.reserve(self._result)
+            reserve.reserve(self._result)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop_signal.set())
         faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
@@ -307,7 +306,7 @@ class Job:
             self.fail(error)
             with contextlib.suppress(OSError):  # a full disk has no room for it in the log
                 traceback.print_exception(error)
-        room.release(self._result)
+        reserve.release(self._result)
         return isinstance(error, Exception)
 
     def fail(self, error: BaseException) -> None:
@@ -322,7 +321,7 @@ class Job:
             write_json(self._result, result)
         except CannotWrite:
             with contextlib.suppress(CannotWrite):
-                room.use(self._result, result)
+                reserve.use(self._result, result)
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
         """Say where the job is. Cheap: written by a thread.

@@ -1,6 +1,6 @@
 """The output of a job, in job.log: its last lines, and a bound on how long it grows.
 
-Not covered: what the lines mean (trainer.failures), what else is in a job's folder (jobs).
+Not covered: what the lines mean (runs.failures), what else is in a job's folder (jobs).
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from workbench import processes
-from workbench.jobs import tickets
+from workbench.jobs import processes, tickets
 from workbench.workspace import is_slug, read_json, read_object
 
 CONFIG, PROCESS, HEARTBEAT, RESULT = "config.json", "process.json", "heartbeat.json", "result.json"

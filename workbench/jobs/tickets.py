@@ -4,7 +4,7 @@
 
 A ticket holds on the machine, since the start of it and for the folder that it was written for: in a copy of the folder
 and after a restart the job does not wait, it died. Values of the environment that hold a password (those of a proxy's
-address) are not written. Not covered: in which order jobs are started (trainer.run_queue), starting them (jobs).
+address) are not written. Not covered: in which order jobs are started (runs.queue), starting them (jobs).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench import processes
+from workbench.jobs import processes
 from workbench.workspace import read_object, write_json
 
 WAITING = "waiting.json"

@@ -16,7 +16,7 @@ from workbench.families.lora_files import LoraFormat
 from workbench.loras.making import Made, Step
 from workbench.loras.opened import Said, opened
 from workbench.loras.settings import ConvertSettings
-from workbench.trainer.lora import with_metadata
+from workbench.trainer.model.lora import with_metadata
 from workbench.workspace import Workspace, slugify, write_bytes, writing
 
 CONVERTED = "converted"  # the folder of the cache for files that were not given a place

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from workbench import jobs, policy
-from workbench.clips import file_sha256
+from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.facts import BLOCK
+from workbench.lora_names import RUNS
 from workbench.loras import low_rank
 from workbench.loras.changes import Weights, base_weights
 from workbench.loras.low_rank import Cut
 from workbench.loras.making import Made, Step, Story, of_layers, pair_of, percent, put
-from workbench.loras.names import RUNS
 from workbench.loras.opened import Said
 from workbench.loras.settings import ExtractSettings
 from workbench.workspace import SLUG, Workspace, read_json

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError
 from workbench.families.base import Family
 from workbench.families.lora_files import DOWN, UP, LoraWeights, weights
-from workbench.loras.names import FILE, LORAS, NOTES, folder
+from workbench.lora_names import FILE, LORAS, NOTES, folder
 from workbench.loras.opened import Opened
 from workbench.sampler.loras import sha256
-from workbench.trainer.lora import with_metadata
+from workbench.trainer.model.lora import with_metadata
 from workbench.workspace import Workspace, fresh_folder, write_bytes, write_json, writing
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import policy
+from workbench import lora_names, policy
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import Family
 from workbench.families.facts import BLOCK
 from workbench.families.lora_files import DOWN, PEFT_FILE, UP, LoraWeights
-from workbench.loras import names
-from workbench.loras.shelf import ShelfLora, find
+from workbench.loras.library import ShelfLora, find
 from workbench.sampler.loras import Lora, fetched, resolve, sha256, split_scale
 from workbench.workspace import Workspace
 
@@ -72,8 +71,8 @@ def _resolved(workspace: Workspace, text: str) -> list[Lora]:
 
 
 def _open(workspace: Workspace, lora: Lora) -> Opened:
-    full = lora.name if "/" in lora.name else f"{names.RUNS}/{lora.name}"
-    known: ShelfLora | None = find(workspace, full) if names.is_name(full) else None
+    full = lora.name if "/" in lora.name else f"{lora_names.RUNS}/{lora.name}"
+    known: ShelfLora | None = find(workspace, full) if lora_names.is_name(full) else None
     family, weights, told = _read(lora.file)
     stem = lora.file.stem if ":" in lora.name or "/" not in lora.name else lora.name.rpartition("/")[2]
     if lora.file.name == PEFT_FILE and lora.name.endswith(PEFT_FILE):

@@ -3,7 +3,7 @@
     loras/.removed/ID/removed.json      what it was: name, title, from (path in the workspace), bytes, time
     loras/.removed/ID/...               the files themselves, moved, not copied
 
-What will go can be asked before it goes. A run's checkpoints are also thinned by the run itself (trainer.retention).
+What will go can be asked before it goes. A run's checkpoints are also thinned by the run itself (runs.retention).
 Not covered: runs as a whole.
 """
 
@@ -20,8 +20,8 @@ from typing import Any
 
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.loras.names import folder
-from workbench.loras.shelf import ShelfLora, checkpoints_of, find, shelf
+from workbench.lora_names import folder
+from workbench.loras.library import ShelfLora, checkpoints_of, find, shelf
 from workbench.settings import Settings, field
 from workbench.workspace import Workspace, fresh_folder, read_json, write_json, writing
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.loras.names import folder
+from workbench.lora_names import folder
 from workbench.loras.settings import (
     BakeSettings,
     ConvertSettings,
@@ -35,7 +35,7 @@ TASKS: dict[str, tuple[type[Settings], str, str, str]] = {
     "merge": (MergeSettings, "merging", "merge", "merging"),
     "resize": (ResizeSettings, "merging", "resize", "resizing"),
     "extract": (ExtractSettings, "extracting", "extract", "extracting"),
-    "bake": (BakeSettings, "baking", "bake", "baking"),
+    "bake": (BakeSettings, "fusing", "bake", "baking"),
     "import": (ImportSettings, "importing", "bring_in", "importing"),
     "convert": (ConvertSettings, "converting", "convert", "converting"),
 }

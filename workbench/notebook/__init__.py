@@ -12,9 +12,10 @@ from workbench.notebook.compare_panel import ComparePanel, compare_panel
 from workbench.notebook.cut_panel import CutPanel, cut_panel
 from workbench.notebook.dataset_panel import DatasetPanel, dataset_panel
 from workbench.notebook.form import Form, form
+from workbench.notebook.grid_panel import WallPanel, wall_panel
+from workbench.notebook.model_view_panel import SeesPanel, sees_panel
 from workbench.notebook.run_panel import RunPanel, attach, preview_table
 from workbench.notebook.sample_panel import SamplePanel, sample_panel, side_by_side
-from workbench.notebook.sees_panel import SeesPanel, sees_panel
 from workbench.notebook.statistics_pictures import statistics_pictures
 from workbench.notebook.task_panel import (
     CaptionPanel,
@@ -25,7 +26,6 @@ from workbench.notebook.task_panel import (
     split_panel,
 )
 from workbench.notebook.train_panel import TrainPanel, clone_panel, fork_panel, train_panel
-from workbench.notebook.wall_panel import WallPanel, wall_panel
 
 __all__ = [
     "CaptionPanel",

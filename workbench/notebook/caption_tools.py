@@ -2,7 +2,7 @@
 
 All captions of the dataset, or those of the clips that are marked.
 
-Not covered: the edits themselves (dataset_builder.caption_text), one caption (clip_cards), captions by a model.
+Not covered: the edits themselves (dataset_builder.captions.editing), one caption (clip_cards), captions by a model.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import ipywidgets as widgets
 
-from workbench.dataset_builder import caption_text
-from workbench.dataset_builder.caption_text import Search
-from workbench.notebook import drawing
+from workbench.dataset_builder.captions import editing
+from workbench.dataset_builder.captions.editing import Search
+from workbench.notebook import rendering
 from workbench.notebook.live import Panel, button
 
 HELP = "In all captions, or those of the marked clips; Undo takes it back"
@@ -47,14 +47,14 @@ class CaptionTools(Panel):
         self.preview_button.on_click(self.doing(self._preview))
         self.replace_button.on_click(self.doing(self._replace))
         edits = (
-            ("Put in front", caption_text.add_prefix),
-            ("Put behind", caption_text.add_suffix),
-            ("Take out this tag", caption_text.remove_tag),
+            ("Put in front", editing.add_prefix),
+            ("Put behind", editing.add_suffix),
+            ("Take out this tag", editing.remove_tag),
         )
         self.edit_buttons = {words: self._edit(words, edit) for words, edit in edits}
         triggers = (
-            ("Write the trigger word in", caption_text.put_trigger_word),
-            ("Take the trigger word out", caption_text.take_out_trigger_word),
+            ("Write the trigger word in", editing.put_trigger_word),
+            ("Take the trigger word out", editing.take_out_trigger_word),
         )
         self.edit_buttons |= {words: self._trigger(words, edit) for words, edit in triggers}
         wrapping = widgets.Layout(flex_flow="row wrap")
@@ -82,14 +82,14 @@ class CaptionTools(Panel):
         return Search(self.find.value, self.expression.value, self.case.value, self.word.value)
 
     def _preview(self) -> None:
-        found = caption_text.preview_replace(self._folder(), self._search, self.put.value, self._marked())
+        found = editing.preview_replace(self._folder(), self._search, self.put.value, self._marked())
         rows = [(one.source or one.file_name, one.before, one.after) for one in found[:SHOWN]]
-        self.would.value = drawing.note(f"{len(found):,} captions would change.") + (
-            drawing.table(("clip", "now", "then"), rows) if rows else ""
+        self.would.value = rendering.note(f"{len(found):,} captions would change.") + (
+            rendering.table(("clip", "now", "then"), rows) if rows else ""
         )
 
     def _replace(self) -> None:
-        self._tell(caption_text.replace(self._folder(), self._search, self.put.value, self._marked()))
+        self._tell(editing.replace(self._folder(), self._search, self.put.value, self._marked()))
         self.would.value = ""
 
     def _tell(self, count: int) -> None:

@@ -1,6 +1,6 @@
 """The dataset doctor in a notebook: start a check, see what it found on which clips, mend one finding or all of a kind.
 
-Not covered: the checks (dataset_builder.doctor) and the mends (dataset_builder.mends).
+Not covered: the checks (dataset_builder.checks.dataset_check) and the mends (dataset_builder.checks.fixes).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import jobs
-from workbench.clips import Clip
-from workbench.dataset_builder.check_settings import CheckSettings
-from workbench.dataset_builder.findings import MENDS, Finding, Mend, Report, Severity
+from workbench.clips.records import Clip
+from workbench.dataset_builder.checks.findings import MENDS, Finding, Mend, Report, Severity
+from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.tasks import Name
-from workbench.notebook import drawing
+from workbench.notebook import rendering
 from workbench.notebook.live import button
 from workbench.notebook.task_panel import TaskLine, TaskPanel
 from workbench.workspace import Workspace
@@ -74,7 +74,7 @@ class CheckPanel(TaskPanel):
         self._shown = report
         clips = {clip.file_name: clip for clip in self.dataset.clips}
         parts: list[widgets.Widget] = [
-            widgets.HTML(drawing.note(report.sentence, "plain" if report.findings else "good"))
+            widgets.HTML(rendering.note(report.sentence, "plain" if report.findings else "good"))
         ]
         for _, group in groupby(report.findings, key=lambda finding: (finding.severity, finding.title)):
             parts += self._kind(list(group), clips)
@@ -85,20 +85,20 @@ class CheckPanel(TaskPanel):
         first = findings[0]
         style = f"background:{COLOURS[first.severity]};color:#fff;border-radius:9px;padding:1px 9px"
         title = widgets.HTML(
-            f'<div style="line-height:1.8"><span style="{style}">{drawing.escaped(first.severity)}</span> '
-            f"<b>{drawing.escaped(first.title)}</b> ({len(findings):,})</div>"
+            f'<div style="line-height:1.8"><span style="{style}">{rendering.escaped(first.severity)}</span> '
+            f"<b>{rendering.escaped(first.title)}</b> ({len(findings):,})</div>"
         )
         mends = [mend for mend in first.mends if all(mend in other.mends for other in findings)]
         for_all = [self._button(findings, mend, f"{MENDS[mend]}: all {len(findings):,}") for mend in mends]
         head = widgets.HBox([title, *(for_all if len(findings) > 1 else [])], layout=_wrapping())
         more = len(findings) - MOST_OF_A_KIND
-        rest = [widgets.HTML(drawing.note(f"and {more:,} more"))] if more > 0 else []
+        rest = [widgets.HTML(rendering.note(f"and {more:,} more"))] if more > 0 else []
         return [head, *(self._finding(finding, clips) for finding in findings[:MOST_OF_A_KIND]), *rest]
 
     def _finding(self, finding: Finding, clips: dict[str, Clip]) -> widgets.Widget:
         shown = [clips[name] for name in finding.clips[:PICTURES] if name in clips]
-        pictures = "".join(drawing.picture(self.dataset.thumbnail_of(clip), clip.source or clip.id) for clip in shown)
-        shown_text = f'<div style="display:flex;align-items:center">{pictures}{drawing.note(finding.sentence)}</div>'
+        pictures = "".join(rendering.picture(self.dataset.thumbnail_of(clip), clip.source or clip.id) for clip in shown)
+        shown_text = f'<div style="display:flex;align-items:center">{pictures}{rendering.note(finding.sentence)}</div>'
         text = widgets.HTML(shown_text, layout=widgets.Layout(flex="1 1 300px"))
         return widgets.HBox(
             [text, *(self._button([finding], mend, MENDS[mend]) for mend in finding.mends)], layout=_wrapping()

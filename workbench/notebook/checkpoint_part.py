@@ -1,6 +1,6 @@
 """The checkpoints of a run in a notebook: which there are, which stay and why, stars, and what can go.
 
-Not covered: the rules of keeping (trainer.retention), forks (train_panel).
+Not covered: the rules of keeping (runs.retention), forks (train_panel).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import ipywidgets as widgets
 
 from workbench.errors import ConfigError
 from workbench.jobs import State
-from workbench.notebook import drawing, run_drawing
+from workbench.notebook import rendering, run_rendering
 from workbench.notebook.live import Panel, button
-from workbench.trainer import retention
-from workbench.trainer.curves import Curves
-from workbench.trainer.runs import Run
+from workbench.runs import retention
+from workbench.runs.analysis.curves import Curves
+from workbench.runs.run import Run
 
 
 class CheckpointPart(Panel):
@@ -50,7 +50,7 @@ class CheckpointPart(Panel):
         if self.run.status.state is not State.FINISHED:
             with contextlib.suppress(ConfigError):  # settings of another version
                 going = [one.step for one in self.run.doomed()]
-        self.table.value = run_drawing.checkpoints(self.run, curves, best, going)
+        self.table.value = run_rendering.checkpoints(self.run, curves, best, going)
         if list(self.step.options) != saved:
             chosen = self.step.value
             self.step.options = saved
@@ -60,13 +60,15 @@ class CheckpointPart(Panel):
         """Say what the run's rules let go now."""
         going = self._doomed()
         words = ", ".join(f"step {one.step} ({one.bytes / 1e6:.1f} MB)" for one in going)
-        self.going.value = drawing.note(f"These can go: {words}." if going else "Nothing goes: the rules keep all.")
+        self.going.value = rendering.note(f"These can go: {words}." if going else "Nothing goes: the rules keep all.")
         self.remove_button.layout.display = "" if going else "none"
 
     def _remove(self) -> None:
         settings = self.run.settings
         gone = retention.retire_now(self.run.folder, settings.keep_checkpoints, settings.keep_every)
-        self.going.value = drawing.note(f"Removed {len(gone)}, {sum(one.bytes for one in gone) / 1e6:.1f} MB are free.")
+        self.going.value = rendering.note(
+            f"Removed {len(gone)}, {sum(one.bytes for one in gone) / 1e6:.1f} MB are free."
+        )
         self.remove_button.layout.display = "none"
 
     def _doomed(self) -> list[retention.Doomed]:

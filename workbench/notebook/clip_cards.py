@@ -12,14 +12,14 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from workbench.clips import Clip
+from workbench.clips.frame_plan import Shape, plan, shape_for
+from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
 from workbench.families import find_model, models
-from workbench.frame_plan import Shape, plan, shape_for
-from workbench.notebook import drawing
+from workbench.notebook import rendering
 from workbench.notebook.live import Panel, button
-from workbench.trainer.settings import TrainSettings
+from workbench.runs.settings import TrainSettings
 
 PAGE = 10
 PLAYED = 600_000  # bytes; larger clips are shown as a picture until someone wants to see them move
@@ -116,7 +116,7 @@ class ClipCards(Panel):
 
     def _show_marks(self) -> None:
         count = len(self.marked or ())
-        self.count.value = drawing.note("1 clip is marked" if count == 1 else f"{count:,} clips are marked")
+        self.count.value = rendering.note("1 clip is marked" if count == 1 else f"{count:,} clips are marked")
         self.selection.layout.display = "" if count else "none"
 
     def _toggle(self, name: str, on: bool) -> None:
@@ -156,7 +156,7 @@ class ClipCards(Panel):
         self._cards = clips[self._first : self._first + PAGE]
         shape, problem = self._shape()
         self.grid.children = [self._card(dataset, clip, shape) for clip in self._cards]
-        self.place.value = drawing.note(
+        self.place.value = rendering.note(
             problem or f"clips {self._first + 1} to {self._first + len(self._cards)} of {len(clips)}"
         )
         self.earlier.disabled = self._page == 0
@@ -187,7 +187,7 @@ class ClipCards(Panel):
             play.on_click(lambda _: setattr(picture, "value", _player(dataset, clip)))
             parts.insert(1, play)
         if shape:
-            text = drawing.escaped(plan(clip, shape).sentence)
+            text = rendering.escaped(plan(clip, shape).sentence)
             parts.append(
                 widgets.HTML(f'<div style="width:180px;font-size:85%;line-height:1.3;opacity:.75">{text}</div>')
             )
@@ -222,8 +222,8 @@ def _plays_at_once(dataset: Dataset, clip: Clip) -> bool:
 def _picture(dataset: Dataset, clip: Clip) -> str:
     if _plays_at_once(dataset, clip):
         return _player(dataset, clip)
-    return drawing.picture(dataset.thumbnail_of(clip), clip.source or clip.id, 180)
+    return rendering.picture(dataset.thumbnail_of(clip), clip.source or clip.id, 180)
 
 
 def _player(dataset: Dataset, clip: Clip) -> str:
-    return drawing.video(dataset.path_of(clip), 180, clip.width)
+    return rendering.video(dataset.path_of(clip), 180, clip.width)

@@ -1,6 +1,6 @@
 """Runs side by side in a notebook: curves over one another, results, settings that differ, previews; live.
 
-Not covered: reading and judging the runs (trainer.run_comparison).
+Not covered: reading and judging the runs (runs.analysis.comparison).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.notebook import run_drawing
+from workbench.notebook import run_rendering
 from workbench.notebook.live import Panel, Ticker
 from workbench.notebook.run_panel import width_of
-from workbench.trainer.curves import Curves
-from workbench.trainer.run_comparison import compare
-from workbench.trainer.runs import Run
+from workbench.runs.analysis.comparison import compare
+from workbench.runs.analysis.curves import Curves
+from workbench.runs.run import Run
 from workbench.workspace import Workspace
 
 SECONDS = 3.0
@@ -40,7 +40,7 @@ class ComparePanel(Panel):
         self.chosen = widgets.SelectMultiple(options=names, rows=min(ROWS, len(names) or 1), layout=layout)
         self.chosen.value = tuple(run.name for run in runs)
         self.table = widgets.HTML()
-        super().__init__([widgets.HTML(run_drawing.style()), self.chosen])
+        super().__init__([widgets.HTML(run_rendering.style()), self.chosen])
         self.box.children += (self.said, self.table)
         self.chosen.observe(lambda _: self.refresh(), names="value")
         self.ticker = Ticker(self._tick, SECONDS)
@@ -78,7 +78,7 @@ class ComparePanel(Panel):
             return
         self._shown = mark
         widths = [width for one in made.runs if (width := width_of(one.run))]
-        self.table.value = run_drawing.comparison(made, max(widths, default=None))
+        self.table.value = run_rendering.comparison(made, max(widths, default=None))
         self.say("")
 
 

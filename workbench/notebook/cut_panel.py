@@ -1,7 +1,7 @@
 """Cut one clip by hand in a notebook: a part, cuts and a crop, on a filmstrip of its whole recording.
 
 Always from the whole recording, so that every part can be made wider again. Not covered: cutting many clips at once
-(task_panel.SplitPanel), how a part is made (dataset_builder.cutting).
+(task_panel.SplitPanel), how a part is made (dataset_builder.cuts.cutting).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from itertools import pairwise
 
 import ipywidgets as widgets
 
-from workbench.clips import Clip
-from workbench.dataset_builder import cutting
-from workbench.dataset_builder.borders import find_borders
-from workbench.dataset_builder.cutting import Box, Cut, Master
+from workbench.clips.records import Clip
+from workbench.dataset_builder.checks.letterbox import find_borders
+from workbench.dataset_builder.cuts import cutting
+from workbench.dataset_builder.cuts.cutting import Box, Cut, Master
+from workbench.dataset_builder.cuts.filmstrip import filmstrip
+from workbench.dataset_builder.cuts.scenes import DETECTORS, cuts, scores
+from workbench.dataset_builder.cuts.splitting import SCORES
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.filmstrip import filmstrip
-from workbench.dataset_builder.scenes import DETECTORS, cuts, scores
-from workbench.dataset_builder.splitting import SCORES
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.notebook import drawing
+from workbench.notebook import rendering
 from workbench.notebook.live import Panel, Ticker, button
 from workbench.notebook.task_panel import LONGEST_LOOK
 from workbench.workspace import Workspace
@@ -117,7 +117,7 @@ class CutPanel(Panel):
         self.span.value = ends
         self.box_field.value = ", ".join(map(str, cut.crop or ()))
         self.fps_field.value = "" if cut.fps is None else f"{cut.fps:g}"
-        self.player.value = drawing.figure(self.dataset.path_of(clip), _facts(clip), 192, clip.width)
+        self.player.value = rendering.figure(self.dataset.path_of(clip), _facts(clip), 192, clip.width)
         self._draw_strip(master)
 
     def _draw_strip(self, master: Master) -> None:
@@ -128,7 +128,7 @@ class CutPanel(Panel):
             f'left:{100 * place:.2f}%"></div>'
             for place, words in places
         )
-        url = drawing.data_url(strip.path)
+        url = rendering.data_url(strip.path)
         self.strip.value = (
             f'<div style="position:relative;max-width:720px"><img src="{url}" alt="filmstrip" style="width:100%">'
             f"{marks}</div>"

@@ -18,16 +18,16 @@ import ipywidgets as widgets
 from workbench import jobs
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.sources import survey
+from workbench.dataset_builder.sources.survey import survey
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.notebook import drawing
+from workbench.notebook import rendering
 from workbench.notebook.caption_tools import CaptionTools
 from workbench.notebook.clip_cards import ClipCards
 from workbench.notebook.history_part import HistoryPart
 from workbench.notebook.live import Panel, Ticker, button, folded
 from workbench.notebook.task_panel import TaskLine
+from workbench.runs.settings import TrainSettings
 from workbench.settings import parse, specs
-from workbench.trainer.settings import TrainSettings
 from workbench.workspace import Workspace, writing
 
 UPLOADS = "uploads"
@@ -103,7 +103,7 @@ class DatasetPanel(Panel):
             ("hub_dataset", self.hub), ("layout", self.layout), *self.columns.items(), ("longest_side", self.longest)
         )  # fmt: skip
         rows = [
-            widgets.HBox([_label(known[name].title), field, widgets.HTML(drawing.note(known[name].help))])
+            widgets.HBox([_label(known[name].title), field, widgets.HTML(rendering.note(known[name].help))])
             for name, field in fields
         ]
         self.more_fold = folded("More", widgets.VBox(rows))
@@ -137,7 +137,7 @@ class DatasetPanel(Panel):
         settings = parse(ImportSettings, self._reading)
         lines = survey(_existing(paths), settings.wanted_layout, settings.columns).sentences or ["nothing to import"]
         more = [f"... and {len(lines) - LINES} more"] if len(lines) > LINES else []
-        self.found.value = "".join(map(drawing.note, [*lines[:LINES], *more]))
+        self.found.value = "".join(map(rendering.note, [*lines[:LINES], *more]))
         return lines
 
     def import_files(self, paths: Iterable[Path | str], name: str | None = None) -> Dataset:
@@ -242,10 +242,10 @@ class DatasetPanel(Panel):
         problems = dataset.task("import").result.get("problems", ())[:3]
         alive = self.line.refresh(" ".join(["The import is done.", *problems]))
         self.import_button.disabled = alive
-        self.summary.value = drawing.note(dataset.summary.sentence)
+        self.summary.value = rendering.note(dataset.summary.sentence)
         verdicts = sorted(dataset.verdicts, key=lambda verdict: verdict.usable)
         self.verdicts.value = "".join(
-            drawing.note(verdict.sentence, "plain" if verdict.usable else "error") for verdict in verdicts
+            rendering.note(verdict.sentence, "plain" if verdict.usable else "error") for verdict in verdicts
         )
         word = (dataset.name, dataset.info.trigger_word)
         if word != self._word:  # another dataset, or somebody else wrote it
@@ -279,7 +279,7 @@ def _existing(paths: Iterable[Path | str], needed: bool = True) -> list[str]:
 
 
 def _label(text: str) -> widgets.Widget:
-    return widgets.HTML(drawing.escaped(text), layout=widgets.Layout(width="120px"))
+    return widgets.HTML(rendering.escaped(text), layout=widgets.Layout(width="120px"))
 
 
 # ---- uploads --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The card of a failed run in a notebook: what happened, what helps, a button for each next step.
 
-Not covered: which card a run gets (trainer.failures), what a button does (run_panel).
+Not covered: which card a run gets (runs.failures), what a button does (run_panel).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from functools import partial
 
 import ipywidgets as widgets
 
-from workbench.notebook import run_drawing
+from workbench.notebook import run_rendering
 from workbench.notebook.live import button
-from workbench.trainer.failures import Action, Card
+from workbench.runs.failures import Action, Card
 
 
 class FailurePart:
@@ -31,7 +31,7 @@ class FailurePart:
         if card == self._card:
             return
         self._card = card
-        self.text.value = run_drawing.card_box(card) if card else ""
+        self.text.value = run_rendering.card_box(card) if card else ""
         made: list[widgets.Button] = []
         if card:
             for action in card.actions:

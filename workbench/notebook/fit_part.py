@@ -1,6 +1,6 @@
 """Does it fit? In a notebook: the line below the settings, its phases in a fold, and the two buttons.
 
-Every change of the form asks workbench.trainer.fit, which loads no torch; measuring is a job of its own. Not covered:
+Every change of the form asks workbench.fit, which loads no torch; measuring is a job of its own. Not covered:
 how the figures come about, starting the run (train_panel).
 """
 
@@ -12,13 +12,13 @@ import ipywidgets as widgets
 
 from workbench import jobs
 from workbench.errors import WorkbenchError
-from workbench.notebook.drawing import escaped, note
+from workbench.fit import levels, measurement, rows
+from workbench.fit.estimate import Fit, look
+from workbench.fit.gpus import CHOICES, HERE
 from workbench.notebook.form import Form
 from workbench.notebook.live import Panel, Ticker, button, folded
-from workbench.trainer.fit import levels, measuring, words
-from workbench.trainer.fit.cards import CHOICES, HERE
-from workbench.trainer.fit.look import Fit, look
-from workbench.trainer.settings import TrainSettings
+from workbench.notebook.rendering import escaped, note
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 BAR = "display:inline-block;height:9px;border-radius:3px;background:{colour};width:{width:.0f}px"
@@ -35,11 +35,11 @@ class FitPart(Panel):
         self.card = widgets.Combobox(
             options=CHOICES, value=HERE, ensure_option=False, layout=widgets.Layout(width="160px")
         )
-        self.make_button = button("Make it fit", words.MAKE_HELP, "compress", width="130px")
+        self.make_button = button("Make it fit", rows.MAKE_HELP, "compress", width="130px")
         self.make_button.on_click(self.doing(self.make_it_fit))
-        self.measure_button = button("Measure it", words.MEASURE_HELP, "tachometer", width="150px")
+        self.measure_button = button("Measure it", rows.MEASURE_HELP, "tachometer", width="150px")
         self.measure_button.on_click(self.doing(self.measure))
-        help = widgets.HTML(f'<div style="opacity:.65;font-size:88%">{escaped(words.CARD_HELP)}</div>')
+        help = widgets.HTML(f'<div style="opacity:.65;font-size:88%">{escaped(rows.CARD_HELP)}</div>')
         card = widgets.HBox([widgets.HTML("My card"), self.card, help], layout=widgets.Layout(flex_flow="row wrap"))
         fold = folded("Memory and time, by phase", widgets.VBox([self.table, card]))
         super().__init__([self.line, widgets.HBox([self.make_button, self.measure_button]), fold])
@@ -76,14 +76,14 @@ class FitPart(Panel):
     def measure(self) -> None:
         """Measure what the form says; stop a measurement that works. Raises ConfigError."""
         if self._job is not None and jobs.status(self._job).state.alive:
-            measuring.stop(jobs.status(self._job))
+            measurement.stop(jobs.status(self._job))
             return
-        self._job = measuring.start(self.workspace, self.form.settings)
+        self._job = measurement.start(self.workspace, self.form.settings)
         self._ticker.start()
 
     def _follow(self) -> bool:
         status = jobs.status(self._job)
-        self.say(words.progress(status))
+        self.say(rows.progress(status))
         self.measure_button.description = "Stop measuring" if status.state.alive else "Measure it"
         if not status.state.alive:
             self.refresh()
@@ -97,13 +97,13 @@ class FitPart(Panel):
 def drawn(found: Fit) -> str:
     """A row a phase with a bar, then what is needed beside the card."""
     lines = []
-    for row in words.rows(found):
+    for row in rows.rows(found):
         bar = BAR.format(colour=COLOURS[row.fits], width=min(2.0, row.share) * WIDE)
         lines.append(
             f'<tr title="{escaped(row.made_of)}"><td style="padding-right:14px">{escaped(row.name)}</td>'
-            f'<td style="text-align:right;padding-right:10px">{words.size(row.gb)}</td><td><span style="{bar}"></span> '
+            f'<td style="text-align:right;padding-right:10px">{rows.size(row.gb)}</td><td><span style="{bar}"></span> '
             f'<span style="opacity:.65">{"measured" if row.measured else ""}</span></td></tr>'
         )
-    beside = "".join(f"<div><b>{escaped(name)}</b>: {escaped(text)}</div>" for name, text in words.beside(found))
+    beside = "".join(f"<div><b>{escaped(name)}</b>: {escaped(text)}</div>" for name, text in rows.beside(found))
     card = f"{found.card.name}, {found.card.memory_gb:.0f} GB"
     return f'<div style="line-height:1.6">{escaped(card)}<table>{"".join(lines)}</table>{beside}</div>'

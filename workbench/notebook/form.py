@@ -12,14 +12,14 @@ from typing import Any, Generic, TypeVar
 
 import ipywidgets as widgets
 
-from workbench.dataset_builder.captioners import captioners
+from workbench.captioners import captioners
 from workbench.errors import ConfigError
 from workbench.families import models
-from workbench.notebook.drawing import escaped, note
 from workbench.notebook.live import Panel
+from workbench.notebook.rendering import escaped, note
+from workbench.runs.run import Run
 from workbench.sampler.loras import available_loras
 from workbench.settings import Settings, Spec, parse, specs
-from workbench.trainer.runs import Run
 from workbench.workspace import Workspace, is_slug
 
 S = TypeVar("S", bound=Settings)

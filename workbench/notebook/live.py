@@ -14,7 +14,7 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from workbench.errors import WorkbenchError
-from workbench.notebook.drawing import note
+from workbench.notebook.rendering import note
 
 SECONDS = 1.0
 

@@ -1,6 +1,6 @@
 """Have a language model write the prompt, in a notebook: asked for, shown, changed by hand, and only then used.
 
-Not covered: the language model (sampler.prompting).
+Not covered: the language model (sampler.prompt_enhancer).
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import ipywidgets as widgets
 
 from workbench import jobs
-from workbench.notebook import drawing
+from workbench.notebook import rendering
 from workbench.notebook.form import Form
 from workbench.notebook.live import Panel, Ticker, button, visible, wrapped
-from workbench.sampler import prompting
-from workbench.sampler.prompting import PromptSettings
+from workbench.sampler import prompt_enhancer
+from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
@@ -23,7 +23,7 @@ class PromptPart(Panel):
     def __init__(self, workspace: Workspace, form: Form[SampleSettings]) -> None:
         """form: its prompt is what is written from, and where the written one goes"""
         self.workspace, self.form = workspace, form
-        self.settings = Form(PromptSettings, workspace, prompting.settings_of(workspace).model_dump(mode="json"))
+        self.settings = Form(PromptSettings, workspace, prompt_enhancer.settings_of(workspace).model_dump(mode="json"))
         self.write_button = button("Write a long prompt", "From the prompt in the form; nothing is used yet", "pencil")
         self.stop_button = button("Stop", "End the writing", "stop", "danger", "90px")
         self.doing_now = widgets.HTML()
@@ -34,7 +34,7 @@ class PromptPart(Panel):
         self.back_button = button("Back to my own words", "What it was written from", "undo")
         for each, action in (
             (self.write_button, self.write),
-            (self.stop_button, lambda: prompting.stop(workspace)),
+            (self.stop_button, lambda: prompt_enhancer.stop(workspace)),
             (self.take_button, self.take),
             (self.back_button, self.back),
         ):
@@ -54,21 +54,23 @@ class PromptPart(Panel):
         """Have the form's prompt written out, in the background. Raises ConfigError, CannotWrite."""
         values = self.form.values
         sample = SampleSettings(model=values["model"] or "", prompt=values["prompt"], image=values["image"] or "")
-        prompting.write(self.workspace, self.settings.settings, sample)
+        prompt_enhancer.write(self.workspace, self.settings.settings, sample)
         self.refresh()
         self.ticker.start()
 
     def take(self) -> None:
         """Put the written prompt, as it was changed by hand, into the form. Raises ConfigError, CannotWrite."""
-        self.form.set({"prompt": prompting.take(self.workspace, self.text.value, str(self.form.values["prompt"]))})
+        self.form.set(
+            {"prompt": prompt_enhancer.take(self.workspace, self.text.value, str(self.form.values["prompt"]))}
+        )
 
     def back(self) -> None:
         """Put the words that it was written from into the form. Raises ConfigError."""
-        self.form.set({"prompt": prompting.own_words(self.workspace)})
+        self.form.set({"prompt": prompt_enhancer.own_words(self.workspace)})
 
     def refresh(self) -> bool:
         """Show how the writing stands. True while it goes on."""
-        status, written = prompting.status(self.workspace), prompting.written(self.workspace)
+        status, written = prompt_enhancer.status(self.workspace), prompt_enhancer.written(self.workspace)
         alive, text = status.state.alive, written.prompt if written else ""
         visible(self.stop_button, alive)
         self.write_button.disabled = alive
@@ -77,12 +79,12 @@ class PromptPart(Panel):
         if text != self._shown:  # what was changed by hand since stays
             self._shown = self.text.value = text
         if alive:
-            self.doing_now.value = drawing.note(status.phase or "starting")
+            self.doing_now.value = rendering.note(status.phase or "starting")
         elif status.state in (jobs.State.FAILED, jobs.State.DIED):
-            self.doing_now.value = drawing.note(f"No prompt was written. {status.message}", "error")
+            self.doing_now.value = rendering.note(f"No prompt was written. {status.message}", "error")
         elif written is not None and written.tokens is not None and written.limit is not None:
             said = f"{written.tokens} of the {written.limit} tokens that the video model reads."
-            self.doing_now.value = drawing.note(said)
+            self.doing_now.value = rendering.note(said)
         else:
             self.doing_now.value = ""
         return alive

@@ -19,17 +19,16 @@ from IPython.display import HTML
 from workbench import jobs
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.families import find_model
-from workbench.notebook import drawing, run_drawing
+from workbench.notebook import rendering, run_rendering
 from workbench.notebook.checkpoint_part import CheckpointPart
 from workbench.notebook.failure_part import FailurePart
 from workbench.notebook.live import Panel, Ticker, button, folded
-from workbench.trainer import failures, run_queue
-from workbench.trainer.failures import Action, Card
-from workbench.trainer.fit import stepping
-from workbench.trainer.report import curves_of, write_report
-from workbench.trainer.runs import Run
-from workbench.trainer.starts import last_note
-from workbench.trainer.verdict import judge
+from workbench.runs import failures, oom_fallback, queue
+from workbench.runs.analysis.diagnosis import judge
+from workbench.runs.analysis.report import curves_of, write_report
+from workbench.runs.failures import Action, Card
+from workbench.runs.run import Run
+from workbench.runs.sessions import last_note
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class RunPanel(Panel):
         self.checkpoints = CheckpointPart(run, self.refresh)
         self._make_buttons()
         self._make_folds()
-        super().__init__([widgets.HTML(run_drawing.style()), self.head, self.bar, self.numbers, self.verdict])
+        super().__init__([widgets.HTML(run_rendering.style()), self.head, self.bar, self.numbers, self.verdict])
         self.box.children += (self.failure.box, self.chart, self.buttons, self.said, self.previews, *self.folds)
         self.ticker = Ticker(self._tick)
         self._alive = self.refresh()
@@ -86,7 +85,7 @@ class RunPanel(Panel):
         for each, action in (
             (self.start_button, self.start), (self.stop_button, self._stop), (self.save_button, self._save),
             (self.pause_button, self._pause_or_resume), (self.preview_button, self._preview),
-            (self.front_button, lambda: run_queue.move(self.workspace, self.run.name, 1)),
+            (self.front_button, lambda: queue.move(self.workspace, self.run.name, 1)),
         ):  # fmt: skip
             each.on_click(self.doing(action))
         self.commands = (self.pause_button, self.stop_button, self.save_button, self.preview_button)
@@ -129,7 +128,7 @@ class RunPanel(Panel):
 
     def write_report(self) -> HTML:
         """Write the run's report.html, as things stand; returns a link to it. Raises ConfigError, CannotWrite."""
-        self.report.value = link = drawing.download(write_report(self.run))
+        self.report.value = link = rendering.download(write_report(self.run))
         return HTML(link)
 
     def branch(self, step: int | None = None, **changed: Any) -> TrainPanel:
@@ -213,19 +212,19 @@ class RunPanel(Panel):
         status = self.run.status
         alive = status.state.alive
         self.curves.refresh()
-        notes = [stepping.sentence(stepping.record(self.run.folder)), last_note(self.run.folder)]
-        self.head.value = run_drawing.head(self.run.name, status, self.run.parent, " ".join(filter(None, notes)))
+        notes = [oom_fallback.sentence(oom_fallback.record(self.run.folder)), last_note(self.run.folder)]
+        self.head.value = run_rendering.head(self.run.name, status, self.run.parent, " ".join(filter(None, notes)))
         self.bar.value = status.step / status.total if status.total else float(status.state is State.FINISHED)
         self.bar.bar_style = BAR_STYLES.get(status.state, "info")
-        self.numbers.value = run_drawing.numbers(self.curves)
+        self.numbers.value = run_rendering.numbers(self.curves)
         self._show_curves(status)
-        files = run_drawing.preview_files(self.run.folder)
+        files = run_rendering.preview_files(self.run.folder)
         if files != self._previewed:
             self._previewed = files
-            self.previews.value = run_drawing.previews(self.run, self._width)
+            self.previews.value = run_rendering.previews(self.run, self._width)
             self._unfolded(self.inputs_fold, self._draw_inputs)
         log = jobs.log_tail(self.run.folder, LOG_LINES)
-        self.log.value = drawing.log_box(log)
+        self.log.value = rendering.log_box(log)
         self._show_buttons(status)
         if alive and self._answered and time.monotonic() > self._answered + ANSWER_SECONDS:
             self._answered = 0.0
@@ -245,8 +244,8 @@ class RunPanel(Panel):
             return
         self._charted, self._charted_at = mark, time.monotonic()
         verdict = judge(self.curves, self.run.checkpoints)
-        self.verdict.value = run_drawing.verdict_box(verdict) if self.curves.version else ""
-        self.chart.value = run_drawing.loss_chart(self.curves, verdict.best_step)
+        self.verdict.value = run_rendering.verdict_box(verdict) if self.curves.version else ""
+        self.chart.value = run_rendering.loss_chart(self.curves, verdict.best_step)
         self.checkpoints.show(self.curves, verdict.best_step)
         self._unfolded(self.more_fold, self._draw_more)
 
@@ -257,7 +256,7 @@ class RunPanel(Panel):
         for each in self.commands:
             each.disabled = not alive or status.state is State.STOPPING
         self.pause_button.description = "Resume" if status.state is State.PAUSED else "Pause"
-        waits = alive and status.phase.startswith(run_queue.WAITING)
+        waits = alive and status.phase.startswith(queue.WAITING)
         self.front_button.layout.display = "" if waits else "none"
 
     def _unfolded(self, fold: widgets.Accordion, draw: Callable[[], object]) -> None:
@@ -265,10 +264,10 @@ class RunPanel(Panel):
             draw()
 
     def _draw_more(self) -> None:
-        self.more.value = run_drawing.more_charts(self.curves)
+        self.more.value = run_rendering.more_charts(self.curves)
 
     def _draw_inputs(self) -> None:
-        self.inputs.value = run_drawing.inputs(self.run.folder, self._width)
+        self.inputs.value = run_rendering.inputs(self.run.folder, self._width)
 
     def _make_branch(self) -> None:
         if self.branched is None:
@@ -305,4 +304,4 @@ def attach(workspace: Workspace, run_name: str | None = None) -> RunPanel:
 
 def preview_table(run: Run) -> HTML:
     """The previews of a run as they are now, prompts by steps, to be kept in the notebook."""
-    return HTML(drawing.preview_table(run.previews, source_width=width_of(run)))
+    return HTML(rendering.preview_table(run.previews, source_width=width_of(run)))

@@ -19,13 +19,13 @@ from IPython.display import HTML
 from workbench import jobs
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.families import find_model
-from workbench.notebook import drawing
+from workbench.notebook import rendering
 from workbench.notebook.form import Form
 from workbench.notebook.live import Panel, Ticker, button, folded, wrapped
 from workbench.notebook.prompt_part import PromptPart
 from workbench.sampler import queue
-from workbench.sampler.originals import keep, kept
-from workbench.sampler.reports import report
+from workbench.sampler.input_files import keep, kept
+from workbench.sampler.record_lines import report
 from workbench.sampler.samples import Sample, Samples, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse, specs
@@ -146,7 +146,7 @@ class SamplePanel(Panel):
             self.bar.value = done / total if now else 0.0
             self.bar.layout.display = "" if now else "none"
             self.doing_now.value = "".join(_line(each) for each in now if each.state is not queue.RequestState.DONE)
-            self.videos.value = drawing.row([_figure(each) for each in now if each.video])
+            self.videos.value = rendering.row([_figure(each) for each in now if each.video])
             under_way = any(not each.state.over for each in now)
             self.cancel_button.disabled = not under_way
             if not under_way and self.history_fold.selected_index == 0:
@@ -181,8 +181,8 @@ class SamplePanel(Panel):
         self.history_choice.options = [(_title(sample.settings), sample.id) for sample in samples]
         if samples:
             self.history_choice.value = chosen if chosen in ids else ids[0]
-        self.history_videos.value = drawing.row(
-            [drawing.figure(each.path, _title(each.settings), 120, _width(each.settings)) for each in samples]
+        self.history_videos.value = rendering.row(
+            [rendering.figure(each.path, _title(each.settings), 120, _width(each.settings)) for each in samples]
         )
 
     def restore(self) -> None:
@@ -221,8 +221,8 @@ def sample_panel(workspace: Workspace, **values: Any) -> SamplePanel:
 
 def side_by_side(samples: Sequence[Sample]) -> HTML:
     """Finished samples beside one another, to be kept in the notebook."""
-    shown = [drawing.figure(each.path, _title(each.settings), 192, _width(each.settings)) for each in samples]
-    return HTML(drawing.row(shown))
+    shown = [rendering.figure(each.path, _title(each.settings), 192, _width(each.settings)) for each in samples]
+    return HTML(rendering.row(shown))
 
 
 def _line(now: queue.Progress) -> str:
@@ -230,14 +230,14 @@ def _line(now: queue.Progress) -> str:
     name = _title(now.settings)
     if now.state is queue.RequestState.DRAWING:
         left = f", about {jobs.duration(now.seconds_left)} left" if now.seconds_left is not None else ""
-        return drawing.note(f"{name}: step {now.step} of {now.total}{left}") + _rough(now.picture)
+        return rendering.note(f"{name}: step {now.step} of {now.total}{left}") + _rough(now.picture)
     kind = "error" if now.state is queue.RequestState.FAILED else "plain"
-    return drawing.note(f"{name}: {now.state}. {now.message}", kind)
+    return rendering.note(f"{name}: {now.state}. {now.message}", kind)
 
 
 def _rough(picture: Path | None) -> str:
     """How a video looks so far; it moves."""
-    url = drawing.data_url(picture) if picture is not None else None
+    url = rendering.data_url(picture) if picture is not None else None
     return f'<img src="{url}" alt="how it looks so far, roughly" style="width:192px;border-radius:4px">' if url else ""
 
 
@@ -251,7 +251,7 @@ def _time(picture: Path | None) -> float:
 def _figure(now: queue.Progress) -> str:
     assert now.video is not None
     said = f"{_title(now.settings)}. {'. '.join(report(read_json(now.video.with_suffix('.json'))))}"
-    return drawing.figure(now.video, said, source_width=_width(now.settings))
+    return rendering.figure(now.video, said, source_width=_width(now.settings))
 
 
 def _title(settings: SampleSettings | None) -> str:

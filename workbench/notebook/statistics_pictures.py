@@ -1,6 +1,6 @@
 """A dataset in numbers, as pictures to be kept in the notebook: durations, motion, captions, sizes, words.
 
-Not covered: the numbers themselves (dataset_builder.statistics).
+Not covered: the numbers themselves (dataset_builder.checks.statistics).
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any
 
 from IPython.display import HTML
 
+from workbench.dataset_builder.checks.statistics import Histogram, Statistics
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.statistics import Histogram, Statistics
-from workbench.notebook import drawing
+from workbench.notebook import rendering
 
 COLUMNS, WIDTH, HEIGHT = 3, 3.4, 2.3  # inches of one picture
 MOST = 10  # bars in a picture
-INK, BAR = "#7a7a7a", drawing.SMOOTH  # grey is read on light and dark pages alike
+INK, BAR = "#7a7a7a", rendering.SMOOTH  # grey is read on light and dark pages alike
 
 
 def statistics_pictures(dataset: Dataset) -> HTML:
     """The pictures as one SVG and a sentence. Raises DataError, ConfigError where the dataset's files are broken."""
     numbers = dataset.statistics
     if not numbers.clips:
-        return HTML(drawing.note("Import some clips first."))
-    return HTML(drawing.note(_sentence(numbers)) + _svg(numbers))
+        return HTML(rendering.note("Import some clips first."))
+    return HTML(rendering.note(_sentence(numbers)) + _svg(numbers))
 
 
 def _sentence(numbers: Statistics) -> str:

@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 import ipywidgets as widgets
 
 from workbench import jobs
-from workbench.dataset_builder.captioners import captioners
-from workbench.dataset_builder.captioning import CaptionSettings
+from workbench.captioners import captioners
+from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.cuts.splitting import SplitSettings, SplitTask
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import ExportSettings
-from workbench.dataset_builder.splitting import SplitSettings, SplitTask
 from workbench.dataset_builder.tasks import Name, Task
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.notebook import drawing
+from workbench.notebook import rendering
 from workbench.notebook.form import Form
 from workbench.notebook.live import Panel, Ticker, button, folded, visible
 from workbench.settings import Settings
@@ -72,7 +72,7 @@ class TaskLine(Panel):
         self.bar.value = status.step / status.total if status.total else 0.0
         self.say(*sentence(status, self.noun, done))
         if status.state in (State.FAILED, State.DIED):
-            self.said.value += drawing.log_box(jobs.log_tail(status.folder, LOG_LINES))
+            self.said.value += rendering.log_box(jobs.log_tail(status.folder, LOG_LINES))
         return alive
 
 
@@ -222,9 +222,9 @@ class SplitPanel(TaskPanel):
     def _ended(self) -> None:
         result = self.task.result
         said = result.get("splits", ()) if result.get("preview") else ()
-        self.would.value = "".join(map(drawing.note, said[:FAILURES]))
+        self.would.value = "".join(map(rendering.note, said[:FAILURES]))
         if len(said) > FAILURES:
-            self.would.value += drawing.note(f"... and {len(said) - FAILURES:,} more clips")
+            self.would.value += rendering.note(f"... and {len(said) - FAILURES:,} more clips")
 
     def _done(self, result: dict[str, Any]) -> str:
         failed = "".join(f" {one}." for one in (result.get("failed") or [])[:FAILURES])
@@ -243,7 +243,8 @@ class CaptionPanel(TaskPanel):
 
     def _more(self) -> list[widgets.Widget]:
         lines = "".join(
-            f"<li><b>{drawing.escaped(kind.id)}</b>: {drawing.escaped(kind.title)}. {drawing.escaped(kind.needs)}</li>"
+            f"<li><b>{rendering.escaped(kind.id)}</b>: {rendering.escaped(kind.title)}. "
+            f"{rendering.escaped(kind.needs)}</li>"
             for kind in captioners().values()
         )
         self.clips = widgets.SelectMultiple(options=[], rows=8, layout=widgets.Layout(width="100%", max_width="720px"))

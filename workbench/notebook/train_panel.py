@@ -1,7 +1,7 @@
 """Starting runs in a notebook: the settings form and Start; a clone, a fork, or several runs at once (a sweep).
 
 What was started is shown below, live; it is a process of its own. Not covered: watching (run_panel, compare_panel),
-what a fork takes along (trainer.forks).
+what a fork takes along (runs.forks).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import jobs
-from workbench.devices import gpus
 from workbench.errors import ConfigError
+from workbench.fit.gpu_offer import offer
+from workbench.jobs.devices import gpus
 from workbench.notebook.compare_panel import ComparePanel
 from workbench.notebook.fit_part import FitPart
 from workbench.notebook.form import Form
 from workbench.notebook.live import Panel, button, folded
 from workbench.notebook.run_panel import RunPanel
-from workbench.trainer.gpu_offer import offer
-from workbench.trainer.runs import Run
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.sweeps import parse_values, sweep
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.runs.sweeps import parse_values, sweep
 from workbench.workspace import Workspace
 
 ANEW = "from the beginning (a clone)"

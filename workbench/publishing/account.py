@@ -14,8 +14,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from workbench import hub, processes
+from workbench import hub
 from workbench.errors import ModelUnavailable
+from workbench.jobs import processes
 
 PATIENCE = 20.0  # seconds until the Hub counts as silent
 FRESH, AGAIN = 600.0, 60.0  # seconds that an answer holds, and a problem

@@ -1,6 +1,6 @@
 """The model card of a LoRA on the Hub: what it is, its previews, how to use it, how it was made, what is not known.
 
-Not covered: the card beside a run (trainer.card, whose sentences this one shares), the files around it (lora).
+Not covered: the card beside a run (runs.model_card, whose sentences this one shares), the files around it (lora).
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from workbench import __version__
-from workbench.loras.shelf import ShelfLora
-from workbench.publishing import plain
+from workbench.loras.library import ShelfLora
+from workbench.publishing import anonymize
 from workbench.publishing.facts import Facts
 from workbench.publishing.usage import code, shown, usage_of
-from workbench.trainer import card
-from workbench.trainer.card import CardFacts
-from workbench.trainer.fit import stepping
-from workbench.trainer.settings import TrainSettings
+from workbench.runs import model_card as card
+from workbench.runs import oom_fallback
+from workbench.runs.model_card import CardFacts
+from workbench.runs.settings import TrainSettings
 
 SAMPLES = "samples"
 TEMPLATE = """---
@@ -61,9 +61,9 @@ def model_card(facts: Facts, repo_id: str, licence: str = "", also: str = "") ->
         metadata=card.metadata(model, lora.trigger, widget, licence=licence),
         gallery="<Gallery />\n\n" if widget else "",
         title=lora.title,
-        what=plain.words(_what(facts)),
+        what=anonymize.words(_what(facts)),
         trigger=trigger,
-        usage=code(used, model, plain.words(model.source), repo_id, also),
+        usage=code(used, model, anonymize.words(model.source), repo_id, also),
         made=_made(facts),
         limits=_limits(facts),
         version=__version__,
@@ -105,7 +105,7 @@ def _card_facts(facts: Facts, settings: TrainSettings) -> CardFacts:
         "steps": facts.lora.steps or settings.steps,
         "changes": facts.changes,
         "parent": run.parent or None,
-        "stepped_down": stepping.sentence(stepping.record(run.folder)),
+        "stepped_down": oom_fallback.sentence(oom_fallback.record(run.folder)),
     }
 
 
@@ -116,13 +116,13 @@ def _made(facts: Facts) -> str:
     known = _card_facts(facts, settings)
     chosen: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)
     rows = {"model": settings.model, **chosen}
-    rows = {name: value for name, value in plain.settings(rows).items() if name != "preview_prompts"}
+    rows = {name: value for name, value in anonymize.settings(rows).items() if name != "preview_prompts"}
     parts = [
         ("Measured", card.measured(settings, known)),
         ("Data", "| | |\n|---|---|\n" + card.table(dict(facts.statistics)) if facts.statistics else ""),
         (
             "How it was made",
-            f"{plain.words(card.origin(settings, known))}\n\n| setting | value |\n|---|---|\n{card.table(rows)}\n\n"
+            f"{anonymize.words(card.origin(settings, known))}\n\n| setting | value |\n|---|---|\n{card.table(rows)}\n\n"
             "All other settings were left at their defaults.",
         ),
     ]

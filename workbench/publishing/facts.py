@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import media
-from workbench.clips import Clip, read_clips
+from workbench.clips import media
+from workbench.clips.records import Clip, read_clips
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model, models
 from workbench.families.base import Family, Model
-from workbench.loras.shelf import ShelfLora
-from workbench.trainer.metrics import read_metrics
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.starts import read_starts
+from workbench.loras.library import ShelfLora
+from workbench.runs.metrics import read_metrics
+from workbench.runs.sessions import read_starts
+from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
 
 LOCK = "dataset.lock.json"
@@ -46,7 +46,7 @@ class Facts:
 
     settings: of its run, None for others;  shape: (frames, height, width) that it is drawn at
     trained, held_out: lines of dataset.lock.json;  clips: as (dataset's folder, clip), as far as they are still here
-    losses:   held-out loss at first and at last;  changes: see trainer.card.CardFacts
+    losses:   held-out loss at first and at last;  changes: see runs.model_card.CardFacts
     """
 
     lora: ShelfLora

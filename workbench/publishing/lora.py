@@ -16,15 +16,15 @@ import json
 from pathlib import Path
 
 from workbench import __version__
-from workbench.clips import Clip
-from workbench.loras.shelf import ShelfLora
-from workbench.publishing import plain
+from workbench.clips.records import Clip
+from workbench.loras.library import ShelfLora
+from workbench.publishing import anonymize
 from workbench.publishing.card import model_card, sample_name
 from workbench.publishing.facts import Facts, gather, training_clips
-from workbench.publishing.parcel import CARD, Parcel, Piece, Weights
 from workbench.publishing.settings import LoraPush
+from workbench.publishing.upload_plan import CARD, Parcel, Piece, Weights
 from workbench.publishing.usage import PICTURE
-from workbench.trainer.card import ALSO, licence_of
+from workbench.runs.model_card import ALSO, licence_of
 from workbench.workspace import Workspace
 
 WEIGHTS = "pytorch_lora_weights.safetensors"  # where diffusers looks
@@ -37,14 +37,14 @@ def parcel(workspace: Workspace, lora: ShelfLora, settings: LoraPush) -> Parcel:
     also = lora.folder / ALSO
     files: dict[str, Piece] = {WEIGHTS: _weights(facts)}
     if also.is_file():
-        files[ALSO] = Weights(also, *plain.header(also, {}))
+        files[ALSO] = Weights(also, *anonymize.header(also, {}))
     if settings.card:
         text = model_card(facts, settings.repo_id, settings.licence, ALSO if also.is_file() else "")
         files[CARD] = text.encode()
     for place, shown in enumerate(facts.previews):
-        files[sample_name(place)] = plain.video(shown.video)
+        files[sample_name(place)] = anonymize.video(shown.video)
     if facts.previews and facts.model.task == "image-to-video":
-        files[PICTURE] = plain.first_frame(facts.previews[0].video)
+        files[PICTURE] = anonymize.first_frame(facts.previews[0].video)
     files[CONFIG] = config(facts)
     clips = training_clips(facts) if settings.clips else []
     if clips:
@@ -57,16 +57,16 @@ def parcel(workspace: Workspace, lora: ShelfLora, settings: LoraPush) -> Parcel:
 def _weights(facts: Facts) -> Weights:
     """The LoRA with notes that say which model it is for, and nothing of this machine."""
     model, lora = facts.model, facts.lora
-    base = model.id if model.embedded else plain.words(model.source)
+    base = model.id if model.embedded else anonymize.words(model.source)
     more = {"base_model": base} | ({"trigger_word": lora.trigger} if lora.trigger else {})
-    return Weights(lora.path, *plain.header(lora.path, more))
+    return Weights(lora.path, *anonymize.header(lora.path, more))
 
 
 def config(facts: Facts) -> bytes:
     """config.json: what it is, and the settings of its run."""
     lora, model = facts.lora, facts.model
     about = {
-        "base_model": model.id if model.embedded else plain.words(model.source),
+        "base_model": model.id if model.embedded else anonymize.words(model.source),
         "base_revision": model.revision,
         "rank": lora.rank,
         "alpha": lora.alpha,
@@ -75,7 +75,7 @@ def config(facts: Facts) -> bytes:
         "made_with": f"video-lora-workbench {__version__}",
     }
     chosen = facts.settings.model_dump(mode="json") if facts.settings else {}
-    value = {**about, **({"training": plain.settings(chosen)} if chosen else {})}
+    value = {**about, **({"training": anonymize.settings(chosen)} if chosen else {})}
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 

@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError, DataError
-from workbench.loras.shelf import ShelfLora
-from workbench.publishing import plain
+from workbench.loras.library import ShelfLora
+from workbench.paths import ASSETS
+from workbench.publishing import anonymize
 from workbench.publishing.card import example, sample_name
 from workbench.publishing.facts import Facts, Shown, gather
-from workbench.publishing.parcel import CARD, Parcel, Piece
 from workbench.publishing.settings import SpacePush
+from workbench.publishing.upload_plan import CARD, Parcel, Piece
 from workbench.publishing.usage import Usage, usage_of
-from workbench.trainer.card import ALSO, licence_of
+from workbench.runs.model_card import ALSO, licence_of
 from workbench.workspace import Workspace
 
-TEMPLATE = Path(__file__).resolve().parents[2] / "assets" / "space_app.py"
+TEMPLATE = ASSETS / "space_app.py"
 OPEN, CLOSE = "# <facts>\n", "# </facts>\n"
 BASE = "base"
 OWN = ("generator", "prompt", "image", "num_inference_steps", "guidance_scale")  # what the app's visitors choose
@@ -64,7 +65,7 @@ def parcel(workspace: Workspace, lora: ShelfLora, settings: SpacePush) -> Parcel
         "requirements.txt": REQUIREMENTS.format(diffusers=version("diffusers")).encode(),
     }
     for place, shown in enumerate(facts.previews):
-        files[sample_name(place)] = plain.video(shown.video)
+        files[sample_name(place)] = anonymize.video(shown.video)
         if shown.picture is not None:
             files[_picture(place, shown.picture)] = shown.picture
     if facts.model.embedded:

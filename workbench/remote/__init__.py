@@ -5,7 +5,7 @@
     record      remote.json: where a run is, and what is known of it there
     bundle      all that a run needs, found by content
     box         the folder on the other side: a small workspace that holds this run alone
-    there       `python -m workbench.remote.there`: the box's functions, asked from afar
+    there       `python -m workbench.remote.server`: the box's functions, asked from afar
     base        what an engine must offer; ssh, slurm, hub_jobs are the three
     mirror      brings back what the run writes, passes commands on
     sending     choose where a run goes

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from workbench.remote.engines import make
+from workbench.remote.backends import make
 from workbench.remote.job import Leave, RemoteJob
-from workbench.remote.mirror import Mirror
 from workbench.remote.record import Record
+from workbench.remote.sync import Mirror
 from workbench.workspace import Workspace
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.remote import box
+from workbench.remote import folder as box
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
-from workbench.remote import box
+from workbench.remote import folder
 from workbench.remote.record import Record
 from workbench.workspace import Workspace
 
@@ -140,7 +140,7 @@ def findings(about: Mapping[str, Any], mine: Mapping[str, Any], free: int) -> li
         Finding("python", str(about["python"])),
         Finding("workbench", theirs[title] or "not installed", "" if same else f"install {ours[title]} there"),
     ]
-    for name in box.PACKAGES:
+    for name in folder.PACKAGES:
         found = theirs[name] or "missing"
         note = "" if theirs[name] == ours[name] else f" (here {ours[name]}: a run begun here cannot go on there)"
         lines.append(Finding(name, found + note, "" if theirs[name] else f"pip install {name} there"))

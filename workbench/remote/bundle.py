@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from workbench import jobs, policy
-from workbench.clips import INFO, METADATA, file_sha256, read_clips
-from workbench.remote.box import HERE
+from workbench.clips.records import INFO, METADATA, file_sha256, read_clips
+from workbench.remote.folder import HERE
 from workbench.remote.record import SCRATCH
-from workbench.trainer import checkpoint
-from workbench.trainer.checks import initial_lora
-from workbench.trainer.data import datasets_of
-from workbench.trainer.encoding_work import portable_keys
-from workbench.trainer.metrics import METRICS
-from workbench.trainer.runs import PARENT, Run
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.starts import STARTS
+from workbench.runs import checkpoints
+from workbench.runs.checks import initial_lora
+from workbench.runs.data import datasets_of
+from workbench.runs.metrics import METRICS
+from workbench.runs.run import PARENT, Run
+from workbench.runs.sessions import STARTS
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.inputs.encoding_plan import portable_keys
 from workbench.workspace import Workspace, write_json
 
 # Of the run's folder, besides its settings and its newest checkpoint.
@@ -55,9 +55,9 @@ def _files(workspace: Workspace, run: Run) -> Iterator[tuple[str, Path]]:
     for name in STATE:
         if (file := run.folder / name).is_file():
             yield f"{home}/{name}", file
-    if (newest := checkpoint.newest(run.folder)) is not None:
+    if (newest := checkpoints.newest(run.folder)) is not None:
         for file in sorted(newest[1].iterdir()):
-            yield f"{home}/{checkpoint.FOLDER}/{newest[1].name}/{file.name}", file
+            yield f"{home}/{checkpoints.FOLDER}/{newest[1].name}/{file.name}", file
     for key in portable_keys(workspace, settings):
         yield f"cache/{key}.safetensors", workspace.cache / f"{key}.safetensors"
 

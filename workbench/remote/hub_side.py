@@ -26,11 +26,11 @@ from typing import Any, TypeVar
 
 from workbench import jobs
 from workbench.errors import ExitCode
-from workbench.remote import box
+from workbench.remote import folder as box
 from workbench.remote.base import Lost
 from workbench.remote.hub_folder import HubFolder
-from workbench.trainer.metrics import METRICS
-from workbench.trainer.starts import STARTS
+from workbench.runs.metrics import METRICS
+from workbench.runs.sessions import STARTS
 
 MARK = "@workbench "
 LIVE = (jobs.LOG, METRICS, STARTS)

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from workbench import jobs
 from workbench.errors import CannotWrite, ConfigError, ExitCode
-from workbench.jobs import room
+from workbench.jobs import reserve
 from workbench.workspace import read_json, write_json
 
 
@@ -50,9 +50,9 @@ class RemoteJob(jobs.Job):
         if isinstance(error, Leave):
             self._over.set()
             self.exit_code = ExitCode.STOPPED
-            room.release(self._result)
+            reserve.release(self._result)
             return True
         if error is None and (self.folder / jobs.RESULT).exists():
-            room.release(self._result)
+            reserve.release(self._result)
             return False
         return super().__exit__(kind, error, trace)

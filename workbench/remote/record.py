@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from workbench.errors import ConfigError
-from workbench.trainer.runs import REMOTE
+from workbench.runs.run import REMOTE
 from workbench.workspace import read_json, write_json
 
 SCRATCH = ".remote"  # in the run's folder: what the mirror keeps for itself

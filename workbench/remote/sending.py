@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.remote import places
-from workbench.remote.engines import engine_class
+from workbench.remote import targets
+from workbench.remote.backends import engine_class
 from workbench.remote.record import Record
-from workbench.trainer.runs import REMOTE, Run
+from workbench.runs.run import REMOTE, Run
 from workbench.workspace import Workspace
 
 
 def ready(workspace: Workspace, place: str) -> str:
     """The place's name, "" for here. Raises ConfigError when there is none of that name, or a package is missing."""
-    if place == places.HERE:
+    if place == targets.HERE:
         return ""
-    engine_class(places.load(workspace, place)).require()
+    engine_class(targets.load(workspace, place)).require()
     return place
 
 

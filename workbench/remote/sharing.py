@@ -1,6 +1,6 @@
 """Shared work on the nodes of a cluster: each node joins in as any machine does that sees the workspace.
 
-Not covered: who does what (workbench.shards).
+Not covered: who does what (workbench.jobs.shards).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.remote.engines import make
+from workbench.remote.backends import make
 from workbench.remote.record import Record
 from workbench.remote.slurm import SlurmEngine
-from workbench.trainer.encoding import MODULE, Encoding, machine_of
+from workbench.trainer.inputs.encoding_job import MODULE, Encoding, machine_of
 from workbench.workspace import Workspace
 
 

@@ -15,12 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workbench import jobs, processes
+from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
-from workbench.remote import box
+from workbench.jobs import processes
+from workbench.remote import folder as box
 from workbench.remote.attempt import Attempt
 from workbench.remote.base import Finding, View, ended, findings
-from workbench.remote.nearby import NearbyEngine
+from workbench.remote.shared_disk import NearbyEngine
 
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
 INTERRUPTED = ("PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")

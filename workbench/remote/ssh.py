@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench import policy
 from workbench.errors import CannotWrite, ConfigError, ExitCode
-from workbench.remote import box
+from workbench.remote import folder
 from workbench.remote.base import Engine, Finding, Lost, Tell, View, findings
-from workbench.remote.there import READY, message
+from workbench.remote.server import READY, message
 from workbench.workspace import writing
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ CONNECT_SECONDS = 20.0
 ALIVE_SECONDS = 10.0  # between two signs of life of a silent connection
 BLOCK = 1 << 20
 BATCH = 64  # files between two looks at what has arrived whole
-MODULE = "workbench.remote.there"
+MODULE = "workbench.remote.server"
 
 
 class SshEngine(Engine):
@@ -178,7 +178,7 @@ class SshEngine(Engine):
         self.open()
         return [
             Finding("host", self.place.host),
-            *findings(self._call("about"), box.about(), self._call("room", root=self.place.folder)),
+            *findings(self._call("about"), folder.about(), self._call("room", root=self.place.folder)),
         ]
 
     def hand_over(self, files: Mapping[str, tuple[str, Path]], tell: Tell) -> None:

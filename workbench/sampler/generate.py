@@ -24,12 +24,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from workbench import __version__, policy
-from workbench.clips import file_sha256
-from workbench.devices import Device
+from workbench.clips.frame_plan import shape_for
+from workbench.clips.records import file_sha256
 from workbench.families import find_model, settle
 from workbench.families.base import OnStep, Tensors
-from workbench.frame_plan import shape_for
-from workbench.sampler import loadout
+from workbench.jobs.devices import Device
+from workbench.sampler import offload_plan
 from workbench.sampler.adapters import Adapters
 from workbench.sampler.decoding import How, decode
 from workbench.sampler.inputs import Inputs, inputs_of
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from workbench.sampler.rough import RoughLook
+    from workbench.sampler.latent_preview import RoughLook
 
 PROMPTS_KEPT = 64  # embeddings, so that the text encoder rests while prompts come again
 
@@ -70,7 +70,7 @@ class Sampler:
         self.folder = self.family.fetch(self.model, report)
         self.facts = self.family.facts(self.model)
         self.frugal = speed == "frugal"
-        self.loadout = loadout.choose(speed, device, self.facts, shape_for(self.model))
+        self.loadout = offload_plan.choose(speed, device, self.facts, shape_for(self.model))
         self.dtype = self.family.stored_dtype(self.folder) if device.kind == "cuda" else "float32"
         self._place, self._dtype = torch.device(device.torch_name), getattr(torch, self.dtype)
         self._rest = torch.device("cpu") if self.loadout.in_turn else self._place  # where parts are that do nothing
@@ -131,7 +131,7 @@ class Sampler:
     def rough_look(self) -> RoughLook:
         """What shows latents as a rough picture; made when it is first asked for."""
         if self._rough is None:
-            from workbench.sampler.rough import RoughLook
+            from workbench.sampler.latent_preview import RoughLook
 
             with self._there(self._vae):
                 self._rough = RoughLook(self.family, self._vae, self.facts.spatial)
@@ -153,14 +153,14 @@ class Sampler:
         )
         blocks = self.family.blocks(transformer)
         if plan.weights == "int8":
-            from workbench.engine.low_bit import shrink
+            from workbench.memory.low_bit import shrink
 
             for block in blocks:  # rounded where that is fast, one at a time, so that one at most is there unrounded
                 shrink([block.to(self._place)], "int8")
                 if plan.in_turn:
                     block.to("cpu")
         if plan.streamed:
-            from workbench.engine.streaming import Streamer
+            from workbench.memory.block_swap import Streamer
 
             Streamer(blocks, plan.streamed, self._place)
             transformer.to(self._place)
@@ -170,7 +170,7 @@ class Sampler:
 
     def _prepare(self, settings: SampleSettings) -> None:
         """Attention and compilation as the request wants them, once its LoRAs are on. Raises ConfigError."""
-        from workbench.engine import compiling
+        from workbench.memory import compiling
 
         if self.loadout.streamed:  # what came after the weights were taken apart stays whole, on the device
             for name, parameter in self.transformer.named_parameters():
@@ -186,7 +186,7 @@ class Sampler:
 
     def _compiles(self, settings: SampleSettings) -> bool:
         """Translating pays off on a GPU, whose weights stay where they are. Raises ConfigError without a compiler."""
-        from workbench.engine import compiling
+        from workbench.memory import compiling
 
         if settings.speed != "fast" or self.device.kind != "cuda" or self.loadout.streamed:
             return False

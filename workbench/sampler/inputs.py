@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench import policy
+from workbench.clips.frame_plan import Shape, shape_for
 from workbench.errors import ConfigError
 from workbench.families import find_model, settle
 from workbench.families.base import Family, Model
 from workbench.families.guidance import Guidance
-from workbench.frame_plan import Shape, shape_for
 from workbench.sampler.loras import Lora, absolute, resolve
 from workbench.sampler.pictures import check_picture, check_video
 from workbench.sampler.settings import SampleSettings

@@ -2,7 +2,7 @@
 
 A LoRA is named in settings as WHAT=SCALE, scale 1 when not given. WHAT is
 
-    ring                            a run: its export;  runs/ring, runs/ring@250, loras/NAME: see loras.names
+    ring                            a run: its export;  runs/ring, runs/ring@250, loras/NAME: see lora_names
     /folder/file.safetensors        a file
     OWNER/NAME                      a repository of the Hub;  OWNER/NAME:FILE@REVISION says which file and commit of it
 
@@ -20,10 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench import policy
+from workbench import lora_names, policy
 from workbench.errors import ConfigError
 from workbench.families.lora_files import PEFT_FILE, PEFT_NOTES, refuse_other_kinds
-from workbench.loras import names
 from workbench.workspace import SLUG, Workspace
 
 HEADER_LIMIT = 16 * 1024**2
@@ -69,7 +68,7 @@ class Header:
 
 def available_loras(workspace: Workspace) -> list[str]:
     """Names of the LoRAs of a workspace, newest first: runs by their own names, others as loras/NAME."""
-    return [name.removeprefix(f"{names.RUNS}/") for name in names.names(workspace)]
+    return [name.removeprefix(f"{lora_names.RUNS}/") for name in lora_names.names(workspace)]
 
 
 def resolve(workspace: Workspace, texts: Sequence[str]) -> list[Lora]:
@@ -148,12 +147,12 @@ def _file(workspace: Workspace, name: str) -> Path | None:
     """The file of a LoRA; None for one of the Hub. Raises ConfigError."""
     if _is_file(name):
         return policy.resolve(name, "loras")
-    full = name if "/" in name else f"{names.RUNS}/{name}"
-    if names.is_name(full) and (path := names.path_of(workspace, full)).exists():
+    full = name if "/" in name else f"{lora_names.RUNS}/{name}"
+    if lora_names.is_name(full) and (path := lora_names.path_of(workspace, full)).exists():
         return path
     if SLUG.fullmatch(name) and workspace.run(name).is_dir():
         raise _refusal(f"loras has {name!r}, a run that has exported no LoRA yet: wait until it has finished")
-    if HUB.fullmatch(name) and not names.is_name(name):
+    if HUB.fullmatch(name) and not lora_names.is_name(name):
         return None
     known = ", ".join(available_loras(workspace)[:10]) or "none yet"
     raise _refusal(

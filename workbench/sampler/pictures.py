@@ -10,9 +10,9 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench import media
+from workbench.clips import media
+from workbench.clips.media import Pixels
 from workbench.errors import ConfigError, DataError
-from workbench.media import Pixels
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -28,9 +28,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workbench import gpu_lock, jobs, policy
-from workbench.devices import pick_device
+from workbench import jobs, policy
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
+from workbench.jobs import gpu_lock
+from workbench.jobs.devices import pick_device
 from workbench.jobs.locks import flock
 from workbench.sampler.inputs import inputs_of, portable
 from workbench.sampler.samples import ID, checked_id, new_id, video_path

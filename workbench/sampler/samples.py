@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import lora_names
 from workbench.errors import ConfigError, DataError
-from workbench.loras import names
 from workbench.sampler.embedded import localised, shareable
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
@@ -64,7 +64,7 @@ def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, 
     """
     import numpy as np
 
-    from workbench import media
+    from workbench.clips import media
 
     if frames.dtype != np.uint8:
         frames = (frames.clip(0.0, 1.0) * 255).round().astype(np.uint8)
@@ -89,9 +89,9 @@ def keep_as_preview(workspace: Workspace, video: Path, record: dict[str, Any]) -
     """
     worn = record["loras"]
     name = str(worn[0]["name"]) if len(worn) == 1 and worn[0]["scale"] == 1 else ""
-    if not names.is_name(name) or not name.startswith(f"{names.LORAS}/"):
+    if not lora_names.is_name(name) or not name.startswith(f"{lora_names.LORAS}/"):
         return
-    folder = names.path_of(workspace, name).parent / "previews"
+    folder = lora_names.path_of(workspace, name).parent / "previews"
     if len(list(folder.glob("*.mp4"))) < SHOWN:
         with contextlib.suppress(OSError):
             folder.mkdir(exist_ok=True)
@@ -118,7 +118,7 @@ def settings_of(path: Path, workspace: Workspace | None = None) -> SampleSetting
 
 
 def _record(path: Path) -> dict[str, Any]:
-    from workbench import media
+    from workbench.clips import media
 
     value: Any = None
     try:

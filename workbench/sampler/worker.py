@@ -15,9 +15,10 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import gpu_lock, jobs, processes
-from workbench.devices import pick_device
+from workbench import jobs
 from workbench.errors import ExitCode, WorkbenchError
+from workbench.jobs import gpu_lock, processes
+from workbench.jobs.devices import pick_device
 from workbench.sampler import queue
 from workbench.sampler.samples import keep_as_preview, write_sample
 from workbench.sampler.settings import SampleSettings

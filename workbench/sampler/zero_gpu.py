@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workbench import jobs, processes
+from workbench import jobs
+from workbench.jobs import processes
 from workbench.sampler import queue
 from workbench.workspace import Workspace, write_json
 

@@ -2,7 +2,7 @@
 
 It waits for its turn before it loads torch, so that a long queue costs next to nothing, and holds its devices from then
 to its end. A run on several GPUs has a process for each beside this one; `accelerate launch` and torchrun may start
-them, too. See workbench.trainer.launcher.
+them, too. See workbench.trainer.distributed.launcher.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import sys
 import time
 from pathlib import Path
 
-from workbench import jobs, processes
-from workbench.devices import pick_devices
+from workbench import jobs
 from workbench.errors import ExitCode
-from workbench.trainer import hub_push, launcher, recovery, run_queue
-from workbench.trainer.failures import BEGIN
-from workbench.trainer.launcher import ALONE, Place
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.watchdog import Watchdog
+from workbench.jobs import processes
+from workbench.jobs.devices import pick_devices
+from workbench.runs import hub_push, queue, recovery
+from workbench.runs.failures import BEGIN
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.distributed import launcher
+from workbench.trainer.distributed.launcher import ALONE, Place
+from workbench.trainer.monitoring.stall_timeout import Watchdog
 from workbench.workspace import Workspace
 
 
@@ -35,7 +37,7 @@ def main() -> int:
         recovery.check(folder, recovery.asked_from_start())  # not after hours in the queue
         settings = TrainSettings.load(folder / jobs.CONFIG)
         devices = pick_devices(settings.device, settings.gpus)
-        with run_queue.turn(Workspace.open(folder.parent.parent), devices, job) as turn:
+        with queue.turn(Workspace.open(folder.parent.parent), devices, job) as turn:
             if len(devices) > 1:
                 launcher.keep(job, len(devices), turn.locks)
             else:
@@ -53,7 +55,7 @@ def rank(folder: Path, place: Place) -> int:
             begin()
         if place.first and place.keeper is None:
             devices = pick_devices(settings.device, place.local_count)
-            held.enter_context(run_queue.turn(Workspace.open(folder.parent.parent), devices, job))
+            held.enter_context(queue.turn(Workspace.open(folder.parent.parent), devices, job))
         compute(job, settings, place)
     if place.first and place.keeper is None and job.exit_code == ExitCode.FINISHED:
         push(folder, settings)
@@ -74,7 +76,7 @@ def push(folder: Path, settings: TrainSettings) -> None:
         sys.stdout.write(f"{said}\n")
 
 
-def compute(job: jobs.Job, settings: TrainSettings, place: Place, turn: run_queue.Turn | None = None) -> None:
+def compute(job: jobs.Job, settings: TrainSettings, place: Place, turn: queue.Turn | None = None) -> None:
     """Load torch, and train. turn: what is lent while the run is paused; None where it is not this process's to lend"""
     with Watchdog(job, settings.hang_minutes, place.rank):
         job.beat("loading torch")

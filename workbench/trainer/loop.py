@@ -18,21 +18,22 @@ from pathlib import Path
 import psutil
 import torch
 
-from workbench import jobs, processes
-from workbench.devices import GIGABYTE, Device, pick_devices
+from workbench import jobs
 from workbench.errors import NonFiniteLoss
-from workbench.trainer.data import seed_for
+from workbench.jobs import processes
+from workbench.jobs.devices import GIGABYTE, Device, pick_devices
+from workbench.runs import oom_fallback
+from workbench.runs.data import seed_for
+from workbench.runs.queue import Turn
+from workbench.runs.recovery import asked_from_start
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.commands import obey
 from workbench.trainer.deadline import Deadline
-from workbench.trainer.encode import free_memory
-from workbench.trainer.exporting import export
-from workbench.trainer.fit import stepping
-from workbench.trainer.launcher import ALONE, Place
-from workbench.trainer.orders import obey
-from workbench.trainer.ranks import Ranks
-from workbench.trainer.recovery import asked_from_start
-from workbench.trainer.run_queue import Turn
+from workbench.trainer.distributed.launcher import ALONE, Place
+from workbench.trainer.distributed.ranks import Ranks
+from workbench.trainer.export import export
+from workbench.trainer.inputs.encoder import free_memory
 from workbench.trainer.session import Session, say
-from workbench.trainer.settings import TrainSettings
 
 
 def train(run: Path, job: jobs.Job, place: Place = ALONE, turn: Turn | None = None) -> None:
@@ -48,10 +49,10 @@ def train(run: Path, job: jobs.Job, place: Place = ALONE, turn: Turn | None = No
         job.beat("waiting for the first process", patient=True)  # whose turn may be a while away
     with Ranks.met(place, device) as ranks:
         again = asked_from_start()
-        if not finished(run, job, stepping.in_use(run, settings), device, ranks, deadline, turn, again):
+        if not finished(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, turn, again):
             free_memory()
             # Memory may have run out before the first checkpoint was due.
-            finished(run, job, stepping.in_use(run, settings), device, ranks, deadline, turn, from_start=True)
+            finished(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, turn, from_start=True)
 
 
 def finished(
@@ -66,7 +67,7 @@ def finished(
         try:
             steps(session, deadline)
         except torch.OutOfMemoryError as error:
-            said = stepping.step(run, settings, session.step, str(error)) if ranks.count == 1 else ""
+            said = oom_fallback.step(run, settings, session.step, str(error)) if ranks.count == 1 else ""
             if not said:
                 raise
             say(said)

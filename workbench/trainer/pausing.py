@@ -1,7 +1,7 @@
 """A paused run leaves its device: what lies there waits in host memory, and the device's lock is lent to others.
 
 Every bit comes back as it was, so a run that was paused ends in the same weights as one that was not. Nothing is moved
-where several processes share the steps: their devices stay theirs. Slots of streamed blocks (engine.streaming) stay,
+where several processes share the steps: their devices stay theirs. Slots of streamed blocks (memory.block_swap) stay,
 and so does what the driver keeps for a process. Not covered: when to pause (orders), whose turn it is (run_queue).
 """
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from workbench.trainer.encode import free_memory
+from workbench.trainer.inputs.encoder import free_memory
 
 if TYPE_CHECKING:
     import torch

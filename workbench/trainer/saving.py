@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 
 from workbench.errors import CannotWrite, ResumeRefused
-from workbench.trainer import checkpoint, optimizers, retention
-from workbench.trainer.ema import Ema
+from workbench.runs import checkpoints, retention
+from workbench.trainer.model import optimizers
+from workbench.trainer.model.ema import Ema
 from workbench.workspace import write_bytes, write_json
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def save(session: Session, must: bool) -> str:
     beside = session.trainable.plain(first)
     tensors, values = optimizers.state_of(session.optimizer, session.trainable.named, first)
     averages = session.ema.tensors(first) if session.ema is not None else None
-    if not first or checkpoint.verified(checkpoint.folder_of(session.run, session.step)):
+    if not first or checkpoints.verified(checkpoints.folder_of(session.run, session.step)):
         return ""
     state = {
         "step": session.step,
@@ -48,13 +49,13 @@ def save(session: Session, must: bool) -> str:
 
     def fill(target: Path) -> None:
         session.trainable.write(target, session.notes(), beside)
-        write_bytes(target / checkpoint.OPTIMIZER, to_bytes(tensors))
+        write_bytes(target / checkpoints.OPTIMIZER, to_bytes(tensors))
         if averages is not None:
-            write_bytes(target / checkpoint.EMA, to_bytes(averages))
-        write_json(target / checkpoint.STATE, state)
+            write_bytes(target / checkpoints.EMA, to_bytes(averages))
+        write_json(target / checkpoints.STATE, state)
 
     try:
-        checkpoint.publish(session.run, session.step, fill)
+        checkpoints.publish(session.run, session.step, fill)
     except CannotWrite as error:
         if must:
             raise
@@ -71,10 +72,10 @@ def restore(session: Session, folder: Path, state: Mapping[str, Any]) -> int:
             f"{before} and go on, or fork the run"
         )
     session.trainable.load(folder)
-    if (file := folder / checkpoint.OPTIMIZER).exists():
+    if (file := folder / checkpoints.OPTIMIZER).exists():
         optimizers.load_state(session.optimizer, session.trainable.named, load_file(file), state["optimizer"])
     if session.ema is not None:
-        averages = folder / checkpoint.EMA
+        averages = folder / checkpoints.EMA
         # A fork may begin to average where its parent did not.
         if averages.exists():
             session.ema.load(load_file(averages))

@@ -20,30 +20,33 @@ import torch
 from accelerate import Accelerator
 
 from workbench import jobs
-from workbench.clips import read_info
-from workbench.devices import Device
-from workbench.engine.streaming import parked
+from workbench.clips.records import read_info
 from workbench.errors import CannotWrite, ConfigError
 from workbench.families import find_model, settle
-from workbench.trainer import checkpoint, ladder, optimizers, saving, threads, trackers
-from workbench.trainer.cache import Cache
-from workbench.trainer.checks import check, check_ranks, initial_lora
-from workbench.trainer.data import load_data, seed_for
-from workbench.trainer.ema import Ema
-from workbench.trainer.encode import Encoder, View, free_memory
-from workbench.trainer.evaluation import Leak, held_out_by_band
-from workbench.trainer.inputs import Inputs, view_of
-from workbench.trainer.learning_rate import learning_rate
-from workbench.trainer.metrics import MetricsWriter, read_metrics
-from workbench.trainer.previews import Previewer
-from workbench.trainer.ranks import Ranks
-from workbench.trainer.recovery import beginning
-from workbench.trainer.run_queue import Turn
-from workbench.trainer.runs import previews_of
-from workbench.trainer.settings import TrainSettings
-from workbench.trainer.shown import Shown
-from workbench.trainer.starts import record_start
-from workbench.trainer.trainable import Trainable, continue_from
+from workbench.jobs.devices import Device
+from workbench.memory.block_swap import parked
+from workbench.runs import checkpoints, optimizer_options
+from workbench.runs.checks import check, check_ranks, initial_lora
+from workbench.runs.data import load_data, seed_for
+from workbench.runs.metrics import MetricsWriter, read_metrics
+from workbench.runs.queue import Turn
+from workbench.runs.recovery import beginning
+from workbench.runs.run import previews_of
+from workbench.runs.sessions import record_start
+from workbench.runs.settings import TrainSettings
+from workbench.trainer import saving, threads
+from workbench.trainer.distributed.ranks import Ranks
+from workbench.trainer.inputs.batch_inputs import Inputs, view_of
+from workbench.trainer.inputs.cache import Cache
+from workbench.trainer.inputs.encoder import Encoder, View, free_memory
+from workbench.trainer.model import memory_levels, optimizers
+from workbench.trainer.model.ema import Ema
+from workbench.trainer.model.learning_rate import learning_rate
+from workbench.trainer.model.trainable import Trainable, continue_from
+from workbench.trainer.monitoring import trackers
+from workbench.trainer.monitoring.evaluation import Leak, held_out_by_band
+from workbench.trainer.monitoring.preview_inputs import Shown
+from workbench.trainer.monitoring.previews import Previewer
 from workbench.workspace import Workspace, read_json, write_json
 
 LOCK = "dataset.lock.json"
@@ -80,7 +83,7 @@ class Session:
         self.trouble = ""  # and of what went wrong lately
         self.stop_asked = False  # while something took long; orders ends the run
         self.turn: Turn | None = None  # its devices, where they are this process's to lend
-        self.packages = (*PACKAGES, *optimizers.package(settings))
+        self.packages = (*PACKAGES, *optimizer_options.package(settings))
 
         job.beat("reading the dataset")
         with self.ranks.first_alone():
@@ -147,8 +150,10 @@ class Session:
             write_json(self.run / LOCK, lock)
         if found is None:
             return None
-        state = read_json(found[1] / checkpoint.STATE)
-        checkpoint.refuse_changes(state["settings"], self.settings, lock, read_json(self.run / LOCK), state["versions"])
+        state = read_json(found[1] / checkpoints.STATE)
+        checkpoints.refuse_changes(
+            state["settings"], self.settings, lock, read_json(self.run / LOCK), state["versions"]
+        )
         return found[1], state
 
     def _choose_precision(self) -> str:
@@ -186,11 +191,11 @@ class Session:
         mixed = "no" if self.precision == "fp32" else self.precision
         more = trackers.accelerator_options(self.run, settings)
         self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.place.kind == "cpu", **more)
-        place = torch.device("cpu") if ladder.begins_on_host(settings, self.sharded) else self.device
+        place = torch.device("cpu") if memory_levels.begins_on_host(settings, self.sharded) else self.device
         transformer = family.load_transformer(self.folder, place, DTYPES[self.precision])
         family.use_attention(transformer, settings.attention, self.device)
         self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"))
-        self.ladder = ladder.Ladder(family, transformer, settings, self.device, self.sharded)
+        self.ladder = memory_levels.Ladder(family, transformer, settings, self.device, self.sharded)
         if self.sharded:
             self.trainable.follow()
         # No wrapper where several processes share the steps: they sum their gradients themselves.

@@ -4,7 +4,7 @@ import inspect
 from typing import Any
 from unittest import mock
 
-from workbench import processes
+from workbench.jobs import processes
 
 
 def _import_gradio() -> None:

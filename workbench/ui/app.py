@@ -13,26 +13,29 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
+from workbench import lora_names as names
 from workbench.dataset_builder.dataset import PLANS
-from workbench.loras import names
+from workbench.demo_space.limits import Limits
 from workbench.loras.converting import CONVERTED
-from workbench.sampler import reconstruction, zero_gpu
-from workbench.trainer.runs import Run
-from workbench.ui import calls, render, tracker_view, visitors
-from workbench.ui.bodies import Bodies
-from workbench.ui.boundary import QUIET, UPWARDS, handler
-from workbench.ui.compare_tab import CompareTab
+from workbench.runs.run import Run
+from workbench.sampler import vae_reconstruction, zero_gpu
+from workbench.ui import demo as visitors
+from workbench.ui.compare.curves import CompareTab
+from workbench.ui.compare.videos import WallsTab
+from workbench.ui.core import render
+from workbench.ui.core.boundary import QUIET, UPWARDS, handler
+from workbench.ui.core.live import Live
+from workbench.ui.core.render import ASSETS
 from workbench.ui.datasets.cut import STRIPS
 from workbench.ui.datasets.tab import DatasetTab
-from workbench.ui.guard import Guard, Rules
-from workbench.ui.live import Live
-from workbench.ui.login import Access, Login
-from workbench.ui.render import ASSETS
-from workbench.ui.sample_tab import SampleTab
-from workbench.ui.shelf.tab import ShelfTab
-from workbench.ui.train_tab import TrainTab
-from workbench.ui.walls.tab import WallsTab
-from workbench.visitors.limits import Limits
+from workbench.ui.loras.tab import ShelfTab
+from workbench.ui.sample.tab import SampleTab
+from workbench.ui.server import calls
+from workbench.ui.server.bodies import Bodies
+from workbench.ui.server.guard import Guard, Rules
+from workbench.ui.server.login import Access, Login
+from workbench.ui.train import tracker_view
+from workbench.ui.train.tab import TrainTab
 from workbench.workspace import Workspace
 
 TITLE = "Video LoRA Workbench"
@@ -92,7 +95,7 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
     roots: folders of this machine that clips may be imported from by name; none: the workspace alone
     demo: of a visitor of the demo, what they may do; the page then says so, and shows a recorded run
     """
-    shown = (PLANS, STRIPS, reconstruction.FOLDER, CONVERTED)
+    shown = (PLANS, STRIPS, vae_reconstruction.FOLDER, CONVERTED)
     gr.set_static_paths(
         [
             workspace.datasets,

@@ -1,6 +1,6 @@
 """Captions in the shell: one by hand, by a model, and edits of many at once, each of which `undo` takes back.
 
-Not covered: captioners and their instruction (workbench.dataset_builder.captioning).
+Not covered: captioners and their instruction (workbench.dataset_builder.captions.captioning).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import click
 
 from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from
-from workbench.dataset_builder import caption_text
-from workbench.dataset_builder.caption_text import Search
-from workbench.dataset_builder.captioning import CaptionSettings
+from workbench.dataset_builder.captions import editing
+from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.captions.editing import Search
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
 
@@ -68,9 +68,9 @@ def replace(
     """Replace FIND by PUT in all captions, or those of CLIPS."""
     search = Search(find, expression, match_case, whole_word)
     if not preview:
-        _said(caption_text.replace(dataset.folder, search, put, clips or None))
+        _said(editing.replace(dataset.folder, search, put, clips or None))
         return
-    found = caption_text.preview_replace(dataset.folder, search, put, clips or None)
+    found = editing.preview_replace(dataset.folder, search, put, clips or None)
     for one in found:
         click.echo(f"{one.file_name}  ({one.source})\n  - {one.before}\n  + {one.after}")
     click.echo(f"{_captions(len(found))} would change")
@@ -82,7 +82,7 @@ def replace(
 @some_clips
 def prefix(dataset: Dataset, text: str, clips: tuple[str, ...]) -> None:
     """Put TEXT in front of captions that do not begin with it."""
-    _said(caption_text.add_prefix(dataset.folder, text, clips or None))
+    _said(editing.add_prefix(dataset.folder, text, clips or None))
 
 
 @click.command()
@@ -91,7 +91,7 @@ def prefix(dataset: Dataset, text: str, clips: tuple[str, ...]) -> None:
 @some_clips
 def suffix(dataset: Dataset, text: str, clips: tuple[str, ...]) -> None:
     """Put TEXT behind captions that do not end with it."""
-    _said(caption_text.add_suffix(dataset.folder, text, clips or None))
+    _said(editing.add_suffix(dataset.folder, text, clips or None))
 
 
 @click.command()
@@ -106,9 +106,9 @@ def trigger(dataset: Dataset, word: str | None, write: bool, take_out: bool) -> 
     if word is not None:
         dataset.set_trigger_word(word)
     if write:
-        _said(caption_text.put_trigger_word(dataset.folder))
+        _said(editing.put_trigger_word(dataset.folder))
     if take_out:
-        _said(caption_text.take_out_trigger_word(dataset.folder))
+        _said(editing.take_out_trigger_word(dataset.folder))
     now = dataset.info.trigger_word
     click.echo(f"trigger word {now!r}, put in front of every caption without it" if now else "no trigger word")
 
@@ -118,7 +118,7 @@ def trigger(dataset: Dataset, word: str | None, write: bool, take_out: bool) -> 
 @click.option("--most", type=int, default=50, show_default=True, metavar="N", help="How many to list.")
 def tags(dataset: Dataset, most: int) -> None:
     """Count the comma-separated tags of the captions."""
-    for tag, count in caption_text.tag_counts(dataset.clips).most_common(most):
+    for tag, count in editing.tag_counts(dataset.clips).most_common(most):
         click.echo(f"{count:>6}  {tag}")
 
 
@@ -128,7 +128,7 @@ def tags(dataset: Dataset, most: int) -> None:
 @some_clips
 def remove_tag(dataset: Dataset, tag: str, clips: tuple[str, ...]) -> None:
     """Take TAG out of comma-separated captions."""
-    _said(caption_text.remove_tag(dataset.folder, tag, clips or None))
+    _said(editing.remove_tag(dataset.folder, tag, clips or None))
 
 
 def _said(count: int) -> None:

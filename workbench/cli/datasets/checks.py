@@ -11,10 +11,10 @@ import click
 from workbench.cli.datasets import outcomes
 from workbench.cli.datasets.tasks import run_task, started, task_flags, watch_task, with_dataset
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from
-from workbench.dataset_builder.check_settings import CheckSettings
+from workbench.dataset_builder.checks.findings import MENDS, Mend, Report
+from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.dataset_builder.checks.statistics import Histogram
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.findings import MENDS, Mend, Report
-from workbench.dataset_builder.statistics import Histogram
 from workbench.errors import ConfigError
 
 BAR = 40  # characters of the longest bar

@@ -8,10 +8,10 @@ import click
 
 from workbench.cli.datasets.tasks import with_dataset
 from workbench.cli.options import with_workspace
-from workbench.clips import Clip
+from workbench.clips.frame_plan import shape_for
+from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.families import find_model
-from workbench.frame_plan import shape_for
 from workbench.jobs import duration
 from workbench.workspace import Workspace
 

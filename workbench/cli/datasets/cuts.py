@@ -15,10 +15,10 @@ import click
 from workbench.cli.datasets.clips import about
 from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from
-from workbench.clips import Clip
-from workbench.dataset_builder import cutting
+from workbench.clips.records import Clip
+from workbench.dataset_builder.cuts import cutting
+from workbench.dataset_builder.cuts.splitting import SplitTask
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.splitting import SplitTask
 from workbench.errors import ConfigError
 
 
@@ -83,7 +83,7 @@ def crop(dataset: Dataset, clip: str, box: tuple[int, int, int, int] | None, bar
     if (box is not None) + bars + everything != 1:
         raise ConfigError("say what to keep of the picture: one of --box, --bars and --all")
     if bars:
-        from workbench.dataset_builder.borders import find_borders
+        from workbench.dataset_builder.checks.letterbox import find_borders
 
         box = find_borders(cutting.master_of(dataset.folder, dataset.clip(clip)).path)
         if box is None:

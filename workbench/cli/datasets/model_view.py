@@ -1,6 +1,6 @@
 """`workbench dataset plan|reconstruct`: what a model sees of each clip, and what its VAE can keep of it.
 
-Not covered: how frames and buckets are chosen (workbench.frame_plan, workbench.buckets), the VAE (workbench.sampler).
+Not covered: how frames and buckets are chosen (clips.frame_plan, clips.buckets), the VAE (sampler).
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import Any
 
 import click
 
-from workbench import buckets
 from workbench.cli.datasets.tasks import with_dataset
 from workbench.cli.follow import watch
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
-from workbench.clips import Clip
+from workbench.clips import buckets
+from workbench.clips.frame_plan import Shape, shape_for
+from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import find_model
 from workbench.families.base import Model
-from workbench.frame_plan import Shape, shape_for
-from workbench.sampler import reconstruction
-from workbench.sampler.reconstruction import ReconstructionSettings
-from workbench.trainer.settings import TrainSettings
+from workbench.runs.settings import TrainSettings
+from workbench.sampler import vae_reconstruction
+from workbench.sampler.vae_reconstruction import ReconstructionSettings
 from workbench.workspace import Workspace
 
 SHAPE = ("model", "frames", "height", "width", "fps")
@@ -93,12 +93,12 @@ def reconstruct(workspace: Workspace, name: str, clip: str, device: str | None, 
     model, shape = _wanted(flags)
     where = settings_from(ReconstructionSettings, None, {"device": device}).device
     wanted = flags["model"] or model.id
-    asked = reconstruction.request(workspace, dataset.folder, dataset.clip(clip), wanted, shape, where)
-    if watch(lambda: reconstruction.look(asked.folder).status) is None:
+    asked = vae_reconstruction.request(workspace, dataset.folder, dataset.clip(clip), wanted, shape, where)
+    if watch(lambda: vae_reconstruction.look(asked.folder).status) is None:
         click.echo(f"\nIt goes on in the background; the same command shows it again. Stop it: touch "
                    f"{asked.folder / 'control' / 'stop'}")  # fmt: skip
         return 0
-    found = reconstruction.look(asked.folder)
+    found = vae_reconstruction.look(asked.folder)
     if found.beside is None:
         click.echo(f"Error: {found.status.message}", err=True)
         return int(found.status.exit_code or ExitCode.BUG)

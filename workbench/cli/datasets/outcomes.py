@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
+from workbench.dataset_builder.checks.findings import Report
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.findings import Report
 from workbench.dataset_builder.tasks import Name
 
 MOST_OF_A_KIND = 20

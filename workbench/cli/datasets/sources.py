@@ -35,11 +35,11 @@ def look(paths: tuple[Path, ...], **flags: Any) -> None:
     if not paths and not settings.hub_dataset:
         raise ConfigError(NOTHING)
     if settings.hub_dataset:
-        from workbench.dataset_builder import hub
+        from workbench.dataset_builder.sources import hub
 
         click.echo(hub.look(settings.hub_dataset, settings.revision, settings.hub_config).sentence)
     if paths:
-        from workbench.dataset_builder.sources import survey
+        from workbench.dataset_builder.sources.survey import survey
 
         for line in survey(paths, settings.wanted_layout, settings.columns).sentences or ["no videos"]:
             click.echo(line)

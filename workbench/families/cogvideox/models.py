@@ -12,8 +12,8 @@ from pathlib import Path
 from workbench.errors import ConfigError
 from workbench.families.base import Frames, Model, Task
 from workbench.families.cogvideox.files import config, index
+from workbench.paths import ASSETS
 
-ASSETS = Path(__file__).resolve().parents[3] / "assets"
 LICENCE = "CogVideoX licence (research; commercial use needs registration)"
 PIPELINES: dict[str, Task] = {
     "CogVideoXPipeline": "text-to-video", "CogVideoXImageToVideoPipeline": "image-to-video",

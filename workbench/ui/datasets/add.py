@@ -16,11 +16,11 @@ import gradio as gr
 from workbench import policy
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.sources import survey
+from workbench.dataset_builder.sources.survey import survey
 from workbench.errors import ConfigError, DataError
 from workbench.settings import parse, specs
-from workbench.ui import render
-from workbench.ui.boundary import QUIET, handler
+from workbench.ui.core import render
+from workbench.ui.core.boundary import QUIET, handler
 from workbench.ui.datasets import head
 from workbench.ui.datasets.panel import Host, Look, Panel
 from workbench.workspace import Workspace

@@ -6,14 +6,14 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.dataset_builder.captioners import captioners
-from workbench.dataset_builder.captioning import CaptionSettings
+from workbench.captioners import captioners
+from workbench.dataset_builder.captions.captioning import CaptionSettings
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
-from workbench.ui import render
+from workbench.ui.core import render
+from workbench.ui.core.form import Form
 from workbench.ui.datasets import head
 from workbench.ui.datasets.panel import Host, Look, Panel, start_task
-from workbench.ui.form import Form
 from workbench.workspace import Workspace
 
 

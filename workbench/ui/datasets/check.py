@@ -8,15 +8,15 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.dataset_builder.check_settings import CheckSettings
+from workbench.dataset_builder.checks.findings import MENDS, Finding, Mend, Report, Severity
+from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.findings import MENDS, Finding, Mend, Report, Severity
 from workbench.errors import ConfigError
-from workbench.ui import render
+from workbench.ui.core import render
+from workbench.ui.core.form import Form
 from workbench.ui.datasets import head
 from workbench.ui.datasets.clips import checked_at
 from workbench.ui.datasets.panel import Host, Look, Panel, start_task
-from workbench.ui.form import Form
 from workbench.workspace import Workspace
 
 KINDS = {Severity.STOPS: "bad", Severity.HURTS: "going", Severity.LOOK: "idle"}

@@ -11,15 +11,15 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.clips import Clip
-from workbench.dataset_builder import caption_text
-from workbench.dataset_builder.caption_text import Search
+from workbench.clips.records import Clip
+from workbench.dataset_builder.captions import editing
+from workbench.dataset_builder.captions.editing import Search
+from workbench.dataset_builder.checks.findings import FILE, FOLDER, read_findings
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.findings import FILE, FOLDER, read_findings
 from workbench.errors import ConfigError
-from workbench.ui import render
-from workbench.ui.boundary import QUIET, handler
-from workbench.ui.clip_grid import ClipGrid, version
+from workbench.ui.core import render
+from workbench.ui.core.boundary import QUIET, handler
+from workbench.ui.datasets.clip_grid import ClipGrid, version
 from workbench.ui.datasets.panel import Host, Look, Panel
 from workbench.workspace import Workspace
 
@@ -116,12 +116,12 @@ class ClipsPanel(Panel):
         )  # fmt: skip
         host.act(self.replace.click, self._replace, searching)
         for button, edit in (
-            (self.prefix, caption_text.add_prefix), (self.suffix, caption_text.add_suffix),
-            (self.untag, caption_text.remove_tag),
+            (self.prefix, editing.add_prefix), (self.suffix, editing.add_suffix),
+            (self.untag, editing.remove_tag),
         ):  # fmt: skip
             host.act(button.click, _texts(edit), [names, self.text])
         for button, put in (
-            (self.trigger, caption_text.put_trigger_word), (self.untrigger, caption_text.take_out_trigger_word),
+            (self.trigger, editing.put_trigger_word), (self.untrigger, editing.take_out_trigger_word),
         ):  # fmt: skip
             host.act(button.click, _texts(put), [names])
 
@@ -141,7 +141,7 @@ class ClipsPanel(Panel):
     def _preview(self, dataset: Dataset, names: list[str], find: str, expression: bool, case: bool, word: bool,
                  put: str) -> str:  # fmt: skip
         search = Search(find, expression, case, word)
-        found = caption_text.preview_replace(dataset.folder, search, put, _of(dataset, names))
+        found = editing.preview_replace(dataset.folder, search, put, _of(dataset, names))
         rows = [(one.source or one.file_name, one.before, one.after) for one in found[:SHOWN]]
         return f"<p>{len(found):,} captions would change.</p>" + (
             render.table(("clip", "now", "then"), rows) if rows else ""
@@ -149,7 +149,7 @@ class ClipsPanel(Panel):
 
     def _replace(self, dataset: Dataset, names: list[str], find: str, expression: bool, case: bool, word: bool,
                  put: str) -> str:  # fmt: skip
-        count = caption_text.replace(dataset.folder, Search(find, expression, case, word), put, _of(dataset, names))
+        count = editing.replace(dataset.folder, Search(find, expression, case, word), put, _of(dataset, names))
         return f"{count:,} captions changed."
 
 

@@ -1,7 +1,7 @@
 """Cut clips: in and out points, cuts and a crop by hand on a filmstrip, or the whole dataset by scenes or seconds.
 
 Always from the whole recording, so that every part can be made wider again. Not covered: the filmstrip's handling in
-the browser (timeline), finding scenes (dataset_builder.scenes).
+the browser (timeline), finding scenes (dataset_builder.cuts.scenes).
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.clips import Clip
-from workbench.dataset_builder import cutting
-from workbench.dataset_builder.borders import find_borders
-from workbench.dataset_builder.cutting import frame_rate
+from workbench.clips.records import Clip
+from workbench.dataset_builder.checks.letterbox import find_borders
+from workbench.dataset_builder.cuts import cutting
+from workbench.dataset_builder.cuts.cutting import frame_rate
+from workbench.dataset_builder.cuts.filmstrip import filmstrip
+from workbench.dataset_builder.cuts.scenes import DETECTORS, cuts, scores
+from workbench.dataset_builder.cuts.splitting import SCORES, SplitSettings, SplitTask
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.filmstrip import filmstrip
-from workbench.dataset_builder.scenes import DETECTORS, cuts, scores
-from workbench.dataset_builder.splitting import SCORES, SplitSettings, SplitTask
 from workbench.errors import ConfigError
-from workbench.ui import render
-from workbench.ui.boundary import QUIET, handler, tell
+from workbench.ui.core import render
+from workbench.ui.core.boundary import QUIET, handler, tell
+from workbench.ui.core.form import Form
 from workbench.ui.datasets import head
 from workbench.ui.datasets.panel import Host, Look, Panel, start_task
-from workbench.ui.form import Form
-from workbench.ui.timeline import Reel, Timeline
+from workbench.ui.datasets.timeline import Reel, Timeline
 from workbench.workspace import Workspace
 
 STRIPS = "strips"  # below the workspace's cache

@@ -6,16 +6,17 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.dataset_builder import export, hub
+from workbench.dataset_builder import export
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.sources import hub
 from workbench.errors import ConfigError
-from workbench.publishing.parcel import Parcel
-from workbench.ui import render
+from workbench.publishing.upload_plan import Parcel
+from workbench.ui.core import render
+from workbench.ui.core.form import Form, sentences
 from workbench.ui.datasets import head
 from workbench.ui.datasets.panel import Host, Look, Panel, start_task
-from workbench.ui.form import Form, sentences
-from workbench.ui.publishing import words
+from workbench.ui.loras import publish_words
 from workbench.workspace import Workspace
 
 
@@ -65,4 +66,7 @@ class ExportPanel(Panel):
             said = f"{clips} clips and their captions, in the layout {settings.layout}, to {settings.target}"
             return ["", render.note(said)]
         files = hub.contents(dataset.folder, settings)
-        return ["", words.going(Parcel("dataset", settings.repo_id, settings.private, "", files), with_card=True)]
+        return [
+            "",
+            publish_words.going(Parcel("dataset", settings.repo_id, settings.private, "", files), with_card=True),
+        ]

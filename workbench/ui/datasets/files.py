@@ -11,7 +11,7 @@ import gradio as gr
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.history import Change
 from workbench.errors import ConfigError
-from workbench.ui import render
+from workbench.ui.core import render
 from workbench.ui.datasets.panel import Host, Look, Panel
 from workbench.workspace import Workspace
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from workbench.clips.frame_plan import FramePlan
 from workbench.dataset_builder.dataset import Dataset
-from workbench.frame_plan import FramePlan
 from workbench.jobs import State, Status, duration, log_tail
-from workbench.ui import render
+from workbench.ui.core import render
 
 
 def empty() -> str:

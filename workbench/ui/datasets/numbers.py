@@ -6,9 +6,9 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.dataset_builder.measures import FOLDER
-from workbench.dataset_builder.statistics import Histogram, Statistics
-from workbench.ui import render
+from workbench.dataset_builder.checks.measures import FOLDER
+from workbench.dataset_builder.checks.statistics import Histogram, Statistics
+from workbench.ui.core import render
 from workbench.ui.datasets.panel import Look, Panel
 from workbench.workspace import Workspace
 

@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 
 import gradio as gr
 
-from workbench.clips import Clip
+from workbench.clips.frame_plan import Shape
+from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.tasks import Name
 from workbench.errors import ConfigError
-from workbench.frame_plan import Shape
 from workbench.settings import Settings, parse
-from workbench.ui import render
-from workbench.ui.boundary import QUIET, handler, tell
-from workbench.ui.form import Form, sentences
+from workbench.ui.core import render
+from workbench.ui.core.boundary import QUIET, handler, tell
+from workbench.ui.core.form import Form, sentences
 from workbench.workspace import Workspace
 
 S = TypeVar("S", bound=Settings)

@@ -11,12 +11,13 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.clips.frame_plan import Shape, shape_for
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.frame_plan import Shape, shape_for
-from workbench.trainer.settings import TrainSettings
-from workbench.ui.boundary import QUIET, TICK, Seen, handler, tick, watch
+from workbench.runs.settings import TrainSettings
+from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, tick, watch
+from workbench.ui.core.form import OWN, Form, choices
 from workbench.ui.datasets import head
 from workbench.ui.datasets.add import AddPanel
 from workbench.ui.datasets.captions import CaptionPanel
@@ -25,10 +26,9 @@ from workbench.ui.datasets.clips import ClipsPanel
 from workbench.ui.datasets.cut import CutPanel
 from workbench.ui.datasets.export import ExportPanel
 from workbench.ui.datasets.files import FilesPanel
+from workbench.ui.datasets.model_view import SeesPanel
 from workbench.ui.datasets.numbers import NumbersPanel
 from workbench.ui.datasets.panel import Host, Look, Panel
-from workbench.ui.datasets.sees import SeesPanel
-from workbench.ui.form import OWN, Form, choices
 from workbench.workspace import Workspace
 
 PANELS: tuple[tuple[str, str, type[Any]], ...] = (

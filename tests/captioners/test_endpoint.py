@@ -1,0 +1,207 @@
+"""The endpoint captioner against a real server on this machine, and the way of its key."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from PIL import Image
+
+from tests.dataset_builder.chat_server import ChatServer, Reply, chat_server, refuses, says
+from tests.drawing import draw
+from tests.patience import PATIENCE
+from workbench.captioners import captioners, find_captioner, keys
+from workbench.captioners.base import CaptionFailed, NoAnswer, whole_sentences
+from workbench.captioners.endpoint import Endpoint
+from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.errors import ConfigError
+from workbench.settings import specs
+from workbench.workspace import Workspace
+
+KEY, URL = "sk-not-a-real-key", "https://llm.example.com/v1"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    with chat_server() as running:
+        yield running
+
+
+def ask(server: ChatServer, frames: Any = None, **settings: Any) -> str:
+    """Caption five frames, once."""
+    values = {"captioner": "endpoint", "base_url": server.url, "endpoint_model": "eye", **settings}
+    captioner = Endpoint(CaptionSettings().changed(**values), Workspace(Path("/nowhere")))
+    captioner.open()
+    try:
+        return captioner.caption(draw(5) if frames is None else frames, 2.0, "What is seen?")
+    finally:
+        captioner.close()
+
+
+def test_each_captioner_is_found_and_says_what_it_reads() -> None:
+    assert list(captioners()) == ["endpoint", "vision_language"]
+    names = {spec.name for spec in specs(CaptionSettings)}
+    for name, kind in captioners().items():
+        assert (kind.id, set(kind.reads) - names, bool(kind.title and kind.needs)) == (name, set(), True)
+    with pytest.raises(ConfigError, match="captioner is 'x', which is not known: choose endpoint or vision_language"):
+        find_captioner("x")
+
+
+def test_frames_go_in_order_as_jpeg_and_words_come_back(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", f"{KEY}\n")
+    monkeypatch.setenv(keys.HOSTS, f"MY_KEY={urlsplit(server.url).hostname}")
+    server.answer = lambda number, body: says([{"type": "text", "text": "A red square."}])
+    frames = draw(5, (64, 48))
+    assert ask(server, frames, key_variable="MY_KEY", longest_answer=77) == "A red square."
+    [(path, headers, body)] = server.requests
+    assert (path, headers["authorization"]) == ("/v1/chat/completions", f"Bearer {KEY}")
+    assert (body["model"], body["max_tokens"]) == ("eye", 77)
+    *pictures, text = body["messages"][0]["content"]
+    assert text == {"type": "text", "text": "What is seen?"}
+    assert len(pictures) == 5
+    for frame, part in zip(frames, pictures, strict=True):
+        kind, data = part["image_url"]["url"].split(",")
+        picture = Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")
+        assert (kind, picture.size) == ("data:image/jpeg;base64", (64, 48))
+        red = [picture.getpixel((x, 24))[0] > 150 for x in range(64)]
+        assert red.index(True) == pytest.approx([pixel[0] > 150 for pixel in frame[24]].index(True), abs=2)
+
+
+def test_without_a_key_none_is_sent(server: ChatServer) -> None:
+    ask(server, key_variable="NO_SUCH_VARIABLE")
+    assert "authorization" not in server.requests[0][1]
+
+
+def test_an_answer_cut_off_ends_with_its_last_sentence(server: ChatServer) -> None:
+    server.answer = lambda number, body: says('He said "Go." Then she le', "length")
+    assert ask(server) == 'He said "Go."'
+    assert whole_sentences("no end") == "no end"
+    assert whole_sentences("3.5 metres high. It") == "3.5 metres high."
+
+
+def test_the_newer_name_of_the_longest_answer_is_used_where_the_old_one_is_refused(server: ChatServer) -> None:
+    message = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    server.answer = lambda number, body: refuses(400, message) if "max_tokens" in body else says("fine")
+    assert ask(server) == "fine"
+    assert server.requests[1][2]["max_completion_tokens"] == 300
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "sentence"),
+    [
+        (refuses(401, f"bad key {KEY}"), ConfigError, r"refuses \(401\): the key in MY_KEY is not accepted: put"),
+        (refuses(404, "no model eye"), ConfigError, r"not found \(404: no model eye\): mend base_url .* 'eye'"),
+        (Reply(b"", 301, Location="http://elsewhere/"), ConfigError, r"sends us elsewhere \(301\)"),
+        (refuses(429, "slow down", Retry_After="7"), NoAnswer, r"asks for fewer requests \(429: slow down\)"),
+        (refuses(503), NoAnswer, r"has no time \(503\): wait and continue"),
+        (refuses(400, f"too many pictures for {KEY}"), CaptionFailed, r"\(400: too many pictures for \[key\]\)"),
+        (refuses(500, "boom"), CaptionFailed, r"could not answer \(500: boom\)"),
+        (Reply(b"{broken"), CaptionFailed, r"no chat completion \('{broken'\)"),
+        (Reply(b'{"choices": []}'), CaptionFailed, "no chat completion"),
+    ],
+)
+def test_every_refusal_has_its_sentence(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch, reply: Reply, kind: type[Exception], sentence: str
+) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.setenv(keys.HOSTS, f"MY_KEY={urlsplit(server.url).netloc}")
+    server.answer = lambda number, body: reply
+    with pytest.raises(kind, match=sentence) as caught:
+        ask(server, key_variable="MY_KEY")
+    assert KEY not in str(caught.value)
+    if isinstance(caught.value, NoAnswer):
+        assert caught.value.wait == (7.0 if reply.status == 429 else None)
+    if isinstance(caught.value, CaptionFailed):
+        assert caught.value.again == (reply.status != 400)
+
+
+def test_no_key_nobody_there_and_too_slow(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    server.answer = lambda number, body: refuses(401)
+    with pytest.raises(ConfigError, match="there is no key in OPENAI_API_KEY: put a valid key there"):
+        ask(server)
+    over = threading.Event()
+    server.answer = lambda number, body: says(str(over.wait(20)))
+    with pytest.raises(CaptionFailed, match=r"no answer within 0\.2 seconds: raise timeout_seconds") as caught:
+        ask(server, timeout_seconds=0.2)
+    assert caught.value.again
+    over.set()
+    with pytest.raises(NoAnswer, match=r"http://127\.0\.0\.1:9/v1/chat/completions cannot be reached .*: start"):
+        ask(server, base_url="http://127.0.0.1:9/v1")
+
+
+@pytest.mark.parametrize("address", ["localhost:8000", "ftp://host/v1", "http://", "http://host:port/v1"])
+def test_what_is_no_address_is_refused_before_anything_is_asked(address: str) -> None:
+    with pytest.raises(ConfigError, match="must be an address: write it as http://localhost:8000/v1"):
+        CaptionSettings().changed(base_url=address)
+
+
+def test_a_password_in_the_address_is_refused() -> None:
+    with pytest.raises(ConfigError, match="base_url holds a name or a password") as caught:
+        CaptionSettings().changed(base_url="http://me:secret@host/v1")
+    assert "secret" not in str(caught.value)
+
+
+# ---- the key
+
+
+def test_the_key_reaches_the_job_through_a_pipe_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", KEY)
+    code = (
+        "import json, os; from workbench.captioners import keys;"
+        "number = int(os.environ[keys.PIPE]);"
+        "asked = [('MY_API_KEY', URL), ('MY_API_KEY', URL), ('ELSE', URL), ('MY_API_KEY', 'https://evil.example')];"
+        "said = [keys.find_key(*one) for one in asked];"
+        "start = open('/proc/self/environ').read() + open('/proc/self/cmdline').read();"
+        "print(json.dumps([said, start, keys.PIPE in os.environ, os.path.exists(f'/proc/self/fd/{number}')]))"
+    )
+    plain = {name: value for name, value in os.environ.items() if name != "MY_API_KEY"}
+    monkeypatch.setenv(keys.HOSTS, "MY_API_KEY=llm.example.com")
+    with keys.handed_over("MY_API_KEY", URL) as more:
+        options = {**more, "env": {**plain, **more["env"]}}
+        child = subprocess.Popen(
+            [sys.executable, "-c", code.replace("URL", repr(URL))], stdout=subprocess.PIPE, cwd=ROOT, **options
+        )
+    out, _ = child.communicate(timeout=PATIENCE)
+    said, start, still_named, still_open = json.loads(out)
+    assert said == [KEY, KEY, "", ""]
+    assert KEY not in start
+    assert (still_named, still_open) == (False, False)
+
+
+def test_without_a_key_nothing_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_API_KEY", raising=False)
+    for name in ("MY_API_KEY", ""):
+        with keys.handed_over(name, URL) as more:
+            assert more == {"pass_fds": (), "env": {}}
+
+
+def test_the_keyring_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = types.ModuleType("keyring.errors")
+    errors.KeyringError = type("KeyringError", (Exception,), {})  # type: ignore[attr-defined]
+    ring = types.ModuleType("keyring")
+    ring.get_password = lambda service, user: f"{service} {user}"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "keyring", ring)
+    monkeypatch.setitem(sys.modules, "keyring.errors", errors)
+    monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.setenv(keys.HOSTS, "MY_KEY=api.example.com")
+    assert keys.find_key("MY_KEY", "https://api.example.com/v1") == KEY
+    assert keys.find_key("ELSE", "https://api.example.com/v1") == "video-lora-workbench api.example.com"
+
+    def locked(*_: str) -> str:
+        raise errors.KeyringError
+
+    ring.get_password = locked  # type: ignore[attr-defined]
+    assert keys.find_key("ELSE", "https://api.example.com/v1") == ""

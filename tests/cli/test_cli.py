@@ -1,0 +1,303 @@
+"""The shell: flags made from settings, sentences and exit codes, the loop with real processes, and a quick start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.drawing import MakeClip
+from tests.patience import PATIENCE
+from tests.shell import Shell
+from workbench import demo, jobs
+from workbench.cli import COMMANDS
+from workbench.cli.comparison import Pair, contact_sheet, side_by_side
+from workbench.cli.follow import Losses
+from workbench.dataset_builder import Dataset
+from workbench.errors import ExitCode
+from workbench.families.base import Model
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import Settings, specs
+from workbench.workspace import Workspace
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def fast(model: Model) -> list[str]:
+    """Flags for a run of seconds."""
+    return [
+        "--dataset", "squares", "--model", model.source, "--steps", "3", "--frames", str(model.frames), "--rank", "2",
+        "--preview-every", "0", "--evaluate-every", "1", "--warmup-steps", "0",
+    ]  # fmt: skip
+
+
+# ---- flags and sentences
+
+
+@pytest.mark.parametrize(("command", "cls"), [("train", TrainSettings), ("sample", SampleSettings)])
+def test_help_explains_every_setting(shell: Shell, command: str, cls: type[Settings]) -> None:
+    said = shell(command, "--help")
+    flat = " ".join(said.out.split())
+    assert said.code == 0
+    for spec in specs(cls):
+        if spec.name != "prompt":
+            assert f"--{spec.name.replace('_', '-')}" in said.out
+            assert f"{spec.section}:" in said.out
+            assert " ".join(spec.help.split())[:40].replace("-", "") in flat.replace("- ", "").replace("-", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(shell: Shell, command: str) -> None:
+    if command != "webui":  # whose help is the page's own
+        assert shell(command, "--help").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["train", "--steps", "many"], 64, 'Error: steps is "many", must be 1 to 1000000 steps: the default is 300\n'),
+        (["train", "--steps", "1.5"], 64, "Error: steps is 1.5, must be"),
+        (["train", "--lr-schedule", "wavy"], 64, "must be constant, constant_with_warmup"),
+        (["train"], 64, "Error: dataset is empty: choose one of yours"),
+        (["train", "--dataset", "none"], 64, "Error: dataset is 'none', which this workspace does not have"),
+        (["train", "--stepps", "3"], 2, "--steps"),
+        (["train", "--config", "missing.json"], 64, "is missing: check the name"),
+        (["runs", "show", "none"], 64, "Error: there is no run 'none': choose one of none yet"),
+        (["runs", "stop", "../x"], 64, "cannot be used"),
+        (["dataset", "show", "none"], 64, "Error: there is no dataset 'none'"),
+        (["dataset", "import", "cats", "/nowhere"], 2, "does not exist"),
+        (["sample", "x", "--seed", "-1"], 64, "Error: seed is -1, must be 0 to 2147483647"),
+        (["sample", "x", "--model", "none"], 64, "Error: model is 'none'"),
+        (["sample", "x", "--lora", "none"], 64, "none"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_a_code(shell: Shell, arguments: list[str], code: int, sentence: str) -> None:
+    said = shell(*arguments)
+    assert said.code == code
+    assert sentence in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_workspace_that_cannot_be_written_is_one_sentence(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said = shell("runs", "--workspace", tmp_path / "file" / "below")
+    assert said.code == ExitCode.CANNOT_WRITE
+    assert said.err.startswith("Error: cannot write")
+
+
+def test_flags_win_over_the_file_and_the_file_over_defaults(
+    shell: Shell,
+    workspace: Workspace,
+    dataset: Dataset,
+    toy_model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(Run, "start", lambda run: run.status)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"dataset": dataset.name, "model": toy_model.source, "steps": 7, "rank": 3}))
+    flags = [
+        "--rank",
+        "4",
+        "--exact",
+        "--frames",
+        "",
+        "--preview-prompt",
+        "a",
+        "--preview-prompt",
+        "b",
+    ]
+    assert shell("train", "--config", config, *flags, "--detach", "--name", "one").code == 0
+    kept = Run.open(workspace, "one").settings
+    assert (kept.steps, kept.rank, kept.batch_size) == (7, 4, 1)
+    assert kept.exact
+    assert kept.frames is None
+    assert kept.preview_prompts == ("a", "b")
+
+
+def test_the_workspace_may_be_named_before_or_behind_the_command(shell: Shell, tmp_path: Path) -> None:
+    for place in (["--workspace", tmp_path / "w", "runs"], ["runs", "--workspace", tmp_path / "w"]):
+        assert shell(*place).code == 0
+        assert (tmp_path / "w" / "runs").is_dir()
+        (tmp_path / "w" / "runs").rmdir()
+    said = shell("runs", "--workspace", tmp_path / "w", "show", "x")
+    assert said.code == 64
+    assert (tmp_path / "w" / "runs").is_dir()
+
+
+# ---- datasets
+
+
+def test_a_dataset_from_files_to_captions(shell: Shell, tmp_path: Path, make_clip: MakeClip) -> None:
+    make_clip(tmp_path / "in" / "one.mp4").with_suffix(".txt").write_text("a square")
+    (tmp_path / "in" / "bad.mp4").write_text("<!doctype html>")
+    said = shell("dataset", "import", "My clips", tmp_path / "in", "--trigger-word", "zwx")
+    assert said.code == 0
+    assert "'bad.mp4': refused: looks like a web page" in said.out
+    assert "my-clips: 1 clips" in said.out
+    assert "trigger word 'zwx'" in shell("dataset", "list").out
+    said = shell("dataset", "show", "my-clips")
+    assert "zwx a square" in said.out
+    assert "from one.mp4" in said.out
+    name = said.out.split("clips/")[1].split(".mp4")[0]
+    assert shell("dataset", "caption", "my-clips", name, "a round one").code == 0
+    assert "zwx a round one" in shell("dataset", "show", "my-clips").out
+
+
+# ---- the loop, with real processes
+
+
+def test_train_watch_and_sample(shell: Shell, workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
+    said = shell("train", *fast(toy_model), "--name", "short")
+    assert said.code == 0, said.out + said.err
+    run = Run.open(workspace, "short")
+    assert run.lora
+    assert str(run.lora) in said.out
+    assert "held-out loss" in said.out
+    assert "3/3" in shell("runs").out
+    assert "short: finished" in shell("runs", "show", "short").out
+    assert shell("runs", "follow", "short").code == 0
+    said = shell("runs", "pause", "short")
+    assert said.code == 64
+    assert "short is finished, only a running one takes commands" in said.err
+
+    flags = ["--model", toy_model.source, "--steps", "1", "--frames", str(toy_model.frames)]
+    said = shell("sample", "a square", *flags, "--lora", "short=0.5", "--guidance-scale", "1")
+    assert said.code == 0, said.err
+    video = Path(said.out.strip())
+    assert video.exists()
+    assert json.loads(video.with_suffix(".json").read_text())["settings"]["loras"]
+    for config in (video, video.with_suffix(".json")):
+        said = shell("sample", "--config", config, "--seed", "5")
+        assert said.code == 0, said.err
+        again = json.loads(Path(said.out.strip()).with_suffix(".json").read_text())["settings"]
+        assert (again["prompt"], again["seed"], again["steps"]) == ("a square", 5, 1)
+    assert shell("sample").code == 2
+
+
+def test_the_demo_ends_with_a_video_and_can_be_repeated(
+    shell: Shell, workspace: Workspace, dataset: Dataset, toy_model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = TrainSettings(
+        dataset=dataset.name, model=toy_model.source, steps=2, rank=2, preview_every=0, evaluate_every=1, held_out=1
+    )
+    monkeypatch.setattr(demo, "prepare", lambda workspace, on_progress: settings)
+    monkeypatch.setattr(demo, "prompts", lambda: ("a square",))
+    Run.create(workspace, settings, "demo")  # somebody's first, which stays as it is
+    said = shell("demo")
+    assert said.code == 0, said.out + said.err
+    run = Run.open(workspace, "demo-2")
+    for left in ("before_after.mp4", "before_after.png", "lora.safetensors"):
+        assert (run.folder / left).exists()
+        assert str(run.folder / left) in said.out
+    assert "held-out loss" in said.out
+    assert "4/4" in said.out
+    assert not (workspace.run("demo") / "lora.safetensors").exists()
+
+
+def test_ctrl_c_leaves_the_run_alone_and_stop_ends_it(
+    shell: Shell, workspace: Workspace, dataset: Dataset, toy_model: Model
+) -> None:
+    flags = [*fast(toy_model), "--steps", "100000", "--name", "long"]
+    command = [sys.executable, "-m", "workbench", "train", *flags]
+    watcher = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+        # Tests that run in the background of a script inherit Ctrl-C switched off.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    run = Run(workspace.run("long"))
+    try:
+        end = time.monotonic() + PATIENCE
+        while not run.metrics:
+            assert time.monotonic() < end, jobs.log_tail(run.folder)
+            time.sleep(0.1)
+        os.killpg(watcher.pid, signal.SIGINT)
+        out, _ = watcher.communicate(timeout=PATIENCE)
+        assert watcher.returncode == 0
+        assert "The run goes on. See it again: workbench runs follow long" in out
+        assert run.status.state.alive
+        assert "pauses after this step" in shell("runs", "pause", "long").out
+        assert "goes on" in shell("runs", "resume", "long").out
+        assert shell("runs", "stop", "long", "--grace", "60").code == 0
+        assert run.status.state is jobs.State.STOPPED
+        said = shell("runs", "follow", "long")
+        assert said.code == ExitCode.STOPPED
+        assert "workbench runs start long" in said.out
+    finally:
+        jobs.kill(run.folder)
+        watcher.kill()
+        watcher.communicate()
+
+
+# ---- what watching shows
+
+
+def test_losses_are_read_as_they_are_written(workspace: Workspace) -> None:
+    run = Run(workspace.run("r"))
+    run.folder.mkdir()
+    losses = Losses(run)
+    losses.refresh()
+    assert str(losses) == ""
+    metrics = run.folder / "metrics.jsonl"
+    metrics.write_text('{"step": 0, "held_out_loss": 0.9}\n{"step": 1, "loss": 0.5}\n{"step": 2, "lo')
+    losses.refresh()
+    assert str(losses) == "loss 0.5000, held-out 0.9000"
+    with metrics.open("a") as file:
+        file.write('ss": 0.25}\n{"step": 2, "held_out_loss": 0.8}\n')
+    losses.refresh()
+    assert str(losses) == "loss 0.2500, held-out 0.8000"
+    assert losses.held_out == [0.9, 0.8]
+
+
+def test_before_and_after_are_one_video_and_one_picture(tmp_path: Path, make_clip: MakeClip) -> None:
+    from PIL import Image
+
+    from workbench.clips import media
+
+    before, after = make_clip(tmp_path / "b.mp4", colour="red"), make_clip(tmp_path / "a.mp4", colour="blue")
+    pairs = [Pair("a square", before, after), Pair("another square", after, before)]
+    side_by_side(pairs, tmp_path / "both.mp4")
+    contact_sheet(pairs, tmp_path / "both.png")
+    probe = media.probe(tmp_path / "both.mp4")
+    assert probe.frames % 9 == 0
+    assert probe.width > 2 * 200
+    with Image.open(tmp_path / "both.png") as sheet:
+        assert sheet.width > 6 * 200
+
+
+def test_doctor_says_what_it_found(shell: Shell) -> None:
+    said = shell("doctor", "--quick")
+    for word in ("python", "torch", "device", "workspace", "model cache", "browser"):
+        assert word in said.out
+    assert said.out.rstrip().endswith(("all in order", "to mend"))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["runs"], ["dataset", "--help"]])
+def test_the_shell_loads_nothing_large(arguments: list[str], tmp_path: Path) -> None:
+    """What makes a command slow to start is what it imports: a machine's speed plays no part."""
+    code = (
+        "import sys; from workbench.cli import main; sys.argv[1:] = sys.argv[2:]\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(len(sys.modules), *{name.partition('.')[0] for name in sys.modules})"
+    )
+    environment = {**os.environ, "WORKBENCH_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", code, "-", *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+    count, *loaded = said.stdout.splitlines()[-1].split()
+    large = {"torch", "diffusers", "transformers", "peft", "gradio", "pandas", "matplotlib", "cv2", "httpx", "IPython"}
+    assert not large & set(loaded)
+    assert int(count) < 600

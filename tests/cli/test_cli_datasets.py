@@ -1,0 +1,351 @@
+"""`workbench dataset`: everything of the builder through the real command line, with real clips and real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.dataset_builder.chat_server import chat_server, says
+from tests.dataset_builder.foreign import write_video
+from tests.drawing import MakeClip, draw
+from tests.fake_hub import FakeHub
+from tests.patience import PATIENCE
+from tests.shell import Shell
+from workbench import jobs
+from workbench.cli.datasets.group import SECTIONS
+from workbench.clips import media
+from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.dataset_builder.cuts.splitting import SplitSettings
+from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.errors import ExitCode
+from workbench.families.base import Model
+from workbench.settings import Settings, specs
+from workbench.workspace import Workspace
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def clip_names(shell: Shell, dataset: str) -> list[str]:
+    """The file names of a dataset's clips, as `show` lists them."""
+    return re.findall(r"^(clips/\S+)", shell("dataset", "show", dataset).out, re.MULTILINE)
+
+
+@pytest.fixture
+def footage(tmp_path: Path, make_clip: MakeClip) -> Path:
+    """A folder with a recording of two shots of a second each, a plain clip, and a file that is none."""
+    folder = tmp_path / "given"
+    shots = [draw(24, (96, 64), "red", (200, 200, 200)), draw(24, (96, 64), "blue", (10, 10, 10))]
+    media.encode(np.concatenate(shots), folder / "two shots.mp4", 24)
+    (folder / "two shots.txt").write_text("a square on a wall, red")
+    make_clip(folder / "plain.mp4", 20, (96, 64), 10, "green").with_suffix(".txt").write_text("a green square, green")
+    (folder / "page.mp4").write_text("<!doctype html>")
+    return folder
+
+
+def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_path: Path) -> None:
+    said = shell("dataset", "look", footage)
+    assert "3 videos" in said.out
+    assert "2 captions" in said.out
+
+    said = shell("dataset", "import", "Cats", footage, "--trigger-word", "zwx")
+    assert said.code == 0, said.err
+    assert "imported: 2 taken, 1 refused" in said.out
+    assert "'page.mp4': refused: looks like a web page" in said.out
+    shots, plain = (_clip_from(shell, "cats", name) for name in ("two shots.mp4", "plain.mp4"))
+
+    preview = shell("dataset", "split", "cats", shots, "--preview", "--min-seconds", "0.5")
+    assert "0.00 to 1.00 s\n  1.00 to 2.00 s" in preview.out
+    assert "finished 48/48" in preview.out, "it is a task, whose progress is seen"
+    assert preview.out.endswith("1 clip would be cut into 2\n")
+    assert len(clip_names(shell, "cats")) == 2
+    said = shell("dataset", "split", "cats", shots, "--min-seconds", "0.5")
+    assert said.code == 0, said.err
+    assert "1 clip was cut into 2" in said.out
+    assert len(clip_names(shell, "cats")) == 3
+
+    said = shell("dataset", "trim", "cats", plain, "0.5", "1.5")
+    assert "10 frames at 10 fps" in said.out
+    assert shell("dataset", "undo", "cats").out == "undone: span of plain.mp4\n"
+    assert plain in clip_names(shell, "cats")
+
+    said = shell("dataset", "check", "cats", "--fewest-words", "4")
+    assert said.code == 0, said.err
+    assert "same_caption (1, " in said.out
+    assert "short_caption" not in said.out
+    parts = [name for name in clip_names(shell, "cats") if name != plain]
+    said = shell("dataset", "mend", "cats", "same_caption", "tag", parts[0])
+    assert said.out == "Tagged 2 clips.\n"
+    assert "tags: same_caption" in shell("dataset", "show", "cats").out
+
+    said = shell("dataset", "replace", "cats", "SQUARE", "box", "--preview")
+    assert "- a green square, green\n  + a green box, green" in said.out
+    assert "a green square" in shell("dataset", "show", "cats").out
+    assert shell("dataset", "replace", "cats", "square", "box").out == "3 captions changed\n"
+    assert shell("dataset", "prefix", "cats", "film of", plain).out == "1 caption changed\n"
+    assert "     2  red" in shell("dataset", "tags", "cats").out
+
+    for target, layout in ((tmp_path / "out", "lists"), (tmp_path / "out.zip", "csv")):
+        said = shell("dataset", "export", "cats", target, "--layout", layout, "--no-trigger-word")
+        assert said.code == 0, said.err
+        assert said.out.endswith(f"3 clips written: {target}\n")
+        again = shell("dataset", "import", f"back {layout}", target)
+        assert "imported: 3 taken" in again.out
+        captions = [text for _, text in _captions(shell, f"back-{layout}")]
+        assert sorted(captions) == [
+            "a box on a wall, red",
+            "a box on a wall, red",
+            "film of a green box, green",
+        ]
+    said = shell("dataset", "export", "cats", tmp_path / "out")
+    assert said.code == 64
+    assert "is there already: choose another name" in said.err
+
+
+def _clip_from(shell: Shell, dataset: str, source: str) -> str:
+    """The file name of the clip that a source became."""
+    return re.findall(rf"^(clips/\S+) .*from {source}\)$", shell("dataset", "show", dataset).out, re.MULTILINE)[0]
+
+
+def _captions(shell: Shell, dataset: str) -> list[tuple[str, str]]:
+    return re.findall(r"^(clips/\S+) .*\n  (.*)", shell("dataset", "show", dataset).out, re.MULTILINE)
+
+
+def test_what_was_changed_can_be_taken_back(shell: Shell, dataset: Dataset) -> None:
+    first, second, *_ = clip_names(shell, "squares")
+    assert shell("dataset", "remove", "squares", first, second).out.startswith("squares: 4 clips")
+    assert first in shell("dataset", "restore", "squares").out
+    assert shell("dataset", "restore", "squares", first).out.startswith("squares: 5 clips")
+    assert "taken out: 2 clips" in (said := shell("dataset", "history", "squares").out)
+    number = next(line.split()[0] for line in said.splitlines() if "brought back" in line)
+    assert shell("dataset", "undo", "squares", number).code == 0
+    assert shell("dataset", "undo", "squares").out == "undone: taken out: 2 clips\n"
+    assert len(clip_names(shell, "squares")) == 6
+    assert shell("dataset", "redo", "squares").code == 0
+    assert len(clip_names(shell, "squares")) == 4
+
+
+def test_parts_by_hand(shell: Shell, dataset: Dataset) -> None:
+    name = clip_names(shell, "squares")[0]
+    said = shell("dataset", "split", "squares", name, "--at", "1", "--at", "0.5")
+    assert [f"{span} s" for span in ("0.00 to 0.50", "0.50 to 1.00", "1.00 to 2.12")] == re.findall(
+        r"[\d.]+ to [\d.]+ s", said.out
+    )
+    part = re.findall(r"clips/\S+", said.out)[2]
+    said = shell("dataset", "crop", "squares", part, "--box", "16", "0", "32", "64")
+    assert "32x64, 9 frames" in said.out
+    said = shell("dataset", "rate", "squares", re.findall(r"clips/\S+", said.out)[0], "--fps", "4")
+    assert "at 4 fps" in said.out
+    said = shell("dataset", "whole", "squares", *clip_names(shell, "squares")[:3])
+    assert re.findall(r"clips/\S+", said.out) == [name]
+    assert len(clip_names(shell, "squares")) == 6
+
+
+def test_bars_are_cropped_and_come_back(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
+    video = np.random.default_rng(0).integers(60, 200, (9, 96, 128, 3), np.uint8)
+    video[:, :16] = video[:, -16:] = 0
+    media.encode(video, tmp_path / "wide.mp4", 8)
+    assert shell("dataset", "import", "bars", tmp_path / "wide.mp4").code == 0
+    said = shell("dataset", "crop", "bars", *clip_names(shell, "bars"), "--bars")
+    assert "128x64, 9 frames" in said.out, said.err
+    said = shell("dataset", "crop", "bars", *clip_names(shell, "bars"), "--all")
+    assert "128x96, 9 frames" in said.out
+
+
+def test_a_mend_that_cuts_is_a_task(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
+    video = np.random.default_rng(0).integers(60, 200, (9, 96, 128, 3), np.uint8)
+    video[:, :16] = video[:, -16:] = 0
+    media.encode(video, tmp_path / "wide.mp4", 8)
+    assert shell("dataset", "import", "bars", tmp_path / "wide.mp4").code == 0
+    assert shell("dataset", "check", "bars", "--no-captions").code == 0
+    said = shell("dataset", "mend", "bars", "borders", "crop-bars", "--detach")
+    assert said.out == "started the task mend: workbench dataset follow bars mend\n"
+    assert shell("dataset", "follow", "bars", "mend").out.endswith("Cropped the bars of 1 clip.\n")
+    assert "128x64" in shell("dataset", "show", "bars").out
+    assert shell("dataset", "undo", "bars").out == "undone: cropped the bars of 1 clip\n"
+
+
+def test_a_hub_dataset(
+    shell: Shell, workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeHub().serving() as hub:
+        hub.repos["datasets/me/cats"] = {
+            "one.mp4": make_clip(tmp_path / "one.mp4").read_bytes(),
+            "one.txt": b"a square",
+        }
+        for name, value in (("HF_ENDPOINT", hub.url), ("HF_HUB_OFFLINE", "0"), ("HF_HUB_DISABLE_XET", "1")):
+            monkeypatch.setenv(name, value)
+        look = [sys.executable, "-m", "workbench", "dataset", "look", "--hub", "me/cats"]
+        said = subprocess.run(look, capture_output=True, text=True, cwd=ROOT, check=True)
+        assert re.match(r"me/cats at \w+: .* to fetch: 1 \.mp4, 1 \.txt", said.stdout)
+        imported = shell("dataset", "import", "cats", "--hub", "me/cats")
+    assert imported.code == 0, imported.err
+    assert [text for _, text in _captions(shell, "cats")] == ["a square"]
+
+
+def test_what_a_model_sees(shell: Shell, dataset: Dataset, tmp_path: Path) -> None:
+    said = shell("dataset", "plan", "squares", "--frames", "9", "--fps", "8", "--write", tmp_path / "seen")
+    assert said.code == 0, said.err
+    assert "6 of 6 clips are used: 9 frames at 8 fps" in said.out
+    written = sorted((tmp_path / "seen").glob("*.mp4"))
+    assert [media.probe(path).frames for path in written] == [9] * 6
+    said = shell("dataset", "plan", "squares", "--write", dataset.folder / "clips")
+    assert said.code == 64
+    assert "is there already: choose a new folder" in said.err
+    said = shell("dataset", "plan", "squares", "--buckets", "2", "--fps", "8")
+    assert re.search(r"^ +\d  \d+ frames, ", said.out, re.MULTILINE)
+    assert "0 clips are left out" in said.out
+    said = shell("dataset", "plan", "squares", "--frames", "17", "--fps", "4")
+    assert said.out.count("left out: too short") == 6
+    assert "0 of 6 clips are used" in said.out
+
+
+def test_what_its_vae_gives_back(shell: Shell, dataset: Dataset, toy_model: Model) -> None:
+    shape = ["--model", toy_model.source, "--frames", str(toy_model.frames), "--device", "cpu"]
+    said = shell("dataset", "reconstruct", "squares", clip_names(shell, "squares")[0], *shape)
+    assert said.code == 0, said.err
+    assert re.search(r"[\d.]+ dB, the worst frame", said.out)
+    assert media.probe(Path(said.out.split("comes back: ")[1].strip())).frames == toy_model.frames
+
+
+def test_numbers(shell: Shell, dataset: Dataset) -> None:
+    said = shell("dataset", "stats", "squares")
+    assert "squares: 6 clips" in said.out
+    assert "Duration (seconds)" in said.out
+    assert re.search(r"64x64  #+ 6", said.out)
+    assert re.search(r"square  #+ 6", said.out)
+
+
+def test_captions_by_a_server(shell: Shell, dataset: Dataset) -> None:
+    first, second, *_ = clip_names(shell, "squares")
+    assert shell("dataset", "caption", "squares", second, "by hand").code == 0
+    with chat_server() as server:
+        server.answer = lambda number, body: says("A box glides.")
+        flags = ["--captioner", "endpoint", "--base-url", server.url, "--endpoint-model", "any", "--retries", "0"]
+        said = shell("dataset", "auto-caption", "squares", first, second, *flags)
+    assert said.code == 0, said.err
+    assert "1 clips got a caption" in said.out
+    captions = dict(_captions(shell, "squares"))
+    assert captions[first] == "zwx A box glides."
+    assert captions[second] == "zwx by hand"
+
+
+def test_the_trigger_word(shell: Shell, dataset: Dataset) -> None:
+    assert "'zwx'" in shell("dataset", "trigger", "squares").out
+    assert shell("dataset", "trigger", "squares", "qqy", "--write").out.startswith("6 captions changed\n")
+    assert all(clip.text.startswith("qqy") for clip in dataset.clips)
+    assert shell("dataset", "trigger", "squares", "--take-out").out.startswith("6 captions changed\n")
+    assert "no trigger word" in shell("dataset", "trigger", "squares", "").out
+
+
+def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
+    # Ten-bit colours, so that each file is encoded anew and all of them take far longer than what is done here.
+    long = write_video(tmp_path / "long.mp4", draw(300, (320, 180)), pixels="yuv420p10le").read_bytes()
+    (tmp_path / "many").mkdir()
+    for number in range(40):
+        (tmp_path / "many" / f"{number}.mp4").write_bytes(long + bytes([number]))  # of different content
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "workbench", "dataset", "import", "many", str(tmp_path / "many")],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+        # Tests that run in the background of a script inherit Ctrl-C switched off.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    folder = workspace.datasets / "many" / ".import"
+    try:
+        end = time.monotonic() + PATIENCE
+        while jobs.status(folder).step < 1:
+            assert time.monotonic() < end, jobs.log_tail(folder)
+            time.sleep(0.05)
+        os.killpg(watcher.pid, signal.SIGINT)
+        out, _ = watcher.communicate(timeout=PATIENCE)
+        assert watcher.returncode == 0
+        assert "The task import goes on. See it again: workbench dataset follow many import" in out
+        assert jobs.status(folder).state.alive
+        assert re.match(r"import +import \d+/40", shell("dataset", "tasks", "many").out)
+        assert shell("dataset", "stop", "many", "import").code == 0
+        said = shell("dataset", "follow", "many", "import")
+        assert said.code == ExitCode.STOPPED
+        assert "let it go on: workbench dataset start many import" in said.err
+        assert shell("dataset", "start", "many", "import", "--detach").code == 0
+        assert jobs.status(folder).state.alive
+    finally:
+        jobs.kill(folder)
+        watcher.kill()
+        watcher.communicate()
+
+
+# ---- help and sentences
+
+
+@pytest.mark.parametrize(
+    ("command", "cls", "absent"),
+    [
+        ("import", ImportSettings, ("sources", "dataset")),
+        ("split", SplitSettings, ("clips",)),
+        ("check", CheckSettings, ()),
+        ("auto-caption", CaptionSettings, ("chosen",)),
+        ("export", ExportSettings, ("target", "repo_id", "private", "license")),
+    ],
+)
+def test_every_setting_of_a_task_is_a_flag(
+    shell: Shell, command: str, cls: type[Settings], absent: tuple[str, ...]
+) -> None:
+    said = shell("dataset", command, "--help")
+    assert said.code == 0
+    for spec in specs(cls):
+        assert (f"--{spec.name.replace('_', '-')}" in said.out) == (spec.name not in absent), spec.name
+
+
+def test_the_list_of_commands_is_short_and_whole(shell: Shell) -> None:
+    said = shell("dataset", "--help")
+    for title, commands in SECTIONS.items():
+        assert f"\n{title}:\n" in said.out
+        for command in commands:
+            assert re.search(rf"^  {command.name} +\w.*[^.]\.$", said.out, re.MULTILINE), command.name
+            assert shell("dataset", command.name, "--help").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["look"], 64, "nothing was named"),
+        (["import", "new"], 64, "nothing was named"),
+        (["import", "new", ".", "--longest-side", "1"], 64, "longest_side is 1, must be"),
+        (["import", "new", ".", "--layout", "odd"], 64, "layout is"),
+        (["split", "squares", "--threshold", "300"], 64, "threshold is 300, must be"),
+        (["split", "squares", "--at", "1"], 64, "--at cuts one clip"),
+        (["split", "squares", "none"], 64, "there is no clip 'none'"),
+        (["trim", "squares", "none", "1", "2"], 64, "there is no clip 'none'"),
+        (["findings", "squares"], 64, "was never checked: workbench dataset check squares"),
+        (["mend", "squares", "blur", "sharpen"], 2, "sharpen"),
+        (["export", "squares"], 64, "name a TARGET"),
+        (["replace", "squares", "(", "x", "--expression"], 64, "cannot be used as a regular expression"),
+        (["auto-caption", "squares", "--captioner", "endpoint"], 64, "base_url is not set"),
+        (["undo", "squares", "99"], 64, "change 99 cannot be undone"),
+        (["start", "squares", "split"], 64, "never had the task split"),
+        (["stop", "squares", "check"], 64, "only a running one can be stopped"),
+        (["follow", "squares", "dance"], 2, "dance"),
+        (["trigger", "squares", "--write", "--take-out"], 64, "contradict"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_a_code(
+    shell: Shell, dataset: Dataset, workspace: Workspace, arguments: list[str], code: int, sentence: str
+) -> None:
+    said = shell("dataset", *arguments)
+    assert said.code == code
+    assert sentence in said.err
+    assert "Traceback" not in said.err
+    assert [one.name for one in Dataset.all(workspace)] == ["squares"]

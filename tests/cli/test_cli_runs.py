@@ -1,0 +1,222 @@
+"""Runs in the shell: sweeps, clones and forks, and what is said of runs whose folders are as runs leave them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.shell import Shell
+from tests.written_run import ended, write_run
+from workbench import jobs
+from workbench.dataset_builder import Dataset
+from workbench.errors import ExitCode
+from workbench.families.base import Model
+from workbench.jobs import processes
+from workbench.runs import checkpoints
+from workbench.runs.queue import QUEUE
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.settings import specs
+from workbench.workspace import Workspace, write_json
+
+
+@pytest.fixture
+def not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are written, no process begins."""
+    monkeypatch.setattr(Run, "start", lambda run: run.status)
+
+
+def save(run: Run, step: int, settings: TrainSettings | None = None) -> None:
+    """A checkpoint that verifies."""
+
+    def fill(folder: Path) -> None:
+        (folder / checkpoints.LORA).write_bytes(b"weights" * 100_000)
+        state = {"step": step, "settings": (settings or run.settings).model_dump(mode="json"), "versions": {}}
+        write_json(folder / checkpoints.STATE, state)
+
+    checkpoints.publish(run.folder, step, fill)
+
+
+def living(run: Run) -> None:
+    """As if this process trained it."""
+    (run.folder / jobs.RESULT).unlink()
+    write_json(run.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
+
+
+# ---- starting
+
+
+def test_the_help_begins_with_the_handful_and_has_every_setting_once(shell: Shell) -> None:
+    said = shell("train", "--help").out
+    first, rest = said.split("Most used:\n")[1].split("\nModel:\n")
+    for spec in specs(TrainSettings):
+        flag = f"--{spec.name.replace('_', '-')}"
+        assert (f"  {flag}" in first or f", {flag}" in first) != spec.advanced, flag
+    assert first.count("\n  --") <= 14
+    assert rest.count("--train-also") == 1
+    assert rest.index("Data:") < rest.index("Training:") < rest.index("Machine:")
+
+
+@pytest.mark.usefixtures("not_started")
+def test_a_clone_takes_over_the_settings_and_a_sweep_every_combination(
+    shell: Shell, workspace: Workspace, dataset: Dataset
+) -> None:
+    shell("train", "--dataset", dataset.name, "--rank", "3", "--preview-prompt", "a", "--name", "one", "--detach")
+    said = shell("train", "--clone", "one", "--steps", "7", "--preview-prompt", "", "--detach")
+    assert said.code == 0, said.err
+    assert "watch it: workbench runs follow one-2" in said.out
+    clone = Run.open(workspace, "one-2").settings
+    assert (clone.rank, clone.steps, clone.preview_prompts) == (3, 7, ())
+    flags = ["--sweep", "learning_rate=1e-4,3e-4", "--sweep", "rank=2,4"]
+    said = shell("train", "--clone", "one", *flags, "--detach")
+    assert said.code == 0, said.err
+    names = [f"one-learning_rate-{rate}-rank-{rank}" for rate in ("0.0001", "0.0003") for rank in (2, 4)]
+    assert f"workbench runs compare {' '.join(names)}" in said.out
+    assert [Run.open(workspace, name).settings.rank for name in names] == [2, 4, 2, 4]
+
+
+@pytest.mark.usefixtures("not_started")
+def test_a_fork_goes_on_from_a_checkpoint_with_what_was_changed(
+    shell: Shell, workspace: Workspace, dataset: Dataset
+) -> None:
+    settings = TrainSettings(dataset=dataset.name, steps=20)
+    parent = Run.create(workspace, settings, "parent")
+    save(parent, 10, settings)
+    flags = ["--learning-rate", "5e-5", "--optimizer", "muon", "--detach"]
+    said = shell("train", "--fork", "parent@10", *flags)
+    assert said.code == 0, said.err
+    assert "not taken along: the optimizer's memory" in said.out
+    fork = Run.open(workspace, "parent-2")
+    assert fork.checkpoints == [10]
+    assert fork.settings == settings.changed(learning_rate=5e-5, optimizer="muon")
+    assert (
+        "fork of     parent at step 10: learning_rate 0.0001 -> 5e-05, optimizer adamw -> muon"
+        in shell("runs", "show", "parent-2").out
+    )
+    said = shell("train", "--fork", "parent@10", "--rank", "3", "--detach")
+    assert said.code == ExitCode.BAD_CONFIG
+    assert "rank was 16, is 3" in said.err
+    assert "choose one of 10" in shell("train", "--fork", "parent@9").err
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--fork", "one"], "fork is 'one', must be RUN@STEP"),
+        (["--fork", "none@3"], "there is no run 'none'"),
+        (["--clone", "a", "--fork", "b@1"], "--clone and --fork both say where the settings come from"),
+        (["--fork", "a@1", "--sweep", "rank=1,2"], "give one of them"),
+        (["--sweep", "rnak=1,2"], "rnak is not a setting: did you mean rank?"),
+        (["--sweep", "rank=1,1"], "each once"),
+    ],
+)
+def test_what_cannot_be_begun_is_one_sentence(shell: Shell, flags: list[str], sentence: str) -> None:
+    said = shell("train", *flags)
+    assert said.code == ExitCode.BAD_CONFIG
+    assert sentence in said.err
+    assert "Traceback" not in said.err
+
+
+# ---- looking
+
+
+def test_the_list_tells_the_verdict_and_the_place_in_the_queue(shell: Shell, workspace: Workspace) -> None:
+    for name in ("done", "waits", "goes"):
+        write_run(workspace, name)
+    for name in ("waits", "goes"):
+        living(Run.open(workspace, name))
+    write_json(workspace.runs / QUEUE, ["waits"])
+    lines = {line.split()[0]: line for line in shell("runs").out.splitlines()}
+    assert "waiting, 1 of 1" in lines["waits"]
+    assert "waiting" not in lines["goes"]
+    assert "finished" in lines["done"]
+    assert "learning" in lines["done"]
+    assert "200/200" in lines["done"]
+    said = shell("runs", "queue").out
+    assert "now  goes: starting" in said
+    assert "  1  waits" in said
+    write_json(workspace.runs / QUEUE, ["goes", "waits"])
+    assert shell("runs", "queue", "--move", "waits", "1").out == "  1  waits\n  2  goes\n"
+    assert "only waiting runs have a place" in shell("runs", "queue", "--move", "done", "1").err
+
+
+def test_a_failed_run_explains_itself_with_commands_that_help(shell: Shell, workspace: Workspace) -> None:
+    run = write_run(workspace, "cats", batch_size=4, gradient_checkpointing="full")
+    error = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB"
+    ended(run.folder, "failed", ExitCode.OUT_OF_MEMORY, error)
+    for said in (shell("runs", "show", "cats"), shell("runs", "follow", "cats")):
+        assert "The GPU ran out of memory" in said.out + said.err
+        assert "The last checkpoint is of step 200." in said.out + said.err
+        assert "next: workbench train --fork cats@200 --batch-size 2 --gradient-accumulation 2\n" in said.out
+        assert "next: workbench train --clone cats --batch-size 2" in said.out
+        assert "next: workbench runs start cats\n" in said.out
+    assert shell("runs", "follow", "cats").code == ExitCode.OUT_OF_MEMORY
+
+
+def test_checkpoints_are_starred_and_pruned_after_a_look(
+    shell: Shell, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(workspace, "cats", keep_checkpoints=2)
+    for step in (50, 100, 150, 200):
+        save(run, step)
+    ended(run.folder, "stopped", ExitCode.STOPPED)
+    said = shell("runs", "show", "cats").out
+    assert "verdict     " in said
+    assert "change      " in said
+    assert "checkpoints 50  (goes when the next is saved)" in said
+    assert "            200  (best)" in said
+    assert "stays" in shell("runs", "star", "cats", "50").out
+    assert "checkpoints 50  (starred)" in shell("runs", "show", "cats").out
+    assert "no checkpoint of step 51" in shell("runs", "star", "cats", "51").err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    said = shell("runs", "prune", "cats", "--keep", "1").out
+    assert "step 100  0.7 MB\nstep 150  0.7 MB\n" in said
+    assert "nothing was removed" in said
+    assert run.checkpoints == [50, 100, 150, 200]
+    assert "removed 2 checkpoints" in shell("runs", "prune", "cats", "--keep", "1", "--yes").out
+    assert run.checkpoints == [50, 200]
+    assert shell("runs", "unstar", "cats", "50").code == 0
+    shell("runs", "prune", "cats", "--keep", "1", "--yes")
+    assert run.checkpoints == [200]
+    assert "nothing goes" in shell("runs", "prune", "cats", "--keep", "1").out
+
+
+def test_runs_are_compared_and_reported(shell: Shell, workspace: Workspace) -> None:
+    write_run(workspace, "slow")
+    write_run(workspace, "fast", 100, learning_rate=3e-4)
+    said = shell("runs", "compare", "slow", "fast").out
+    rows = {line.split("  ")[0]: line for line in said.splitlines()}
+    assert rows["Learning rate"].split()[-2:] == ["0.0001", "0.0003"]
+    assert "finished" in rows["state"]
+    path = Path(shell("runs", "report", "slow").out.strip())
+    assert "<svg" in path.read_text()
+    assert shell("runs", "compare", "slow", "none").code == ExitCode.BAD_CONFIG
+
+
+def test_stacks_of_a_run_that_hung_and_previews_at_other_scales(shell: Shell, workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    assert "left no stacks" in shell("runs", "stacks", "cats").err
+    (run.folder / "stacks.txt").write_text("Thread 0x1: in loader\n")
+    assert "in loader" in shell("runs", "stacks", "cats").out
+    assert "only a running one takes commands" in shell("runs", "preview", "cats").err
+    living(run)
+    assert shell("runs", "preview", "cats", "--prompt", "a cat", "--scale", "0", "--scale", "0.5").code == 0
+    asked = json.loads((run.folder / "control" / "preview").read_text())
+    assert asked == {"prompt": "a cat", "scales": [0.0, 0.5], "previews": True}
+
+
+# ---- weights in another layout
+
+
+def test_a_model_is_converted_there_and_back(shell: Shell, toy_model: Model, tmp_path: Path) -> None:
+    there, back = tmp_path / "there", tmp_path / "back"
+    assert str(there) in shell("convert", toy_model.source, there).out
+    assert "like is empty" in shell("convert", there, back).err
+    assert shell("convert", there, back, "--like", toy_model.source).code == 0
+    assert (back / "model_index.json").exists()
+    assert "is there already" in shell("convert", toy_model.source, there).err

@@ -1,0 +1,202 @@
+"""A wall's life on the real worker: drawn once, extended without drawing anew, taken up after a crash, exported."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.compare.conftest import PROMPTS, written
+from tests.patience import PATIENCE, until
+from tests.sampler.conftest import WriteLora
+from workbench import jobs
+from workbench.clips import media
+from workbench.compare import CellState, View, Wall, WallSettings, marks
+from workbench.compare.settings import ExportSettings
+from workbench.compare.suggestions import suggested
+from workbench.errors import ConfigError
+from workbench.runs import retention
+from workbench.runs.checkpoints import LORA, folder_of
+from workbench.sampler import queue
+from workbench.sampler.samples import settings_of
+from workbench.workspace import Workspace
+
+
+def drawn(wall: Wall) -> View:
+    """Wait until nothing is on its way any more."""
+
+    def rests() -> bool:
+        view = wall.look()
+        wall.follow(view)
+        return not view.going
+
+    until(rests)
+    return wall.look()
+
+
+def stamps(wall: Wall) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (wall.folder / "cells").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def wall(served: Workspace) -> Wall:
+    """Two prompts by base model and two checkpoints, drawn and measured."""
+    made = Wall.create(served, WallSettings(run="demo", prompts=PROMPTS[:2], checkpoints=("base,10,20",)))
+    assert made.ask() == 6
+    view = drawn(made)
+    assert view.complete, [cell.message for cell in view.all]
+    until(lambda: made.look().measured)
+    return made
+
+
+def test_it_is_drawn_as_the_previews_were_and_found_again(served: Workspace, wall: Wall) -> None:
+    view = Wall.open(served, wall.name).look()
+    assert [column.name for column in view.columns] == ["base model", "step 10", "step 20"]
+    run = served.run("demo")
+    for row, prompt in zip(view.cells, PROMPTS, strict=False):
+        for cell, step in zip(row, (0, 10, 20), strict=True):
+            assert cell.video is not None
+            settings = settings_of(cell.video, served)
+            assert (settings.prompt, settings.steps, settings.frames) == (prompt, 2, 9)
+            assert settings.loras == ((f"{folder_of(run, step) / LORA}=1",) if step else ())
+            assert cell.record["loras"] == [] if not step else len(cell.record["loras"]) == 1
+    assert not list(served.samples.glob("2*"))  # its videos are no part of the history
+    assert wall.ask() == 0
+
+
+def test_extending_draws_only_what_is_new(wall: Wall) -> None:
+    before = stamps(wall)
+    wall.extend(checkpoints=["30"])
+    view = wall.look()
+    assert view.count(CellState.MISSING) == 2
+    assert wall.ask() == 2
+    assert drawn(wall).complete
+    wall.extend(scales=["0.5", "1"])  # 1 is what it was drawn with
+    assert [column.labels for column in wall.grid.columns][:3] == [
+        ("base model", ""), ("step 10", "scale 0.5"), ("step 10", "scale 1"),
+    ]  # fmt: skip
+    assert wall.look().count(CellState.DONE) == 8
+    wall.change(wall.settings.changed(scales=[], prompts=[PROMPTS[1]]))
+    assert wall.look().complete
+    assert before.items() <= stamps(wall).items(), "nothing was drawn or written again"
+    wall.change(wall.settings.changed(prompts=list(PROMPTS[:2])))
+    assert wall.look().complete
+
+
+def test_a_killed_worker_costs_one_video_and_one_press(served: Workspace, wall: Wall) -> None:
+    long = Wall.create(served, WallSettings(run="demo", title="long", scales=("0", "1"), steps=("400",)))
+    assert long.ask() == 6
+    until(lambda: any(cell.step > 2 for cell in long.look().all))
+    pid = jobs.status(queue.worker_folder(served)).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not jobs.status(queue.worker_folder(served)).state.alive)
+    view = long.look()
+    assert [cell.state for cell in view.all].count(CellState.FAILED) == 1
+    failed = next(cell for cell in view.all if cell.state is CellState.FAILED)
+    assert "ended before this video was done" in failed.message
+    long.cancel()
+    assert not long.look().going
+    assert {cell.state for cell in long.look().all} == {CellState.FAILED, CellState.MISSING}
+    long.change(long.settings.changed(steps=["2"]))  # the same two columns, and quick
+    assert long.ask() == 6
+    assert drawn(long).complete
+    long.delete()
+    assert [one.name for one in Wall.all(served)] == [wall.name]
+    assert (served.walls / ".removed" / "long" / "cells").is_dir()
+
+
+def test_a_checkpoint_that_is_gone_says_so(
+    workspace: Workspace, toy_folder: Path, write_lora: WriteLora
+) -> None:  # fmt: skip
+    run = written(workspace, toy_folder, write_lora)
+    wall = Wall.create(workspace, WallSettings(run="demo", checkpoints=("10", "20")))
+    shutil.rmtree(folder_of(run.folder, 10))
+    cells = wall.look().cells[0]
+    assert cells[0].state is CellState.FAILED
+    assert "no longer there" in cells[0].message
+    assert cells[1].state is CellState.MISSING
+    with pytest.raises(ConfigError, match="checkpoints has 10, demo has base, 20, 30, final"):
+        wall.extend(seeds=["1", "2"])
+    with pytest.raises(ConfigError, match="no checkpoint of a run"):
+        Wall.create(workspace, WallSettings(run="demo", scales=("0", "1"))).choose_best(0)
+
+
+def test_what_one_finds_best_goes_back_to_the_run(served: Workspace, wall: Wall) -> None:
+    cells = wall.look().cells[0]
+    wall.mark(cells[0].key, rejected=True)
+    wall.mark(cells[1].key, starred=True)
+    wall.mark(cells[0].key, starred=True)
+    assert [cell.starred for cell in wall.look().cells[0][:2]] == [True, True]
+    assert not wall.look().cells[0][0].rejected, "one excludes the other"
+    for _ in range(6):
+        wall.vote(cells[0].key, cells[2].key, cells[2].key)
+    wall.vote(cells[0].key, cells[1].key, "")
+    tallies = marks.tallies(wall.grid, wall.marked.votes)
+    assert [(one.won, one.lost, one.tied, one.word) for one in tallies[:3]] == [
+        (0, 6, 1, "clearly worse"), (0, 0, 1, "too few votes to say"), (6, 0, 0, "clearly better"),
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="one row"):
+        wall.vote(cells[0].key, wall.look().cells[1][0].key, "")
+    wall.choose_best(2, "moves best")
+    run = served.run("demo")
+    assert retention.starred(run) == [20]
+    chosen = retention.chosen_best(run)
+    assert (chosen["step"], chosen["why"]) == (20, "moves best")
+
+
+def test_exports_open_elsewhere(wall: Wall) -> None:
+    assert jobs.wait(wall.folder / ".export").state is jobs.State.NEW
+    wall.export(ExportSettings(numbers=True))
+    done = jobs.wait(wall.folder / ".export", PATIENCE)
+    assert done.state is jobs.State.FINISHED, jobs.log_tail(wall.folder / ".export")
+    mp4, gif, html = wall.exported
+    columns, rows = len(wall.grid.columns), len(wall.grid.rows)
+    with av.open(str(mp4)) as container:
+        stream = container.streams.video[0]
+        assert stream.frames == 36  # nine frames at eight a second, four times over
+        assert stream.width > columns * 150
+        assert stream.height > rows * 150
+    with Image.open(gif) as picture:
+        assert (picture.n_frames, picture.info["duration"]) == (9, 120)
+    text = html.read_text(encoding="utf-8")
+    assert not re.search(r"https?://", text)
+    assert text.count('type="text/plain"') == columns * rows
+    first = next(iter(wall.look().all))
+    assert first.video is not None
+    size = f"{media.probe(first.video).width}"
+    assert f'"width": {size}' in text
+
+
+def test_the_first_example_is_one_setting(served: Workspace) -> None:
+    settings = suggested(served, "demo")
+    wall = Wall.create(served, settings)
+    names = [column.name for column in wall.grid.columns]
+    assert (len(wall.grid.rows), len(names), names[0], names[-1]) == (3, 10, "base model", "step 30, scale 1")
+    wall.delete()
+
+
+def test_numbers_of_drawn_clips_are_known(tmp_path: Path) -> None:
+    from tests.drawing import draw
+    from workbench.compare import measurements
+
+    still = np.repeat(draw(1, (64, 64)), 16, 0)
+    clips = {"moving": draw(16, (64, 64)), "still": still, "brighter": still + 20}
+    for name, frames in clips.items():
+        media.encode(frames, tmp_path / f"{name}.mp4", 8)
+    found = {name: measurements.of_video(tmp_path / f"{name}.mp4") for name in clips}
+    assert found["still"]["motion"] < 0.5 < 1 < found["moving"]["motion"]
+    assert found["still"]["sharpness"] > 0.5
+    away = measurements.apart(tmp_path / "brighter.mp4", tmp_path / "still.mp4")
+    assert away["distance"] == pytest.approx(20, abs=1.5)
+    assert away["psnr"] == pytest.approx(22.1, abs=0.7)
+    assert measurements.apart(tmp_path / "still.mp4", tmp_path / "still.mp4")["distance"] == 0
+    words = {one.name: one.words for one in measurements.in_words({"motion": 0.1, "distance": 0.0, "sharpness": 0.2})}
+    assert words == {"motion": "stands still", "distance": "the same", "sharpness": "blurred"}

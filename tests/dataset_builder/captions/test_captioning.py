@@ -1,0 +1,328 @@
+"""Captions as a job: a real child process asks a real server, is stopped, killed, refused; hand-written words stay."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.dataset_builder.chat_server import ChatServer, Reply, chat_server, refuses, says
+from tests.patience import PATIENCE
+from workbench import jobs
+from workbench.captioners import keys
+from workbench.captioners.base import CaptionFailed
+from workbench.captioners.vision_language import VisionLanguage
+from workbench.dataset_builder import Dataset, history
+from workbench.dataset_builder.captions.captioning import CaptionSettings, instruction, sample_frames, tidy
+from workbench.errors import ConfigError, DataError, ExitCode
+
+MODULE = "workbench.dataset_builder"
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    with chat_server() as running:
+        yield running
+
+
+def start(dataset: Dataset, server: ChatServer, **settings: Any) -> jobs.Status:
+    """Start the job; all clips, every instruction its clip's caption, quick to give up."""
+    values: dict[str, Any] = {
+        "captioner": "endpoint", "base_url": server.url, "endpoint_model": "eye", "which": "all", "frames": 2,
+        "instruction": "now: {caption}", "retries": 0,
+    }  # fmt: skip
+    folder = dataset.folder / ".caption"
+    CaptionSettings().changed(**{**values, **settings}).save(folder / jobs.CONFIG)
+    return jobs.start(folder, MODULE)
+
+
+def finish(dataset: Dataset) -> tuple[jobs.Status, dict[str, Any]]:
+    folder = dataset.folder / ".caption"
+    status = jobs.wait(folder, PATIENCE)
+    return status, dataset.task("caption").result
+
+
+def texts(dataset: Dataset) -> list[str]:
+    return [clip.text for clip in dataset.clips]
+
+
+def test_clips_without_a_caption_get_one_and_it_can_be_undone(dataset: Dataset, server: ChatServer) -> None:
+    for number in (1, 4):
+        dataset.set_caption(dataset.clips[number].file_name, "")
+    before, entries = dataset.clips, len(dataset.history)
+    template = "Show {trigger}.\nIt is known that {caption}\n{x} {{trigger}}"
+    start(dataset, server, which="missing", instruction=template)
+    status, result = finish(dataset)
+    assert (status.state, status.step, status.total) == (jobs.State.FINISHED, 2, 2)
+    assert result["counts"] == {"captioned": 2, "kept": 0, "failed": 0}
+    assert server.questions == ["Show zwx.\n{x} {zwx}"] * 2
+    changed = [clip for clip, old in zip(dataset.clips, before, strict=True) if clip != old]
+    assert [(clip.text, clip.caption_by) for clip in changed] == [("caption 0", "endpoint"), ("caption 1", "endpoint")]
+    assert dataset.history[-1].what == "captions by eye"
+    assert len(dataset.history) == entries + 1
+    dataset.undo()
+    assert dataset.clips == before
+    assert not (dataset.folder / ".caption" / "captions.jsonl").exists()
+
+
+def test_what_a_person_wrote_stays_even_when_written_meanwhile(dataset: Dataset, server: ChatServer) -> None:
+    names = [clip.file_name for clip in dataset.clips]
+    dataset.set_caption(names[0], "mine")
+
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        if number == 2:
+            dataset.set_caption(names[3], "written while the model looks at it")
+            dataset.set_caption(names[1], "written after the model was asked")
+        return says(f"caption {number}")
+
+    server.answer = answer
+    start(dataset, server)
+    status, result = finish(dataset)
+    assert status.state == jobs.State.FINISHED
+    assert texts(dataset) == [
+        "mine", "written after the model was asked", "caption 1", "written while the model looks at it", "caption 3",
+        "caption 4",
+    ]  # fmt: skip
+    assert result["counts"]["kept"] == 1
+    start(dataset, server, which="chosen", chosen=[names[0].split("/")[1][:-4]], overwrite_hand=True)
+    finish(dataset)
+    assert texts(dataset)[:2] == ["caption 5", "written after the model was asked"]
+
+
+def test_a_clip_that_fails_is_named_and_the_rest_goes_on(dataset: Dataset, server: ChatServer) -> None:
+    broken = dataset.clips[3]
+    dataset.path_of(broken).write_bytes(b"no video")
+    replies = {0: Reply(b"<html>"), 1: Reply(b"<html>"), 2: refuses(500), 4: refuses(429, Retry_After="0")}
+    server.answer = lambda number, body: replies.get(number, says(f"<think>hm</think> 'caption {number}'\n"))
+    start(dataset, server, retries=1)
+    status, result = finish(dataset)
+    assert status.state == jobs.State.FINISHED
+    first, *others = dataset.clips
+    assert first.text == "a red square moving right, 0"
+    assert [clip.text for clip in others] == ["caption 3", "caption 5", broken.text, "caption 6", "caption 7"]
+    assert set(result["failed"]) == {first.file_name, broken.file_name}
+    assert "no chat completion" in result["failed"][first.file_name]
+    assert result["counts"] == {"captioned": 4, "kept": 0, "failed": 2}
+
+
+def test_a_job_that_got_nothing_fails_with_the_reason(dataset: Dataset, server: ChatServer) -> None:
+    server.answer = lambda number, body: refuses(400, "this model sees no pictures")
+    start(dataset, server)
+    status, _ = finish(dataset)
+    assert (status.state, status.exit_code) == (jobs.State.FAILED, ExitCode.BAD_DATA)
+    assert "none of the 6 clips got a caption" in status.message
+    assert "this model sees no pictures" in status.message
+
+
+def test_a_refused_key_ends_the_job_and_what_was_done_stays(dataset: Dataset, server: ChatServer) -> None:
+    server.answer = lambda number, body: refuses(401) if number == 3 else says(f"caption {number}")
+    start(dataset, server)
+    status, _ = finish(dataset)
+    assert (status.state, status.exit_code) == (jobs.State.FAILED, ExitCode.BAD_CONFIG)
+    assert "there is no key in OPENAI_API_KEY" in status.message
+    assert texts(dataset)[:3] == ["caption 0", "caption 1", "caption 2"]
+
+
+def test_killed_half_way_it_goes_on_without_asking_twice(dataset: Dataset, server: ChatServer) -> None:
+    asked, dead = threading.Event(), threading.Event()
+
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        if number == 3:
+            asked.set()
+            dead.wait(PATIENCE)
+        return says(f"caption {number}")
+
+    server.answer = answer
+    before = texts(dataset)
+    status = start(dataset, server)
+    assert asked.wait(PATIENCE)
+    # Three answers are on disk, two of them in the records; the third clip's is written into them after the kill.
+    assert texts(dataset) == ["caption 0", "caption 1", *before[2:]]
+    assert status.pid is not None
+    os.kill(status.pid, signal.SIGKILL)
+    assert finish(dataset)[0].state == jobs.State.DIED
+    dead.set()
+    start(dataset, server)
+    status, result = finish(dataset)
+    assert (status.state, result["counts"]["captioned"]) == (jobs.State.FINISHED, 6)
+    assert texts(dataset) == ["caption 0", "caption 1", "caption 2", "caption 4", "caption 5", "caption 6"]
+    assert server.questions == [f"now: {text}" for text in [*before[:4], *before[3:]]]
+    assert [entry.what for entry in dataset.undoable] == ["captions by eye"], "one entry, although it was killed"
+    assert dataset.undoable[0].clips == 6
+    dataset.undo()
+    assert texts(dataset) == before
+    dataset.redo()
+    assert texts(dataset)[0] == "caption 0"
+
+
+def test_stopped_while_it_waits_then_asked_anew(dataset: Dataset, server: ChatServer) -> None:
+    server.answer = lambda n, body: refuses(429, Retry_After="60") if n == 2 else says(f"caption {n}")
+    start(dataset, server, retries=3)
+    task = dataset.task("caption")
+    while "asking again" not in task.status.message and task.status.state.alive:
+        task.wait(0.1)
+    task.stop()
+    status, _ = finish(dataset)
+    assert (status.state, status.exit_code) == (jobs.State.STOPPED, ExitCode.STOPPED)
+    assert status.message == "stopped after 2 of 6 clips: start it again to go on"
+    assert len(server.requests) == 3
+    dataset.undo()  # what a person takes back is asked for again, what stands is not
+    start(dataset, server, retries=3)
+    finish(dataset)
+    assert texts(dataset) == [f"caption {number}" for number in range(3, 9)]
+    # A job that came to its end is not continued: the same settings ask for every clip again.
+    start(dataset, server, retries=3)
+    finish(dataset)
+    assert texts(dataset) == [f"caption {number}" for number in range(9, 15)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"captioner": "nobody"}, "captioner is 'nobody', which is not known: choose endpoint or vision_language"),
+        ({"base_url": ""}, "base_url is not set: give the server's address"),
+        ({"endpoint_model": ""}, "endpoint_model is not set"),
+        (
+            {"base_url": "https://api.example.com/v1"},
+            "no key for api.example.com is there: set it (and",
+        ),
+        ({"which": "chosen", "chosen": ["gone"]}, "there is no clip 'gone' in this dataset"),
+        ({"captioner": "vision_language", "model": "/nowhere"}, "model is '/nowhere', neither known nor a folder"),
+    ],
+)
+def test_what_must_fail_is_said_before_anything_starts(
+    dataset: Dataset, settings: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(VisionLanguage, "imports", ())
+    values: dict[str, Any] = {"captioner": "endpoint", "base_url": "http://localhost:1/v1", "endpoint_model": "eye"}
+    task = dataset.task("caption")
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        task.start(CaptionSettings().changed(**{**values, **settings}))
+    assert task.status.state == jobs.State.NEW
+    assert not task.folder.exists()
+
+
+def test_a_missing_package_is_named_with_its_extra(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VisionLanguage, "imports", ("sys", "no_such_package"))
+    with pytest.raises(ConfigError, match=r"needs no_such_package: install the extra: pip install '.*\[caption\]'"):
+        dataset.task("caption").start(CaptionSettings())
+
+
+@pytest.mark.parametrize("at", ["details", "records"])
+def test_a_task_killed_while_it_writes_is_undone_all_the_same(
+    dataset: Dataset, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = dataset.clips
+
+    def caption(number: int) -> None:
+        new = before[number].changed(text=f"caption {number}")
+        history.edit(dataset.folder, "captions", lambda clips: [new], "task")
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: Any) -> None:
+        raise Killed
+
+    caption(0)
+    name = {"details": "write_clips", "records": "_append"}[at]
+    with monkeypatch.context() as dying:
+        dying.setattr(history, name, kill)
+        with pytest.raises(Killed):
+            caption(1)
+    if at == "details":
+        dataset.undo()
+        assert dataset.clips == before
+        dataset.redo()
+    for number in (1, 2):  # the task goes on
+        caption(number)
+    standing = 1 if at == "records" else 2  # what was undone and done again grows no more
+    assert len(dataset.undoable) == standing
+    for _ in range(standing):
+        dataset.undo()
+    assert dataset.clips == before
+
+
+def test_what_a_person_did_meanwhile_is_undone_by_itself(dataset: Dataset) -> None:
+    before = dataset.clips
+
+    def caption(number: int, text: str) -> None:
+        history.edit(dataset.folder, "captions", lambda clips: [clips[number].changed(text=text)], "task")
+
+    caption(0, "by the task")
+    dataset.set_caption(before[0].file_name, "by hand")
+    caption(1, "by the task")
+    caption(0, "by the task again")
+    assert [entry.what for entry in dataset.undoable] == ["captions", "caption of 0.mp4", "captions"]
+    dataset.undo()
+    assert [clip.text for clip in dataset.clips[:2]] == ["by hand", "by the task"]
+    dataset.undo()
+    dataset.undo()
+    assert dataset.clips == before
+
+
+def test_the_key_reaches_the_job_and_no_file(
+    dataset: Dataset, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_API_KEY", "sk-not-a-real-key")
+    monkeypatch.setenv(keys.HOSTS, "MY_API_KEY=127.0.0.1")
+    task = dataset.task("caption")
+    values = {"captioner": "endpoint", "base_url": server.url, "endpoint_model": "eye", "which": "all"}
+    task.start(CaptionSettings().changed(**values, key_variable="MY_API_KEY"))
+    assert task.wait(PATIENCE).state == jobs.State.FINISHED
+    assert {headers["authorization"] for _, headers, _ in server.requests} == {"Bearer sk-not-a-real-key"}
+    written = [path for path in dataset.folder.rglob("*") if path.is_file()]
+    assert not [path for path in written if b"sk-not-a-real-key" in path.read_bytes()]
+
+
+def test_other_settings_start_afresh(dataset: Dataset, server: ChatServer) -> None:
+    server.answer = lambda n, body: refuses(401) if n == 2 else says(f"caption {n}")
+    start(dataset, server)
+    finish(dataset)
+    start(dataset, server, instruction="otherwise")
+    finish(dataset)
+    assert texts(dataset) == [f"caption {number}" for number in range(3, 9)]
+    assert server.questions[3:] == ["otherwise"] * 6
+
+
+def test_the_instruction_is_filled_in_word_for_word() -> None:
+    assert instruction("{trigger}: {caption}", "zwx", "a {trigger} {0}") == "zwx: a {trigger} {0}"
+    assert instruction("a\nwith {caption}\nb", "zwx", " ") == "a\nb"
+    filled = instruction(CaptionSettings().instruction, "", "")
+    assert "{" not in filled
+    assert "Describe this video" in filled
+
+
+def test_an_answer_becomes_one_clean_line() -> None:
+    assert tidy('<think>\nhm\n</think>\n"A red  square.\nIt moves."') == "A red square. It moves."
+    assert tidy('"Go," he said. "Now."') == '"Go," he said. "Now."'
+    for nothing in ("", " \n", "<think>never ends", '""'):
+        with pytest.raises(CaptionFailed, match="answered with nothing"):
+            tidy(nothing)
+
+
+def test_frames_are_spread_over_the_clip_and_reduced(dataset: Dataset) -> None:
+    clip = dataset.clips[0]  # 17 frames at 8 fps
+    frames, fps = sample_frames(dataset.path_of(clip), clip, 5, 32)
+    assert (frames.shape, fps) == ((5, 32, 32, 3), 2.0)
+    lefts = [int((frame[16, :, 0] > 150).argmax()) for frame in frames]
+    assert lefts[0] == 0
+    assert lefts == sorted(set(lefts))
+    assert sample_frames(dataset.path_of(clip), clip, 64, 768)[0].shape == (17, 64, 64, 3)
+    assert sample_frames(dataset.path_of(clip), clip, 1, 768)[0].shape == (1, 64, 64, 3)
+    with pytest.raises(DataError, match="does not say its size"):
+        sample_frames(dataset.path_of(clip), clip.changed(frames=0), 5, 32)
+
+
+def test_a_chosen_clip_that_is_not_there_is_named(dataset: Dataset, server: ChatServer) -> None:
+    start(dataset, server, which="chosen", chosen=["gone"])
+    status, _ = finish(dataset)
+    assert "there is no clip 'gone' in this dataset" in status.message
+    with pytest.raises(ConfigError, match="frames is 0, must be 1 to 64"):
+        CaptionSettings().changed(frames=0)

@@ -1,0 +1,214 @@
+"""Every mend does what its button says, in one change: one undo brings all back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.dataset_builder import footage
+from tests.patience import PATIENCE
+from workbench import jobs
+from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.checks import fixes
+from workbench.dataset_builder.checks.findings import (
+    Finding,
+    Mend,
+    Severity,
+    picture_finding,
+    read_findings,
+    write_report,
+)
+from workbench.errors import ConfigError
+from workbench.families import find_model
+
+
+@pytest.fixture
+def dataset(checked: Path, tmp_path: Path) -> Dataset:
+    """A copy of the checked dataset, to be changed."""
+    shutil.copytree(checked, tmp_path / "faults")
+    return Dataset(tmp_path / "faults")
+
+
+def of_kind(dataset: Dataset, kind: str) -> list[Finding]:
+    return [finding for finding in read_findings(dataset.folder) if finding.kind == kind]
+
+
+def check_way_back(dataset: Dataset, kind: str, mend: Mend, says: str) -> Callable[[], None]:
+    """Mend all of a kind; returns what undoes it and looks whether all is as it was."""
+    before, changes = dataset.clips, len(dataset.history)
+    files = {clip.file_name for clip in before}
+    assert fixes.apply(dataset.folder, of_kind(dataset, kind), mend) == says
+    assert len(dataset.history) == changes + 1
+
+    def back() -> None:
+        dataset.undo()
+        assert dataset.clips == before
+        assert {f"clips/{path.name}" for path in (dataset.folder / "clips").iterdir()} == files
+
+    return back
+
+
+def test_the_best_of_the_copies_stays(dataset: Dataset) -> None:
+    back = check_way_back(dataset, "near_duplicates", "keep_best", "Took out 1 clip that copy a better one.")
+    assert "copy" not in {clip.id for clip in dataset.clips}
+    back()
+    dataset.set_caption("copy", "written by hand")
+    fixes.apply(dataset.folder, of_kind(dataset, "near_duplicates"), "keep_best")
+    assert "good" not in {clip.id for clip in dataset.clips}
+
+
+def test_a_clip_is_split_at_its_cut(dataset: Dataset) -> None:
+    place = [clip.id for clip in dataset.clips].index("cut")
+    back = check_way_back(dataset, "cuts", "split_at_cuts", "Split 1 clip into 2.")
+    parts = dataset.clips[place : place + 2]
+    assert [(part.span, part.frames) for part in parts] == [((0.0, 1.5), 12), ((1.5, 3.0), 12)]
+    assert all(dataset.path_of(part).exists() for part in parts)
+    back()
+    back = check_way_back(dataset, "cuts", "keep_longest_shot", "Kept the longest shot of 1 clip.")
+    assert dataset.clips[place] == parts[0]
+    back()
+
+
+def test_bars_are_cropped_and_the_finding_goes(dataset: Dataset) -> None:
+    back = check_way_back(dataset, "borders", "crop_bars", "Cropped the bars of 1 clip.")
+    cropped = next(clip for clip in dataset.clips if clip.source == "bars.mov")
+    assert (cropped.crop, cropped.width, cropped.height) == ((0, 16, 160, 80), 160, 80)
+    assert of_kind(dataset, "borders") == []
+    back()
+    assert len(of_kind(dataset, "borders")) == 1
+
+
+def test_shortened_captions_are_read_to_their_end(dataset: Dataset) -> None:
+    back = check_way_back(
+        dataset, "long_caption", "shorten_caption", "Shortened the captions of 2 clips to what the model reads."
+    )
+    family, model = find_model("tiny-cogvideox")
+    captions = [dataset.captions[f"clips/{name}.mp4"] for name in ("good", "flash")]
+    tokens = family.caption_tokens(Path(model.source), captions)
+    assert [one.cut for one in tokens] == ["", ""]
+    assert all(one.count > one.limit - 4 for one in tokens)
+    back()
+
+
+def test_the_trigger_word_is_written_out_once(dataset: Dataset) -> None:
+    taught = dataset.captions
+    back = check_way_back(dataset, "trigger", "add_trigger", "Put 'zwx' in front of the captions of 8 clips.")
+    assert dataset.captions == taught
+    assert sum(clip.text.startswith("zwx ") for clip in dataset.clips) == 9
+    back()
+
+
+def test_many_findings_are_one_change(dataset: Dataset) -> None:
+    findings = of_kind(dataset, "blur") + of_kind(dataset, "still") + of_kind(dataset, "no_caption")
+    assert fixes.apply(dataset.folder, findings, "tag") == "Tagged 2 clips."
+    assert dataset.clip("still").tags == ("still", "no_caption")
+    assert fixes.apply(dataset.folder, findings, "tag") == "Nothing was left to do."
+    assert fixes.apply(dataset.folder, findings, "take_out") == "Took out 2 clips."
+    dataset.undo()
+    dataset.undo()
+    assert dataset.clip("still").tags == ()
+
+
+def test_what_does_not_fit_changes_nothing(dataset: Dataset) -> None:
+    before = dataset.clips
+    with pytest.raises(ConfigError, match="'Crop the bars' does not mend 'Blurred': use 'Take out' or 'Tag for later'"):
+        fixes.apply(dataset.folder, of_kind(dataset, "blur"), "crop_bars")
+    stale = of_kind(dataset, "blur")
+    dataset.remove("blur")
+    with pytest.raises(ConfigError, match="no clip 'clips/blur.mp4' in this dataset any more"):
+        fixes.apply(dataset.folder, stale, "tag")
+    dataset.undo()
+    assert dataset.clips == before
+
+
+# ---- what cuts clips is a task
+
+
+def test_what_changes_records_alone_is_done_at_once_and_what_cuts_is_a_task(dataset: Dataset) -> None:
+    assert dataset.start_mend(of_kind(dataset, "still"), "tag") == "Tagged 1 clip."
+    changes = len(dataset.history)
+    assert dataset.start_mend(of_kind(dataset, "borders"), "crop_bars") == ""
+    status = dataset.task("mend").wait(PATIENCE)
+    assert (status.state, status.total, status.phase) == (jobs.State.FINISHED, footage.FRAMES, "cutting")
+    assert dataset.task("mend").result["done"] == "Cropped the bars of 1 clip."
+    assert len(dataset.history) == changes + 1
+    assert dataset.undo().what == "cropped the bars of 1 clip"
+    with pytest.raises(ConfigError, match="'Crop the bars' does not mend 'Blurred'"):
+        dataset.start_mend(of_kind(dataset, "blur"), "crop_bars")
+    with pytest.raises(ConfigError, match="none of these findings holds any more"):
+        dataset.task("mend").start(fixes.MendSettings(mend="crop_bars", findings=("gone",)))
+
+
+@pytest.fixture
+def barred(tmp_path: Path) -> Dataset:
+    """Eight clips with bars, large enough to take their time, and what a check finds of them."""
+    wide = np.repeat(np.repeat(footage.barred(1), 4, axis=1), 4, axis=2)
+    folder = footage.write_footage(tmp_path / "barred", {f"clip{number}": wide[number:] for number in range(8)}, {})
+    dataset = Dataset(folder)
+    crop = (0, 64, 640, 320)
+    found = [
+        picture_finding("borders", "Bars", "bars", Severity.HURTS, [clip], ["crop_bars"], crop=crop)
+        for clip in dataset.clips
+    ]
+    write_report(folder, 0.0, "any", dataset.clips, found)
+    return dataset
+
+
+def test_a_killed_mend_goes_on_and_is_one_change(barred: Dataset) -> None:
+    before, task = barred.clips, barred.task("mend")
+    barred.start_mend(read_findings(barred.folder), "crop_bars")
+    end = time.monotonic() + PATIENCE
+    while len(list((barred.folder / "clips").glob("*.mp4"))) < 10 and time.monotonic() < end:
+        time.sleep(0.005)
+    process = task.status.pid
+    assert process
+    os.kill(process, signal.SIGKILL)
+    assert task.wait(PATIENCE).state == jobs.State.DIED
+    made = {path: path.stat().st_mtime_ns for path in (barred.folder / "clips").glob("*.mp4")}
+    assert len(made) >= 10
+    assert barred.clips == before
+    task.go_on()
+    assert task.wait(PATIENCE).state == jobs.State.FINISHED
+    assert task.result["done"] == "Cropped the bars of 8 clips."
+    assert {clip.crop for clip in barred.clips} == {(0, 64, 640, 320)}
+    assert {path: path.stat().st_mtime_ns for path in made if path.exists()}.items() <= made.items()
+    assert len(barred.history) == 1
+    task.go_on()  # killed behind its last change, say: what is done is not done twice
+    assert task.wait(PATIENCE).state == jobs.State.FINISHED
+    assert task.result["done"] == "Nothing was left to do."
+    barred.undo()
+    assert barred.clips == before
+
+
+def test_a_stopped_mend_changes_nothing_and_a_lost_recording_costs_only_itself(barred: Dataset) -> None:
+    before, task = barred.clips, barred.task("mend")
+    barred.start_mend(read_findings(barred.folder), "crop_bars")
+    task.stop()
+    status = task.wait(PATIENCE)
+    assert status.state == jobs.State.STOPPED
+    assert status.message.startswith("stopped while cutting, ")
+    assert barred.clips == before
+    barred.path_of(before[3]).unlink()
+    done = barred.mend(read_findings(barred.folder), "crop_bars")
+    assert done.startswith("Cropped the bars of 7 clips. clip3.mov stays: the recording of clip3.mov is missing")
+    assert [clip.crop is None for clip in barred.clips] == [number == 3 for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("text", "cut", "expected"),
+    [
+        ("One whole sentence is here. Then more of it.", "of it.", "One whole sentence is here."),
+        ("Short. A long second sentence, goes on and on", "and on", "Short. A long second sentence, goes on"),
+        ("a circle moves upwards", "wards", "a circle moves"),
+        ("unbrokenword", "word", "unbroken"),
+    ],
+)
+def test_a_caption_ends_with_a_sentence_or_a_word(text: str, cut: str, expected: str) -> None:
+    assert fixes.shortened(text, cut) == expected

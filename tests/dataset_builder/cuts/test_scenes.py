@@ -1,0 +1,96 @@
+"""Hard cuts are found at their very frames, and moving the threshold decodes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.dataset_builder.scenery import joined, scenery
+from workbench.clips import media
+from workbench.dataset_builder.cuts import scenes
+from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName, cuts, scores
+from workbench.errors import DataError
+
+
+@pytest.mark.parametrize("detector", DETECTORS)
+@pytest.mark.parametrize(("lengths", "fps"), [((31, 17, 40, 22, 9), 8), ((60, 25, 43), 30000 / 1001)])
+def test_hard_cuts_are_found_at_their_frames(
+    tmp_path: Path, detector: DetectorName, lengths: tuple[int, ...], fps: float
+) -> None:
+    video, true = joined(lengths)
+    media.encode(video, tmp_path / "joined.mp4", fps)
+    found = scores(tmp_path / "joined.mp4", detector, tmp_path)
+    assert len(found.values) == sum(lengths)
+    assert found.fps == pytest.approx(fps)
+    assert cuts(found, DETECTORS[detector].threshold) == true
+
+
+def test_stray_frames_of_another_shot_at_the_ends_are_found(tmp_path: Path) -> None:
+    """As they are left over where a tool has cut a frame too early or too late."""
+    media.encode(joined((1, 30, 2))[0], tmp_path / "stray.mp4", 8)
+    assert cuts(scores(tmp_path / "stray.mp4", "adaptive", tmp_path), DETECTORS["adaptive"].threshold) == [1, 31]
+
+
+@pytest.mark.parametrize("detector", ["adaptive", "content"])
+def test_a_flash_is_no_cut_but_a_glimpse_of_another_scene_is_two(tmp_path: Path, detector: DetectorName) -> None:
+    video = scenery(1, 40)
+    video[10:12] = np.minimum(video[10:12], 175) + 80
+    video[25:28] = np.clip(scenery(7, 3).astype(np.int16) + 40, 0, 255)
+    media.encode(video, tmp_path / "flash.mp4", 24)
+    found = scores(tmp_path / "flash.mp4", detector, tmp_path)
+    assert cuts(found, DETECTORS[detector].threshold) == [25, 28]
+
+
+def test_one_shot_has_no_cut(tmp_path: Path) -> None:
+    media.encode(scenery(5, 40, speed=6), tmp_path / "pan.mp4", 8)
+    assert cuts(scores(tmp_path / "pan.mp4", "adaptive", tmp_path), DETECTORS["adaptive"].threshold) == []
+
+
+@pytest.mark.parametrize("detector", DETECTORS)
+def test_scores_agree_with_the_library_itself(tmp_path: Path, detector: DetectorName) -> None:
+    import scenedetect
+
+    theirs = {
+        "adaptive": scenedetect.AdaptiveDetector(adaptive_threshold=2.0, min_scene_len=1),
+        "content": scenedetect.ContentDetector(min_scene_len=1),
+        "hash": scenedetect.HashDetector(threshold=0.35, min_scene_len=1),
+    }[detector]
+    theirs.stats_manager = scenedetect.StatsManager()
+    media.encode(joined((30, 20, 26))[0], tmp_path / "joined.mp4", 12)
+    times = [scenedetect.FrameTimecode(number, 12.0) for number in range(76)]
+    found = list[int]()
+    for time, (_, frame) in zip(times, media.raw_frames(tmp_path / "joined.mp4"), strict=True):
+        found += [cut.frame_num for cut in theirs.process_frame(time, frame.to_ndarray(format="bgr24"))]
+    ours = scores(tmp_path / "joined.mp4", detector, tmp_path)
+    assert cuts(ours, DETECTORS[detector].threshold) == found == [30, 50]
+    key = "content_val" if detector == "content" else theirs.get_metrics()[-1]
+    kept = [theirs.stats_manager.get_metrics(times[number], [key])[0] for number in found]
+    assert ours.values[found] == pytest.approx(kept, rel=0.001)
+
+
+def test_scores_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    media.encode(joined((12, 12))[0], tmp_path / "a.mp4", 8)
+    first = scores(tmp_path / "a.mp4", "content", tmp_path / "cache")
+    (tmp_path / "a.mp4").rename(tmp_path / "b.mp4")
+    with monkeypatch.context() as without:
+        without.setattr(scenes, "frames_from", None)  # decoding would fail
+        again = scores(tmp_path / "b.mp4", "content", tmp_path / "cache")
+    assert (again.values == first.values).all()
+    media.encode(joined((6, 18), seed=9)[0], tmp_path / "b.mp4", 8)
+    assert cuts(scores(tmp_path / "b.mp4", "content", tmp_path / "cache"), 27) == [6]
+
+
+def test_of_cuts_close_together_the_clearest_stays(tmp_path: Path) -> None:
+    media.encode(joined((20, 3, 20))[0], tmp_path / "joined.mp4", 8)
+    found = scores(tmp_path / "joined.mp4", "content", tmp_path)
+    assert cuts(found, 27) == [20, 23]
+    clearest = max((20, 23), key=lambda number: found.values[number])
+    assert cuts(found, 27, min_seconds=1) == [clearest]
+    assert cuts(found, 255) == []
+
+
+def test_a_damaged_clip_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.mp4"):
+        scores(tmp_path / "gone.mp4", "content", tmp_path)

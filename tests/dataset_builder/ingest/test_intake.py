@@ -1,0 +1,253 @@
+"""An import as a whole: one bad file costs only itself, what is done stays done, people's captions win."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import zipfile
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.dataset_builder.foreign import write_video
+from tests.drawing import MakeClip, draw
+from tests.patience import PATIENCE
+from workbench import jobs
+from workbench.clips import media
+from workbench.clips.records import Clip
+from workbench.dataset_builder import Dataset, ImportSettings, Verdict
+from workbench.dataset_builder.ingest import canonical, conversion, intake
+from workbench.dataset_builder.ingest.results import append_verdict, read_verdicts
+from workbench.dataset_builder.sources.layouts.base import Source
+from workbench.errors import CannotWrite, ConfigError, DataError, ExitCode
+from workbench.workspace import Workspace
+
+
+def texts(dataset: Dataset) -> dict[str, str]:
+    return {clip.source: clip.text for clip in dataset.clips}
+
+
+def test_a_file_that_brings_its_reader_down_costs_only_itself(
+    workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tmp_path / "given"
+    for number, name in enumerate(("a", "crash", "spin", "sleep", "memory", "surprise", "slow", "z")):
+        make_clip(given / f"{name}.mp4", 4 + number)
+    monkeypatch.setattr(intake, "WORKER", "tests.dataset_builder.fragile_worker")
+    monkeypatch.setattr(intake, "SECONDS_PER_FRAME", 2.0)
+    monkeypatch.setattr(intake, "WAITING", 6.0)
+    dataset = Dataset.create(workspace, "Fragile")
+    found = {Path(v.source).stem: v for v in dataset.import_files([given])}
+    assert {name: verdict.outcome for name, verdict in found.items() if verdict.usable} == dict.fromkeys(
+        ("a", "slow", "z"), "taken"
+    )
+    assert "brought the decoder down" in found["crash"].notes[0]
+    assert "no frame came within 2 s" in found["spin"].notes[0]
+    assert "no frame came within 2 s" in found["sleep"].notes[0]
+    assert "more memory" in found["memory"].notes[0]
+    assert "KeyError" in found["surprise"].notes[0]
+    assert [clip.source for clip in dataset.clips] == ["a.mp4", "slow.mp4", "z.mp4"]
+
+
+def test_importing_again_keeps_captions_and_adds_what_is_new(
+    workspace: Workspace, tmp_path: Path, make_clip: MakeClip
+) -> None:
+    given = tmp_path / "given"
+    for name, colour in (("a", "red"), ("b", "green"), ("c", "blue")):
+        make_clip(given / f"{name}.mp4", 4, colour=colour)
+    (given / "a.txt").write_text("a red square")
+    dataset = Dataset.create(workspace, "Squares")
+    dataset.import_files([given])
+    assert texts(dataset) == {"a.mp4": "a red square", "b.mp4": "", "c.mp4": ""}
+    dataset.set_caption(dataset.clips[0].file_name, "edited by hand")
+    (given / "a.txt").write_text("another text")
+    (given / "b.txt").write_text("a green square")
+    make_clip(given / "d.mp4", 4, colour="yellow")
+    (given / "e.mp4").write_bytes((given / "a.mp4").read_bytes())
+    outcomes = [verdict.outcome for verdict in dataset.import_files([given])]
+    assert outcomes == ["known", "known", "known", "taken", "known"]
+    assert texts(dataset) == {"a.mp4": "edited by hand", "b.mp4": "a green square", "c.mp4": "", "d.mp4": ""}
+    kept = {Path(verdict.source).name: verdict.outcome for verdict in dataset.verdicts}
+    assert kept == {"a.mp4": "taken", "b.mp4": "taken", "c.mp4": "taken", "d.mp4": "taken", "e.mp4": "known"}
+
+
+def test_nothing_usable_says_why(workspace: Workspace, tmp_path: Path) -> None:
+    dataset = Dataset.create(workspace, "Nothing")
+    (tmp_path / "page.mp4").write_text("<html>")
+    with pytest.raises(DataError, match="none of the 1 files can be used: 'page.mp4': refused: looks like a web page"):
+        dataset.import_files([tmp_path / "page.mp4"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no videos in .*empty: give mp4"):
+        dataset.import_files([tmp_path / "empty"])
+    with pytest.raises(DataError, match="No such file"):
+        dataset.import_files([tmp_path / "missing.mp4"])
+
+
+def test_full_disk_ends_the_import_with_its_reason(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+    dataset = Dataset.create(workspace, "Full")
+    (dataset.folder / "clips").write_text("in the way")
+    with pytest.raises(CannotWrite, match="cannot write"):
+        dataset.import_files([make_clip(tmp_path / "a.mp4")])
+
+
+def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
+    append_verdict(tmp_path, Verdict(source="/a.mp4", outcome="taken"))
+    with (tmp_path / "sources.jsonl").open("a") as file:
+        file.write('{"source": "/b.m')
+    append_verdict(tmp_path, Verdict(source="/c.mp4", outcome="refused", notes=("empty file",)))
+    assert [verdict.source for verdict in read_verdicts(tmp_path)] == ["/a.mp4", "/c.mp4"]
+
+
+def test_what_was_cut_up_taken_out_or_exported_is_known_again(workspace: Workspace, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    for name, colour in (("kept", "red"), ("cut", "green"), ("out", "blue")):
+        write_video(given / f"{name}.mov", draw(4, colour=colour), sound=True)
+    dataset = Dataset.create(workspace, "Again")
+    kept, cut, out = dataset.import_files([given / f"{name}.mov" for name in ("kept", "cut", "out")])
+    dataset.remove(cut.file_name, out.file_name)
+    (dataset.folder / ".masters").mkdir()
+    (dataset.folder / ".removed" / cut.file_name).rename(dataset.folder / ".masters" / Path(cut.file_name).name)
+    (given / "ours.mp4").write_bytes((dataset.folder / kept.file_name).read_bytes())
+    found = {Path(v.source).stem: v for v in dataset.import_files([given])}
+    assert {verdict.outcome for verdict in found.values()} == {"known"}
+    assert found["cut"].notes == ("imported before, and cut into parts since",)
+    assert found["out"].notes == ("taken out of the dataset before: bring it back from there",)
+    assert found["ours"].notes == ("the same content as 'kept.mov': kept once",)
+    assert [clip.source for clip in dataset.clips] == ["kept.mov"]
+
+
+def test_members_of_an_archive_are_judged_one_by_one(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+    with zipfile.ZipFile(tmp_path / "clips.zip", "w") as archive:
+        for name, colour in (("a", "red"), ("b", "blue")):
+            archive.write(make_clip(tmp_path / f"{name}.mp4", 4, colour=colour), f"inside/{name}.mp4")
+        archive.writestr("inside/page.mp4", "<html>")
+    sources = [Source(tmp_path / "clips.zip", name, f"inside/{name}.mp4") for name in ("a", "b", "page", "missing")]
+    dataset = Dataset.create(workspace, "Zip")
+    found = intake.ingest(dataset.folder, sources)
+    assert [verdict.outcome for verdict in found] == ["taken", "taken", "refused", "refused"]
+    assert found[2].source == f"{tmp_path / 'clips.zip'}::inside/page.mp4"
+    assert texts(dataset) == {"a.mp4": "a", "b.mp4": "b"}
+    assert not list((dataset.folder / ".import").rglob("*.mp4"))
+    assert not [path for path in (dataset.folder / ".import").rglob("*") if path.is_file() and path.name != "lock"]
+
+
+def test_scaled_down_when_asked_only(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+    sources = [Source(make_clip(tmp_path / "wide.mp4", 4, (200, 120))), Source(make_clip(tmp_path / "small.mp4", 4))]
+    dataset = Dataset.create(workspace, "Small")
+    wide, small = intake.ingest(dataset.folder, sources, longest_side=100)
+    assert (wide.width, wide.height, wide.notes) == (100, 60, ("scaled down from 200x120 as asked",))
+    assert (small.outcome, small.width) == ("taken", 64)
+
+
+def test_a_picture_comes_back_from_an_export_as_it_is(workspace: Workspace, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    Image.fromarray(draw(1)[0]).save(picture)
+    (made,) = intake.ingest(Dataset.create(workspace, "One").folder, [Source(picture)])
+    exported = tmp_path / "exported.mp4"
+    exported.write_bytes((workspace.dataset("one") / made.file_name).read_bytes())
+    (back,) = intake.ingest(Dataset.create(workspace, "Two").folder, [Source(exported)])
+    assert (back.outcome, back.frames, back.fps, back.clip_sha256) == ("taken", 1, made.fps, made.clip_sha256)
+
+
+def test_two_imports_into_one_dataset_do_not_meet(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+    dataset = Dataset.create(workspace, "Twice")
+    source = Source(make_clip(tmp_path / "a.mp4"))
+
+    def meanwhile(*_: object) -> None:
+        with pytest.raises(ConfigError, match="another import into twice is running"):
+            intake.ingest(dataset.folder, [source])
+
+    assert [verdict.outcome for verdict in intake.ingest(dataset.folder, [source], meanwhile)] == ["taken"]
+
+
+def natural(frames: int, size: tuple[int, int] = (320, 192)) -> np.ndarray:
+    """A pan over detail at every scale with the grain of a dark room: hard to encode, as real footage is."""
+    width, height = size
+    random = np.random.default_rng(0)
+    whole = width + 4 * frames
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(whole)[None])
+    waves = np.exp(2j * np.pi * random.random((height, whole))) / np.maximum(frequency, 1 / whole) ** 1.1
+    field = np.fft.ifft2(waves).real
+    ground = 120 + 45 * (field - field.mean()) / field.std()
+    pictures = [
+        ground[:, 4 * n : 4 * n + width, None] + random.normal(0, 10, (height, width, 3)) for n in range(frames)
+    ]
+    return np.stack(pictures).clip(0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("mend", [{"sound": True}, {"aspect": Fraction(3, 2)}], ids=["untouched", "stretched"])
+def test_nobody_could_see_that_a_clip_was_written_anew(tmp_path: Path, mend: dict[str, Any]) -> None:
+    source = write_video(tmp_path / "given.mov", natural(12), options={"crf": "4", "preset": "ultrafast"}, **mend)
+    made = canonical.normalise(source, tmp_path / "clip.mp4")
+    wanted = conversion.mended(media.raw_frames(source), media.probe(source))
+    errors = []
+    for (_, before), (_, after) in zip(wanted, media.raw_frames(tmp_path / "clip.mp4"), strict=True):
+        errors.append((before.to_ndarray().astype(float) - after.to_ndarray()) ** 2)
+    luma, overall = np.mean([error[: made.height] for error in errors]), np.mean(errors)
+    assert made.mends
+    assert not luma or 10 * np.log10(255**2 / luma) >= 45
+    assert not overall or 10 * np.log10(255**2 / overall) >= 45
+
+
+def many(folder: Path, count: int) -> Path:
+    """Clips that each take a moment to mend."""
+    folder.mkdir()
+    for number in range(count):
+        write_video(folder / f"{number:02}.mkv", draw(8 + number, (160, 96)), options={"preset": "ultrafast"})
+        (folder / f"{number:02}.txt").write_text(f"caption {number}")
+    return folder
+
+
+def wait_for_lines(dataset: Dataset, count: int) -> None:
+    end = time.monotonic() + PATIENCE
+    while len(dataset.verdicts) < count and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def test_import_job_killed_half_way_goes_on_where_it_was(workspace: Workspace, tmp_path: Path) -> None:
+    dataset = Dataset.create(workspace, "Killed")
+    status = dataset.start_import([many(tmp_path / "given", 12)])
+    assert status.pid is not None
+    wait_for_lines(dataset, 2)
+    os.kill(status.pid, signal.SIGKILL)
+    assert jobs.wait(dataset.task("import").folder, PATIENCE).state == jobs.State.DIED
+    done = {verdict.source: verdict for verdict in dataset.verdicts}
+    assert 2 <= len(done) < 12
+    stamps = {name: dataset.path_of(Clip(file_name=v.file_name)).stat().st_mtime_ns for name, v in done.items()}
+
+    dataset.task("import").go_on()
+    status = jobs.wait(dataset.task("import").folder, PATIENCE)
+    assert (status.state, status.exit_code) == (jobs.State.FINISHED, 0)
+    assert texts(dataset) == {f"{number:02}.mkv": f"caption {number}" for number in range(12)}
+    counts = dataset.task("import").result["counts"]
+    assert counts == {"taken": 0, "mended": 12 - len(done), "known": len(done), "refused": 0}
+    for name, verdict in done.items():
+        assert dataset.path_of(dataset.clip(verdict.file_name)).stat().st_mtime_ns == stamps[name]
+    assert not list(dataset.folder.glob("clips/.*"))
+
+
+def test_import_job_stops_when_asked_and_keeps_what_it_has(workspace: Workspace, tmp_path: Path) -> None:
+    dataset = Dataset.create(workspace, "Stopped")
+    dataset.start_import([many(tmp_path / "given", 8)])
+    wait_for_lines(dataset, 1)
+    jobs.stop(dataset.task("import").folder)
+    status = jobs.wait(dataset.task("import").folder, PATIENCE)
+    assert (status.state, status.exit_code) == (jobs.State.STOPPED, ExitCode.STOPPED)
+    assert "start it again to go on" in status.message
+    assert 1 <= len(dataset.clips) < 8
+
+
+def test_import_job_with_nothing_usable_ends_as_bad_data(workspace: Workspace, tmp_path: Path) -> None:
+    dataset = Dataset.create(workspace, "Bad")
+    (tmp_path / "a.mp4").write_bytes(b"")
+    dataset.start_import([tmp_path / "a.mp4"])
+    status = jobs.wait(dataset.task("import").folder, PATIENCE)
+    assert (status.state, status.exit_code) == (jobs.State.FAILED, ExitCode.BAD_DATA)
+    assert "empty file" in status.message
+    assert ImportSettings.load(dataset.task("import").folder / jobs.CONFIG).dataset == "bad"

@@ -1,0 +1,213 @@
+"""Hostile and broken archives: each entry that may not be read is named, nothing is written but what was asked for."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import io
+import os
+import tarfile
+import threading
+import zipfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from workbench.dataset_builder.sources import archives
+from workbench.dataset_builder.sources.archives import ArchiveTree, extract
+from workbench.dataset_builder.sources.survey import Source, find_sources, survey
+from workbench.errors import CannotWrite, DataError
+
+MODES = {"a.tar": "w", "a.tar.gz": "w:gz"}
+OUTSIDE = ("../../evil.mp4", "/etc/evil.mp4", "C:evil.mp4", "a/../../evil.mp4", "a\\..\\evil.mp4")
+
+
+def write_zip(path: Path, members: dict[str, bytes], packing: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", packing) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def write_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
+    with tarfile.open(path, mode) as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return path
+
+
+def taken(path: Path, member: str, folder: Path) -> bytes:
+    extract(Source(path, member=member), folder / "out.bin", 1_000_000)
+    return (folder / "out.bin").read_bytes()
+
+
+def test_entries_that_lead_outside_are_refused_by_name(tmp_path: Path) -> None:
+    members = {**dict.fromkeys(OUTSIDE, b"evil"), "good.mp4": b"good", "__MACOSX/._good.mp4": b"shadow", ".hid": b""}
+    for path in (write_zip(tmp_path / "a.zip", members), write_tar(tmp_path / "a.tar", members)):
+        (part,) = survey([path]).found
+        assert [source.key for source in part.sources] == [f"{path}::good.mp4"]
+        assert part.refused == dict.fromkeys(OUTSIDE, "its name leads outside the archive")
+        assert taken(path, "good.mp4", tmp_path) == b"good"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", "a.zip", "out.bin"]
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
+def test_an_archive_is_closed_with_the_thread_that_read_it(tmp_path: Path, name: str) -> None:
+    members = {"a.mp4": b"a", "b.mp4": b"b"}
+    path = write_zip(tmp_path / name, members) if name == "a.zip" else write_tar(tmp_path / name, members, MODES[name])
+    opened: list[list[str]] = []
+
+    def read() -> None:
+        taken(path, "a.mp4", tmp_path)
+        opened.append([file.path for file in psutil.Process().open_files()])
+
+    gc.disable()  # whoever waits for the collector has files open for long
+    try:
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+        assert str(path) in opened[0], "a handle a thread, so that members in their order cost one pass"
+        assert str(path) not in [file.path for file in psutil.Process().open_files()]
+    finally:
+        gc.enable()
+
+
+def test_links_devices_and_doubles_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as archive:
+        for name, kind in (
+            ("link.mp4", tarfile.SYMTYPE),
+            ("hard.mp4", tarfile.LNKTYPE),
+            ("pipe.mp4", tarfile.FIFOTYPE),
+        ):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "/etc/passwd"
+            archive.addfile(info)
+        for data in (b"one", b"two"):
+            info = tarfile.TarInfo("same.mp4")
+            info.size = 3
+            archive.addfile(info, io.BytesIO(data))
+    tree = ArchiveTree(path)
+    assert list(tree.files) == ["same.mp4"]
+    assert list(tree.refused) == ["link.mp4", "hard.mp4", "pipe.mp4", "same.mp4"]
+    assert taken(path, "same.mp4", tmp_path) == b"one"
+    with pytest.raises(DataError, match="a link"):
+        taken(path, "link.mp4", tmp_path)
+    link = zipfile.ZipInfo("link.mp4")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+        archive.writestr("fine.mp4", "fine")
+    assert ArchiveTree(tmp_path / "a.zip").refused == {"link.mp4": "a link: put the file itself into the archive"}
+
+
+def test_bombs_cost_no_memory(tmp_path: Path) -> None:
+    bomb = write_zip(tmp_path / "b.zip", {"bomb.mp4": bytes(50_000_000), "fine.mp4": b"x"}, zipfile.ZIP_DEFLATED)
+    assert list(ArchiveTree(bomb).refused) == ["bomb.mp4"]
+    with gzip.open(tmp_path / "b.tar.gz", "wb", 9) as file, tarfile.open(fileobj=file, mode="w") as archive:
+        for number in range(3):
+            info = tarfile.TarInfo(f"{number}.mp4")
+            info.size = 30_000_000
+            archive.addfile(info, io.BytesIO(bytes(info.size)))
+    (part,) = survey([tmp_path / "b.tar.gz"]).found
+    assert len(part.sources) == 2  # of 30 MB each, from 90 kB: it is not unpacked any further
+    assert "unpacks to more than 200 times its size" in part.refused["b.tar.gz"]
+    head = tarfile.TarInfo("x")
+    head.type, head.size = tarfile.XHDTYPE, 2**40  # a header that asks for a terabyte of memory
+    (tmp_path / "h.tar").write_bytes(head.tobuf() + bytes(1024))
+    assert "h.tar" in survey([tmp_path / "h.tar"]).refused
+
+
+def test_counts_and_totals_have_caps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MOST_ENTRIES", 3)
+    path = write_tar(tmp_path / "a.tar", {f"{number}.mp4": b"x" for number in range(5)})
+    assert list(ArchiveTree(path).refused) == ["after 3.mp4"]
+    monkeypatch.setattr(archives, "MOST_BYTES", 2)
+    assert list(ArchiveTree(path).refused) == ["2.mp4", "after 3.mp4"]
+    with pytest.raises(DataError, match="1 bytes, more than the 0 that an import takes"):
+        extract(Source(path, member="0.mp4"), tmp_path / "out", 0)
+
+
+def test_broken_archives_say_so(tmp_path: Path) -> None:
+    whole = write_tar(tmp_path / "a.tar", {"a.mp4": b"a" * 5000, "b.mp4": b"b" * 50_000})
+    (tmp_path / "cut.tar").write_bytes(whole.read_bytes()[:20_000])
+    (part,) = survey([tmp_path / "cut.tar"]).found
+    assert "cut off" in part.refused["cut.tar"]
+    assert taken(tmp_path / "cut.tar", "a.mp4", tmp_path) == b"a" * 5000
+    with pytest.raises(DataError, match="cut off inside cut.tar"):
+        taken(tmp_path / "cut.tar", "b.mp4", tmp_path)
+    packed = write_zip(tmp_path / "a.zip", {"a.mp4": b"a" * 5000})
+    data = bytearray(packed.read_bytes())
+    data[1000] ^= 1
+    packed.write_bytes(data)
+    with pytest.raises(DataError, match=r"a\.zip cannot be read as an archive \(Bad CRC"):
+        taken(packed, "a.mp4", tmp_path)
+    for name in ("text.zip", "text.tar"):
+        (tmp_path / name).write_text("<html>sign in</html>")
+    with pytest.raises(DataError, match=r"text\.zip.*text\.tar"):
+        find_sources([tmp_path / "text.zip", tmp_path / "text.tar"])
+    with pytest.raises(DataError, match="not in the archive any more"):
+        taken(whole, "gone.mp4", tmp_path)
+    with pytest.raises(DataError, match="gone.tar cannot be read"):
+        taken(tmp_path / "gone.tar", "a.mp4", tmp_path)
+    with pytest.raises(CannotWrite):
+        extract(Source(whole, member="a.mp4"), tmp_path / "no" / "folder" / "a.mp4", 10_000)
+    assert not list(tmp_path.glob(".*.part"))
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip"])
+def test_members_come_out_right_from_several_threads_in_any_order(tmp_path: Path, name: str) -> None:
+    members = {f"{number:03d}.mp4": os.urandom(3000) + b"%d" % number for number in range(120)}
+    path = tmp_path / name
+    if name.endswith(".zip"):
+        write_zip(path, members)
+    else:
+        write_tar(path, members, "w:gz" if name.endswith("gz") else "w")
+    right: list[str] = []
+
+    def read(some: list[str], folder: Path) -> None:
+        folder.mkdir()
+        right.extend(member for member in some if taken(path, member, folder) == members[member])
+
+    names = list(members)
+    parts = [names[0::2], names[1::2][::-1]]
+    threads = [threading.Thread(target=read, args=(part, tmp_path / str(n))) for n, part in enumerate(parts)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(right) == names
+
+
+def test_a_compressed_tar_is_unpacked_once_when_its_members_are_taken_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_tar(tmp_path / "a.tar.gz", {f"{n:03d}.mp4": os.urandom(10_000) for n in range(100)}, "w:gz")
+    read = 0
+    original = gzip.GzipFile.read
+
+    def counting(self: gzip.GzipFile, size: int | None = -1) -> bytes:
+        nonlocal read
+        data = original(self, size)
+        read += len(data)
+        return data
+
+    monkeypatch.setattr(gzip.GzipFile, "read", counting)
+    rewinds = []
+    rewind = gzip._GzipReader._rewind  # type: ignore[attr-defined]
+    monkeypatch.setattr(gzip._GzipReader, "_rewind", lambda self: (rewinds.append(1), rewind(self)))  # type: ignore[attr-defined]
+    for source in find_sources([path]):
+        extract(source, tmp_path / "out", 1_000_000)
+    assert not rewinds
+    assert read < 2_500_000
+
+
+def test_a_member_may_be_any_kind_of_name(tmp_path: Path) -> None:
+    odd = "clips/é\u202e\n%03d $(x).MP4"
+    path = write_zip(tmp_path / "a.zip", {odd: b"x"})
+    (source,) = find_sources([path])
+    assert (source.member, source.name) == (odd, odd.removeprefix("clips/"))
+    assert taken(path, source.member, tmp_path) == b"x"

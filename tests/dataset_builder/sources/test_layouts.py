@@ -1,0 +1,234 @@
+"""Every layout gives back what was written in it, from folders and archives, and is found out by itself."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.dataset_builder.small import CAPTIONS, write_dataset
+from workbench.clips.records import file_sha256, read_clips
+from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.export import ExportSettings, export
+from workbench.dataset_builder.sources.archives import extract
+from workbench.dataset_builder.sources.layouts import LAYOUTS, shards
+from workbench.dataset_builder.sources.survey import LONGEST_CAPTION, Problem, Source, Survey, clean_caption, survey
+from workbench.errors import ConfigError, DataError
+from workbench.workspace import Workspace
+
+NAMES = [layout.name for layout in LAYOUTS]
+ORDERED = {"videofolder", "csv", "lists", "webdataset"}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("small") / "small-things")
+
+
+def content(source: Source, folder: Path) -> str:
+    """The SHA-256 of a source's bytes, taken out of its archive if it lies in one."""
+    if not source.member:
+        return file_sha256(source.path)
+    extract(source, folder / "member.mp4", 10_000_000)
+    return file_sha256(folder / "member.mp4")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("ending", ["", ".zip", ".tar"])
+def test_what_is_exported_comes_back_whole(small: Path, tmp_path: Path, name: str, ending: str) -> None:
+    settings = ExportSettings(layout=name, target=str(tmp_path / f"out{ending}"))
+    if (name, ending) == ("webdataset", ".zip"):
+        with pytest.raises(ConfigError, match="choose a folder or a .tar"):
+            export(small, settings)
+        assert not list(tmp_path.iterdir())
+        return
+    target = export(small, settings)
+    found = survey([target])
+    expected = [(clip.sha256, clean_caption(clip.text)) for clip in read_clips(small)]
+    got = [(content(source, tmp_path), source.caption) for source in found.sources]
+    assert [part.layout for part in found.found] == ["webdataset" if (name, ending) == ("sidecars", ".tar") else name]
+    assert not found.refused
+    if name in ORDERED:
+        assert got == expected
+    else:
+        assert sorted(got) == sorted(expected)
+    assert {problem: len(names) for problem, names in found.found[0].problems.items()} == {Problem.NO_CAPTION: 1}
+    forced = survey([target], layout=name)
+    assert sorted(forced.sources, key=lambda source: source.key) == sorted(found.sources, key=lambda source: source.key)
+
+
+@pytest.mark.parametrize("pack", ["gztar", "xztar", "bztar", "zip"])
+def test_an_archive_of_a_folder_is_read_as_the_folder(small: Path, tmp_path: Path, pack: str) -> None:
+    export(small, ExportSettings(layout="lists", target=str(tmp_path / "in" / "deep" / "cats")))
+    archive = Path(shutil.make_archive(str(tmp_path / "cats"), pack, tmp_path / "in"))
+    found = survey([archive])
+    assert [part.layout for part in found.found] == ["lists"]
+    expected = [(clip.sha256, clean_caption(clip.text)) for clip in read_clips(small)]
+    assert [(content(source, tmp_path), source.caption) for source in found.sources] == expected
+
+
+def test_shards_are_split_and_read_as_one(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "SHARD_CLIPS", 3)
+    target = export(small, ExportSettings(layout="webdataset", target=str(tmp_path / "shards")))
+    assert sorted(path.name for path in target.iterdir()) == [f"shard-{number:06d}.tar" for number in range(3)]
+    (part,) = survey([target]).found
+    assert (part.parts, part.path, len(part.sources)) == (3, target, 7)
+    assert part.sentence.startswith("shards: WebDataset shards (.tar): 7 videos, 3 archives, 6 captions, ")
+    assert survey(sorted(target.iterdir())).sources == list(part.sources)
+
+
+def test_shards_of_other_tools(tmp_path: Path) -> None:
+    members = {
+        "a/000.mp4": b"video", "a/000.json": json.dumps({"caption": "from json", "fps": 8}).encode(),
+        "a/001.v2.avi": b"video", "a/001.caption": b"from caption", "a/002.mp4": b"video", "a/002.json": b"[1]",
+        "a/003.txt": b"nobody's",
+    }  # fmt: skip
+    for name, data in members.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    with tarfile.open(tmp_path / "s.tar", "w") as tar:
+        for name in members:
+            tar.add(tmp_path / name, name)
+    (part,) = survey([tmp_path / "s.tar"]).found
+    assert [source.caption for source in part.sources] == ["from json", "from caption", ""]
+    assert part.problems == {
+        Problem.BROKEN: ("002.json",), Problem.NO_VIDEO: ("003.txt",), Problem.NO_CAPTION: ("002.mp4",),
+    }  # fmt: skip
+
+
+def given(folder: Path, files: dict[str, bytes | str]) -> Survey:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    return survey([folder])
+
+
+def test_lists_of_unequal_length_give_no_caption_rather_than_a_wrong_one(tmp_path: Path) -> None:
+    found = given(tmp_path, {"a.mp4": "v", "b.mp4": "v", "videos.txt": "a.mp4\nb.mp4\n", "prompts.txt": "only one\n"})
+    assert [source.caption for source in found.sources] == ["", ""]
+    assert Problem.UNPAIRED in found.found[0].problems
+
+
+def test_lists_pair_by_line_whatever_the_editor_wrote(tmp_path: Path) -> None:
+    found = given(
+        tmp_path,
+        {
+            "videos/a.mp4": "v", "videos/b.mp4": "v", "videos/c.mp4": "v", "images/first.png": "p", "images/a.png": "p",
+            "videos.txt": ".\\videos\\b.mp4\r\nvideos/a.mp4\r\nvideos/gone.mp4\r\n",
+            "prompts.txt": "\ufeffé one\u2028line\r\n\r\nthree\r\n\r\n".encode("utf-16-le"),
+            "images.txt": "images/a.png\nimages/first.png\nimages/gone.png\n",
+        },
+    )  # fmt: skip
+    (part,) = found.found
+    assert [(source.name, source.caption) for source in part.sources] == [
+        ("b.mp4", "é one line"), ("a.mp4", ""), ("c.mp4", ""),
+    ]  # fmt: skip
+    assert [source.first_frame and source.first_frame.name for source in part.sources] == ["a.png", "first.png", None]
+    assert part.problems == {
+        Problem.NO_VIDEO: ("videos/gone.mp4",),
+        Problem.NO_PICTURE: ("images/gone.png",),
+        Problem.NO_CAPTION: ("videos/a.mp4", "videos/c.mp4"),
+    }
+
+
+def test_first_frames_pair_by_line_or_not_at_all(tmp_path: Path) -> None:
+    files: dict[str, bytes | str] = {
+        "a.mp4": "v", "b.mp4": "v", "one.png": "p", "two.png": "p", "videos.txt": "a.mp4\nb.mp4\n",
+        "prompts.txt": "a\nb\n",
+    }  # fmt: skip
+    (paired,) = given(tmp_path / "paired", {**files, "images.txt": "two.png\none.png\n\n"}).found
+    pictures = [source.first_frame.name for source in paired.sources if source.first_frame]
+    assert ([source.name for source in paired.sources], pictures) == (["a.mp4", "b.mp4"], ["two.png", "one.png"])
+    assert "2 videos, 2 captions, 2 first frames" in paired.sentence
+    assert paired.problems == {}
+    (short,) = given(tmp_path / "short", {**files, "images.txt": "one.png\n"}).found
+    assert [source.first_frame for source in short.sources] == [None] * 3  # two.png, which no list names, is a clip
+    assert short.problems == {
+        Problem.UNPAIRED_PICTURES: ("videos.txt (2 lines), images.txt (1 lines)",),
+        Problem.POSTER: ("one.png",),
+        Problem.NO_CAPTION: ("two.png",),
+    }
+
+
+def test_every_oddity_of_a_table_is_named(tmp_path: Path) -> None:
+    rows = "file_name,text\na.mp4,first\na.mp4,second\ngone.mp4,lost\nb.mp4,'=formula\n"
+    found = given(tmp_path, {"a.mp4": "v", "b.mp4": "v", "c.mp4": "v", "metadata.csv": rows, "c.txt": "long " * 2_000})
+    (part,) = found.found
+    assert {source.name: source.caption[:20] for source in part.sources} == {
+        "a.mp4": "second", "b.mp4": "=formula", "c.mp4": "long long long long ",
+    }  # fmt: skip
+    assert part.problems == {
+        Problem.TWICE: ("a.mp4",), Problem.NO_VIDEO: ("gone.mp4",), Problem.CUT: ("c.mp4",),
+    }  # fmt: skip
+    assert (part.layout, part.others) == ("csv", ("sidecars",))
+    assert len(part.sources[2].caption) == LONGEST_CAPTION - 1
+
+
+def test_csv_cells_that_a_spreadsheet_would_run_are_written_as_text(small: Path, tmp_path: Path) -> None:
+    target = export(small, ExportSettings(layout="csv", target=str(tmp_path / "out")))
+    table = (target / "metadata.csv").read_text()
+    assert ",'=cmd|'/c calc'!A0" in table
+    assert "''=a quote" in table
+    assert "\"'-i option" in table
+
+
+def test_pictures_are_sources_unless_they_only_show_a_video(tmp_path: Path) -> None:
+    names = ("clips/a.mp4", "thumbs/a.jpg", "b.webp", "c.PNG", "own/a.png", "beside.mp4", "beside.jpg")
+    found = given(tmp_path, {**dict.fromkeys(names, "x"), "own/a.txt": "a picture of its own", "beside.txt": "both"})
+    assert sorted(source.name for source in found.sources) == ["a.mp4", "a.png", "b.webp", "beside.mp4", "c.PNG"]
+    assert found.found[0].problems[Problem.POSTER] == ("beside.jpg", "thumbs/a.jpg")
+    assert found.found[0].images == 3
+
+
+def test_a_layout_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").touch()
+    with pytest.raises(DataError, match="nothing here has the layout 'lists'.*looks like sidecars"):
+        survey([tmp_path], layout="lists")
+    with pytest.raises(ConfigError, match="must be one of lists, labels"):
+        survey([tmp_path], layout="latents")
+
+
+@pytest.mark.parametrize("target", ["out.tar", "out.zip"])
+def test_an_exported_dataset_imports_as_the_very_same_clips(dataset: Dataset, tmp_path: Path, target: str) -> None:
+    archive = export(dataset.folder, ExportSettings(layout="lists", target=str(tmp_path / target)))
+    copy = Dataset.create(Workspace(dataset.folder.parent.parent), "Copy")
+    copy.import_files([archive])
+    assert [(clip.sha256, clip.text) for clip in copy.clips] == [
+        (clip.sha256, dataset.captions[clip.file_name]) for clip in dataset.clips
+    ]
+    assert copy.content_hash == dataset.content_hash
+
+
+@pytest.fixture(scope="module")
+def came_in_as(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dataset]:
+    """A dataset of four captioned clips that was exported in a layout and imported again, once a layout."""
+    base = tmp_path_factory.mktemp("pairs")
+    first = Dataset(write_dataset(base / "first", CAPTIONS[:4]))
+
+    @cache
+    def imported(layout: str) -> Dataset:
+        target = export(first.folder, ExportSettings(layout=layout, target=str(base / f"{layout}.tar")))
+        dataset = Dataset.create(Workspace.open(base / layout), layout)
+        dataset.import_files([target])
+        assert dataset.content_hash == first.content_hash
+        return dataset
+
+    return imported
+
+
+@pytest.mark.parametrize(("came", "goes"), list(itertools.product(NAMES, NAMES)))
+def test_what_came_in_one_layout_goes_out_in_any_other(
+    came_in_as: Callable[[str], Dataset], tmp_path: Path, came: str, goes: str
+) -> None:
+    dataset = came_in_as(came)
+    target = export(dataset.folder, ExportSettings(layout=goes, target=str(tmp_path / "out")))
+    expected = sorted((clip.sha256, clean_caption(clip.text)) for clip in dataset.clips)
+    (found,) = survey([target]).found
+    assert found.layout == goes
+    assert sorted((content(source, tmp_path), source.caption) for source in found.sources) == expected

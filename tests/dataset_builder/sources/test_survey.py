@@ -1,0 +1,150 @@
+"""Which files are found, and which captions come with them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.dataset_builder.sources import survey as sources
+from workbench.dataset_builder.sources.survey import LONGEST_CAPTION, find_sources, survey
+from workbench.errors import DataError
+
+
+def touch(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def captions(given: Path) -> dict[str, str]:
+    return {source.path.name: source.caption for source in find_sources([given])}
+
+
+def test_folders_are_searched_and_nothing_hidden_or_linked_is_entered(tmp_path: Path) -> None:
+    for name in ("b.MP4", "a.mov", "deep/er/c.webm", ".hidden.mp4", ".import/d.mp4", "notes.txt", "photo.jpg"):
+        touch(tmp_path / "given" / name)
+    touch(tmp_path / "elsewhere" / "e.mp4")
+    os.symlink(tmp_path / "elsewhere", tmp_path / "given" / "linked")
+    alone = touch(tmp_path / "alone.bin")
+    found = find_sources([tmp_path / "given", alone, alone, tmp_path / "given" / "a.mov"])
+    assert [source.path.name for source in found] == ["a.mov", "b.MP4", "photo.jpg", "c.webm", "alone.bin"]
+
+
+@pytest.mark.parametrize(
+    ("data", "caption"),
+    [
+        ("une télé à Zürich".encode(), "une télé à Zürich"),
+        ("une télé".encode("utf-8-sig"), "une télé"),
+        ("une télé".encode("utf-16"), "une télé"),
+        ("\ufeffune télé".encode("utf-16-be"), "une télé"),
+        ("a plain cat".encode("utf-16-le"), "a plain cat"),
+        ("une télé".encode("latin-1"), "une télé"),
+        ("une te\u0301le\u0301".encode(), "une télé"),
+        (b" two\r\nlines\tand a\0 NUL\n", "two lines and a NUL"),
+        (b"", ""),
+        ("🐱🎬".encode(), "🐱🎬"),
+        (b"<script>alert(1)</script>", "<script>alert(1)</script>"),
+        (b"=cmd|'/c calc'!A0", "=cmd|'/c calc'!A0"),
+        (b"word " * 300_000, ("word " * 300_000)[:LONGEST_CAPTION].rstrip()),
+    ],
+)
+def test_captions_in_every_encoding(tmp_path: Path, data: bytes, caption: str) -> None:
+    touch(tmp_path / "a.mp4")
+    (tmp_path / "a.txt").write_bytes(data)
+    assert captions(tmp_path) == {"a.mp4": caption}
+
+
+def test_caption_tables_by_column_and_folder(tmp_path: Path) -> None:
+    for name in ("a.mp4", "b.mp4", "deep/c.mp4", "deep/d.mp4", "e.mp4", "té.mp4"):
+        touch(tmp_path / name)
+    rows = [
+        {"file_name": "a.mp4", "text": "from the table"},
+        {"file_name": "deep/c.mp4", "caption": "from above"},
+        {"file_name": "te\u0301.mp4", "prompt": "by another spelling"},
+        {"file_name": "missing.mp4", "text": "no such clip"},
+        ["not", "a", "record"],
+        {"file_name": "e.mp4", "text": 7},
+    ]
+    table = "".join(json.dumps(row) + "\n" for row in rows) + '{"file_na'
+    (tmp_path / "metadata.jsonl").write_text(table)
+    (tmp_path / "a.txt").write_text("from beside")
+    (tmp_path / "metadata.csv").write_text('file_name,text\nb.mp4,"a, b"\n', encoding="utf-8-sig")
+    (tmp_path / "deep" / "metadata.csv").write_text("video;x\n")
+    (tmp_path / "deep" / "d.txt").symlink_to("/etc/hostname")
+    assert captions(tmp_path) == {
+        "a.mp4": "from beside",
+        "b.mp4": "a, b",
+        "c.mp4": "from above",
+        "d.mp4": "",
+        "e.mp4": "",
+        "té.mp4": "by another spelling",
+    }
+
+
+def test_files_dropped_on_a_page_find_their_captions_though_each_lies_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    texts = {"a.txt": "caption of a", "metadata.jsonl": '{"file_name": "b.mp4", "text": "from the table"}\n'}
+    paths = [touch(tmp_path / str(n) / name) for n, name in enumerate(("a.mp4", "b.mp4", "c.png", *texts))]
+    for path in paths[3:]:
+        path.write_text(texts[path.name])
+    assert {source.name: source.caption for source in find_sources(paths)} == {
+        "a.mp4": "caption of a", "b.mp4": "from the table", "c.png": "",
+    }  # fmt: skip
+
+
+def test_files_of_one_name_from_two_folders_keep_their_own_captions(tmp_path: Path) -> None:
+    for folder in ("x", "y"):
+        touch(tmp_path / folder / "a.mp4")
+        (tmp_path / folder / "a.txt").write_text(f"from {folder}")
+    found = find_sources([tmp_path / "x" / "a.mp4", tmp_path / "y" / "a.mp4"])
+    assert [source.caption for source in found] == ["from x", "from y"]
+
+
+def test_a_survey_says_what_an_import_would_do(tmp_path: Path) -> None:
+    for name in ("a.mp4", "b.MOV", "c.png", "a.jpg"):
+        touch(tmp_path / "cats" / name).write_bytes(bytes(500_000))
+    (tmp_path / "cats" / "a.txt").write_text("a cat")
+    (tmp_path / "cats" / "gone.txt").write_text("a cat that left")
+    (tmp_path / "not.zip").write_text("no archive")
+    found = survey([tmp_path / "cats", tmp_path / "not.zip", tmp_path / "gone.tar"])
+    lines = found.sentences
+    assert lines[:4] == [
+        "cats: A .txt file beside each video: 2 videos, 1 picture, 1 captions, 1.5 MB",
+        "cats: 'gone.txt': captions whose video is missing",
+        "cats: 'a.jpg': pictures that show a video which is here, too: left out",
+        "cats: 'b.MOV', 'c.png': without a caption",
+    ]
+    assert "not.zip cannot be read as an archive" in lines[4]
+    assert "gone.tar is not there" in lines[5]
+
+
+def test_ten_thousand_files_are_surveyed_and_more_than_the_cap_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10_000):
+        (tmp_path / f"{number:05d}.mp4").touch()
+        (tmp_path / f"{number:05d}.txt").write_text(f"caption {number}")
+    found = survey([tmp_path])
+    assert (len(found.sources), found.found[0].captions, found.too_many) == (10_000, 10_000, False)
+    monkeypatch.setattr(sources, "MOST_SOURCES", 9_000)
+    capped = survey([tmp_path])
+    assert (len(capped.sources), capped.too_many) == (9_000, True)
+    assert capped.sentences[-1] == "more than 9,000 videos: only the first 9,000 are taken"
+
+
+def test_text_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path / "a.mp4")
+    touch(tmp_path / "a.txt").write_text("caption")
+    opened = Path.open
+
+    def refuse(self: Path, *rest: Any, **more: Any) -> Any:
+        if self.suffix == ".txt":
+            raise PermissionError(13, "Permission denied")
+        return opened(self, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match=r"a\.txt cannot be read \(Permission denied\): check its permissions"):
+        survey([tmp_path])

@@ -1,0 +1,391 @@
+"""Jobs with real processes: every state is derived from the folder, and only the right process is ever touched."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.patience import PATIENCE, until
+from tests.small_job import BEHAVIOUR
+from workbench import jobs
+from workbench.errors import ConfigError, DeviceBusy, ExitCode
+from workbench.jobs import State, gpu_lock, processes
+
+MODULE = "tests.small_job"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A job's folder; whatever still runs in it is ended afterwards."""
+    (tmp_path / jobs.CONFIG).write_text("{}")
+    yield tmp_path
+    if jobs.status(tmp_path).pid != os.getpid():  # some tests name this very process
+        jobs.kill(tmp_path)
+
+
+def start(folder: Path, behaviour: str = "run") -> jobs.Status:
+    return jobs.start(folder, MODULE, env={BEHAVIOUR: behaviour})
+
+
+def stepping(folder: Path) -> bool:
+    return jobs.status(folder).step > 0
+
+
+def write(folder: Path, name: str, value: dict[str, Any]) -> None:
+    (folder / name).write_text(json.dumps(value))
+
+
+def myself() -> dict[str, Any]:
+    """A process record of a process that is alive: this one."""
+    return {**processes.identity(os.getpid()), "started_at": time.time()}
+
+
+# ---- states from files
+
+
+def test_a_folder_that_was_never_started_is_new(folder: Path) -> None:
+    assert jobs.status(folder).state is State.NEW
+
+
+@pytest.mark.parametrize(
+    ("beat", "state"),
+    [
+        (None, State.STARTING),
+        ({"phase": "train", "step": 3, "total": 10}, State.RUNNING),
+        ({"phase": "train", "step": 3, "total": 10, "paused": True}, State.PAUSED),
+        ({"phase": "train", "step": 3, "total": 10, "stopping": True}, State.STOPPING),
+    ],
+)
+def test_the_heartbeat_of_a_living_process_tells_the_state(folder: Path, beat: Any, state: State) -> None:
+    write(folder, jobs.PROCESS, myself())
+    if beat is not None:
+        write(folder, jobs.HEARTBEAT, {**beat, "time": time.time()})
+    assert jobs.status(folder).state is state
+
+
+def test_time_left_comes_from_the_step_time(folder: Path) -> None:
+    write(folder, jobs.PROCESS, myself())
+    write(folder, jobs.HEARTBEAT, {"phase": "train", "step": 4, "total": 10, "step_seconds": 2, "time": time.time()})
+    assert jobs.status(folder).seconds_left == 12
+
+
+def test_a_living_process_that_is_silent_for_long_hangs(folder: Path) -> None:
+    write(folder, jobs.PROCESS, myself())
+    write(folder, jobs.HEARTBEAT, {"phase": "train", "time": time.time() - jobs.STALE_SECONDS - 5})
+    assert jobs.status(folder).hanging
+
+
+def test_a_torn_heartbeat_is_no_catastrophe(folder: Path) -> None:
+    write(folder, jobs.PROCESS, myself())
+    (folder / jobs.HEARTBEAT).write_text('{"phase": "train", "st')
+    assert jobs.status(folder).state is State.STARTING
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '"x"', '{"step": "many"}', '{"time": "noon"}', '{"step": null}'])
+def test_a_heartbeat_with_nonsense_in_it_is_no_catastrophe(folder: Path, text: str) -> None:
+    write(folder, jobs.PROCESS, myself())
+    (folder / jobs.HEARTBEAT).write_text(text)
+    assert jobs.status(folder).state.alive
+
+
+def test_a_result_with_an_unknown_status_counts_as_failed(folder: Path) -> None:
+    write(folder, jobs.RESULT, {"status": "exploded"})
+    assert jobs.status(folder).state is State.FAILED
+
+
+def test_a_process_of_another_boot_is_dead(folder: Path) -> None:
+    write(folder, jobs.PROCESS, {**myself(), "boot_id": "another"})
+    assert jobs.status(folder).state is State.DIED
+
+
+def test_a_result_wins_over_everything(folder: Path) -> None:
+    write(folder, jobs.PROCESS, myself())
+    write(folder, jobs.RESULT, {"status": "finished", "exit_code": 0})
+    assert jobs.status(folder).state is State.FINISHED
+
+
+# ---- states from processes
+
+
+def test_a_job_that_ends_well_has_finished(folder: Path) -> None:
+    start(folder, "finish")
+    now = jobs.wait(folder, PATIENCE)
+    assert (now.state, now.exit_code) == (State.FINISHED, 0)
+    assert json.loads((folder / jobs.RESULT).read_text())["lora"] == "lora.safetensors"
+
+
+def test_a_job_that_fails_says_why_and_how(folder: Path) -> None:
+    start(folder, "fail")
+    now = jobs.wait(folder, PATIENCE)
+    assert (now.state, now.exit_code) == (State.FAILED, ExitCode.BAD_DATA)
+    assert now.message == "no usable clips: import some"
+
+
+def test_a_bug_is_told_and_its_traceback_is_in_the_log(folder: Path) -> None:
+    start(folder, "crash")
+    now = jobs.wait(folder, PATIENCE)
+    assert (now.state, now.exit_code, now.message) == (State.FAILED, ExitCode.BUG, "ZeroDivisionError: a bug")
+    assert "Traceback" in jobs.log_tail(folder)
+
+
+def test_a_job_that_is_killed_has_died(folder: Path) -> None:
+    start(folder)
+    until(lambda: stepping(folder))
+    pid = jobs.status(folder).pid
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    now = jobs.wait(folder, PATIENCE)
+    assert now.state is State.DIED
+    until(lambda: "was killed" in jobs.status(folder).message)  # its starter notes the signal
+
+
+def test_a_living_job_says_what_its_threads_do(folder: Path) -> None:
+    start(folder)
+    until(lambda: stepping(folder))
+    said = jobs.stacks(folder)
+    assert "small_job.py" in said
+    assert "in _keep_beating" in said
+    before = jobs.status(folder).step
+    until(lambda: jobs.status(folder).step > before)
+
+
+def test_a_process_that_would_die_of_the_question_is_not_asked(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be asked for its stacks"):
+        jobs.stacks(folder)
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        write(folder, jobs.PROCESS, {**processes.identity(stranger.pid), "started_at": time.time()})
+        with pytest.raises(ConfigError, match="cannot be asked for its stacks"):
+            jobs.stacks(folder)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_job_that_ended_can_be_started_again(folder: Path) -> None:
+    start(folder, "finish")
+    jobs.wait(folder, PATIENCE)
+    assert start(folder).state.alive
+    until(lambda: stepping(folder))
+
+
+def test_a_zombie_is_not_alive() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
+    assert processes.start_time(child.pid) is None
+    child.wait()
+
+
+# ---- starting
+
+
+def test_starting_twice_at_once_gives_one_process(folder: Path) -> None:
+    threads = [threading.Thread(target=start, args=(folder,)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    until(lambda: stepping(folder))
+    assert len((folder / "starts").read_text().split()) == 1
+
+
+def test_a_job_outlives_its_starter_and_leaves_its_session(folder: Path) -> None:
+    code = f"from pathlib import Path; from workbench import jobs; jobs.start(Path({str(folder)!r}), {MODULE!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    until(lambda: stepping(folder))
+    pid = jobs.status(folder).pid
+    assert pid
+    assert os.getsid(pid) == pid != os.getsid(0)
+
+
+def test_no_token_reaches_a_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "WANDB_API_KEY", "MY_SECRET", "DB_PASSWORD"):
+        monkeypatch.setenv(name, "swordfish")
+    monkeypatch.setenv("WORKBENCH_TEST_WORD", "herring")
+    start(folder, "finish")
+    jobs.wait(folder, PATIENCE)
+    environment = (folder / "environment.json").read_text()
+    assert "swordfish" not in environment
+    assert "herring" in environment
+
+
+def test_commands_left_for_an_earlier_process_are_not_obeyed(folder: Path) -> None:
+    jobs.send(folder, "stop")
+    start(folder)
+    until(lambda: stepping(folder))
+
+
+# ---- commands
+
+
+def test_stop_ends_a_job_in_its_own_time(folder: Path) -> None:
+    start(folder)
+    until(lambda: stepping(folder))
+    jobs.stop(folder)
+    now = jobs.wait(folder, PATIENCE)
+    assert (now.state, now.exit_code, now.message) == (State.STOPPED, ExitCode.STOPPED, "stopped as asked")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_counts_as_stop(folder: Path, number: signal.Signals) -> None:
+    start(folder)
+    until(lambda: stepping(folder))
+    pid = jobs.status(folder).pid
+    assert pid
+    os.kill(pid, number)
+    assert jobs.wait(folder, PATIENCE).state is State.STOPPED
+
+
+def test_pause_and_resume(folder: Path) -> None:
+    start(folder)
+    until(lambda: stepping(folder))
+    jobs.send(folder, "pause")
+    until(lambda: jobs.status(folder).state is State.PAUSED)
+    jobs.send(folder, "resume")
+    until(lambda: jobs.status(folder).state is State.RUNNING)
+
+
+def test_a_command_carries_its_payload_and_is_taken_once(folder: Path) -> None:
+    start(folder)
+    until(lambda: stepping(folder))
+    jobs.send(folder, "preview", {"prompt": "a ring"})
+    until(lambda: (folder / "preview.json").exists())
+    assert json.loads((folder / "preview.json").read_text()) == {"prompt": "a ring"}
+    assert not list((folder / jobs.CONTROL).iterdir())
+
+
+def test_a_job_that_is_put_off_while_its_last_process_is_on_its_way_out_gets_another(folder: Path) -> None:
+    write(folder, jobs.PROCESS, myself())  # it has said how it ended, and lives
+    write(folder, jobs.RESULT, {"status": "stopped", "exit_code": 90, "message": "", "ended_at": 1.0})
+    jobs.put_off(folder, MODULE, {BEHAVIOUR: "run"}, contextlib.nullcontext())
+    jobs.start_waiting(folder)
+    until(lambda: jobs.status(folder).state is State.RUNNING)
+    assert jobs.status(folder).pid != os.getpid()
+    jobs.kill(folder)
+
+
+def test_a_job_that_does_not_listen_is_ended_with_its_children(folder: Path) -> None:
+    start(folder, "deaf")
+    until(lambda: (folder / "deaf").exists())
+    child = int((folder / "child").read_text())
+    jobs.stop(folder, grace=0.3)
+    ended = jobs.status(folder)
+    assert (ended.state, ended.message) == (State.STOPPED, jobs.FORCED)
+    until(lambda: processes.start_time(child) is None)
+
+
+def test_a_pid_that_now_belongs_to_someone_else_is_never_touched(folder: Path) -> None:
+    stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        record = {**myself(), "pid": stranger.pid, "start_time": "1"}
+        write(folder, jobs.PROCESS, record)
+        assert jobs.status(folder).state is State.DIED
+        jobs.stop(folder, grace=0)
+        jobs.kill(folder)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_job_run_by_hand_is_found_and_can_be_ended(folder: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-m", MODULE, str(folder)], env={**os.environ, BEHAVIOUR: "deaf"})
+    until(lambda: (folder / "deaf").exists())
+    assert jobs.status(folder).pid == child.pid
+    jobs.kill(folder)
+    child.wait(PATIENCE)
+    os.kill(int((folder / "child").read_text()), signal.SIGKILL)  # its children are not known to us
+
+
+# ---- the log
+
+
+def test_the_log_tail_shows_a_progress_bar_once(folder: Path) -> None:
+    (folder / jobs.LOG).write_text("one\n10 %\r50 %\r100 %\nthree\n")
+    assert jobs.log_tail(folder) == "one\n100 %\nthree"
+    assert jobs.log_tail(folder, 1) == "three"
+
+
+# ---- the GPU lock
+
+
+def test_a_gpu_is_held_by_one_process_and_freed_by_its_death(folder: Path) -> None:
+    start(folder, "hold")
+    until(lambda: stepping(folder))
+    assert gpu_lock.holder(folder) == f"run {folder.name}"
+    with pytest.raises(DeviceBusy, match=f"held by run {folder.name}"), gpu_lock.hold(folder, "GPU-1", "me"):
+        pass
+    with gpu_lock.hold(folder, "GPU-2", "me"):
+        assert gpu_lock.holder(folder, "GPU-2") == "me"
+    pid = jobs.status(folder).pid
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    jobs.wait(folder, PATIENCE)
+    until(lambda: gpu_lock.holder(folder) is None)
+    with gpu_lock.hold(folder, "GPU-1", "me"):
+        assert gpu_lock.holder(folder, "GPU-1") == "me"
+
+
+def test_many_readers_at_once_still_see_the_holder(folder: Path) -> None:
+    """Asking who holds a free GPU must not make it look taken to the next one who asks, or to one who takes it."""
+    (folder / "gpu-GPU-1.lock").touch()
+    seen: list[str | None] = []
+    refused: list[str] = []
+
+    def ask() -> None:
+        seen.extend(gpu_lock.holder(folder) for _ in range(200))
+
+    def take() -> None:
+        for _ in range(200):
+            with contextlib.suppress(DeviceBusy), gpu_lock.hold(folder, "GPU-1", "me"):
+                continue
+            refused.append("refused")
+
+    askers = [threading.Thread(target=ask) for _ in range(3)]
+    taker = threading.Thread(target=take)
+    for thread in [*askers, taker]:
+        thread.start()
+    for thread in [*askers, taker]:
+        thread.join()
+    assert not refused
+    assert set(seen) <= {None, "me", "another process"}
+
+
+def test_a_holder_that_only_keeps_warm_is_asked_to_let_go(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as warm:
+        warm.enter_context(gpu_lock.hold(tmp_path, "GPU-1", "samples"))
+        taken: list[float] = []
+
+        def train() -> None:
+            with gpu_lock.hold(tmp_path, "GPU-1", "run cats", patience=30.0):
+                taken.append(time.monotonic())
+
+        thread = threading.Thread(target=train)
+        thread.start()
+        while not gpu_lock.wanted(tmp_path, "GPU-1"):
+            time.sleep(0.01)
+        assert not taken
+        warm.close()
+        thread.join(PATIENCE)
+        assert taken
+    assert not gpu_lock.wanted(tmp_path, "GPU-1")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "0 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
+)
+def test_durations_are_words(seconds: float, words: str) -> None:
+    assert jobs.duration(seconds) == words

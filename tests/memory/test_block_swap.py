@@ -1,0 +1,195 @@
+"""Streamed blocks: the same bits as without, a slot is never overwritten while it is needed, all comes back at the end.
+
+On a machine with a CUDA device the same is proved there, where copies run beside the computing.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from workbench.memory.block_swap import Streamer, parked, spread
+from workbench.memory.compiling import compile_blocks
+from workbench.memory.low_bit import shrink
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+BLOCKS, WIDTH = 7, 64
+
+
+class Block(nn.Module):
+    """Frozen layers, a frozen buffer, and a trained one beside them, as a LoRA is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.mix, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.register_buffer("still", torch.rand(WIDTH))
+        self.requires_grad_(False)
+        self.trained = nn.Linear(WIDTH, WIDTH, bias=False)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        normal = self.norm(hidden) * self.still
+        return hidden + self.out(torch.relu(self.mix(normal))) + self.trained(normal)
+
+
+class Model(nn.Module):
+    """Blocks in a row, recomputed when gradients need it."""
+
+    def __init__(self, device: str, recompute: bool = True, low_bit: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks, self.recompute, self.device = nn.ModuleList(Block() for _ in range(BLOCKS)), recompute, device
+        if low_bit:
+            shrink(list(self.blocks), "nf4")
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            again = self.recompute and torch.is_grad_enabled()
+            hidden = checkpoint(block, hidden, use_reentrant=False) if again else block(hidden)
+        return hidden
+
+    def hidden(self, seed: int = 1) -> torch.Tensor:
+        return torch.randn(3, 5, WIDTH, generator=torch.Generator().manual_seed(seed)).to(self.device)
+
+    def output(self) -> torch.Tensor:
+        with torch.no_grad():
+            return self(self.hidden())
+
+    def gradients(self, seed: int = 1) -> list[torch.Tensor]:
+        """The loss, and the gradients of what is trained."""
+        self.zero_grad()
+        loss = self(self.hidden(seed)).square().mean()
+        loss.backward()
+        trained = [block.trained.weight.grad for block in self.blocks]
+        return [loss.detach(), *(gradient.clone() for gradient in trained if gradient is not None)]
+
+
+class LateCopies:
+    """The worst order that is allowed: a slot is spoiled as soon as a copy is asked for, and filled when waited for."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, tuple[torch.Tensor, tuple[torch.Tensor, ...]]] = {}
+        self.started = 0
+
+    def start(self, slot: int, target: torch.Tensor, source: tuple[torch.Tensor, ...]) -> None:
+        target.fill_(255)  # not a number, in float32
+        self.waiting[slot] = (target, source)
+        self.started += 1
+
+    def wait(self, slot: int) -> None:
+        if slot in self.waiting:
+            target, source = self.waiting.pop(slot)
+            memory = torch.cat(source)
+            target[: len(memory)].copy_(memory)
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(one) == len(other) and all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("low_bit", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3, BLOCKS, 100])
+def test_streamed_blocks_give_the_same_bits(count: int, low_bit: bool, device: str) -> None:
+    plain, streamed = (Model(device, low_bit=low_bit) for _ in range(2))
+    plain.to(device)
+    streamer = Streamer(list(streamed.blocks), count, torch.device(device))
+    streamed.to(device)
+    assert len(streamer.blocks) == min(count, BLOCKS)
+    for seed in (1, 2):
+        assert same(streamed.gradients(seed), plain.gradients(seed))
+        assert torch.equal(streamed.output(), plain.output())
+        assert torch.equal(streamed.output(), plain.output())
+
+
+def test_a_slot_is_filled_before_it_is_read_and_not_before_it_is_free() -> None:
+    plain, streamed = Model("cpu"), Model("cpu")
+    streamer = Streamer(list(streamed.blocks), BLOCKS, torch.device("cpu"))
+    copies = LateCopies()
+    streamer._copies = copies  # type: ignore[assignment]
+    asked: list[int] = []
+    for block in streamed.blocks:
+        block.register_forward_pre_hook(lambda *_: asked.append(copies.started))
+    for _ in range(3):
+        before = copies.started
+        assert same(streamed.gradients(), plain.gradients())
+        # Both ends of the row are still there when the direction turns.
+        assert copies.started - before == 2 * (BLOCKS - 2) + (2 if before == 0 else 0)
+    assert torch.equal(streamed.output(), plain.output())
+    assert all(later > earlier for earlier, later in pairwise(asked[: BLOCKS - 1])), "the next is fetched ahead"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_pass_that_was_interrupted_leaves_nothing_wrong_behind(device: str) -> None:
+    plain, streamed = Model(device).to(device), Model(device)
+    Streamer(list(streamed.blocks), 5, torch.device(device))
+    streamed.to(device)
+    for place in (0, 3, BLOCKS - 1):
+        hook = streamed.blocks[place].register_forward_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            streamed.gradients()
+        hook.remove()
+        assert same(streamed.gradients(), plain.gradients())
+    streamed.zero_grad()
+    loss = streamed(streamed.hidden()).square().mean()
+    assert torch.equal(streamed.output(), plain.output()), "between a pass and its way back"
+    loss.backward()
+    assert torch.equal(streamed.blocks[0].trained.weight.grad, plain.blocks[0].trained.weight.grad)
+
+
+def test_without_recomputing_autograd_refuses_rather_than_take_other_weights() -> None:
+    streamed = Model("cpu", recompute=False)
+    Streamer(list(streamed.blocks), 4, torch.device("cpu"))
+    streamed.to("cpu")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        streamed.gradients()
+
+
+def test_b28_what_is_trained_keeps_its_identity_and_is_not_streamed() -> None:
+    streamed = Model("cpu")
+    trained = [block.trained.weight for block in streamed.blocks]
+    frozen = sum(tensor.nbytes for tensor in streamed.state_dict().values()) - sum(one.nbytes for one in trained)
+    streamer = Streamer(list(streamed.blocks), BLOCKS, torch.device("cpu"))
+    assert frozen <= sum(piece.nbytes for host in streamer._hosts for piece in host) < 1.05 * frozen
+    assert all(block.trained.weight is one for block, one in zip(streamed.blocks, trained, strict=True))
+    places = {block.mix.weight.data_ptr() for block in streamed.blocks}
+    assert len(places) == 2, "the others share these two places"
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler looks at it
+def test_translated_blocks_are_streamed_too() -> None:
+    plain, streamed = Model("cpu", low_bit=True), Model("cpu", low_bit=True)
+    Streamer(list(streamed.blocks), 5, torch.device("cpu"))
+    torch._dynamo.reset()
+    compile_blocks(list(streamed.blocks), backend="aot_eager")
+    for seed in (1, 2):
+        assert same(streamed.gradients(seed), plain.gradients(seed))
+    assert torch.equal(streamed.output(), plain.output())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_parked_weights_make_room_and_come_back(device: str) -> None:
+    plain, streamed = Model(device).to(device), Model(device)
+    streamer = Streamer(list(streamed.blocks), 3, torch.device(device))
+    streamed.to(device)
+    staying = {tensor.data_ptr() for block in streamer.blocks for tensor in block.parameters()}
+    streamed.output()
+    with parked(streamed):
+        for block in streamed.blocks:
+            assert block.trained.weight.device.type == device
+            assert block.mix.weight.is_cuda is (block in streamer.blocks and device == "cuda")
+    assert staying == {tensor.data_ptr() for block in streamer.blocks for tensor in block.parameters()}
+    assert same(streamed.gradients(), plain.gradients())
+
+
+def test_blocks_are_spread_evenly() -> None:
+    assert spread(42, 42) == list(range(42))
+    assert spread(6, 2) == [1, 4]
+    assert spread(30, 0) == []
+    for count in range(1, 43):
+        places = spread(42, count)
+        assert len(set(places)) == count
+        assert max(b - a for a, b in pairwise([*places, places[0] + 42])) <= -(-42 // count)

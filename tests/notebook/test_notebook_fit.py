@@ -1,0 +1,23 @@
+"""The fit of a run in the notebook's panel."""
+
+from __future__ import annotations
+
+from workbench.notebook import train_panel
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace
+
+
+def test_the_line_follows_the_form_and_the_button_makes_it_fit(workspace: Workspace) -> None:
+    panel = train_panel(workspace, TrainSettings(model="cogvideox-5b", rank=64))
+    try:
+        panel.fit.card.value = "24 GB"
+        assert "It does not fit" in panel.fit.line.value
+        panel.fit.make_button.click()
+        assert panel.form.settings.gradient_checkpointing == "full"
+        assert "It does not fit" not in panel.fit.line.value
+        assert "Fits with gradient checkpointing full" in panel.fit.said.value
+        assert "training" in panel.fit.table.value
+        panel.fit.card.value = "nothing"
+        assert "give its memory in GB" in panel.fit.table.value
+    finally:
+        panel.close()

@@ -1,0 +1,205 @@
+"""Curves on data whose truth is known: nothing is lost that people look for, memory and time stay bounded."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from tests.counting import calls
+from workbench.runs.analysis.curves import BANDS, Curves
+from workbench.runs.analysis.detrending import Detrending
+from workbench.runs.analysis.series import POINTS, Mean, Series, grouped, smoothed
+from workbench.runs.metrics import METRICS, MetricsWriter
+
+TIMESTEPS = 1000
+
+
+def filled(values: Iterable[tuple[int, float]], most: int = POINTS) -> Series:
+    series = Series(most)
+    for step, value in values:
+        series.add(step, value)
+    return series
+
+
+def typical(timestep: int) -> float:
+    """A loss by timestep, shaped as that of a model that predicts velocity."""
+    return 0.04 + 0.5 * math.exp(-timestep / 60) + 0.25 * math.exp(-timestep / 400)
+
+
+def test_short_series_are_kept_as_they_are() -> None:
+    values = [(step, math.sin(step)) for step in range(1, 400)]
+    assert filled(values).points() == values
+    assert filled([]).points() == []
+
+
+@pytest.mark.parametrize("count", [999, 1001, 4096, 100_000])
+def test_long_series_keep_ends_peaks_and_means(count: int) -> None:
+    spike, dip = count // 3, count // 2
+    values = [(step, 9.0 if step == spike else -9.0 if step == dip else step / count) for step in range(count)]
+    series = filled(values)
+    points = series.points()
+    assert len(points) <= POINTS
+    assert (points[0], points[-1]) == (values[0], values[-1])
+    assert {(spike, 9.0), (dip, -9.0)} <= set(points)
+    assert points == sorted(points)
+    means = series.means()
+    assert sum(mean.count for mean in means) == count
+    assert sum(mean.value * mean.count for mean in means) == pytest.approx(sum(value for _, value in values))
+
+
+def test_sparse_steps_and_values_that_are_none() -> None:
+    series = filled([(step, 1.0) for step in range(0, 1_000_000, 50)] + [(1_000_000, math.nan)])
+    assert len(series.points()) <= POINTS
+    assert series.last == (999_950, 1.0)
+
+
+def test_smoothing_keeps_a_level_and_starts_at_the_first_value() -> None:
+    level = smoothed(filled((step, 2.0) for step in range(50_000)).means())
+    assert {round(value, 9) for _, value in level} == {2.0}
+    rising = smoothed([Mean(1, 0.0, 1), Mean(2, 1.0, 1), Mean(3, 1.0, 1)])
+    assert rising[0] == (1, 0.0)
+    assert 0 < rising[1][1] < rising[2][1] < 1
+
+
+def test_grouped_means_weigh_what_they_hold() -> None:
+    groups = grouped([Mean(1, 1.0, 1), Mean(2, 4.0, 2), Mean(3, 0.0, 1)], 2)
+    assert groups == [Mean(2, 3.0, 3), Mean(3, 0.0, 1)]
+
+
+# ---- detrending
+
+
+def learns_evenly(timestep: int, share: float) -> float:
+    return typical(timestep) * (1 - 0.3 * share)
+
+
+def learns_at_high_noise(timestep: int, share: float) -> float:
+    return typical(timestep) * (1 - 0.6 * share * timestep / TIMESTEPS)
+
+
+def learns_nothing(timestep: int, share: float) -> float:
+    return typical(timestep)
+
+
+@pytest.mark.parametrize("loss", [learns_evenly, learns_at_high_noise, learns_nothing])
+@pytest.mark.parametrize("steps", [300, 20_000])
+def test_detrending_shows_the_expected_loss_with_far_less_noise(
+    loss: Callable[[int, float], float], steps: int
+) -> None:
+    detrending, plain, draw = Detrending(TIMESTEPS), Series(), random.Random(steps)
+    for step in range(1, steps + 1):
+        timestep = draw.randrange(TIMESTEPS)
+        value = loss(timestep, step / steps) * math.exp(draw.gauss(0, 0.15) - 0.15**2 / 2)
+        detrending.add(step, timestep, value)
+        plain.add(step, value)
+
+    def errors(means: list[Mean]) -> list[float]:
+        return [
+            mean.value - fmean(loss(timestep, mean.step / steps) for timestep in range(0, TIMESTEPS, 5))
+            for mean in means
+            if mean.step > steps / 10  # a young run has not learned the timesteps yet
+        ]
+
+    before, after = errors(plain.means()), errors(detrending.means())
+    noise, left = math.sqrt(fmean(e * e for e in before)), math.sqrt(fmean(e * e for e in after))
+    assert left < 0.45 * noise
+    assert abs(fmean(after)) < abs(fmean(before)) + 0.003  # no bias of its own
+
+
+def test_a_young_run_is_not_made_worse() -> None:
+    draw = random.Random(1)
+    detrending, values = Detrending(TIMESTEPS), []
+    for step in range(1, 6):
+        timestep = draw.randrange(TIMESTEPS)
+        values.append(typical(timestep))
+        detrending.add(step, timestep, values[-1])
+    curve = [mean.value for mean in detrending.means()]
+    assert fmean(curve) == pytest.approx(fmean(values))
+    assert max(curve) - min(curve) <= max(values) - min(values)
+
+
+# ---- a run's file
+
+
+def write_run(folder: Path, first: int, last: int, batch: int = 1) -> None:
+    writer, draw = MetricsWriter(folder, first - 1), random.Random(first)
+    for step in range(first, last + 1):
+        drawn = [draw.randrange(TIMESTEPS) for _ in range(batch)]
+        samples = [[timestep, typical(timestep)] for timestep in drawn]
+        loss = fmean(one[1] for one in samples)
+        writer.write(step=step, time=float(step), loss=loss, lr=1e-4, grad_norm=1.0, samples=samples)
+        if step % 50 == 0:
+            bands = [typical(timestep) for timestep in (100, 300, 500, 700, 900)]
+            writer.write(step=step, time=float(step), held_out_loss=fmean(bands), held_out_bands=bands,
+                         change_own=0.1, change_others=0.02)  # fmt: skip
+    writer.close()
+
+
+def test_a_run_in_bands(tmp_path: Path) -> None:
+    write_run(tmp_path, 1, 200, batch=3)
+    curves = Curves(tmp_path)
+    curves.refresh()
+    names = [curves.band_name(band) for band in range(BANDS)]
+    assert names[0] == "0 to 199"
+    assert names[-1] == "800 to 999"
+    newest = {name: value for _, value, name in curves.band_rows()}
+    assert list(newest) == names
+    assert sorted(newest.values(), reverse=True) == list(newest.values())  # the less noise, the more loss
+    assert {name: value for _, value, name in curves.held_out_band_rows()} == {
+        name: pytest.approx(typical(timestep)) for name, timestep in zip(names, (100, 300, 500, 700, 900), strict=True)
+    }
+    assert curves.change_rows()[0] == (50, 0.1, "its own captions")
+    assert curves.changes[200] == (0.1, 0.02)
+    assert {name for _, _, name in curves.detrended_rows()} == {"detrended", "detrended, smoothed", "held-out clips"}
+    # Every sample had its typical loss: nothing is left to see.
+    late = [value for step, value, name in curves.detrended_rows() if name == "detrended" and step > 20]
+    assert max(late) - min(late) < 0.2 * (typical(0) - typical(999))
+
+
+def test_a_run_that_went_back_to_a_checkpoint_is_read_anew(tmp_path: Path) -> None:
+    write_run(tmp_path, 1, 60)
+    curves = Curves(tmp_path)
+    curves.refresh()
+    version = curves.version
+    curves.refresh()
+    assert curves.version == version
+    write_run(tmp_path, 41, 70)
+    curves.refresh()
+    assert [step for step, _ in curves.losses.points()] == list(range(1, 71))
+    assert list(curves.held_out) == [50]
+
+
+def test_a_run_of_an_earlier_version_has_no_samples(tmp_path: Path) -> None:
+    writer = MetricsWriter(tmp_path, 0)
+    for step in range(1, 20):
+        writer.write(step=step, time=0.0, loss=0.5, timestep=500.0)
+    curves = Curves(tmp_path)
+    curves.refresh()
+    assert curves.smoothed == pytest.approx(0.5)
+    assert curves.detrended_rows() == []
+    assert curves.rate_rows() == []
+
+
+def test_a_long_run_costs_the_new_lines_only_and_bounded_memory(tmp_path: Path) -> None:
+    draw, size, work = random.Random(0), [], []
+    curves = Curves(tmp_path)
+    for first in (0, 20_000, 40_000):
+        with (tmp_path / METRICS).open("a") as file:
+            for step in range(first, first + (20_000 if first < 40_000 else 1)):
+                timestep = draw.randrange(TIMESTEPS)
+                loss = typical(timestep)
+                file.write(f'{{"step": {step}, "loss": {loss}, "lr": 1e-4, "samples": [[{timestep}, {loss}]]}}\n')
+        work.append(calls(curves.refresh))
+        rows = [*curves.loss_rows(), *curves.detrended_rows(), *curves.band_rows()]
+        size.append(len(pickle.dumps(curves)))
+    assert size[1] < 1.2 * size[0]
+    assert size[1] < 1e6
+    assert len(rows) < 4 * POINTS
+    assert work[2] < 0.01 * work[1]
+    assert curves.last["step"] == 40_000

@@ -1,0 +1,120 @@
+"""Checkpoints: whole or not there, verified to the byte; a run that is no longer the same does not go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.errors import CannotWrite, ResumeRefused
+from workbench.runs import checkpoints
+from workbench.runs.settings import TrainSettings
+
+
+def fill(folder: Path) -> None:
+    for name in (checkpoints.LORA, checkpoints.OPTIMIZER, checkpoints.STATE):
+        (folder / name).write_bytes(os.urandom(1000))
+
+
+def test_the_newest_whole_checkpoint_is_found(tmp_path: Path) -> None:
+    for step in (9, 100, 20):
+        checkpoints.publish(tmp_path, step, fill)
+    assert checkpoints.newest(tmp_path) == (100, checkpoints.folder_of(tmp_path, 100))
+
+
+@pytest.mark.parametrize("name", [checkpoints.LORA, checkpoints.OPTIMIZER, checkpoints.STATE, checkpoints.MANIFEST])
+@pytest.mark.parametrize("damage", ["flip", "cut", "delete"])
+def test_a_damaged_file_falls_back_to_the_checkpoint_before(tmp_path: Path, name: str, damage: str) -> None:
+    checkpoints.publish(tmp_path, 1, fill)
+    path = checkpoints.publish(tmp_path, 2, fill) / name
+    data = bytearray(path.read_bytes())
+    if damage == "delete":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(data[:-1] if name != checkpoints.MANIFEST else data[: len(data) // 2])
+    else:
+        place = data.index(b'"sha256": "') + 12 if name == checkpoints.MANIFEST else 500
+        data[place] ^= 1
+        path.write_bytes(data)
+    assert checkpoints.newest(tmp_path) == (1, checkpoints.folder_of(tmp_path, 1))
+
+
+def test_a_full_disk_while_saving_leaves_the_earlier_checkpoint_alone(tmp_path: Path) -> None:
+    checkpoints.publish(tmp_path, 1, fill)
+
+    def full(folder: Path) -> None:
+        fill(folder)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(CannotWrite, match="the disk is full"):
+        checkpoints.publish(tmp_path, 2, full)
+    assert checkpoints.newest(tmp_path) == (1, checkpoints.folder_of(tmp_path, 1))
+    assert [path.name for path in (tmp_path / checkpoints.FOLDER).iterdir()] == ["step-00000001"]
+
+
+def test_a_disk_without_room_is_seen_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints.publish(tmp_path, 1, fill)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=3000))
+    with pytest.raises(CannotWrite, match=r"needs 0 MB and the disk has 0 MB left"):
+        checkpoints.publish(tmp_path, 2, lambda folder: pytest.fail("it began to write"))
+    assert checkpoints.steps(tmp_path) == [1]
+
+
+SETTINGS = TrainSettings(dataset="cats", steps=100)
+CLIP = {"role": "train", "file_name": "clips/1.mp4", "sha256": "a" * 64, "caption": "a cat"}
+
+
+def refuse(saved: TrainSettings | dict[str, Any], now: TrainSettings, **more: Any) -> None:
+    """What happens when a run of the saved settings goes on with those of now."""
+    dumped = saved if isinstance(saved, dict) else saved.model_dump(mode="json")
+    checkpoints.refuse_changes(
+        dumped, now, more.get("lock", [CLIP]), more.get("locked", [CLIP]), more.get("versions", {})
+    )
+
+
+def test_a_changed_setting_or_clip_is_named() -> None:
+    refuse(SETTINGS, SETTINGS)
+    with pytest.raises(ResumeRefused, match="rank was 16, is 8.*fork the run"):
+        refuse(SETTINGS, SETTINGS.changed(rank=8))
+    with pytest.raises(ResumeRefused, match=r"gone: train clip clips/1.mp4 .* 'a cat'; new: .* 'a dog'"):
+        refuse(SETTINGS, SETTINGS, lock=[{**CLIP, "caption": "a dog"}])
+    with pytest.raises(ResumeRefused, match="other frames or another order of the same clips"):
+        refuse(SETTINGS, SETTINGS, lock=[{**CLIP, "frames": [1, 2]}])
+
+
+def test_another_version_of_a_package_is_named_with_the_way_back() -> None:
+    now = version("torch")
+    refuse(SETTINGS, SETTINGS, versions={"torch": now})
+    with pytest.raises(ResumeRefused, match=rf"torch was 1.0, is {now.replace('+', '.')}.*install torch==1.0; .*fork"):
+        refuse(SETTINGS, SETTINGS, versions={"torch": "1.0"})
+    with pytest.raises(ResumeRefused, match="nothing-of-that-name was 1.0, is not installed"):
+        refuse(SETTINGS, SETTINGS, versions={"nothing-of-that-name": "1.0"})
+
+
+def test_a_setting_that_an_older_version_did_not_know_had_its_default() -> None:
+    older = SETTINGS.model_dump(mode="json")
+    for name in ("ema_decay", "time_limit", "dora"):
+        del older[name]
+    refuse(older, SETTINGS)
+    with pytest.raises(ResumeRefused, match="dora was False, is True"):
+        refuse(older, SETTINGS.changed(dora=True))
+
+
+def test_watching_and_more_steps_may_change_unless_the_schedule_counts_them() -> None:
+    watched = {
+        "preview_every": 7, "save_every": 3, "keep_every": 5, "leak_prompts": ["a cat"], "tracker": "tensorboard",
+        "hang_minutes": 1.0, "time_limit": 5.0, "loader_threads": 4,
+    }  # fmt: skip
+    refuse(SETTINGS, SETTINGS.changed(steps=200, **watched))
+    cosine = SETTINGS.changed(lr_schedule="cosine")
+    refuse(cosine, cosine.changed(**watched))
+    with pytest.raises(ResumeRefused, match="steps was 100, is 200"):
+        refuse(cosine, cosine.changed(steps=200))

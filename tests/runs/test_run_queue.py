@@ -1,0 +1,124 @@
+"""The queue of runs, with real processes that wait: order, changes of it, failures, deaths, foreign holders."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.idle_jobs import BEHAVIOUR, MODULE
+from tests.patience import PATIENCE, until
+from workbench import jobs
+from workbench.errors import ConfigError, ExitCode
+from workbench.jobs import State, gpu_lock
+from workbench.runs import queue
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace
+
+
+@pytest.fixture
+def runs(workspace: Workspace) -> Iterator[Callable[[str], Run]]:
+    """Make a run's folder by name; whatever still lives in one is ended afterwards."""
+
+    def make(name: str) -> Run:
+        folder = workspace.runs / name
+        folder.mkdir()
+        TrainSettings(dataset="squares", device="cpu").save(folder / jobs.CONFIG)
+        return Run(folder)
+
+    yield make
+    end_all(workspace)
+
+
+def end_all(workspace: Workspace) -> None:
+    """End every run, waiting or not, and what would start the next."""
+    starter = workspace.runs / queue.STARTER
+    for folder in (starter, *workspace.runs.glob("*/"), starter):  # a run that ends may start it anew
+        jobs.kill(folder)
+
+
+def phase(run: Run, words: str) -> None:
+    until(lambda: words in run.status.phase)
+
+
+def test_runs_wait_in_order_and_without_torch(workspace: Workspace, runs: Callable[[str], Run]) -> None:
+    first, second, third = (runs(name) for name in ("first", "second", "third"))
+    with gpu_lock.hold(workspace.locks, "", "a person's own script"):
+        for run in (first, second, third):
+            run.start()
+        assert queue.order(workspace) == ["first", "second", "third"]
+        phase(first, "first in the queue, the processor is held by a person's own script")
+        phase(third, "third in the queue, after run second")
+        pid = first.status.pid
+        assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
+        assert psutil.Process(pid).memory_info().rss < 200e6
+        assert (second.status.pid, third.status.pid) == (None, None)  # whoever is not next has no process
+
+        assert queue.move(workspace, "third", 1) == ["third", "first", "second"]
+        phase(third, "first in the queue, the processor is held")
+        phase(first, "second in the queue, after run third")
+
+        for run in (first, second):  # one with a process, one without
+            run.stop()
+        assert second.status.state is State.STOPPED
+        second.start()
+        ended = first.wait(PATIENCE)
+        assert (ended.state, ended.exit_code) == (State.STOPPED, ExitCode.STOPPED)
+        assert "while it waited" in ended.message
+        os.kill(third.status.pid or 0, signal.SIGKILL)
+        phase(second, "first in the queue, the processor is held")
+        assert queue.order(workspace) == ["second"]
+        with pytest.raises(ConfigError, match="'third' does not wait: .* now second"):
+            queue.move(workspace, "third", 1)
+        second.stop()
+        second.wait(PATIENCE)
+    assert queue.order(workspace) == []
+
+
+def test_a_failed_run_does_not_stop_the_next_and_neither_does_a_killed_one(
+    workspace: Workspace, runs: Callable[[str], Run]
+) -> None:
+    names = ("fails", "dies", "lasts")
+    jobs_by_name = {name: runs(name) for name in names}
+    for name in names:
+        queue.enqueue(workspace, name, MODULE, {BEHAVIOUR: "cpu"})
+    turn = {name: run.folder / "turn" for name, run in jobs_by_name.items()}
+    until(turn["fails"].exists)
+    phase(jobs_by_name["dies"], "held by run fails")
+    (jobs_by_name["fails"].folder / "fail").touch()
+    until(turn["dies"].exists)
+    assert jobs.wait(jobs_by_name["fails"].folder, PATIENCE).state is State.FAILED
+    assert not turn["lasts"].exists()
+    os.kill(jobs_by_name["dies"].status.pid or 0, signal.SIGKILL)
+    until(turn["lasts"].exists)
+    assert queue.order(workspace) == []
+
+
+def test_who_only_keeps_a_model_warm_lets_go_of_the_gpu(workspace: Workspace, runs: Callable[[str], Run]) -> None:
+    run = runs("training")
+    taken = threading.Event()
+
+    def keep_warm() -> None:
+        with gpu_lock.hold(workspace.locks, "GPU-1", "samples"):
+            taken.set()
+            until(lambda: gpu_lock.wanted(workspace.locks, "GPU-1"))
+
+    sampler = threading.Thread(target=keep_warm)
+    sampler.start()
+    taken.wait()
+    jobs.start(run.folder, MODULE, env={BEHAVIOUR: "gpu"})
+    until((run.folder / "turn").exists)
+    sampler.join()
+    assert gpu_lock.holder(workspace.locks) == "run training"
+    assert gpu_lock.holder(workspace.locks, "") is None  # the processor is another device
+
+
+def test_a_broken_queue_file_is_no_catastrophe(workspace: Workspace) -> None:
+    (workspace.runs / queue.QUEUE).write_text('["a", ')
+    assert queue.order(workspace) == []

@@ -1,0 +1,58 @@
+"""A run's folder as a run leaves it, written with the classes that runs use, without training."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from workbench import jobs
+from workbench.runs.metrics import MetricsWriter
+from workbench.runs.run import Run
+from workbench.runs.sessions import record_start
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace, write_json
+
+NOW = time.time()
+ROLES = ("train", "held_out")
+
+
+def write_run(workspace: Workspace, name: str, steps: int = 200, **values: Any) -> Run:
+    """A run that finished a minute ago: curves that fall, measurements every 20 steps, two checkpoints."""
+    folder = workspace.run(name)
+    settings = TrainSettings(dataset="cats", steps=steps, **values)
+    settings.save(folder / jobs.CONFIG)
+    write_json(folder / jobs.PROCESS, {"pid": 1, "start_time": "0", "boot_id": "none", "started_at": NOW - 100})
+    writer = MetricsWriter(folder, 0)
+    for step in range(steps + 1):
+        fallen, moment = math.exp(-step / 60), NOW - 90 + 60 * step / steps
+        if step:
+            samples = [[timestep, 0.3 + 0.2 * fallen + timestep / 2000] for timestep in ((step * 37) % 1000, 500)]
+            loss = sum(value for _, value in samples) / 2
+            writer.write(step=step, time=moment, loss=loss, lr=1e-4, grad_norm=1.0, seconds=0.3, samples=samples)
+        if step % 20 == 0:
+            bands = [0.2 * band + 0.2 * fallen for band in (1, 2, 3, 4, 5)]
+            change = {"change_own": 0.4 * (1 - fallen), "change_others": 0.04 * (1 - fallen)}
+            writer.write(step=step, time=moment, held_out_loss=sum(bands) / 5, held_out_bands=bands, **change)
+    writer.close()
+    record_start(folder, 0, device="processor", precision="fp32", versions={"torch": "2.13"}, trained=1000)
+    for step in (steps // 2, steps):
+        write_json(folder / "checkpoints" / f"step-{step:08d}" / "MANIFEST.json", {"step": step, "files": {}})
+    taken = {"sha256": "0", "indices": list(range(9)), "crop": [0, 0, 40, 48], "resize": [40, 48]}
+    clips = [{**taken, "file_name": f"clips/{role}.mp4", "caption": "a cat", "role": role} for role in ROLES]
+    write_json(folder / "dataset.lock.json", clips)
+    ended(folder, "finished", 0)
+    return Run(folder)
+
+
+def ended(folder: Path, status: str, code: int, message: str = "") -> None:
+    write_json(folder / jobs.RESULT, {"status": status, "exit_code": code, "message": message, "ended_at": NOW - 20})
+
+
+def add_preview(run: Run, step: int, clip: Path, prompt: str = "a cat", stem: str = "0", **more: Any) -> None:
+    """A preview with the given video."""
+    folder = run.folder / "previews" / f"step-{step:08d}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{stem}.mp4").write_bytes(clip.read_bytes())
+    write_json(folder / f"{stem}.json", {"prompt": prompt, "step": step, "width": 64, **more})

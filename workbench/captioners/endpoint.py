@@ -1,0 +1,189 @@
+"""Any server that speaks OpenAI's chat completions with pictures: vLLM, llama.cpp, Ollama, LM Studio, a paid service.
+
+The frames go as JPEG data URLs in their order, so the server's model need not know video. The key is found when the
+captioner is opened (keys) and goes into the request's header and nowhere else; redirects are not followed, so that it
+reaches no other host. Not covered: streaming, several requests at once, services with a protocol of their own.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+from workbench.captioners.base import Captioner, CaptionFailed, NoAnswer, whole_sentences
+from workbench.captioners.keys import HOSTS, KEYRING_SERVICE, USUAL, find_key, is_near, refusal
+from workbench.errors import ConfigError, ModelUnavailable
+
+if TYPE_CHECKING:
+    import httpx
+
+    from workbench.clips.media import Pixels
+    from workbench.dataset_builder.captions.captioning import CaptionSettings
+    from workbench.workspace import Workspace
+
+JPEG_QUALITY = 90
+CONNECT_SECONDS = 10.0
+BUSY = (429, 502, 503, 504)  # nothing is wrong with the clip: the service has no time, or is not up
+
+
+class Endpoint(Captioner):
+    """Asks over HTTP, one request a clip."""
+
+    id: ClassVar[str] = "endpoint"
+    title: ClassVar[str] = "A server that speaks OpenAI's protocol"
+    needs: ClassVar[str] = (
+        "Nothing here but the network: the clips' frames are sent to the address you give, a local server or a service."
+    )
+    reads: ClassVar[tuple[str, ...]] = ("base_url", "endpoint_model", "key_variable", "timeout_seconds")
+
+    def __init__(self, settings: CaptionSettings, workspace: Workspace) -> None:
+        if not settings.base_url:
+            raise ConfigError("base_url is not set: give the server's address, such as http://localhost:8000/v1")
+        if not settings.endpoint_model:
+            raise ConfigError("endpoint_model is not set: give the name the server knows its model by")
+        self._settings = settings
+        self._url = f"{settings.base_url.rstrip('/').removesuffix('/chat/completions')}/chat/completions"
+        self._limit = "max_tokens"
+        self._key = ""
+        self._client: httpx.Client | None = None
+
+    def check(self) -> None:
+        super().check()
+        variable, host = self._settings.key_variable, urlsplit(self._settings.base_url).hostname or ""
+        # A near server wants no key as a rule, and none is named by default for it.
+        if not variable or find_key(variable, self._settings.base_url) or (is_near(host) and variable in USUAL):
+            return
+        if sentence := refusal(variable, self._settings.base_url):
+            raise ConfigError(sentence, {"key_variable": sentence})
+        if not is_near(host):
+            known = "" if USUAL.get(variable) == host else f" (and {HOSTS}={variable}={host})"
+            raise ConfigError(
+                f"key_variable is {variable!r}, and no key for {host} is there: set it{known} before you start the "
+                f"workbench, or run: keyring set {KEYRING_SERVICE} {host}; leave key_variable empty if the server "
+                "wants none"
+            )
+
+    @property
+    def model_name(self) -> str:
+        return self._settings.endpoint_model
+
+    def open(self) -> None:
+        import httpx
+
+        self._key = find_key(self._settings.key_variable, self._settings.base_url).strip()
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        try:
+            timeout = httpx.Timeout(self._settings.timeout_seconds, connect=CONNECT_SECONDS)
+            self._client = httpx.Client(headers=headers, timeout=timeout)
+        except UnicodeEncodeError:
+            raise ConfigError("the key holds letters that no key has: copy it again") from None
+
+    def caption(self, frames: Pixels, fps: float, instruction: str) -> str:
+        response = self._post(frames, instruction)
+        if response.status_code == 400 and self._limit == "max_tokens" and "max_completion_tokens" in response.text:
+            self._limit = "max_completion_tokens"  # the newer name of the same thing; some models know no other
+            response = self._post(frames, instruction)
+        self._check(response)
+        return _answer(response)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client, self._key = None, ""
+
+    def _post(self, frames: Pixels, instruction: str) -> httpx.Response:
+        import httpx
+
+        assert self._client is not None, "open it first"
+        pictures = [{"type": "image_url", "image_url": {"url": _data_url(frame)}} for frame in frames]
+        body = {
+            "model": self._settings.endpoint_model,
+            "messages": [{"role": "user", "content": [*pictures, {"type": "text", "text": instruction}]}],
+            self._limit: self._settings.longest_answer,
+        }
+        try:
+            return self._client.post(self._url, json=body)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise NoAnswer(f"{self._url} cannot be reached ({error}): start the server, or mend base_url") from None
+        except httpx.TimeoutException:
+            reason = f"no answer within {self._settings.timeout_seconds:g} seconds"
+            raise CaptionFailed(
+                f"{reason}: raise timeout_seconds, or send fewer or smaller frames", again=True
+            ) from None
+        except httpx.RequestError as error:
+            raise CaptionFailed(f"the connection broke ({type(error).__name__})", again=True) from None
+
+    def _check(self, response: httpx.Response) -> None:
+        """Turn a refusal into a sentence."""
+        status = response.status_code
+        if status == 200:
+            return
+        said = self._said(response)
+        if status in (401, 403):
+            where = self._settings.key_variable or "the keyring"
+            problem = f"the key in {where} is not accepted" if self._key else f"there is no key in {where}"
+            raise ConfigError(f"{self._url} refuses ({status}): {problem}: put a valid key there and start again")
+        if status == 404:
+            raise ConfigError(
+                f"{self._url} is not found (404{said}): mend base_url (most end in /v1), or endpoint_model, "
+                f"which is {self._settings.endpoint_model!r}"
+            )
+        if status in BUSY:
+            words = "asks for fewer requests" if status == 429 else "has no time"
+            raise NoAnswer(f"{self._url} {words} ({status}{said}): wait and continue", _seconds(response))
+        if 300 <= status < 400:
+            raise ConfigError(f"{self._url} sends us elsewhere ({status}): give the address it really has")
+        if status == 402:
+            raise ModelUnavailable(f"{self._url} wants to be paid (402{said}): top up the account and continue")
+        raise CaptionFailed(f"{self._url} could not answer ({status}{said})", again=status >= 500)
+
+    def _said(self, response: httpx.Response) -> str:
+        """What the server says of its refusal, short, and never with the key in it."""
+        try:
+            error = response.json()
+            error = error.get("error", error.get("detail", "")) if isinstance(error, dict) else error
+            error = error.get("message", error) if isinstance(error, dict) else error
+        except ValueError:
+            error = response.text
+        text = " ".join(str(error).split())
+        text = text.replace(self._key, "[key]") if self._key else text
+        return f": {text[:200]}" if text else ""
+
+
+def _data_url(frame: Pixels) -> str:
+    """A frame, uint8 [H, W, 3], as a JPEG inside a URL."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(frame).save(file, "JPEG", quality=JPEG_QUALITY)
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def _seconds(response: httpx.Response) -> float | None:
+    """How long the server asks to be left alone; None when it does not say in seconds."""
+    try:
+        seconds = float(response.headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _answer(response: httpx.Response) -> str:
+    """The words of a chat completion. Raises CaptionFailed when the answer is none."""
+    try:
+        choice: dict[str, Any] = response.json()["choices"][0]
+        content = choice["message"]["content"]
+    except (json.JSONDecodeError, UnicodeDecodeError, LookupError, TypeError):
+        start = " ".join(response.text[:80].split())
+        raise CaptionFailed(f"the answer is no chat completion ({start!r})", again=True) from None
+    if isinstance(content, list):
+        content = " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    text = content if isinstance(content, str) else ""
+    return whole_sentences(text) if choice.get("finish_reason") == "length" else text
+
+
+CAPTIONER = Endpoint

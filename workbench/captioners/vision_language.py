@@ -1,0 +1,204 @@
+"""Vision-language models that run here, by transformers: its own classes only, weights from safetensors only.
+
+A model is one of the choices below, at its pinned commit, or any folder with a model that AutoModelForImageTextToText
+knows; code that comes with a model is never run. We sample the frames and hand them over as arrays with their times, as
+the processors would sample again at rates of their own. The processors need a torchvision that matches torch (the extra
+`caption`). Sizes are estimates, memory for bfloat16 and eight frames. Not covered: several GPUs, quantised
+weights, batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from workbench import policy
+from workbench.captioners.base import Captioner, CaptionFailed, Choice, whole_sentences
+from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
+from workbench.jobs import gpu_lock, processes
+from workbench.jobs.devices import Device, pick_device
+
+if TYPE_CHECKING:
+    from workbench.clips.media import Pixels
+    from workbench.dataset_builder.captions.captioning import CaptionSettings
+    from workbench.workspace import Workspace
+
+GPU_PATIENCE = 30.0  # seconds a warm sampler gets to unload its model
+FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
+INSTALL = "install the extra: pip install 'video-lora-workbench[caption]', with torchvision from where torch came from"
+
+QWEN, SMOL = "Qwen/Qwen", "HuggingFaceTB/SmolVLM2-"
+CHOICES = (
+    Choice(f"{QWEN}3-VL-4B-Instruct", "Qwen3-VL 4B", "ebb281ec70b05090aa6165b016eac8ec08e71b17", 10, 8.9),
+    Choice(f"{QWEN}3-VL-2B-Instruct", "Qwen3-VL 2B", "89644892e4d85e24eaac8bacfd4f463576704203", 6, 4.3),
+    Choice(f"{QWEN}3-VL-8B-Instruct", "Qwen3-VL 8B", "0c351dd01ed87e9c1b53cbc748cba10e6187ff3b", 20, 17.5),
+    Choice(f"{SMOL}2.2B-Instruct", "SmolVLM2 2.2B", "482adb537c021c86670beed01cd58990d01e72e4", 6, 9.0),
+    Choice(f"{SMOL}500M-Video-Instruct", "SmolVLM2 500M", "7b375e1b73b11138ff12fe22c8f2822d8fe03467", 2, 2.0),
+    Choice(f"{QWEN}2.5-VL-3B-Instruct", "Qwen2.5-VL 3B", "66285546d2b821cf421d4f5eb2576359d3770cd3", 9, 7.5),
+    Choice(f"{QWEN}2.5-VL-7B-Instruct", "Qwen2.5-VL 7B", "cc594898137f460bfe9f0759e9844b3ce807cfb5", 20, 16.6),
+)
+
+
+class VisionLanguage(Captioner):
+    """A model on this machine's GPU, or on its processor (slow). Holds the GPU's lock while it is open."""
+
+    id: ClassVar[str] = "vision_language"
+    title: ClassVar[str] = "A vision-language model on this machine"
+    needs: ClassVar[str] = (
+        "2 to 20 GB of GPU memory and a download of 1 to 18 GB, as the model is large; torchvision that matches torch."
+    )
+    extra: ClassVar[str] = "caption"
+    imports: ClassVar[tuple[str, ...]] = ("torchvision", "num2words")
+    reads: ClassVar[tuple[str, ...]] = ("model", "device")
+    choices: ClassVar[tuple[Choice, ...]] = CHOICES
+
+    def __init__(self, settings: CaptionSettings, workspace: Workspace) -> None:
+        self._settings, self._locks = settings, workspace.locks
+        self._held = contextlib.ExitStack()
+        self._model: Any = None
+        self._processor: Any = None
+
+    def check(self) -> None:
+        super().check()
+        if all(choice.id != self._settings.model for choice in CHOICES):
+            _checked_folder(self._settings.model)
+
+    @property
+    def model_name(self) -> str:
+        known = next((choice for choice in CHOICES if choice.id == self._settings.model), None)
+        return known.title if known else Path(self._settings.model).name
+
+    def open(self) -> None:
+        check_torchvision()
+        device = pick_device(self._settings.device)
+        folder = fetch(self._settings.model)
+        if device.kind == "cuda":
+            self._held.enter_context(gpu_lock.hold(self._locks, device.uuid, "captions", GPU_PATIENCE))
+        import torch
+
+        try:
+            with processes.loading():
+                self._processor, self._model = _load(folder, device)
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemory(f"{folder.name} does not fit into the GPU's memory: choose a smaller model") from error
+
+    def caption(self, frames: Pixels, fps: float, instruction: str) -> str:
+        import torch
+
+        try:
+            with torch.inference_mode():
+                return self._answer(self._inputs(frames, fps, instruction))
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemory(
+                "the GPU has not enough memory for the frames: lower frames or picture_side, or choose a smaller model"
+            ) from error
+        except ValueError as error:  # such as a picture too narrow for the model's patches
+            raise CaptionFailed(f"the model's processor refuses the frames ({error})") from error
+
+    def close(self) -> None:
+        if self._model is not None:
+            import torch
+
+            self._model = self._processor = None
+            gc.collect()
+            torch.cuda.empty_cache()
+        self._held.close()
+
+    def _inputs(self, frames: Pixels, fps: float, instruction: str) -> Any:
+        """What the model takes: one picture, or a video whose frames are at the times that `fps` says."""
+        count = len(frames)
+        picture = {"type": "image", "image": frames[0]} if count == 1 else {"type": "video", "video": frames}
+        options: dict[str, Any] = {}
+        if count > 1:
+            times = {
+                "total_num_frames": count,
+                "fps": fps,
+                "duration": count / fps,
+                "frames_indices": list(range(count)),
+            }
+            options = {"do_sample_frames": False, "video_metadata": [times]}
+        message = {"role": "user", "content": [picture, {"type": "text", "text": instruction}]}
+        inputs = self._processor.apply_chat_template(
+            [message],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",  # as an argument: SmolVLM's processor overrides it inside processor_kwargs
+            processor_kwargs=options,
+        )
+        return inputs.to(self._model.device, dtype=self._model.dtype)
+
+    def _answer(self, inputs: Any) -> str:
+        asked = inputs["input_ids"].shape[1]
+        longest = self._settings.longest_answer
+        tokens = self._model.generate(**inputs, max_new_tokens=longest, do_sample=False)[0, asked:]
+        text = str(self._processor.decode(tokens, skip_special_tokens=True))
+        return whole_sentences(text) if len(tokens) >= longest else text
+
+
+def check_torchvision() -> None:
+    """Raises ConfigError when torchvision is missing or was built for another torch."""
+    try:
+        importlib.import_module("torchvision")
+    except ImportError:
+        raise ConfigError(f"vision-language models need torchvision, which is not installed: {INSTALL}") from None
+    except RuntimeError as error:  # its operators do not load beside this torch
+        raise ConfigError(f"the torchvision here was built for another torch ({error}): {INSTALL}") from None
+
+
+def fetch(model: str) -> Path:
+    """The folder with a model's files, downloaded once at its pinned commit. Raises ConfigError, ModelUnavailable."""
+    known = next((choice for choice in CHOICES if choice.id == model), None)
+    if known is None:
+        return _checked_folder(model)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    wanted: dict[str, Any] = {"repo_id": known.id, "revision": known.revision, "allow_patterns": list(FILES)}
+    try:
+        return Path(snapshot_download(**wanted, local_files_only=True))
+    except LocalEntryNotFoundError:
+        sys.stdout.write(f"Downloading {known.title}, about {known.download_gb:g} GB, once ...\n")  # the job's log
+    try:
+        return Path(snapshot_download(**wanted))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).split("\n")[0][:200]
+        raise ModelUnavailable(
+            f"{known.id} cannot be downloaded ({reason}): check the network and try again"
+        ) from error
+
+
+def _checked_folder(model: str) -> Path:
+    folder = policy.resolve(model, "model")
+    if not (folder / "config.json").is_file():
+        known = ", ".join(choice.id for choice in CHOICES)
+        raise ConfigError(f"model is {model!r}, neither known nor a folder with a config.json: choose one of {known}")
+    if not any(folder.glob("*.safetensors")):
+        raise ConfigError(f"model is {model}, a folder without .safetensors files: convert its weights")
+    return folder
+
+
+def _load(folder: Path, device: Device) -> tuple[Any, Any]:
+    """Processor and model, ready to answer. Raises ConfigError for a folder that transformers cannot make one of."""
+    import torch
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
+    try:
+        processor = AutoProcessor.from_pretrained(folder, **local)
+        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True, **local)
+    except ImportError as error:  # such as num2words, for SmolVLM
+        reason = str(error).strip().split("\n")[0]
+        raise ConfigError(f"{folder.name} needs a package that is not installed ({reason}): {INSTALL}") from error
+    except (ValueError, OSError) as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise ConfigError(f"model is {folder}, which transformers cannot load ({reason}): choose another") from error
+    return processor, model.to(device.torch_name).eval().requires_grad_(False)
+
+
+CAPTIONER = VisionLanguage

@@ -1,0 +1,90 @@
+"""What kind of file something is, from its name's ending and its first bytes; no decoder sees it yet.
+
+Not covered: opening a video (opening), decoding a still picture (dataset_builder.ingest.pictures).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from workbench.errors import DataError
+
+# FFmpeg's demuxers of one file each, none of which opens another file or address by itself.
+DEMUXERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,asf,flv,ogg,dv,mxf,gif,apng"
+SUFFIXES = (
+    *(".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".3gp", ".3g2", ".f4v", ".qt", ".mpg", ".mpeg", ".m2v", ".vob"),
+    *(".ts", ".mts", ".m2ts", ".wmv", ".asf", ".flv", ".ogv", ".ogg", ".ogm", ".dv", ".mxf", ".gif", ".apng"),
+    *(".rm", ".rmvb", ".swf", ".wtv"),  # nobody takes these any more, but each gets its verdict
+)
+ENDINGS = "mp4, mov, mkv, webm, avi, mpg, ts, wmv, flv, ogv, dv or gif"
+HEAD_BYTES = 4096
+HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+TO_PICTURE, TO_VIDEO = "convert it to JPEG or PNG first", "convert it to mp4 first"
+REFUSED = {
+    b"\x49\x49\x2a\0": f"a TIFF or raw camera picture: {TO_PICTURE}",
+    b"\x4d\x4d\0\x2a": f"a TIFF or raw camera picture: {TO_PICTURE}",
+    b"8BPS": f"a Photoshop picture: {TO_PICTURE}",
+    b"\xff\x0a": f"a JPEG XL picture: {TO_PICTURE}",
+    b"\0\0\0\x0cJXL ": f"a JPEG XL picture: {TO_PICTURE}",
+    b".RMF": f"a RealMedia file: {TO_VIDEO}",
+    b"FWS": f"a Flash program, not a video: {TO_VIDEO}",
+    b"CWS": f"a Flash program, not a video: {TO_VIDEO}",
+    b"\xb7\xd8\x00\x20\x37\x49\xda\x11": f"a Windows TV recording: {TO_VIDEO}",
+    b"%PDF": "a PDF document, not a video: give the videos or pictures themselves",
+    b"ID3": "sound only: it has no pictures",
+    b"fLaC": "sound only: it has no pictures",
+}
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is no video and no picture before a decoder sees it. Raises DataError."""
+    head = _head(path)
+    if not head:
+        raise DataError("empty file: copy or download it again")
+    if mix_up := _look_alike(head):
+        raise DataError(mix_up)
+
+
+def is_picture(path: Path) -> bool:
+    """Whether its content is a still picture's (PNG, JPEG, WebP, AVIF, BMP), whatever its name. Raises DataError."""
+    head = _head(path)
+    # Two letters are no proof: the size that a BMP states must be the file's.
+    bitmap = head.startswith(b"BM") and int.from_bytes(head[2:6], "little") == path.stat().st_size
+    png = head.startswith(b"\x89PNG") and b"acTL" not in head  # an animated one is a video
+    webp = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+    return png or webp or bitmap or head.startswith(b"\xff\xd8\xff") or head[4:12] == b"ftypavif"
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of an ordinary file. Raises DataError for anything else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        link = isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EMLINK)
+        words = error.strerror if isinstance(error, OSError) else str(error)
+        reason = "it is a link: give the file itself" if link else f"{words}: check name and permissions"
+        raise DataError(f"it cannot be opened: {reason}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DataError("not an ordinary file (a folder, pipe or device): give a video file")
+    with open(descriptor, "rb") as file:
+        return file.read(HEAD_BYTES)
+
+
+def _look_alike(head: bytes) -> str | None:
+    """Why a file that starts like this is no video, for the mix-ups that people meet."""
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body", b"<svg")):
+        return "looks like a web page, not a video: the download probably asked for a login, fetch it again"
+    if text.startswith((b"#extm3u", b"ffconcat", b"[playlist]", b"v=0")):
+        return "a playlist that names other files, not a video: give the video files themselves"
+    if text.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer, not the video: fetch the real file (git lfs pull)"
+    if head[8:12] == b"WAVE":
+        return "sound only: it has no pictures"
+    if head[4:8] == b"ftyp" and head[8:12] in HEIF and b"avif" not in head[:64]:
+        return f"a HEIC picture, as iPhones take them: {TO_PICTURE}"
+    return next((reason for start, reason in REFUSED.items() if head.startswith(start)), None)

@@ -1,0 +1,210 @@
+"""Open a video file safely and say what it is.
+
+Foreign files are opened by path, with allow-lists of containers and protocols, so that no file can make us read
+another one or the network; and only after a look at what kind of file it is (a pipe would hang every decoder). Errors
+are DataError with the reason in words. Not covered: time and memory limits (dataset_builder.ingest.intake runs this
+module in children), what kind of file it is (kinds), still pictures (dataset_builder.ingest.pictures), audio.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from workbench.clips.media.kinds import DEMUXERS, ENDINGS, check_file, is_picture
+from workbench.clips.media.truncation import segment_is_cut, without_index
+from workbench.errors import DataError
+
+OPEN_OPTIONS = {"format_whitelist": DEMUXERS, "protocol_whitelist": "file"}
+HDR_TRANSFERS = (16, 18)  # FFmpeg's numbers for PQ and HLG
+FULL_RANGE = 2
+STATE_THEIR_LENGTH = ("asf", "flv")  # in their header, whatever is left of the rest
+THREADS = 2  # fixed, so that a file encodes to the same bytes on every machine
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a video file says of itself, and what its first frame shows.
+
+    width, height: as stored, after rotation; sample_aspect: width of a stored pixel over its height
+    frames, seconds: as declared, 0 when the file does not say
+    rotation, mirrored: degrees counter-clockwise to turn it upright, after which left and right change places or not
+    matrix: FFmpeg's number of the YUV colours (1 is BT.709, 2 is "not said"); full_range: luma from 0 to 255
+    tracks: how many video tracks there are, of which the first is read
+    """
+
+    width: int
+    height: int
+    fps: float
+    frames: int
+    seconds: float
+    container: str
+    codec: str
+    pixel_format: str
+    bits: int
+    rotation: int
+    mirrored: bool
+    sample_aspect: Fraction
+    interlaced: bool
+    hdr: bool
+    matrix: int
+    full_range: bool
+    alpha: bool
+    audio: bool
+    tracks: int
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[tuple[Any, Any]]:
+    """(container, first video stream) of a checked file. Raises DataError."""
+    import av
+
+    check_file(path)
+    if is_picture(path):
+        raise DataError("a picture, not a video: give a clip of two frames or more")
+    try:
+        # An absolute path, so that no file name is taken for a protocol ("concat:...").
+        container = av.open(str(path.absolute()), options=dict(OPEN_OPTIONS), **_any_metadata())
+    except (av.FFmpegError, ValueError) as error:
+        if without_index(path):
+            raise DataError("the recording was cut off, its index is missing: copy it again from the camera") from error
+        raise DataError(f"not a video that can be read: give {ENDINGS}") from error
+    with container:
+        if not (videos := _tracks(container)):
+            raise DataError("sound only: it has no pictures" if container.streams.audio else "it has no video track")
+        stream = videos[0]
+        stream.thread_type = "AUTO"
+        stream.codec_context.thread_count = THREADS
+        yield container, stream
+
+
+def _any_metadata() -> dict[str, Any]:
+    """What lets PyAV open a file whose metadata are no UTF-8: from version 19 on it always does, without an option."""
+    import av
+
+    return {"metadata_errors": "surrogateescape"} if int(av.__version__.partition(".")[0]) < 19 else {}
+
+
+def _tracks(container: Any) -> list[Any]:
+    """The video tracks; a cover picture is none."""
+    import av
+
+    return [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
+
+
+def probe(path: Path, most_pixels: int | None = None) -> Probe:
+    """Look at a video file; decodes its first frame, unless its header promises more than `most_pixels`.
+
+    Raises DataError with the reason in words.
+    """
+    import av
+
+    with opened(path) as (container, stream):
+        context = stream.codec_context
+        if most_pixels and context.width * context.height > most_pixels:
+            raise DataError(f"too large: {context.width}x{context.height}: scale it down first")
+        try:
+            first = next(container.decode(stream))
+        except (av.FFmpegError, StopIteration) as error:
+            raise DataError("the recording was cut off or is damaged: no frame can be read, copy it again") from error
+        rotation, mirrored = orientation(first)
+        turned = rotation % 180 == 90
+        duration = (
+            stream.duration * stream.time_base if stream.duration else Fraction(container.duration or 0, 1_000_000)
+        )
+        transparent = stream.metadata.get("alpha_mode") == "1"  # so WebM says it; the decoder leaves alpha out
+        if context.name == "gif":  # decoded with alpha in any case
+            transparent = bool(first.to_ndarray(format="rgba")[..., 3].min() < 255)
+        else:
+            transparent = transparent or any(component.is_alpha for component in first.format.components)
+        return Probe(
+            width=first.height if turned else first.width,
+            height=first.width if turned else first.height,
+            fps=float(stream.average_rate or stream.guessed_rate or 0),
+            frames=stream.frames,
+            seconds=float(duration),
+            container=container.format.name,
+            codec=context.name,
+            pixel_format=first.format.name,
+            bits=max(component.bits for component in first.format.components),
+            rotation=rotation,
+            mirrored=mirrored,
+            sample_aspect=Fraction(stream.sample_aspect_ratio or context.sample_aspect_ratio or 1),
+            interlaced=bool(first.interlaced_frame),
+            hdr=first.color_trc in HDR_TRANSFERS,
+            matrix=int(first.colorspace),
+            full_range=first.color_range == FULL_RANGE,
+            alpha=transparent,
+            audio=bool(container.streams.audio),
+            tracks=len(_tracks(container)),
+        )
+
+
+def orientation(frame: Any) -> tuple[int, bool]:
+    """(degrees counter-clockwise: 0, 90, 180 or 270; whether to mirror left and right after that), as its file says.
+
+    A display matrix may mirror, which a rotation alone cannot tell (selfie cameras, screen recorders).
+    """
+    from av.sidedata.sidedata import Type
+
+    rotation = round(frame.rotation / 90) * 90 % 360
+    side = frame.side_data.get(Type.DISPLAYMATRIX)  # PyAV 19 gives types where 18 gave the sides themselves
+    if side is None:
+        return rotation, False
+    a, b, _, c, d = struct.unpack("<5i", bytes(side)[:20])  # x' = a x + c y, y' = b x + d y
+    if a * d - b * c >= 0:
+        return rotation, False
+    if abs(a) + abs(d) >= abs(b) + abs(c):
+        return (0 if a < 0 else 180), True
+    return (270 if c > 0 else 90), True
+
+
+@dataclass(frozen=True)
+class Times:
+    """When each frame is shown, in seconds from the first, as the file's packets say.
+
+    last:  how long the last one is shown, 0 when the file does not say
+    whole: whether all is there that the file's header promises
+    """
+
+    shown: list[float]
+    last: float
+    whole: bool
+
+
+def read_times(path: Path) -> Times:
+    """The times of all frames of the first video track; nothing is decoded. Raises DataError."""
+    import av
+
+    frames: list[tuple[float, float]] = []  # when it is shown, for how long
+    begin, end = math.inf, 0.0
+    with opened(path) as (container, stream), contextlib.suppress(av.FFmpegError):
+        promised = (container.duration or 0) / 1e6 if container.format.name in STATE_THEIR_LENGTH else 0.0
+        for packet in container.demux(stream, *container.streams.audio):
+            if packet.pts is None:
+                continue
+            time, length = float(packet.pts * packet.time_base), float((packet.duration or 0) * packet.time_base)
+            begin, end = min(begin, time), max(end, time + length)
+            if packet.stream_index == stream.index and not packet.is_discard:
+                frames.append((time, length))
+    frames.sort()
+    whole = not segment_is_cut(path) and end - begin + 1 >= 0.95 * promised
+    return Times([time - frames[0][0] for time, _ in frames], frames[-1][1] if frames else 0.0, whole)
+
+
+def presentation_times(path: Path) -> list[float]:
+    """When each frame is shown, in seconds from the first. Raises DataError."""
+    return read_times(path).shown
+
+
+def read_comment(path: Path) -> str | None:
+    """The text that `encode` put into the file's metadata, None when there is none. Raises DataError."""
+    with opened(path) as (container, _):
+        comment = next((value for name, value in container.metadata.items() if name.lower() == "comment"), None)
+    return None if comment is None else comment.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

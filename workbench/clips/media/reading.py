@@ -1,0 +1,139 @@
+"""Read a video's frames with PyAV: a foreign file's one after another, our own clips' by number.
+
+Not covered: opening (opening), conversion (dataset_builder.ingest), what training reads of verified clips (windows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.clips.media.opening import opened, orientation
+from workbench.clips.media.writing import KEYFRAME_EVERY
+from workbench.errors import DataError
+from workbench.workspace import write_bytes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Pixels = NDArray[np.uint8]
+else:
+    Pixels = Any
+
+THUMBNAIL_SIDE = 320  # pixels, of the longer one
+
+
+def raw_frames(path: Path) -> Iterator[tuple[float, Any]]:
+    """(seconds from the first frame, PyAV frame as stored) of a video. Raises DataError where the file is damaged."""
+    import av
+
+    with opened(path) as (container, stream):
+        start, step = None, 1 / float(stream.average_rate or 25)
+        try:
+            for number, frame in enumerate(container.decode(stream)):
+                if frame.is_corrupt and number:
+                    raise DataError(f"damaged: frame {number + 1} cannot be read")
+                time = frame.time if frame.time is not None else number * step
+                start = time if start is None else start
+                yield time - start, frame
+        except av.FFmpegError as error:
+            raise DataError(f"damaged: it cannot be read to its end ({error.strerror})") from error
+
+
+def decode(path: Path) -> Iterator[tuple[float, Pixels]]:
+    """(seconds from the first frame, upright uint8 [H, W, 3] picture), one at a time. Raises DataError."""
+    import numpy as np
+
+    for time, frame in raw_frames(path):
+        rotation, mirrored = orientation(frame)
+        upright = np.rot90(frame.to_ndarray(format="rgb24"), rotation // 90)
+        yield time, np.ascontiguousarray(upright[:, ::-1] if mirrored else upright)
+
+
+def read_frames(
+    path: Path,
+    indices: Sequence[int],
+    resize: tuple[int, int] | None = None,
+    crop: tuple[int, int, int, int] | None = None,
+) -> Pixels:
+    """Frames of one of our own clips, uint8 [F, h, w, 3]: scaled to `resize` (h, w), cut to `crop` (top, left, h, w).
+
+    Reducing averages over all pixels (bicubic with its support widened), so nothing flickers. Raises DataError.
+    """
+    with opened(path) as (container, stream):
+        return fitted(_pick(path, container, stream, indices), resize, crop)
+
+
+def fitted(frames: Pixels, resize: tuple[int, int] | None, crop: tuple[int, int, int, int] | None) -> Pixels:
+    """Frames, uint8 [F, H, W, 3], scaled and cut as `read_frames` does."""
+    import numpy as np
+    from PIL import Image
+
+    if resize and resize != frames.shape[1:3]:
+        size = (resize[1], resize[0])
+        frames = np.stack([np.asarray(Image.fromarray(f).resize(size, Image.Resampling.BICUBIC)) for f in frames])
+    if crop:
+        top, left, height, width = crop
+        frames = frames[:, top : top + height, left : left + width]
+    return np.ascontiguousarray(frames)
+
+
+def _pick(path: Path, container: Any, stream: Any, indices: Sequence[int]) -> Pixels:
+    """The frames of an open file: back to the keyframe before each stretch of them, then forward. Raises DataError."""
+    import av
+    import numpy as np
+
+    found: dict[int, Any] = {}
+    try:
+        for stretch in _stretches(indices):
+            found |= _forward(container, stream, stretch)
+    except av.FFmpegError as error:
+        raise DataError(f"{path.name} is damaged ({error.strerror}): import it again") from error
+    if missing := sorted(set(indices) - found.keys()):
+        raise DataError(f"{path.name} has no frame {missing[0]}: import it again")
+    return np.stack([found[number] for number in indices])
+
+
+def _stretches(indices: Sequence[int]) -> list[list[int]]:
+    """The numbers in order, parted where a keyframe lies between two of them for certain."""
+    stretches: list[list[int]] = []
+    for number in sorted(set(indices)):
+        if not stretches or number - stretches[-1][-1] > KEYFRAME_EVERY:
+            stretches.append([])
+        stretches[-1].append(number)
+    return stretches
+
+
+def _forward(container: Any, stream: Any, wanted: Sequence[int]) -> dict[int, Any]:
+    """Those frames, in order, uint8 [H, W, 3] by number, decoded from the keyframe before the first one."""
+    start, rate, left, found = stream.start_time or 0, stream.average_rate or 1, set(wanted), {}
+    container.seek(start + int(wanted[0] / rate / stream.time_base), stream=stream)
+    for frame in container.decode(stream):
+        number = round((frame.pts - start) * stream.time_base * rate)
+        if number in left:
+            found[number] = frame.to_ndarray(format="rgb24")
+        if number >= wanted[-1]:
+            break
+    return found
+
+
+def thumbnail(path: Path, target: Path) -> None:
+    """A JPEG of the clip's middle frame. Raises DataError, CannotWrite."""
+    with opened(path) as (container, stream):
+        pixels = _pick(path, container, stream, [max(1, stream.frames) // 2])[0]
+    write_thumbnail(pixels, target)
+
+
+def write_thumbnail(pixels: Pixels, target: Path) -> None:
+    """A small JPEG of a picture, uint8 [H, W, 3]. Raises CannotWrite."""
+    import io
+
+    from PIL import Image
+
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    data = io.BytesIO()
+    picture.save(data, "JPEG", quality=88)
+    write_bytes(target, data.getvalue())

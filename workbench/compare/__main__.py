@@ -1,0 +1,29 @@
+"""A wall's jobs: `python -m workbench.compare walls/NAME/.numbers` measures, `NAME/.export` writes files to show."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from workbench import jobs
+from workbench.compare import export, measurements
+from workbench.compare.grid import EXPORTING, Wall
+from workbench.compare.settings import ExportSettings
+from workbench.workspace import Workspace
+
+
+def main(folder: Path) -> int:
+    """Do what the folder's name says, on the wall that holds it; the exit code says how it ended."""
+    os.nice(5)
+    with jobs.Job(folder) as job:
+        wall = Wall.open(Workspace.open(folder.parent.parent.parent), folder.parent.name)
+        if folder.name == EXPORTING:
+            export.export(wall, ExportSettings.load(folder / jobs.CONFIG), job)
+        else:
+            measurements.follow(wall, job)
+    return int(job.exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]).resolve()))

@@ -1,0 +1,47 @@
+"""What a wall is going to cost, before it is made: how many videos, and about how long they take. Plain data, no torch.
+
+Not covered: the time left of a wall that is being drawn (state).
+"""
+
+from __future__ import annotations
+
+from workbench.compare.axes import grid
+from workbench.compare.settings import WallSettings
+from workbench.compare.state import work
+from workbench.compare.suggestions import completed
+from workbench.families import find_model
+from workbench.jobs import duration
+from workbench.sampler.samples import Samples
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace
+
+HISTORY = 24  # samples that say how long one takes
+
+
+def cost(workspace: Workspace, settings: WallSettings, base: SampleSettings) -> str:
+    """In a sentence: how many videos, and the time at the pace of earlier samples like these. Raises ConfigError.
+
+    base: what the samples begin with (suggestions.base_of)
+    """
+    if not settings.run and not settings.prompts:
+        return "Choose a run, or write prompts and choose LoRAs."
+    laid_out = grid(workspace, completed(workspace, settings), base)
+    rows, columns = len(laid_out.rows), len(laid_out.columns)
+    said = f"{rows * columns} videos: {rows} {'row' if rows == 1 else 'rows'} by {columns} columns"
+    seconds = pace(workspace, base)
+    if seconds is not None:
+        model = find_model(base.model)[1]
+        total = sum(work(sample, model.steps) for sample in laid_out.samples.values())
+        said += f", about {duration(total * seconds)} at the pace of earlier samples"
+    return f"{said}. Videos that are there already are not drawn again."
+
+
+def pace(workspace: Workspace, base: SampleSettings) -> float | None:
+    """Seconds for a pass of the model in earlier samples like these; None where there are none."""
+    model = find_model(base.model)[1]
+    for sample in Samples(workspace).history(HISTORY):
+        record = sample.record
+        alike = sample.settings.model in (base.model, model.id) and sample.settings.speed == base.speed
+        if alike and record.get("frames") in (base.frames, None) and record.get("seconds"):
+            return float(record["seconds"]) / work(sample.settings, model.steps)
+    return None

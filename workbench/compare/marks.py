@@ -1,0 +1,130 @@
+"""What people think of a wall's videos: stars, rejects, blind votes, the best checkpoint; walls/<slug>/marks.json.
+
+    {"stars": [key], "rejects": [key], "votes": [{"left", "right", "chosen", "time"}], "best": {...}}
+
+A vote is between two videos of a row whose names were hidden: chosen is a key, "" where neither was better. Not
+covered: what becomes of the best checkpoint in its run (wall).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench import jobs
+from workbench.compare.axes import Grid
+from workbench.errors import ConfigError
+from workbench.workspace import read_json, write_json
+
+FILE = "marks.json"
+FEWEST = 5  # votes; fewer say nothing
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The file's content. best: {"column", "step", "why", "time"}, {} while nobody chose."""
+
+    stars: frozenset[str] = frozenset()
+    rejects: frozenset[str] = frozenset()
+    votes: tuple[dict[str, Any], ...] = ()
+    best: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What the votes say of a column. word: how sure one can be that it is better or worse than the others."""
+
+    won: int
+    lost: int
+    tied: int
+    word: str
+
+    @property
+    def votes(self) -> int:
+        return self.won + self.lost + self.tied
+
+
+def read(folder: Path) -> Marks:
+    """What is marked on a wall; nothing where the file is missing or broken."""
+    with contextlib.suppress(ConfigError, TypeError, AttributeError):
+        if (folder / FILE).exists():
+            raw = read_json(folder / FILE)
+            votes = tuple(vote for vote in raw.get("votes", ()) if {"left", "right", "chosen"} <= vote.keys())
+            return Marks(
+                frozenset(raw.get("stars", ())), frozenset(raw.get("rejects", ())), votes, dict(raw.get("best") or {})
+            )
+    return Marks()
+
+
+def mark(folder: Path, key: str, *, starred: bool | None = None, rejected: bool | None = None) -> None:
+    """Star or reject a video, or take it back; one excludes the other. Raises CannotWrite."""
+    with _changing(folder) as raw:
+        stars, rejects = set(raw["stars"]), set(raw["rejects"])
+        if starred is not None:
+            (stars.add if starred else stars.discard)(key)
+            rejects -= {key} if starred else set()
+        if rejected is not None:
+            (rejects.add if rejected else rejects.discard)(key)
+            stars -= {key} if rejected else set()
+        raw["stars"], raw["rejects"] = sorted(stars), sorted(rejects)
+
+
+def vote(folder: Path, left: str, right: str, chosen: str) -> None:
+    """Note a blind vote between two videos. Raises ConfigError, CannotWrite."""
+    if chosen not in (left, right, "") or left == right:
+        raise ConfigError("the vote names a video that was not shown: vote again")
+    with _changing(folder) as raw:
+        raw["votes"].append({"left": left, "right": right, "chosen": chosen, "time": time.time()})
+
+
+def note_best(folder: Path, best: dict[str, Any]) -> None:
+    """Note which column was found best. Raises CannotWrite."""
+    with _changing(folder) as raw:
+        raw["best"] = best
+
+
+@contextlib.contextmanager
+def _changing(folder: Path) -> Any:
+    """The content to be changed; written when the block ends. Two pages that mark at once lose nothing."""
+    with jobs.locked(folder / ".marks.lock"):
+        now = read(folder)
+        raw = {"stars": sorted(now.stars), "rejects": sorted(now.rejects), "votes": list(now.votes), "best": now.best}
+        yield raw
+        write_json(folder / FILE, raw)
+
+
+def tallies(grid: Grid, votes: tuple[dict[str, Any], ...]) -> list[Tally]:
+    """What the votes say of each column, in their order. Votes on videos that are no longer shown do not count."""
+    place = {key: number for keys in grid.keys for number, key in enumerate(keys)}
+    counts = [[0, 0, 0] for _ in grid.columns]
+    for one in votes:
+        left, right = place.get(one["left"]), place.get(one["right"])
+        if left is None or right is None:
+            continue
+        if not one["chosen"]:
+            counts[left][2] += 1
+            counts[right][2] += 1
+        else:
+            winner, loser = (left, right) if one["chosen"] == one["left"] else (right, left)
+            counts[winner][0] += 1
+            counts[loser][1] += 1
+    return [Tally(won, lost, tied, confidence(won, lost)) for won, lost, tied in counts]
+
+
+def confidence(won: int, lost: int) -> str:
+    """In a word, whether that many wins could be chance: a two-sided sign test, ties left out.
+
+    Clear: chance alone does this once in twenty times or less; likely: once in five.
+    """
+    count, most = won + lost, max(won, lost)
+    if count < FEWEST:
+        return "too few votes to say"
+    chance = min(1.0, 2 * sum(math.comb(count, one) for one in range(most, count + 1)) / 2**count)
+    side = "better" if won > lost else "worse"
+    if chance <= 0.05:
+        return f"clearly {side}"
+    return f"likely {side}" if chance <= 0.2 else "no difference seen"

@@ -1,0 +1,173 @@
+"""What a run suggests for a wall: its previews' prompts, sizes and seed, the base model and its last checkpoints.
+
+Not covered: what the settings come to (axes).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from workbench.compare.axes import AXES, lora_file
+from workbench.compare.settings import BASE, EXPORT, WallSettings
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.runs.checkpoints import LORA, folder_of
+from workbench.runs.run import Run
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace, read_json
+
+LAST = 3  # checkpoints that a wall begins with
+SCALES = ("0.5", "0.75", "1")
+SHAPE = ("frames", "height", "width", "steps", "guidance_scale", "dynamic_guidance", "seed")
+
+
+def saved(run: Run) -> list[str]:
+    """What can be compared of a run: base, the steps whose checkpoint holds a LoRA, and final once it is exported."""
+    steps = [str(step) for step in run.checkpoints if (folder_of(run.folder, step) / LORA).exists()]
+    return [BASE, *steps, *([EXPORT] if run.lora else [])]
+
+
+def suggested(workspace: Workspace, name: str) -> WallSettings:
+    """A wall of a run: its prompts by base model and last checkpoints, each at three scales. Raises ConfigError."""
+    run = Run.open(workspace, name)
+    return WallSettings(run=name, prompts=prompts(run), checkpoints=_last(run), scales=SCALES)
+
+
+def completed(workspace: Workspace, settings: WallSettings) -> WallSettings:
+    """The same with what was left open filled in from the run, so that the wall stays what it is when the run goes on.
+
+    Raises ConfigError when the run does not exist, has no LoRA, or not that checkpoint.
+    """
+    if not settings.run:
+        if settings.checkpoints not in ((), (BASE,)):
+            sentence = "checkpoints are given, but no run: choose the run they belong to"
+            raise ConfigError(sentence, {"run": sentence})
+        return settings
+    run = Run.open(workspace, settings.run)
+    _refuse_whole_models(run)
+    filled: dict[str, Any] = {"prompts": list(settings.prompts or prompts(run)), "title": settings.title or run.name}
+    if not settings.images:
+        filled["images"] = _images(run, filled["prompts"])
+    if not any(getattr(settings, axis) for axis in AXES):
+        filled["checkpoints"] = list(_last(run))
+    elif not settings.checkpoints and not settings.loras:
+        filled["checkpoints"] = [saved(run)[-1]]
+    done = settings.changed(**filled)
+    known = saved(run)
+    if len(known) == 1:
+        raise ConfigError(f"{run.name} has no checkpoint yet: wait for the first, or press Save now")
+    for checkpoint in done.checkpoints:
+        if checkpoint != BASE and not lora_file(workspace, run.name, checkpoint).exists():
+            sentence = f"checkpoints has {checkpoint}, {run.name} has {', '.join(known)}: choose among these"
+            raise ConfigError(sentence, {"checkpoints": sentence})
+    return done
+
+
+def newest(workspace: Workspace) -> str:
+    """Name of the newest run that has something to compare, "" where there is none."""
+    for run in Run.all(workspace):
+        with contextlib.suppress(ConfigError):  # a run of a later version, or a model folder that is gone
+            if len(saved(run)) > 1:
+                return run.name
+    return ""
+
+
+def base_of(workspace: Workspace, settings: WallSettings, model: str = "", speed: str = "exact") -> SampleSettings:
+    """What the samples of a wall begin with: as the run's previews were drawn. Raises ConfigError.
+
+    model: which draws where no run says so, "" for the usual one
+    """
+    if not settings.run:
+        return SampleSettings().changed(speed=speed, **({"model": model} if model else {}))
+    run = Run.open(workspace, settings.run)
+    train, record = run.settings, _preview(run)
+    values: dict[str, Any] = {
+        "frames": train.frames, "height": train.height, "width": train.width, "steps": train.preview_steps,
+        "guidance_scale": train.preview_guidance, "dynamic_guidance": train.preview_dynamic_guidance,
+        "seed": train.preview_seed,
+    }  # fmt: skip
+    values |= {name: record[name] for name in SHAPE if name in record}
+    if values["frames"] == 1:  # of a run on pictures, whose previews are pictures, too; samples are videos
+        values["frames"] = train.frames
+    return SampleSettings(
+        model=train.model, device=train.device, fps=train.fps, image_scale=train.image_latent_scale
+    ).changed(speed=speed, **values)
+
+
+def of_sample(settings: SampleSettings, guidance: float) -> tuple[WallSettings, SampleSettings]:
+    """A wall around one sample: its LoRAs at other scales, or other guidance scales where it has none; and its base.
+
+    guidance: the scale that it was drawn with
+    """
+    rows: dict[str, Any] = {
+        "title": settings.prompt[:40],
+        "prompts": [settings.prompt],
+        "seeds": [str(settings.seed or 0)],
+    }
+    if settings.image:
+        rows["images"] = [settings.image]
+    columns: dict[str, Any]
+    if settings.loras:
+        columns = {"loras": [" + ".join(settings.loras)], "scales": ["0", "0.5", "0.75", "1", "1.25"]}
+    else:
+        columns = {"guidance": [f"{max(guidance + more, 1):g}" for more in (-2, 0, 2)]}
+    return WallSettings().changed(**rows, **columns), settings.changed(loras=[])
+
+
+def prompts(run: Run) -> tuple[str, ...]:
+    """The prompts of a run's previews; its first captions where it has none yet."""
+    settings = run.settings
+    if settings.preview_prompts:
+        return settings.preview_prompts
+    drawn = tuple(dict.fromkeys(preview.prompt for preview in run.previews if preview.prompt))
+    if drawn:
+        return drawn
+    captions = [str(clip.get("caption", "")) for clip in lock(run) if clip.get("role") == "train"]
+    return tuple(dict.fromkeys(filter(None, captions)))[:2]
+
+
+def lock(run: Run) -> list[dict[str, Any]]:
+    """The clips a run trains on, as dataset.lock.json keeps them; none before its first start."""
+    with contextlib.suppress(ConfigError):
+        value = read_json(run.folder / "dataset.lock.json")
+        return [clip for clip in value if isinstance(clip, dict)] if isinstance(value, list) else []
+    return []
+
+
+def _last(run: Run) -> tuple[str, ...]:
+    """The base model and the last checkpoints; the exported LoRA where no checkpoint is left."""
+    steps = [name for name in saved(run) if name.isdecimal()][-LAST:]
+    return (BASE, *(steps or saved(run)[1:]))
+
+
+def _refuse_whole_models(run: Run) -> None:
+    settings = run.settings
+    if settings.method != "lora":
+        raise ConfigError(f"{run.name} trained the whole model, a wall compares LoRAs: extract a LoRA from it first")
+    if settings.train_also:
+        raise ConfigError(
+            f"{run.name} trained {', '.join(settings.train_also)} beside its LoRA, which no sample loads: its previews "
+            f"show it, a wall cannot"
+        )
+
+
+def _preview(run: Run) -> dict[str, Any]:
+    """The record of one of the run's previews, {} before the first."""
+    for preview in run.previews[:1]:
+        with contextlib.suppress(ConfigError):
+            return dict(read_json(preview.video.with_suffix(".json")))
+    return {}
+
+
+def _images(run: Run, wanted: list[str]) -> list[str]:
+    """The first frames that an image-to-video run's previews began with; none for other models."""
+    if find_model(run.settings.model)[1].task != "image-to-video":
+        return []
+    found: dict[str, str] = {}
+    for preview in run.previews:
+        picture = run.folder / "previews" / f"picture-{preview.index}.png"
+        if picture.exists():
+            found.setdefault(preview.prompt, str(picture))
+    pictures = list(found.values()) or list(run.settings.preview_images)
+    return [found.get(prompt, pictures[0]) for prompt in wanted] if pictures else []

@@ -1,0 +1,213 @@
+"""Edits of many captions at once, and what is in them: each edit is one entry of the history, undone as one.
+
+Every edit tells how many captions it changed and takes `names` (file names or ids) to touch only those clips. A changed
+caption is one clean line as sources.clean_caption makes it, cut at its length. Who wrote it (`caption_by`) stays; where
+there was no caption, the edit counts as written by hand. Not covered: one caption typed in by hand (dataset), captions
+from a model (captioning).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import regex
+
+from workbench.clips.records import Clip, read_clips, read_info
+from workbench.dataset_builder import history
+from workbench.dataset_builder.sources.survey import clean_caption
+from workbench.errors import ConfigError
+
+Edit = Callable[[str], str]
+Order = Literal["source", "caption", "caption length", "words", "seconds"]
+PUNCTUATION = ",.;:!?"
+PATTERN_SECONDS = 2.0  # a pattern that takes longer over one caption would take for ever
+ORDERS: dict[Order, Callable[[Clip], Any]] = {
+    "source": lambda clip: (clip.source or clip.file_name).casefold(),
+    "caption": lambda clip: clip.text.casefold(),
+    "caption length": lambda clip: len(clip.text),
+    "words": lambda clip: len(clip.text.split()),
+    "seconds": lambda clip: clip.seconds,
+}
+
+
+@dataclass(frozen=True)
+class Search:
+    """What to find in captions. `text` is plain, or a regular expression whose groups a replacement may name (\\1)."""
+
+    text: str
+    expression: bool = False
+    match_case: bool = False
+    whole_word: bool = False
+
+    def replacer(self, replacement: str) -> Edit:
+        """The edit that puts the replacement wherever the text is found. Raises ConfigError."""
+        if not self.text:
+            raise ConfigError("there is nothing to find: give a text")
+        wanted = unicodedata.normalize("NFC", self.text)
+        pattern = wanted if self.expression else regex.escape(wanted)
+        if self.whole_word:
+            pattern = rf"(?<!\w)(?:{pattern})(?!\w)"
+        try:
+            compiled = regex.compile(pattern, 0 if self.match_case else regex.IGNORECASE)
+        except regex.error as error:
+            raise self._unusable(str(error)) from error
+        put = replacement if self.expression else replacement.replace("\\", "\\\\")
+
+        def replace(text: str) -> str:
+            try:
+                return compiled.sub(put, text, timeout=PATTERN_SECONDS)
+            except TimeoutError:
+                raise self._unusable("it takes too long") from None
+            except (regex.error, IndexError) as error:  # the replacement names a group that is not there
+                raise self._unusable(str(error)) from error
+
+        return replace
+
+    def _unusable(self, reason: str) -> ConfigError:
+        return ConfigError(f"{self.text!r} cannot be used as a regular expression ({reason}): mend or simplify it")
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What an edit would make of one clip's caption."""
+
+    file_name: str
+    source: str
+    before: str
+    after: str
+
+
+# ---- edits
+
+
+def preview_replace(
+    dataset: Path, search: Search, replacement: str, names: Collection[str] | None = None
+) -> list[Rewritten]:
+    """What `replace` would change, in the dataset's order; nothing is written. Raises ConfigError."""
+    edit = search.replacer(replacement)
+    pairs = ((clip, _edited(clip, edit)) for clip in chosen(read_clips(dataset), names))
+    return [Rewritten(old.file_name, old.source, old.text, new.text) for old, new in pairs if old != new]
+
+
+def replace(dataset: Path, search: Search, replacement: str, names: Collection[str] | None = None) -> int:
+    """Replace the text wherever it is found. Raises ConfigError, CannotWrite."""
+    what = f"{search.text!r} became {replacement!r} in captions"
+    return _rewrite(dataset, what, search.replacer(replacement), names)
+
+
+def add_prefix(dataset: Path, prefix: str, names: Collection[str] | None = None) -> int:
+    """Put a text and a space in front of captions; those that begin with it stay. Raises ConfigError, CannotWrite."""
+    given = _given(prefix, "prefix")
+    return _rewrite(
+        dataset, f"{given!r} put in front of captions", lambda t: t if t.startswith(given) else f"{given} {t}", names
+    )
+
+
+def add_suffix(dataset: Path, suffix: str, names: Collection[str] | None = None) -> int:
+    """Put a text behind captions, after a space unless it begins with a punctuation mark; those that end with it stay.
+
+    Raises ConfigError, CannotWrite.
+    """
+    given = _given(suffix, "suffix")
+    gap = "" if given[0] in PUNCTUATION else " "
+
+    def put(text: str) -> str:
+        if not text:
+            return given.lstrip(PUNCTUATION)
+        return text if text.endswith(given) else f"{text}{gap}{given}"
+
+    return _rewrite(dataset, f"{given!r} put behind captions", put, names)
+
+
+def put_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int:
+    """Write the trigger word in front of captions without it, as training does by itself. Raises ConfigError."""
+    info, word = read_info(dataset), _trigger_word(dataset)
+
+    def put(text: str) -> str:
+        return info.caption(Clip(file_name="", text=text))
+
+    return _rewrite(dataset, f"trigger word {word} put into captions", put, names)
+
+
+def take_out_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int:
+    """Take the dataset's trigger word out of captions (training still puts it in front). Raises ConfigError."""
+    word = _trigger_word(dataset)
+    inside = regex.compile(rf"\s*(?<!\w){regex.escape(word)}(?!\w)", regex.IGNORECASE)
+    return _rewrite(
+        dataset, f"trigger word {word} taken out of captions", lambda t: inside.sub("", _without_tag(t, word)), names
+    )
+
+
+def remove_tag(dataset: Path, tag: str, names: Collection[str] | None = None) -> int:
+    """Take a tag out of comma-separated captions, whatever its case. Raises ConfigError, CannotWrite."""
+    given = _given(tag, "tag")
+    return _rewrite(dataset, f"tag {given!r} removed", lambda text: _without_tag(text, given), names)
+
+
+def _given(text: str, name: str) -> str:
+    if not (clean := clean_caption(text)):
+        raise ConfigError(f"the {name} is empty: give a text")
+    return clean
+
+
+def _trigger_word(dataset: Path) -> str:
+    if not (word := read_info(dataset).trigger_word.strip()):
+        raise ConfigError("the dataset has no trigger word: set one first")
+    return word
+
+
+def _without_tag(text: str, tag: str) -> str:
+    """A caption without that tag; one that does not have it stays as it is, spaces and all."""
+    tags = text.split(",")
+    kept = [one for one in tags if one.strip().casefold() != tag.casefold()]
+    return text if len(kept) == len(tags) else ",".join(kept)
+
+
+def _edited(clip: Clip, edit: Edit) -> Clip:
+    text = edit(clip.text)
+    text = clip.text if text == clip.text else clean_caption(text)
+    by = clip.caption_by if clip.text.strip() else "hand"
+    return clip if text == clip.text else clip.changed(text=text, caption_by=by)
+
+
+def _rewrite(dataset: Path, what: str, edit: Edit, names: Collection[str] | None) -> int:
+    return history.edit(dataset, what, lambda clips: [_edited(clip, edit) for clip in chosen(clips, names)])
+
+
+# ---- looking
+
+
+def chosen(clips: Sequence[Clip], names: Collection[str] | None) -> list[Clip]:
+    """The clips of those file names or ids, all of them for None. Raises ConfigError for a name that is none."""
+    if names is None:
+        return list(clips)
+    known = {name for clip in clips for name in (clip.file_name, clip.id)}
+    if missing := sorted(set(names) - known):
+        raise ConfigError(f"there is no clip {missing[0]!r} in this dataset: look at the list of clips")
+    wanted = set(names)
+    return [clip for clip in clips if wanted & {clip.file_name, clip.id}]
+
+
+def tag_counts(clips: Iterable[Clip]) -> Counter[str]:
+    """In how many captions each comma-separated tag stands; tags that differ only in case count as one."""
+    counts: Counter[str] = Counter()
+    spelling: dict[str, str] = {}  # as it was met first
+    for clip in clips:
+        tags = {tag.casefold(): tag for tag in map(str.strip, clip.text.split(",")) if tag}
+        counts.update(spelling.setdefault(folded, tag) for folded, tag in tags.items())
+    return counts
+
+
+def word_counts(clips: Iterable[Clip]) -> Counter[str]:
+    """How often each word stands in the captions, in small letters."""
+    return Counter(word for clip in clips for word in regex.findall(r"\w+(?:['’-]\w+)*", clip.text.lower()))
+
+
+def sort_clips(clips: Iterable[Clip], by: Order, descending: bool = False) -> list[Clip]:
+    """The clips in another order, for a list or a grid; equal ones stay in the dataset's order."""
+    return sorted(clips, key=ORDERS[by], reverse=descending)

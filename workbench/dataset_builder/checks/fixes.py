@@ -1,0 +1,224 @@
+"""Mend what the doctor found: one finding or many, in one change of the dataset's history, so one undo brings all back.
+
+What changes records alone is done at once. What cuts clips encodes them and so takes its time: that is a task (`run`).
+Not covered: finding (doctor), how parts are made (recutting).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from workbench import jobs
+from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
+from workbench.dataset_builder import history, parallel
+from workbench.dataset_builder.checks.findings import MENDS, Finding, Mend, read_findings
+from workbench.dataset_builder.cuts import cutting, recutting
+from workbench.dataset_builder.cuts.cutting import Cut
+from workbench.dataset_builder.cuts.recutting import Wanted
+from workbench.dataset_builder.parallel import Tell, silent
+from workbench.errors import ConfigError, DataError
+from workbench.settings import Settings, field
+
+NOTHING = "Nothing was left to do."
+SENTENCE_SHARE = 2 / 3  # of what is read: a caption ends with a sentence if that leaves this much, else with a word
+
+
+class MendSettings(Settings):
+    """What `datasets/<slug>/.mend/config.json` holds. A person chooses findings and a mend instead of filling it in."""
+
+    mend: Mend = field("crop_bars", title="Mend", section="Mending", help="What to do about the findings.")
+    findings: tuple[str, ...] = field(
+        (), title="Findings", section="Mending", lines=3, help="Ids of the findings of the last check to mend."
+    )
+
+
+def is_task(mend: Mend) -> bool:
+    """Whether it encodes clips and so is to be started as a task."""
+    return mend in CUTTING
+
+
+def apply(dataset: Path, findings: Sequence[Finding], mend: Mend, tell: Tell = silent) -> str:
+    """Mend all findings alike; says what was done. Raises ConfigError, DataError, CannotWrite, what `tell` raises."""
+    check_findings(dataset, findings, mend)
+    clips = {clip.file_name: clip for clip in read_clips(dataset)}
+    if mend in CUTTING:
+        return _recut(dataset, findings, clips, mend, tell)
+    records, done = RECORDS[mend](findings, clips, read_info(dataset))
+    changed = {name: new for name, new in records.items() if list(new) != [clips[name]]}
+    if not changed:
+        return NOTHING
+    sentence = done.format(_clips(len(changed)))
+    history.change(dataset, sentence[0].lower() + sentence[1:].rstrip("."), changed)
+    return sentence
+
+
+def check_findings(dataset: Path, findings: Sequence[Finding], mend: Mend) -> None:
+    """Raises ConfigError unless the mend fits all of the findings, and their clips are there."""
+    if not findings:
+        raise ConfigError("no finding is chosen: choose one or more")
+    if unfit := [finding for finding in findings if mend not in finding.mends]:
+        raise ConfigError(
+            f"{MENDS.get(mend, mend)!r} does not mend {unfit[0].title!r}: use "
+            f"{' or '.join(map(repr, unfit[0].buttons.values())) or 'nothing'}"
+        )
+    names = {clip.file_name for clip in read_clips(dataset)}
+    if gone := [name for finding in findings for name in finding.clips if name not in names]:
+        raise ConfigError(f"there is no clip {gone[0]!r} in this dataset any more: check again")
+
+
+# ---- the job --------------------------------------------------------------------------------------------------------
+
+
+def check(dataset: Path, settings: MendSettings) -> None:
+    """Raises ConfigError unless the findings hold and the mend fits them."""
+    found = _found(dataset, settings)
+    if settings.findings and not found:
+        raise ConfigError("none of these findings holds any more: check again")
+    check_findings(dataset, found, settings.mend)
+
+
+def run(dataset: Path, config: Path, job: jobs.Job) -> None:
+    """Mend as config.json says. The outcome: {done: in words}.
+
+    A finding that no longer holds is left alone: its clip was changed since, perhaps by this very task before it was
+    killed.
+    """
+    settings = MendSettings.load(config)
+    found = _found(dataset, settings)
+    done = apply(dataset, found, settings.mend, parallel.telling(job)) if found else NOTHING
+    print(done, flush=True)  # noqa: T201 - the job's log
+    job.outcome = {"done": done}
+
+
+def _found(dataset: Path, settings: MendSettings) -> list[Finding]:
+    return [finding for finding in read_findings(dataset) if finding.id in settings.findings]
+
+
+# ---- records only ---------------------------------------------------------------------------------------------------
+
+Records = Mapping[str, Sequence[Clip]]
+
+
+def _take_out(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
+    return {name: () for finding in findings for name in finding.clips}, "Took out {}."
+
+
+def _keep_best(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
+    records: dict[str, Sequence[Clip]] = {}
+    for finding in findings:
+        blur = finding.values["blur"]
+        best = max(finding.clips, key=lambda name: _worth(clips[name], blur[name]))
+        records |= {name: () for name in finding.clips if name != best}
+    return records, "Took out {} that copy a better one."
+
+
+def _worth(clip: Clip, blur: float) -> tuple[float, ...]:
+    """What a person would keep: their own caption, any caption, then size, sharpness, length."""
+    by_hand = clip.caption_by == "hand" and bool(clip.text)
+    return by_hand, bool(clip.text), clip.width * clip.height, -round(blur, 1), clip.seconds
+
+
+def _shorten(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
+    records = {}
+    for finding in findings:
+        clip = clips[finding.clips[0]]
+        records[clip.file_name] = [clip.changed(text=shortened(clip.text, finding.values["cut"]))]
+    return records, "Shortened the captions of {} to what the model reads."
+
+
+def shortened(text: str, cut: str) -> str:
+    """The caption without its unread end `cut`: up to its last whole sentence if that leaves enough, else word."""
+    place = text.rfind(cut)
+    read = text[: place if place >= 0 else len(text)]
+    sentence = max((match.end() for match in re.finditer(r"[.!?](?=\s|$)", read)), default=0)
+    if sentence >= SENTENCE_SHARE * len(read):
+        return read[:sentence].strip()
+    whole_word = (
+        read if text[len(read) : len(read) + 1].isspace() or read.endswith(" ") else read[: read.rfind(" ") + 1]
+    )
+    return (whole_word or read).rstrip(" ,;:-")
+
+
+def _add_trigger(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
+    found = [clips[name] for finding in findings for name in finding.clips]
+    records = {clip.file_name: [clip.changed(text=info.caption(clip))] for clip in found}
+    return records, f"Put {info.trigger_word!r} in front of the captions of {{}}."
+
+
+def _tag(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
+    tags: dict[str, tuple[str, ...]] = {}
+    for finding in findings:
+        for name in finding.clips:
+            old = tags.get(name, clips[name].tags)
+            tags[name] = old if finding.kind in old else (*old, finding.kind)
+    return {name: [clips[name].changed(tags=new)] for name, new in tags.items()}, "Tagged {}."
+
+
+RECORDS: dict[str, Callable[[Sequence[Finding], Mapping[str, Clip], DatasetInfo], tuple[Records, str]]] = {
+    "take_out": _take_out,
+    "keep_best": _keep_best,
+    "shorten_caption": _shorten,
+    "add_trigger": _add_trigger,
+    "tag": _tag,
+}
+
+
+# ---- other files ----------------------------------------------------------------------------------------------------
+
+
+def _recut(dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], mend: Mend, tell: Tell) -> str:
+    wanted, failed = [], dict[str, str]()
+    for finding in findings:
+        clip = clips[finding.clips[0]]
+        try:
+            master = cutting.master_of(dataset, clip)
+        except DataError as error:
+            failed[clip.file_name] = str(error)
+        else:
+            cuts = CUTTING[mend](finding, cutting.cut_of(clip, master), master.fps / (clip.fps or 1))
+            wanted.append(Wanted(clip, tuple(cuts)))
+
+    def what(count: int, parts: int) -> str:
+        return {
+            "split_at_cuts": f"split {_clips(count)} into {parts}",
+            "keep_longest_shot": f"kept the longest shot of {_clips(count)}",
+            "crop_bars": f"cropped the bars of {_clips(count)}",
+        }[mend]
+
+    done = recutting.recut(dataset, wanted, what, tell)
+    failed |= done.failed
+    if failed and not done.clips:
+        raise DataError("; ".join(f"{clips[name].source or name}: {reason}" for name, reason in failed.items()))
+    sentence = f"{what(done.clips, done.parts).capitalize()}." if done.clips else NOTHING
+    return " ".join([sentence, *(f"{clips[name].source or name} stays: {why}." for name, why in failed.items())])
+
+
+def _shots(finding: Finding, cut: Cut, step: float) -> list[Cut]:
+    """The parts between a clip's cuts, as parts of its recording; step: the recording's frames a frame of the clip."""
+    places = [cut.start, *(cut.start + round(frame * step) for frame in finding.values["frames"]), cut.end]
+    fewest = cutting.FEWEST * step
+    return [Cut(start, end, cut.crop, cut.fps) for start, end in pairwise(places) if end - start >= fewest]
+
+
+def _longest_shot(finding: Finding, cut: Cut, step: float) -> list[Cut]:
+    return [max(_shots(finding, cut, step), key=lambda shot: shot.end - shot.start)]
+
+
+def _without_bars(finding: Finding, cut: Cut, step: float) -> list[Cut]:
+    left, top, width, height = finding.values["crop"]
+    outer = cut.crop or (0, 0, 0, 0)
+    return [Cut(cut.start, cut.end, (outer[0] + left, outer[1] + top, width, height), cut.fps)]
+
+
+CUTTING: dict[str, Callable[[Finding, Cut, float], list[Cut]]] = {
+    "split_at_cuts": _shots,
+    "keep_longest_shot": _longest_shot,
+    "crop_bars": _without_bars,
+}
+
+
+def _clips(count: int) -> str:
+    return f"{count} clip{'s' if count != 1 else ''}"

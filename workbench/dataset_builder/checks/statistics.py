@@ -1,0 +1,154 @@
+"""A dataset in numbers for pictures: durations, sizes, rates, motion, caption lengths, words. Plain data, fast.
+
+Everything comes from records and from what the last check left (motion, tokens): nothing is decoded here, and what was
+not checked is left out. Not covered: drawing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
+from workbench.dataset_builder.checks.caption_checks import read_tokens, text_hash
+from workbench.dataset_builder.checks.measures import read_measures
+
+MOST_WORDS, BINS = 30, 20
+STOP_WORDS = re.compile(
+    "an?|and|are|as|at|be|been|being|but|by|for|from|has|have|he|her|him|his|in|into|is|it|its|of|on|onto|or|over|she|"
+    "so|than|that|the|their|them|then|there|they|this|to|under|up|was|were|which|while|who|with"
+)
+
+BETWEEN_WORDS = str.maketrans(dict.fromkeys('.,;:!?"()[]{}…„“”»«|/', " "))
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many clips fall between edges[i] and edges[i + 1]: counts[i]; the last includes its upper edge."""
+
+    title: str
+    unit: str
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """A dataset in numbers.
+
+    histograms: by what they show: duration, motion, words, tokens; those of which nothing is known are left out
+    sizes, aspects, fps: value -> clips, the most frequent first;  words, tags: (word, captions or clips with it)
+    measured:   share of clips whose motion is known, 0 to 1
+    token_limit: tokens that the checked model reads of a caption, 0 when unknown
+    with_trigger: share of captions that hold the trigger word as written, 0 to 1; None without a trigger word
+    """
+
+    clips: int
+    seconds: float
+    images: int
+    histograms: dict[str, Histogram]
+    sizes: dict[str, int]
+    aspects: dict[str, int]
+    fps: dict[float, int]
+    words: tuple[tuple[str, int], ...]
+    tags: tuple[tuple[str, int], ...]
+    with_trigger: float | None
+    measured: float
+    token_limit: int
+
+
+def statistics(dataset: Path) -> Statistics:
+    """The dataset as its folder tells it now. Raises DataError, ConfigError where its files are broken."""
+    info = read_info(dataset)
+    return of_clips(
+        read_clips(dataset),
+        info,
+        {sha256: found.motion for sha256, found in read_measures(dataset).items() if not found.error},
+        *read_tokens(dataset, info),
+    )
+
+
+def of_clips(
+    clips: Sequence[Clip],
+    info: DatasetInfo,
+    motion: dict[str, float],
+    token_limit: int = 0,
+    tokens: dict[str, int] | None = None,
+) -> Statistics:
+    """The same from records. motion: sha256 -> `Measures.motion`; tokens: `text_hash` -> tokens."""
+    videos = [clip for clip in clips if not clip.is_image]
+    captioned = [clip for clip in clips if clip.text.strip()]
+    moving = [motion[clip.sha256] for clip in videos if clip.sha256 in motion]
+    counted = [tokens.get(text_hash(clip)) for clip in captioned] if tokens else []
+    found = (
+        ("duration", _histogram("Duration", "seconds", [clip.seconds for clip in videos])),
+        ("motion", _histogram("Motion", "levels within an eighth of a second", moving)),
+        ("words", _histogram("Words a caption", "words", [len(clip.text.split()) for clip in captioned], whole=True)),
+        ("tokens", _histogram("Tokens a caption", "tokens", [c for c in counted if c is not None], whole=True)),
+    )
+    trigger = info.trigger_word.strip()
+    return Statistics(
+        clips=len(clips),
+        seconds=sum(clip.seconds for clip in videos),
+        images=len(clips) - len(videos),
+        histograms={name: histogram for name, histogram in found if histogram is not None},
+        sizes=_counts(f"{clip.width}x{clip.height}" for clip in clips),
+        aspects=_counts(_aspect(clip) for clip in clips),
+        fps=_counts(round(clip.fps, 3) for clip in videos),
+        words=_words(captioned),
+        tags=tuple(Counter(tag for clip in clips for tag in clip.tags).most_common(MOST_WORDS)),
+        with_trigger=_share_with(captioned, info) if trigger and captioned else None,
+        measured=len(moving) / len(videos) if videos else 0.0,
+        token_limit=token_limit,
+    )
+
+
+def _counts(values: Iterable) -> dict:
+    return dict(Counter(values).most_common())
+
+
+def _histogram(title: str, unit: str, values: Sequence[float], whole: bool = False) -> Histogram | None:
+    """At most BINS bins of a round width; None without values. whole: no bin is narrower than 1."""
+    if not values:
+        return None
+    low, high = min(values), max(values)
+    width = _round_width((high - low) / BINS or 1.0)
+    width = max(1.0, width) if whole else width
+    first = math.floor(low / width + 1e-9)
+    places = Counter(math.floor(value / width + 1e-9) for value in values)
+    bins = max(places) - first + 1
+    edges = tuple(round((first + number) * width, 6) for number in range(bins + 1))
+    return Histogram(title, unit, edges, tuple(places[first + number] for number in range(bins)))
+
+
+def _round_width(least: float) -> float:
+    """The next of 1, 2, 5, 10, 20 ... (and 0.1, 0.2, 0.5 ...) that is not smaller."""
+    power: float = 10.0 ** math.floor(math.log10(least))
+    return next(power * step for step in (1, 2, 5, 10) if power * step >= least - 1e-12)
+
+
+def _aspect(clip: Clip) -> str:
+    """The ratio of width to height by the name people know it by, else as a number."""
+    ratio = clip.width / clip.height if clip.height else 0.0
+    known = {"16:9": 16 / 9, "9:16": 9 / 16, "4:3": 4 / 3, "3:4": 3 / 4, "3:2": 1.5, "2:3": 2 / 3, "1:1": 1.0}
+    return next((name for name, value in known.items() if abs(ratio / value - 1) < 0.02), f"{ratio:.2f}")
+
+
+def _words(clips: Sequence[Clip]) -> tuple[tuple[str, int], ...]:
+    """The words that most captions hold, stop words and numbers left out."""
+    counts: Counter[str] = Counter()
+    for clip in clips:
+        counts.update(dict.fromkeys(clip.text.lower().translate(BETWEEN_WORDS).split(), 1))
+    telling = (item for item in counts.most_common() if item[0][0].isalpha() and not STOP_WORDS.fullmatch(item[0]))
+    return tuple(islice(telling, MOST_WORDS))
+
+
+def _share_with(clips: Sequence[Clip], info: DatasetInfo) -> float:
+    word = info.trigger_word.strip().lower()
+    near = [clip for clip in clips if word in clip.text.lower()]  # quick; the rule itself is slow
+    return sum(info.caption(clip) == clip.text.strip() for clip in near) / len(clips)

@@ -1,0 +1,271 @@
+"""Cut many clips into shots or pieces of one length, as a job; or only say what that would do.
+
+Short pieces are left out and named. A clip of which no piece is long enough stays as it is. All clips change at once,
+at the end: a split that was stopped or killed leaves its parts behind, and the next one uses them; so it does the
+scores of one that only looked. Not covered: how shots are found (scenes), how parts are made (recutting), dissolves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from workbench import jobs
+from workbench.clips.records import Clip, read_clips
+from workbench.dataset_builder import parallel
+from workbench.dataset_builder.cuts import cutting, recutting, scenes
+from workbench.dataset_builder.cuts.cutting import Cut, Master
+from workbench.dataset_builder.cuts.recutting import Wanted
+from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName
+from workbench.dataset_builder.parallel import Tell, Tick, silent
+from workbench.errors import ConfigError, DataError
+from workbench.settings import Settings, field
+
+PIECES = "Pieces"
+SCORES = ".split/scores"  # below the dataset folder; may be deleted at any time
+LEFTOVER_SECONDS = 3600.0
+
+
+class SplitSettings(Settings):
+    """How to cut: what a form asks for."""
+
+    clips: tuple[str, ...] = field(
+        (), title="Clips", section=PIECES, lines=3, help="Ids of the clips to split; none means all of them."
+    )
+    mode: Literal["scenes", "windows"] = field(
+        "scenes",
+        title="Cut at",
+        section=PIECES,
+        help="scenes: where one shot ends and the next begins. windows: after so many seconds, whatever they show.",
+    )
+    detector: DetectorName = field(
+        "adaptive",
+        title="Scene detector",
+        section=PIECES,
+        help="adaptive: a frame that differs far more than its neighbours do, calm in fast motion. content: by colour "
+        "and light, for calm footage. hash: by shapes, not misled by flashes.",
+    )
+    threshold: float | None = field(
+        None,
+        title="Threshold",
+        section=PIECES,
+        low=0.0,
+        high=255.0,
+        help="The score from which a frame counts as a cut: lower finds more cuts. Empty: the detector's own "
+        "(adaptive 2, content 27, hash 0.35).",
+    )
+    window_seconds: float = field(
+        5.0, title="Window", section=PIECES, unit="s", low=0.1, high=600.0, help="Length of a piece, for windows."
+    )
+    min_seconds: float = field(
+        1.0,
+        title="Shortest piece",
+        section=PIECES,
+        unit="s",
+        low=0.0,
+        high=600.0,
+        help="Shorter pieces are left out; the result names them.",
+    )
+    max_seconds: float | None = field(
+        None,
+        title="Longest piece",
+        section=PIECES,
+        unit="s",
+        low=0.1,
+        high=3600.0,
+        help="Longer shots are cut into equal pieces no longer than this. Empty: shots stay whole.",
+    )
+
+
+class SplitTask(SplitSettings):
+    """What `datasets/<slug>/.split/config.json` holds: how to cut, and whether really to."""
+
+    preview: bool = field(
+        False, title="Only look", section=PIECES, help="Say what would be cut, clip by clip, and change nothing."
+    )
+
+
+@dataclass(frozen=True)
+class Split:
+    """What would become of one clip. Spans are (start, end) in frames of its master, the end not included.
+
+    spans:   the pieces; none when the clip stays as it is
+    dropped: pieces that are too short
+    reason:  why it stays as it is, "" when it is split
+    fps:     of the master, to turn frames into seconds
+    """
+
+    clip: Clip
+    spans: tuple[tuple[int, int], ...] = ()
+    dropped: tuple[tuple[int, int], ...] = ()
+    reason: str = ""
+    fps: float = 0.0
+
+    @property
+    def sentence(self) -> str:
+        """The plan in words."""
+        name = self.clip.source or self.clip.id
+        if self.reason:
+            return f"{name} stays as it is: {self.reason}"
+        left_out = ", ".join(f"{a / self.fps:.2f} to {b / self.fps:.2f} s" for a, b in self.dropped)
+        return f"{name}: {len(self.spans)} pieces" + (f", too short: {left_out}" if left_out else "")
+
+
+# ---- planning -------------------------------------------------------------------------------------------------------
+
+
+def plan_split(dataset: Path, settings: SplitSettings, tell: Tell = silent) -> list[Split]:
+    """What `run` would do, a plan a clip; nothing is changed (scores are kept in the folder .split/scores).
+
+    Raises ConfigError for settings that cannot be met, CannotWrite, and whatever `tell` raises.
+    """
+    check(dataset, settings)
+    clips = chosen(dataset, settings)
+    frames = sum(clip.frames for clip in clips) if settings.mode == "scenes" else 0
+    return parallel.each(
+        "finding cuts", frames, clips, lambda clip, tick: plan_clip(dataset, clip, settings, tick), tell
+    )
+
+
+def check(dataset: Path, settings: SplitSettings) -> None:
+    """Raises ConfigError for settings that contradict one another, or name a clip that is not there."""
+    check_settings(settings)
+    chosen(dataset, settings)
+
+
+def check_settings(settings: SplitSettings) -> None:
+    """Raises ConfigError for settings that contradict one another."""
+    detector = DETECTORS[settings.detector]
+    if settings.threshold is not None and not detector.low <= settings.threshold <= detector.high:
+        raise ConfigError(
+            f"threshold is {settings.threshold:g}, must be {detector.low:g} to {detector.high:g} for the detector "
+            f"{settings.detector}: the default is {detector.threshold:g}"
+        )
+    if settings.max_seconds is not None and settings.max_seconds < 2 * settings.min_seconds:
+        raise ConfigError(
+            f"max_seconds is {settings.max_seconds:g}, must be twice min_seconds ({settings.min_seconds:g}) or more, "
+            f"so that equal pieces are not too short: use {2 * settings.min_seconds:g}"
+        )
+    if settings.mode == "windows" and settings.window_seconds < settings.min_seconds:
+        raise ConfigError(
+            f"window_seconds is {settings.window_seconds:g}, must be min_seconds ({settings.min_seconds:g}) or more, "
+            f"else every piece is too short: use {settings.min_seconds:g}"
+        )
+
+
+def chosen(dataset: Path, settings: SplitSettings) -> list[Clip]:
+    """The clips that the settings name. Raises ConfigError for one that is not there."""
+    found = read_clips(dataset)
+    known = {name for clip in found for name in (clip.file_name, clip.id)}
+    if missing := [name for name in settings.clips if name not in known]:
+        raise ConfigError(f"there is no clip {missing[0]!r} in this dataset: look at the list of clips")
+    return [c for c in found if not settings.clips or c.file_name in settings.clips or c.id in settings.clips]
+
+
+def plan_clip(dataset: Path, clip: Clip, settings: SplitSettings, tick: Tick = lambda: None) -> Split:
+    """The plan for one clip; one that cannot be read stays as it is, with the reason. Raises CannotWrite."""
+    try:
+        master = cutting.master_of(dataset, clip)
+        cut = cutting.cut_of(clip, master)
+        if cut.end - cut.start < cutting.FEWEST:
+            return Split(clip, reason="a picture")
+        if settings.mode == "windows":
+            pieces = _windows(cut.start, cut.end, settings.window_seconds * master.fps)
+        else:
+            shots = _shots(dataset, clip, cut, master, settings, tick)
+            pieces = [piece for shot in shots for piece in _equal(*shot, settings.max_seconds, master.fps)]
+    except DataError as error:
+        return Split(clip, reason=str(error))
+    least = max(float(cutting.FEWEST), settings.min_seconds * master.fps - 0.5)
+    spans = tuple(piece for piece in pieces if piece[1] - piece[0] >= least)
+    dropped = tuple(piece for piece in pieces if piece[1] - piece[0] < least)
+    if len(pieces) == 1:
+        return Split(clip, reason="one shot" if settings.mode == "scenes" else "no longer than one piece")
+    if not spans:
+        return Split(clip, reason=f"none of its {len(pieces)} pieces reaches {settings.min_seconds:g} s")
+    return Split(clip, spans, dropped, fps=master.fps)
+
+
+def _shots(
+    dataset: Path, clip: Clip, cut: Cut, master: Master, settings: SplitSettings, tick: Tick
+) -> list[tuple[int, int]]:
+    """The clip's shots in frames of its master."""
+    # The clip's own file shows its crop alone; at another rate its frames lie between the master's.
+    own = cut.fps is None
+    path, offset = (dataset / clip.file_name, cut.start) if own else (master.path, 0)
+    found = scenes.scores(path, settings.detector, dataset / SCORES, tick)
+    threshold = DETECTORS[settings.detector].threshold if settings.threshold is None else settings.threshold
+    places = [number + offset for number in scenes.cuts(found, threshold)]
+    bounds = [cut.start, *(place for place in places if cut.start < place < cut.end), cut.end]
+    return list(zip(bounds, bounds[1:], strict=False))
+
+
+def _equal(start: int, end: int, longest: float | None, fps: float) -> list[tuple[int, int]]:
+    """A shot in the fewest equal pieces that are not too long."""
+    frames = end - start
+    count = 1 if longest is None else max(1, math.ceil(frames / max(cutting.FEWEST, longest * fps) - 1e-9))
+    bounds = [start + round(number * frames / count) for number in range(count + 1)]
+    return list(zip(bounds, bounds[1:], strict=False))
+
+
+def _windows(start: int, end: int, length: float) -> list[tuple[int, int]]:
+    """Pieces of one length (frames, whole ones on average), and what is left at the end."""
+    count = max(1, math.ceil((end - start) / length - 1e-9))
+    bounds = [*(start + round(number * length) for number in range(count)), end]
+    return list(zip(bounds, bounds[1:], strict=False))
+
+
+# ---- the job --------------------------------------------------------------------------------------------------------
+
+
+def run(dataset: Path, config: Path, job: jobs.Job) -> None:
+    """Split as config.json says, or only look. The outcome: {clips, parts, preview, splits, spans, failed}.
+
+    splits, failed: in words; splits has a sentence a clip, spans its pieces, [start, end] in seconds of the recording
+    """
+    settings = SplitTask.load(config)
+    _clear(dataset)
+    tell = parallel.telling(job)
+    plans = plan_split(dataset, settings, tell)
+    for plan in plans:
+        print(plan.sentence, flush=True)  # noqa: T201 - the job's log
+    cut = [plan for plan in plans if plan.spans]
+    job.outcome = {"clips": len(cut), "parts": sum(len(plan.spans) for plan in cut), "preview": settings.preview,
+                   "splits": [plan.sentence for plan in plans], "spans": [_spans(plan) for plan in plans],
+                   "failed": []}  # fmt: skip
+    if settings.preview:
+        return
+    done = recutting.recut(
+        dataset,
+        [Wanted(plan.clip, tuple(_cuts(dataset, plan))) for plan in cut],
+        lambda clips, parts: f"{clips} clip{'' if clips == 1 else 's'} split into {parts}",
+        tell,
+    )
+    failed = [f"{name}: {reason}" for name, reason in done.failed.items()]
+    job.outcome |= {"clips": done.clips, "parts": done.parts, "failed": failed}
+
+
+def _spans(plan: Split) -> list[list[float]]:
+    return [[round(frame / plan.fps, 3) for frame in span] for span in plan.spans]
+
+
+def _clear(dataset: Path) -> None:
+    """Away with what a killed process left half-written; a younger file may be another's work."""
+    for leftover in (dataset / cutting.MASTERS).glob(".*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:
+                leftover.unlink()
+
+
+def _cuts(dataset: Path, plan: Split) -> Iterator[Cut]:
+    """The plan's cuts, with the clip's own crop and rate; a piece too short for the rate is left out."""
+    master = cutting.master_of(dataset, plan.clip)
+    base = cutting.cut_of(plan.clip, master)
+    for start, end in plan.spans:
+        with contextlib.suppress(ConfigError):
+            yield cutting.checked(Cut(start, end, base.crop, base.fps), master)

@@ -1,0 +1,189 @@
+"""Bring a foreign video or picture to the canonical form.
+
+That is: constant frame rate, upright, square pixels, even size, 8-bit SDR, H.264 yuv420p, silent. A file that already
+has this form is taken byte for byte once each of its frames has been decoded; of one that has it but for its sound, the
+video is (remuxing). Everything else is written anew so faithfully that nobody sees a difference
+(clips.media.writing.FAITHFUL). Not covered: cutting long videos into scenes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.clips import media
+from workbench.clips.media import Probe, Times
+from workbench.dataset_builder.ingest.conversion import mended, picture_mends, square_size
+from workbench.dataset_builder.ingest.pictures import MAX_SIDE, PICTURE_FPS, PICTURE_MARK, write_picture
+from workbench.dataset_builder.ingest.remuxing import copy_video
+from workbench.dataset_builder.ingest.timing import Timed, Timing, evened, timing_mends, timing_of
+from workbench.errors import DataError
+from workbench.workspace import writing
+
+MAX_PIXELS = 4096 * 2304
+MAX_SECONDS = 2 * 3600.0
+LONG_SECONDS = 600.0  # longer than what anyone means to be one clip
+ONE_FRAME = "one frame only: give a clip of two frames or more, or the picture as PNG or JPEG"
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """The canonical clip.
+
+    mends:    what was changed to get there, none when it was taken byte for byte
+    warnings: what to look out for
+    middle:   its middle frame (PyAV) where it was at hand, so that nobody has to decode it again
+    """
+
+    fps: float
+    frames: int
+    width: int
+    height: int
+    mends: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    middle: Any = None
+
+
+def normalise(
+    source: Path, target: Path, longest_side: int | None = None, on_frame: Callable[[], None] = lambda: None
+) -> Normalised:
+    """Write `target`, the canonical form of `source`, scaled down to `longest_side` pixels where that is given.
+
+    `on_frame` is called after each frame read: a sign of life. Raises DataError with the reason in words, CannotWrite.
+    """
+    if media.is_picture(source):
+        width, height, changes = write_picture(source, target, MAX_PIXELS, longest_side)
+        return Normalised(float(PICTURE_FPS), 1, width, height, changes)
+    about = media.probe(source, MAX_PIXELS)
+    _check_limits(about)
+    times = media.read_times(source)
+    if len(times.shown) < 2:
+        return _take_own_picture(source, target, about)
+    timing = timing_of(times.shown, about.fps, times.last)
+    if timing.seconds > MAX_SECONDS:
+        raise DataError(_too_long(timing.seconds))
+    warnings = ("longer than 10 minutes: split it into clips",) if timing.seconds > LONG_SECONDS else ()
+    mends = [*picture_mends(about, longest_side), *timing_mends(timing)]
+    if not mends and _is_canonical(about, timing) and _take_as_it_is(source, target, about.frames, on_frame):
+        return Normalised(about.fps, about.frames, about.width, about.height, (), warnings)
+    if not mends and _is_canonical(about, timing, silent=False) and about.audio:
+        middle = copy_video(source, target, about.frames, on_frame)
+        if middle is not None:
+            copied = ("sound removed: its video is copied as it is",)
+            return Normalised(about.fps, about.frames, about.width, about.height, copied, warnings, middle)
+    damage = _Damage(timing, on_frame)
+    pictures = evened(mended(damage.until(media.raw_frames(source)), about, longest_side), timing)
+    frames, middle = _write(pictures, target, timing, on_frame)
+    if about.audio:
+        mends.append("sound removed")
+    if about.tracks > 1:
+        mends.append(f"{about.tracks} video tracks: the first one taken ({about.width}x{about.height} {about.codec})")
+    if damage.reason or damage.ends_early(about, times):
+        mends.append(f"cut off or damaged: kept the first {frames / float(timing.fps):.2f} s ({frames} frames)")
+    if not mends:
+        mends.append(f"rewritten for exact frame access ({about.codec} {about.pixel_format})")
+    return Normalised(float(timing.fps), frames, middle.width, middle.height, tuple(mends), warnings, middle)
+
+
+def _check_limits(about: Probe) -> None:
+    """Refuse from the header what would take hours and gigabytes. Raises DataError."""
+    if about.width * about.height > MAX_PIXELS:
+        raise DataError(f"too large: {about.width}x{about.height}, at most 4096x2304: scale it down first")
+    if about.seconds > MAX_SECONDS:
+        raise DataError(_too_long(about.seconds))
+    if min(about.width, about.height) < 16:
+        raise DataError(f"too small: {about.width}x{about.height}, at least 16x16: give a larger picture")
+    width, height = square_size(about)
+    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+        aspect = about.sample_aspect
+        stretched = f", with pixels of {aspect.numerator}:{aspect.denominator} made square" if aspect != 1 else ""
+        raise DataError(
+            f"too large: {width}x{height}{stretched}, at most 4096x2304 and {MAX_SIDE} a side: scale it down, or "
+            "correct the shape of its pixels"
+        )
+
+
+def _too_long(seconds: float) -> str:
+    return f"too long: {seconds / 3600:.1f} hours, at most {MAX_SECONDS / 3600:g}: cut it into parts first"
+
+
+class _Damage:
+    """Passes frames on until the first damaged or missing one, and remembers why it stopped."""
+
+    def __init__(self, timing: Timing, on_frame: Callable[[], None]) -> None:
+        self.reason = ""
+        self._timing, self._on_frame = timing, on_frame
+        self._frames, self._last_time = 0, 0.0
+
+    def until(self, frames: Iterable[Timed]) -> Iterator[Timed]:
+        try:
+            for time, frame in frames:
+                if self._timing.even and time / self._timing.step - self._frames > 0.75:
+                    raise DataError(f"frame {self._frames + 1} is missing")
+                self._frames, self._last_time = self._frames + 1, time
+                self._on_frame()
+                yield time, frame
+        except DataError as error:
+            self.reason = str(error)
+
+    def ends_early(self, about: Probe, times: Times) -> bool:
+        """Whether far fewer frames came than the file's header promises, or than there are packets."""
+        end = self._last_time + times.last + 2 / max(about.fps, 1)
+        cut = not times.whole or (bool(about.frames) and end < 0.95 * about.seconds)
+        return cut or self._frames < 0.9 * len(times.shown)  # some codecs have packets that show nothing
+
+
+def _write(frames: Iterator[Any], target: Path, timing: Timing, on_frame: Callable[[], None]) -> tuple[int, Any]:
+    """(frames written, the middle one or the last before it). Raises DataError for fewer than two, CannotWrite."""
+    first = next(frames, None)
+    second = next(frames, None)
+    if first is None or second is None:
+        raise DataError("one frame only, or damaged after the first: copy it again, or give a longer clip")
+    middle, half = first, round(timing.seconds * timing.fps) // 2
+    with media.Writer(target, first.width, first.height, timing.fps, like=first) as writer:
+        for frame in itertools.chain((first, second), frames):
+            middle = frame if writer.frames <= half else middle
+            writer.write(frame)
+            on_frame()
+    return writer.frames, middle
+
+
+# ---- taking a canonical file as it is -------------------------------------------------------------------------------
+
+
+def _is_canonical(about: Probe, timing: Timing, silent: bool = True) -> bool:
+    """Whether a file of which nothing else has to be mended has the canonical form, or has it but for its sound."""
+    right_form = about.codec == "h264" and about.pixel_format == "yuv420p" and "mp4" in about.container
+    right_time = abs(about.fps / float(timing.fps) - 1) < 1e-6
+    return right_form and right_time and not (silent and about.audio) and about.tracks == 1
+
+
+def _take_as_it_is(source: Path, target: Path, promised: int, on_frame: Callable[[], None]) -> bool:
+    """Copy the file if every frame it promises can be decoded and none more (cut copies hide frames)."""
+    frames = 0
+    try:
+        for _ in media.raw_frames(source):
+            frames += 1
+            on_frame()
+    except DataError:
+        return False
+    if frames != promised:
+        return False
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, temporary)
+        temporary.replace(target)
+    return True
+
+
+def _take_own_picture(source: Path, target: Path, about: Probe) -> Normalised:
+    """Take a one-frame clip that we once made of a picture; any other such video is a mistake. Raises DataError."""
+    if media.read_comment(source) != PICTURE_MARK or not _take_as_it_is(source, target, 1, lambda: None):
+        raise DataError(ONE_FRAME)
+    return Normalised(float(PICTURE_FPS), 1, about.width, about.height)

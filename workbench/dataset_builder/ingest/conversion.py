@@ -1,0 +1,144 @@
+"""Bring a foreign video's pictures to the canonical form: upright, square pixels, even size, progressive, 8-bit SDR.
+
+FFmpeg's filters do it; a picture that has the form already goes through none and keeps its colours untouched. Not
+covered: time (timing), still pictures (pictures).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Any
+
+from workbench.clips.media import Probe
+from workbench.dataset_builder.ingest.timing import Timed
+from workbench.errors import DataError
+
+Size = tuple[int, int]
+REWRITE = "save it anew as an ordinary mp4"
+RGB = 0
+PLAIN_MATRICES = (1, 2, 5, 6)  # BT.709, not said, BT.601 twice: what every player shows rightly
+
+
+def square_size(about: Probe) -> Size:
+    """(width, height) as stored, enlarged so that pixels are square: nothing is lost."""
+    width, height = (about.height, about.width) if about.rotation % 180 == 90 else (about.width, about.height)
+    aspect = about.sample_aspect
+    return (round(width * aspect), height) if aspect >= 1 else (width, round(height / aspect))
+
+
+def reduced(size: Size, longest_side: int | None) -> Size:
+    """The size scaled down, not up, to the longest side that was asked for."""
+    if longest_side is None or max(size) <= longest_side:
+        return size
+    width, height = (max(2, round(side * longest_side / max(size))) for side in size)
+    return width, height
+
+
+def picture_mends(about: Probe, longest_side: int | None = None) -> list[str]:
+    """What has to be changed about the pictures, in words; none for a picture of canonical form."""
+    mends = []
+    width, height = size = square_size(about)
+    if about.mirrored:
+        mends.append("turned and mirrored as its file says")
+    elif about.rotation:
+        mends.append("turned upright")
+    if about.sample_aspect != 1:
+        mends.append(f"stretched pixels made square (stored as {about.width}x{about.height}, now {width}x{height})")
+    if (smaller := reduced(size, longest_side)) != size:
+        mends.append(f"scaled down from {width}x{height} as asked")
+    if any(side % 2 for side in smaller):
+        mends.append("cut by one row or column to an even size")
+    if about.interlaced:
+        mends.append("interlaced lines joined to whole pictures")
+    if about.hdr:
+        mends.append("HDR colours brought to ordinary ones")
+    elif about.bits > 8:
+        mends.append(f"{about.bits}-bit colours brought to 8 bits")
+    if about.matrix not in (*PLAIN_MATRICES, RGB) and not about.hdr:
+        mends.append("rare colours brought to those that every player shows rightly (BT.709)")
+    if about.full_range:
+        mends.append("full-range colours brought to video range")
+    if about.alpha:
+        mends.append("transparency removed")
+    return mends
+
+
+def mended(frames: Iterable[Timed], about: Probe, longest_side: int | None = None) -> Iterator[Timed]:
+    """The frames in the canonical form. They end where the picture changes its size: that is another recording."""
+    graph, first = None, None
+    waiting = deque[float]()
+    steps = _filters(about, longest_side)
+    for time, frame in frames:
+        if first is None:
+            first = frame
+            graph = _graph(steps, frame) if steps else None
+        if (frame.width, frame.height, frame.format.name) != (first.width, first.height, first.format.name):
+            break
+        if graph is None:
+            yield time, frame
+        else:
+            waiting.append(time)
+            yield from _pushed(graph, frame, about, waiting)
+    if graph is not None:
+        yield from _pushed(graph, None, about, waiting)
+
+
+def _filters(about: Probe, longest_side: int | None) -> list[tuple[str, str]]:
+    """FFmpeg's filters that bring the picture to the canonical form; none when it has it."""
+    if about.pixel_format == "yuv420p" and not picture_mends(about, longest_side):
+        return []
+    width, height = reduced(square_size(about), longest_side)
+    colours = "out_range=tv"
+    if about.hdr or about.matrix not in PLAIN_MATRICES:
+        colours += ":out_color_matrix=bt709"
+    if about.hdr:
+        colours += ":out_primaries=bt709:out_transfer=bt709:intent=perceptual"
+    turns = {90: [("transpose", "cclock")], 180: [("hflip", ""), ("vflip", "")], 270: [("transpose", "clock")]}
+    return [
+        *([("bwdif", "mode=send_frame")] if about.interlaced else []),
+        ("scale", f"w={width}:h={height}:flags=lanczos+accurate_rnd:{colours}"),
+        *turns.get(about.rotation, []),
+        *([("hflip", "")] if about.mirrored else []),
+        ("crop", "trunc(iw/2)*2:trunc(ih/2)*2:0:0"),
+        ("format", "pix_fmts=yuv420p"),
+    ]
+
+
+def _graph(steps: list[tuple[str, str]], first: Any) -> Any:
+    import av
+
+    graph = av.filter.Graph()
+    last = graph.add_buffer(
+        width=first.width, height=first.height, format=first.format, time_base=first.time_base or Fraction(1, 1000)
+    )
+    for name, arguments in (*steps, ("buffersink", "")):
+        node = graph.add(name, arguments) if arguments else graph.add(name)
+        last.link_to(node)
+        last = node
+    graph.configure()
+    return graph
+
+
+def _pushed(graph: Any, frame: Any, about: Probe, waiting: deque[float]) -> Iterator[Timed]:
+    """What the filters hand out after one more frame, or None for the end. Raises DataError."""
+    import av
+
+    try:
+        graph.push(frame)
+        yield from _pull(graph, waiting)
+    except (av.FFmpegError, ValueError) as error:
+        kind = f"{about.pixel_format}, matrix {about.matrix}" + (", HDR" if about.hdr else "")
+        raise DataError(f"its colours are of a rare kind that cannot be converted ({kind}): {REWRITE}") from error
+
+
+def _pull(graph: Any, waiting: deque[float]) -> Iterator[Timed]:
+    """What the filters hand out: one frame for each one taken in, some with a delay."""
+    import av
+
+    with contextlib.suppress(BlockingIOError, av.EOFError):
+        while waiting:
+            frame = graph.pull()
+            yield waiting.popleft(), frame

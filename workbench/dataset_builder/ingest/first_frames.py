@@ -1,0 +1,220 @@
+"""Pictures that came with clips as their first frames (images.txt), for image-to-video training.
+
+    first_frames/ID.png    RGB, as large as its clip, named by its content; the record's column `first_frame` names it
+
+Most such pictures are the clip's own first frame, taken out by another tool: those say nothing new and are dropped,
+with a word in the verdict. One that differs (a cleaned frame, a drawing) is kept. Foreign pictures are opened in a
+child process with limits on time and memory: `python -m workbench.dataset_builder.ingest.first_frames DATASET`. Each
+line on its stdin is a task {picture, clip}, each line on its stdout {name, note}. Not covered: which picture belongs to
+which clip (layouts).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import io
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.clips import media
+from workbench.clips.records import read_clips, write_clips
+from workbench.dataset_builder.history import editing
+from workbench.dataset_builder.ingest.canonical import MAX_PIXELS
+from workbench.dataset_builder.ingest.pictures import read_picture
+from workbench.dataset_builder.ingest.results import Verdict, append_verdict
+from workbench.dataset_builder.ingest.worker import MEMORY_BYTES, Watch
+from workbench.dataset_builder.sources import archives
+from workbench.dataset_builder.sources.layouts.base import Source
+from workbench.errors import CannotWrite, DataError
+from workbench.jobs import processes
+from workbench.paths import CODE
+from workbench.workspace import write_bytes, writing
+
+FOLDER = "first_frames"
+SECONDS = 60.0  # of computing for one picture
+MOST_BYTES = 512 * 1024**2
+ALIKE_DB = 30.0  # what a JPEG of the very frame reaches; pictures this near look the same
+NEAR_SHAPE = 0.02  # by which proportions may differ before something is cut off
+KEPT = "the first frame that came with it is kept beside it"
+OWN = "the first frame that came with it is its own: not kept twice"
+OTHER = "it has another first frame already, which stays"
+
+
+def take(
+    dataset: Path, sources: Sequence[Source], verdicts: Sequence[Verdict], on_picture: Callable[[], None]
+) -> list[Verdict]:
+    """Take the pictures of imported sources into the dataset; the verdicts with what became of each picture.
+
+    on_picture: called after each; may raise to stop. Raises CannotWrite.
+    """
+    there = {clip.file_name for clip in read_clips(dataset)}
+    answers: dict[str, tuple[str, str]] = {}
+    told = []
+    with contextlib.closing(_Reader(dataset)) as reader:
+        for source, verdict in zip(sources, verdicts, strict=True):
+            if source.first_frame is None or not verdict.usable or verdict.file_name not in there:
+                told.append(verdict)
+                continue
+            name, note = reader.ask(source.first_frame, verdict.file_name)
+            answers[verdict.file_name] = name, note
+            told.append(verdict)
+            on_picture()
+    notes = _put(dataset, answers)
+    return [_noted(dataset, verdict, notes.get(verdict.file_name, "")) for verdict in told]
+
+
+def _put(dataset: Path, answers: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Name the pictures in the records; file name -> what became of its picture."""
+    notes = {name: note for name, (_, note) in answers.items()}
+    pictures = {name: picture for name, (picture, _) in answers.items() if picture}
+    with editing(dataset):
+        before = read_clips(dataset)
+        now = []
+        for clip in before:
+            new = pictures.get(clip.file_name, "")
+            if new and clip.first_frame not in ("", new):
+                notes[clip.file_name] = OTHER
+                new = ""
+            now.append(clip.changed(first_frame=new) if new else clip)
+        if now != before:
+            write_clips(dataset, now)
+    return notes
+
+
+def _noted(dataset: Path, verdict: Verdict, note: str) -> Verdict:
+    if not note:
+        return verdict
+    new = verdict.model_copy(update={"notes": (*verdict.notes, note)})
+    if verdict.outcome != "known":  # what is written of its first import stays
+        append_verdict(dataset, new)
+    return new
+
+
+class _Reader:
+    """The child process that opens the pictures, started when the first one comes and again after one broke it."""
+
+    def __init__(self, dataset: Path) -> None:
+        self._dataset = dataset
+        self._scratch = dataset / ".import" / f"first-frame-{os.getpid()}"
+        self._child: subprocess.Popen[str] | None = None
+
+    def ask(self, picture: Source, clip: str) -> tuple[str, str]:
+        """(name of the picture that was kept or "", what became of it). Raises CannotWrite."""
+        try:
+            if picture.member:
+                with writing(self._scratch):
+                    self._scratch.parent.mkdir(parents=True, exist_ok=True)
+                archives.extract(picture, self._scratch, MOST_BYTES)
+            path = self._scratch if picture.member else picture.path
+            media.check_file(path)
+            return self._read(path, clip)
+        except DataError as error:
+            return "", f"the first frame that came with it is left out: {error}"
+        except OSError as error:
+            return "", f"the first frame that came with it is left out: it cannot be read ({error.strerror})"
+        finally:
+            self._scratch.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.communicate()
+        self._child = None
+
+    def _read(self, path: Path, clip: str) -> tuple[str, str]:
+        child = self._started()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(json.dumps({"picture": str(path), "clip": clip}) + "\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self._child = None
+            if child.wait() == CannotWrite.exit_code:
+                raise CannotWrite(f"cannot write {self._dataset / FOLDER}: free some space")
+            raise DataError("reading it brought the decoder down: it is damaged, copy it again")
+        answer = json.loads(line)
+        return str(answer["name"]), str(answer["note"])
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._child is None:
+            kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+            environment = {name: os.environ[name] for name in kept if name in os.environ}
+            self._child = subprocess.Popen(
+                processes.command("workbench.dataset_builder.ingest.first_frames", self._dataset),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                env={**environment, "PYTHONPATH": str(CODE)},
+            )  # fmt: skip
+        return self._child
+
+
+# ---- in the child ---------------------------------------------------------------------------------------------------
+
+
+def main(dataset: Path) -> None:
+    """Handle tasks until stdin ends."""
+    os.nice(10)
+    with contextlib.suppress(ValueError, OSError):  # macOS refuses the limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    for module in ("av", "numpy", "PIL.Image"):
+        importlib.import_module(module)
+    for line in sys.stdin:
+        task = json.loads(line)
+        watch = Watch(SECONDS)
+        try:
+            name, note = keep(dataset, Path(task["picture"]), task["clip"])
+        except DataError as error:
+            name, note = "", f"the first frame that came with it is left out: {error}"
+        watch.end()
+        print(json.dumps({"name": name, "note": note}), flush=True)  # noqa: T201 - stdout is the protocol
+
+
+def keep(dataset: Path, picture: Path, clip: str) -> tuple[str, str]:
+    """(the picture's name in the dataset, "" when it is the clip's own first frame; what became of it in words).
+
+    Raises DataError when it cannot be read, CannotWrite.
+    """
+    import numpy as np
+    from PIL import Image
+
+    own = media.read_frames(dataset / clip, [0])[0]
+    given, _, mends = read_picture(picture, MAX_PIXELS)
+    fitted, cut = _fitted(given, own.shape[1], own.shape[0])
+    error = np.mean((np.asarray(fitted, np.float32) - own) ** 2)
+    if 10 * np.log10(255**2 / max(float(error), 1e-9)) >= ALIKE_DB:
+        return "", OWN
+    data = io.BytesIO()
+    Image.fromarray(np.asarray(fitted)).save(data, "PNG")  # the pixels alone, so that the same ones are the same file
+    name = f"{FOLDER}/{hashlib.sha256(data.getvalue()).hexdigest()[:16]}.png"
+    if not (dataset / name).exists():
+        write_bytes(dataset / name, data.getvalue())
+    return name, "; ".join([KEPT, *mends, *cut])
+
+
+def _fitted(picture: Any, width: int, height: int) -> tuple[Any, list[str]]:
+    """The picture as large as its clip, and what was done to it that shows."""
+    from PIL import Image, ImageOps
+
+    if picture.size == (width, height):
+        return picture, []
+    if abs(picture.width / picture.height * height / width - 1) <= NEAR_SHAPE:
+        return picture.resize((width, height), Image.Resampling.LANCZOS), []
+    fitted = ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS)
+    return fitted, [f"cut to the clip's proportions (it was {picture.width}x{picture.height})"]
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except CannotWrite as error:
+        sys.exit(int(error.exit_code))

@@ -1,0 +1,264 @@
+"""Take source files into a dataset: each gets its verdict from a child process, so a bad file costs only itself.
+
+What is done is on disk at once (clip, thumbnail, a line in sources.jsonl; metadata.jsonl every few seconds: ledger), so
+an import that was killed goes on where it was. Not covered: how a file is judged (worker, normalise), where captions
+come from (sources).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import queue
+import select
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from workbench.clips import media, records
+from workbench.dataset_builder.ingest.ledger import Ledger
+from workbench.dataset_builder.ingest.results import Verdict, clip_id, storable
+from workbench.dataset_builder.sources import archives
+from workbench.dataset_builder.sources.layouts.base import Source
+from workbench.errors import CannotWrite, ConfigError, DataError
+from workbench.jobs import processes
+from workbench.jobs.locks import flock
+from workbench.paths import CODE
+from workbench.workspace import writing
+
+WORKER = "workbench.dataset_builder.ingest.worker"
+ALIVE = b"alive\n"  # what the worker says while frames come
+SECONDS_PER_FRAME = 60.0  # of computing without a new frame, which the child itself watches
+SECONDS_PER_MEGABYTE = 0.1  # more, for finding the frames in a large file
+STARTING_SECONDS = 300.0
+WAITING = 20.0  # times as long on the clock, for a child that hangs without computing
+MOST_MEMBER_BYTES = 8 * 1024**3
+TICK_SECONDS = 0.5
+FOLDER, SCRATCH, LOCK = ".import", "scratch", "lock"
+Progress = Callable[[int, int, Verdict | None], None]
+"""Called with (done, total, verdict) after each file, and with None twice a second meanwhile; may raise to stop."""
+
+
+def ingest(
+    dataset: Path,
+    sources: Sequence[Source],
+    on_progress: Progress = lambda *_: None,
+    longest_side: int | None = None,
+) -> list[Verdict]:
+    """The verdict on every source, in their order; pictures are scaled down to `longest_side` pixels, if given.
+
+    Raises ConfigError when another import into the dataset is running, CannotWrite, and whatever `on_progress` raises.
+    """
+    with _alone(dataset):
+        return _ingest(dataset, sources, on_progress, longest_side)
+
+
+@contextlib.contextmanager
+def _alone(dataset: Path) -> Iterator[None]:
+    """Hold the dataset's import, with what a killed one left behind cleared away. Raises ConfigError, CannotWrite."""
+    folder = dataset / FOLDER
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
+    with lock:
+        try:
+            flock(lock, Path(lock.name), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another import into {dataset.name} is running: wait for its end, or stop it") from None
+        for leftover in (*dataset.glob("clips/.*.tmp"), *dataset.glob("thumbs/.*.tmp")):
+            leftover.unlink(missing_ok=True)
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+        yield
+
+
+def _ingest(dataset: Path, sources: Sequence[Source], on_progress: Progress, longest_side: int | None) -> list[Verdict]:
+    tasks: queue.SimpleQueue[Source] = queue.SimpleQueue()
+    for source in sources:
+        tasks.put(source)
+    results: queue.SimpleQueue[Verdict | CannotWrite] = queue.SimpleQueue()
+    ledger = Ledger(dataset, sources)
+    count = min(_cores(), len(sources))
+    workers = [_Worker(dataset, ledger, longest_side, number) for number in range(count)]
+    threads = [threading.Thread(target=worker.work, args=(tasks, results), daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    try:
+        done = 0
+        while done < len(sources):
+            try:
+                result = results.get(timeout=TICK_SECONDS)
+            except queue.Empty:
+                on_progress(done, len(sources), None)
+                continue
+            if isinstance(result, CannotWrite):
+                raise result
+            done += 1
+            on_progress(done, len(sources), ledger.add(result))
+    finally:
+        for worker in workers:
+            worker.close()
+        for thread in threads:
+            thread.join(timeout=10)
+        ledger.save()
+    return [ledger.verdicts[storable(source.key)] for source in sources]
+
+
+def _cores() -> int:
+    """How many cores this process may use: fewer than the machine has in a container or a batch job."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Worker:
+    """A thread's side of one child process: hand it files, watch its time, replace it when a file brought it down."""
+
+    def __init__(self, dataset: Path, ledger: Ledger, longest_side: int | None, number: int) -> None:
+        self._dataset, self._ledger, self._longest_side = dataset, ledger, longest_side
+        self._scratch = dataset / FOLDER / SCRATCH / str(number)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._lines = _Lines(-1)
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def work(self, tasks: queue.SimpleQueue[Source], results: queue.SimpleQueue[Verdict | CannotWrite]) -> None:
+        """Judge files until none is left, then let the child go."""
+        try:
+            while not self._closed:
+                results.put(self._judge(tasks.get_nowait()))
+        except queue.Empty:
+            pass
+        except CannotWrite as error:
+            results.put(error)
+        finally:
+            self._let_go()
+
+    def close(self) -> None:
+        """End the child now; its thread then ends by itself."""
+        with self._lock:
+            self._closed = True
+            if self._child is not None:
+                self._child.kill()
+
+    def _judge(self, source: Source) -> Verdict:
+        refused = Verdict(source=source.key, outcome="refused")
+        try:
+            with self._on_disk(source) as path:
+                media.check_file(path)
+                return self._judge_file(refused, path)
+        except DataError as error:
+            return refused.model_copy(update={"notes": (str(error),)})
+        except OSError as error:
+            return refused.model_copy(update={"notes": (f"it cannot be read: {error.strerror}",)})
+
+    @contextlib.contextmanager
+    def _on_disk(self, source: Source) -> Iterator[Path]:
+        """The source's file; a member of an archive lies in a scratch file meanwhile. Raises DataError, CannotWrite."""
+        if not source.member:
+            yield source.path
+            return
+        try:
+            with writing(self._scratch):
+                self._scratch.parent.mkdir(parents=True, exist_ok=True)
+                self._scratch.unlink(missing_ok=True)
+            archives.extract(source, self._scratch, MOST_MEMBER_BYTES)
+            yield self._scratch
+        finally:
+            self._scratch.unlink(missing_ok=True)
+
+    def _judge_file(self, refused: Verdict, path: Path) -> Verdict:
+        sha256 = records.file_sha256(path)
+        if known := self._ledger.known(refused.source, sha256):
+            return known
+        clip = self._dataset / "clips" / f"{clip_id(sha256)}.mp4"
+        there = clip.exists()
+        task: dict[str, object] = {"source": str(path), "sha256": sha256, "longest_side": self._longest_side}
+        answer, reason = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6)
+        if answer is not None:
+            verdict = Verdict.model_validate_json(answer).model_copy(update={"source": refused.source})
+        else:
+            verdict = refused.model_copy(update={"notes": (reason,), "sha256": sha256})
+        if not verdict.usable and not there:
+            clip.unlink(missing_ok=True)
+        return verdict
+
+    def _ask(self, task: dict[str, object], seconds: float) -> tuple[bytes | None, str]:
+        """(answer, "") or (None, why there is none); `seconds` may pass from one sign of life to the next."""
+        child = self._started()
+        assert child.stdin is not None
+        try:
+            child.stdin.write(json.dumps({**task, "seconds": seconds}).encode() + b"\n")
+            child.stdin.flush()
+            answer: bytes | None = ALIVE
+            while answer == ALIVE:
+                answer = self._lines.next(WAITING * seconds)
+        except BrokenPipeError:
+            answer = b""
+        if answer:
+            return answer, ""
+        if answer is None:
+            child.kill()
+        code = self._let_go()
+        if answer is None or code == -signal.SIGPROF:
+            return None, f"no frame came within {seconds:.0f} s: it may be damaged, copy it again"
+        if code == CannotWrite.exit_code:
+            raise CannotWrite(f"cannot write {self._dataset}: free some space, or choose another workspace")
+        return None, f"reading it brought the decoder down ({code}): it is damaged, copy it again"
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._closed:
+                raise CannotWrite("the import was ended")
+            if self._child is None:
+                # A decoder that a file has taken over finds no tokens in its environment.
+                kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+                environment = {name: os.environ[name] for name in kept if name in os.environ}
+                root = str(CODE)
+                self._child = subprocess.Popen(
+                    processes.command(WORKER, self._dataset),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env={**environment, "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"},
+                )
+                assert self._child.stdout is not None
+                self._lines = _Lines(self._child.stdout.fileno())
+                self._lines.next(STARTING_SECONDS)
+            return self._child
+
+    def _let_go(self) -> int | None:
+        """Close the child's pipes, upon which it ends, and return its exit code."""
+        with self._lock:
+            child, self._child = self._child, None
+        if child is None:
+            return None
+        with contextlib.suppress(BrokenPipeError):
+            child.communicate()
+        return child.wait()
+
+
+class _Lines:
+    """A child's output, line by line, with a limit on the waiting."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._read = descriptor, b""
+
+    def next(self, seconds: float) -> bytes | None:
+        """The child's next line; b"" when it ended, None when the time is up."""
+        end = time.monotonic() + seconds
+        while b"\n" not in self._read:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self._descriptor], [], [], left)[0]:
+                return None
+            piece = os.read(self._descriptor, 65536)
+            if not piece:
+                return b""
+            self._read += piece
+        line, _, self._read = self._read.partition(b"\n")
+        return line + b"\n"

@@ -1,0 +1,68 @@
+"""The import as a job: what its config.json names goes into the dataset (tasks, ingest)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from workbench import jobs
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.ingest.results import Verdict
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.sources.survey import Survey
+
+MOST_PROBLEMS = 20  # sentences about captions that are missing, said again when the import is over
+
+
+def run(dataset: Path, config: Path, job: jobs.Job) -> None:
+    """Import the sources; killed half-way, it goes on where it was. Raises DataError, CannotWrite, jobs.Stop."""
+    settings = ImportSettings.load(config)
+    target = Dataset(dataset)
+    if settings.trigger_word:
+        target.set_trigger_word(settings.trigger_word)
+    counts = {"taken": 0, "mended": 0, "known": 0, "refused": 0}
+    began = time.monotonic()
+    problems: list[str] = []
+
+    def on_survey(surveyed: Survey) -> None:
+        problems[:] = surveyed.problems[:MOST_PROBLEMS]
+        sys.stdout.write("".join(f"{sentence}\n" for sentence in surveyed.sentences))
+
+    def on_progress(done: int, total: int, verdict: Verdict | None) -> None:
+        nonlocal began
+        if verdict is not None:
+            counts[verdict.outcome] += 1
+            sys.stdout.write(f"{verdict.sentence}\n")
+        job.outcome = {"counts": dict(counts), "problems": problems}
+        read = done - counts["known"]
+        if not read:  # known files cost nothing, so they say nothing of the speed
+            began = time.monotonic()
+        seconds = (time.monotonic() - began) / read if read else None
+        job.beat("import", done, total, step_seconds=seconds, message=verdict.sentence if verdict else "")
+        if job.take("stop") is not None:
+            raise jobs.Stop(f"stopped after {done} of {total} files: start it again to go on")
+
+    sources: list[Path | str] = list(settings.sources)
+    if settings.hub_dataset:
+        sources.append(_fetched(settings, config.parent, job))
+    target.import_files(
+        sources, on_progress, settings.wanted_layout, settings.longest_side, settings.columns, on_survey
+    )
+
+
+def _fetched(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:
+    """The Hub dataset's files below the job's folder. Raises ConfigError, ModelUnavailable, DataError, jobs.Stop."""
+    from workbench.dataset_builder.sources import hub
+
+    job.beat("looking at the Hub")
+    remote = hub.look(settings.hub_dataset, settings.revision, settings.hub_config)
+    sys.stdout.write(f"{remote.sentence}\n")
+    began = time.monotonic()
+
+    def on_file(done: int, total: int) -> None:
+        job.beat("downloading", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
+        if job.take("stop") is not None:
+            raise jobs.Stop(f"stopped after {done} of {total} files: start it again to go on")
+
+    return hub.fetch(remote, folder / "hub", on_file, settings.columns.video)

@@ -1,0 +1,106 @@
+"""What became of every source file: sources.jsonl, one line appended per file as an import goes on.
+
+A later line about the same source replaces the earlier one; a torn last line (the import was killed) is ignored.
+Not covered: the clips' captions and facts as training sees them (workbench.clips.records).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from workbench.clips.records import Clip
+from workbench.workspace import append_line
+
+SOURCES = "sources.jsonl"
+Outcome = Literal["taken", "mended", "known", "refused"]
+
+
+class Verdict(BaseModel):
+    """One source file's fate.
+
+    source:  the file's path, or "archive.zip::folder/a.mp4"
+    outcome: taken as it is, mended (`notes` say how), known (its content is here already), refused (`notes` say why);
+             `notes` also say what to look out for, of a taken file too
+    sha256:  of the source file's content; its first 16 digits name the clip
+    the rest is what is known of the clip, empty for a refused file
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    source: str
+    outcome: Outcome
+    notes: tuple[str, ...] = ()
+    sha256: str = ""
+    file_name: str = ""
+    clip_sha256: str = ""
+    fps: float = 0.0
+    frames: int = 0
+    width: int = 0
+    height: int = 0
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def _storable(cls, source: str) -> str:
+        return storable(source)
+
+    @property
+    def usable(self) -> bool:
+        return self.outcome != "refused"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words: "cat.mov: mended: turned upright"."""
+        notes = f": {', '.join(self.notes)}" if self.notes else ""
+        return f"{self.name!r}: {self.outcome}{notes}"
+
+    @property
+    def name(self) -> str:
+        """The source file's own name."""
+        return Path(self.source.rpartition("::")[2]).name
+
+    def clip(self, text: str) -> Clip:
+        """The clip this source became, with a caption."""
+        return Clip(
+            file_name=self.file_name,
+            text=text,
+            fps=self.fps,
+            frames=self.frames,
+            width=self.width,
+            height=self.height,
+            sha256=self.clip_sha256,
+            caption_by="file" if text else "",
+            source=self.name,
+        )
+
+
+def storable(source: str) -> str:
+    """A path as text that a file can hold: names that are no UTF-8 keep their odd bytes in writing."""
+    return source.encode("utf-8", "backslashreplace").decode()
+
+
+def clip_id(sha256: str) -> str:
+    """A clip's name from its source's content."""
+    return sha256[:16]
+
+
+def read_verdicts(dataset: Path) -> list[Verdict]:
+    """The newest verdict on every source file, in the order the first ones came in."""
+    path = dataset / SOURCES
+    found: dict[str, Verdict] = {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").split(
+            "\n"
+        ):  # not splitlines: names may hold U+2028
+            with contextlib.suppress(ValueError):
+                verdict = Verdict.model_validate_json(line)
+                found[verdict.source] = verdict
+    return list(found.values())
+
+
+def append_verdict(dataset: Path, verdict: Verdict) -> None:
+    """Add a line. Raises CannotWrite."""
+    append_line(dataset / SOURCES, verdict.model_dump_json())

@@ -1,0 +1,335 @@
+"""Zip and tar files as sources: what is in them, and one member at a time, never unpacked whole.
+
+Nothing is written under a member's own name, and no link is followed; entries that would lead outside, links, devices,
+encrypted and absurdly packed ones are refused by name. A tar is read forwards, a handle a thread, so that members taken
+in their order cost one pass, compressed or not. Not covered: archives inside archives, zip directories of millions of
+entries (they are read whole).
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import struct
+import tarfile
+import threading
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+from workbench import policy
+from workbench.dataset_builder.sources.layouts.base import MOST_TEXT_BYTES, TEXT_SUFFIXES, Source, Tree
+from workbench.errors import DataError
+from workbench.workspace import writing
+
+SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+MOST_ENTRIES = 200_000
+MOST_BYTES = 1024**4  # of all members together
+MOST_ALL_TEXT_BYTES = 512 * 1024**2  # captions and tables are held while the layout is found out
+RATIO = 200  # unpacked to packed; videos hardly shrink, captions tenfold
+SLACK = 16 * 1024**2  # so little does no harm, however it was packed
+CHUNK = 1024**2
+DAMAGE = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    OSError,
+    EOFError,
+    RuntimeError,  # a password is asked for, or the packing is not known (NotImplementedError)
+    ValueError,
+    struct.error,
+)
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file's name says that it is an archive."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+class ArchiveTree(Tree):
+    """What an archive holds. Reads all its names and captions, once. Raises DataError when it cannot be read."""
+
+    def __init__(self, path: Path, beside: str = "") -> None:
+        """beside: the text of a file that belongs to the archive and lies beside it."""
+        listing = _Listing()
+        with closing(_open(path)) as archive:
+            try:
+                listing.read(archive)
+            except DAMAGE as error:
+                if not listing.files:
+                    raise _unreadable(path, error) from error
+                listing.refused[path.name] = f"it is cut off or damaged behind {list(listing.files)[-1]!r}: {error}"
+        self._texts, self.beside = listing.texts, beside
+        super().__init__(path, listing.files, listing.refused)
+
+    def _data(self, name: str) -> bytes:
+        return self._texts.get(name, b"")
+
+    def _source(self, name: str, caption: str) -> Source:
+        return Source(self.path, caption, name)
+
+
+def extract(source: Source, target: Path, most_bytes: int) -> None:
+    """Write the bytes of an archive's member into a new file, whole or not at all. Raises DataError, CannotWrite."""
+    part = target.with_name(f".{target.name}.part")
+    try:
+        archive = _handle(source.path)
+        entry = archive.find(source.member)
+        if entry.size > most_bytes:
+            raise DataError(f"it is {entry.size:,} bytes, more than the {most_bytes:,} that an import takes: cut it")
+        with writing(target):
+            file = part.open("wb")
+        with file:
+            left = entry.size
+            for piece in archive.pieces(entry):
+                left -= len(piece)
+                with writing(target):
+                    file.write(piece)
+            with writing(target):
+                file.flush()
+        if left:
+            raise DataError(f"it is cut off inside {source.path.name}: copy the archive again")
+        with writing(target):
+            os.replace(part, target)
+    except DAMAGE as error:
+        _handles.held = None
+        raise _unreadable(source.path, error) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _unreadable(path: Path, error: BaseException) -> DataError:
+    return DataError(f"{path.name} cannot be read as an archive ({error}): copy or download it again")
+
+
+# ---- zip and tar alike ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One member. refused: why it may not be read; "" when it may. info: zipfile's or tarfile's own record."""
+
+    name: str
+    size: int
+    refused: str
+    info: Any
+
+
+class _Listing:
+    """The names, captions and refused entries of an archive."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, int] = {}
+        self.texts: dict[str, bytes] = {}
+        self.refused: dict[str, str] = {}
+
+    def read(self, archive: _Zip | _Tar) -> None:
+        entries, size, text_room = policy.unpacked(MOST_ENTRIES, MOST_BYTES, MOST_ALL_TEXT_BYTES)
+        room = size
+        for number, entry in enumerate(archive.entries()):
+            if number == entries:
+                self.refused[f"after {entry.name}"] = f"more than {entries:,} entries: split the archive"
+                break
+            if _hidden(entry.name):
+                continue
+            reason = entry.refused or _unsafe(entry.name)
+            if not reason and entry.name in self.files:
+                reason = "a second entry of this name: the first is taken"
+            is_text = entry.name.lower().endswith((*TEXT_SUFFIXES, ".id"))
+            if not reason and is_text and entry.size > min(MOST_TEXT_BYTES, text_room):
+                reason = "too much text for captions"
+            if not reason and entry.size > room:
+                reason = f"the archive unpacks to more than {size:,} bytes: split it"
+            if reason:
+                self.refused[entry.name] = reason
+                continue
+            self.files[entry.name] = entry.size
+            room -= entry.size
+            if is_text:
+                self.texts[entry.name] = b"".join(archive.pieces(entry))
+                text_room -= entry.size
+
+
+def _hidden(name: str) -> bool:
+    """What no layout looks at: hidden files and macOS's shadows."""
+    return any(part.startswith(".") and part not in (".", "..") or part == "__MACOSX" for part in name.split("/"))
+
+
+def _unsafe(name: str) -> str:
+    """Why an entry's name is not one below a root, "" when it is."""
+    if name.startswith("/") or "\\" in name or name[1:2] == ":" or ".." in PurePosixPath(name).parts or "\0" in name:
+        return "its name leads outside the archive"
+    return ""
+
+
+class _Zip:
+    def __init__(self, path: Path) -> None:
+        self._zip = zipfile.ZipFile(path)
+        infos = (info for info in self._zip.infolist() if not info.is_dir())
+        self._entries = [_Entry(info.filename, info.file_size, self._refused(info), info) for info in infos]
+        self._first = {entry.name: entry for entry in reversed(self._entries)}
+
+    def entries(self) -> Iterator[_Entry]:
+        yield from self._entries
+
+    def find(self, name: str) -> _Entry:
+        return _found(self._first.get(name))
+
+    @staticmethod
+    def _refused(info: zipfile.ZipInfo) -> str:
+        if info.external_attr >> 28 == 0o12:
+            return "a link: put the file itself into the archive"
+        if info.flag_bits & 1:
+            return "it is encrypted: pack it without a password"
+        if info.file_size > SLACK and info.file_size > RATIO * info.compress_size:
+            return f"it unpacks to more than {RATIO} times its size"
+        return ""
+
+    def pieces(self, entry: _Entry) -> Iterator[bytes]:
+        with self._zip.open(entry.info) as file:
+            yield from _pieces(file)
+
+    def close(self) -> None:
+        self._zip.close()
+
+
+class _Tar:
+    def __init__(self, path: Path) -> None:
+        self._file = _Careful(path)
+        try:
+            self._tar: Any = tarfile.open(fileobj=cast(Any, self._file), mode="r:")  # noqa: SIM115 - lives as this does
+        except BaseException:
+            self._file.close()
+            raise
+        self._seen: dict[str, _Entry] = {}
+        self._rest = self._forward()
+
+    def entries(self) -> Iterator[_Entry]:
+        """All members, as far as they have not been read already."""
+        yield from self._rest
+
+    def _forward(self) -> Iterator[_Entry]:
+        while (info := self._tar.next()) is not None:
+            if info.size < 0:
+                raise tarfile.ReadError("an entry of negative size")
+            self._tar.members = []  # it would keep every member; ours is the list that counts
+            if not info.isdir():
+                entry = _Entry(info.name.removeprefix("./"), info.size, self._refused(info), info)
+                self._seen.setdefault(entry.name, entry)
+                yield entry
+
+    @staticmethod
+    def _refused(info: tarfile.TarInfo) -> str:
+        if info.issym() or info.islnk():
+            return "a link: put the file itself into the archive"
+        return "" if info.isreg() and not info.issparse() else "not an ordinary file"
+
+    def find(self, name: str) -> _Entry:
+        while name not in self._seen:
+            if next(self._rest, None) is None:
+                break
+        return _found(self._seen.get(name))
+
+    def pieces(self, entry: _Entry) -> Iterator[bytes]:
+        self._file.seek(entry.info.offset_data)
+        left = entry.size
+        while left and (piece := self._file.read(min(CHUNK, left))):
+            left -= len(piece)
+            yield piece
+
+    def close(self) -> None:
+        self._tar.close()
+        self._file.close()
+
+
+def _found(entry: _Entry | None) -> _Entry:
+    if entry is None:
+        raise DataError("it is not in the archive any more: import the archive again")
+    if entry.refused:
+        raise DataError(entry.refused)
+    return entry
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    while piece := file.read(CHUNK):
+        yield piece
+
+
+class _Careful:
+    """A tar's bytes, unpacked as they are read, for tarfile: no read fills the memory, no bomb unpacks for ever."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            head = file.read(6)
+        openers: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
+        opener = openers.get(head[:2])
+        self._file: Any = opener(path, "rb") if opener else path.open("rb")
+        self._limit = RATIO * path.stat().st_size + SLACK if opener else path.stat().st_size
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= 16 * CHUNK:
+            raise tarfile.ReadError("a header of absurd size")
+        return cast(bytes, self._file.read(size))
+
+    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_SET and position > self._limit:
+            raise tarfile.ReadError(f"it is cut off, or unpacks to more than {RATIO} times its size")
+        return cast(int, self._file.seek(position, whence))
+
+    def tell(self) -> int:
+        return cast(int, self._file.tell())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _open(path: Path) -> _Zip | _Tar:
+    """Raises DataError."""
+    if not path.is_file():
+        raise DataError(f"{path} is not there: check the name")
+    try:
+        return _Zip(path) if path.name.lower().endswith(".zip") else _Tar(path)
+    except DAMAGE as error:
+        raise _unreadable(path, error) from error
+
+
+@dataclass
+class _Held:
+    """An open archive, closed with the last reference: a tar refers to itself, so the collector would come late.
+
+    key: its path, size and time
+    """
+
+    key: tuple[Path, int, int]
+    archive: _Zip | _Tar
+
+    def __del__(self) -> None:
+        self.archive.close()
+
+
+class _Handles(threading.local):
+    """The archive that this thread read last, still open; it goes with the thread."""
+
+    held: _Held | None = None
+
+
+_handles = _Handles()
+
+
+def _handle(path: Path) -> _Zip | _Tar:
+    try:
+        about = path.stat()
+    except OSError as error:
+        raise DataError(f"{path.name} cannot be read ({error.strerror}): check the archive") from error
+    key = (path, about.st_size, about.st_mtime_ns)
+    if _handles.held is None or _handles.held.key != key:
+        _handles.held = None
+        _handles.held = _Held(key, _open(path))
+    return _handles.held.archive

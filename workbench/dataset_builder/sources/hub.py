@@ -1,0 +1,201 @@
+"""Datasets on the Hugging Face Hub: look at one, fetch it as files, push ours. Nothing here knows a token.
+
+Not covered: the client and its errors (workbench.hub), what is in the files (sources), parquet (parquet), models and
+Spaces (publishing).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from workbench import hub
+from workbench.clips.media import SUFFIXES
+from workbench.clips.records import DatasetInfo, read_clips, read_info
+from workbench.dataset_builder.export import Collector, ExportSettings, items
+from workbench.dataset_builder.sources import archives, parquet
+from workbench.dataset_builder.sources.layouts import layout_named
+from workbench.dataset_builder.sources.layouts.base import IMAGE_SUFFIXES, TEXT_SUFFIXES, Item
+from workbench.errors import CannotWrite, DataError
+from workbench.hub import Pushed, client, explained
+from workbench.workspace import confined, writing
+
+PARQUET = ".parquet"
+WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, *TEXT_SUFFIXES, *archives.SUFFIXES, PARQUET)
+AT_ONCE = 8  # downloads
+OnFile = Callable[[int, int], None]
+"""Called with (files fetched or sent, all files); may raise to stop, upon which what is there already stays."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A dataset repository at one commit. files: those an import could use -> bytes; config: the one they are of"""
+
+    repo_id: str
+    commit: str
+    files: Mapping[str, int]
+    config: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What would be fetched, for a person to confirm."""
+        kinds = Counter(Path(name).suffix.lower() for name in self.files)
+        named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(4))
+        return f"{self.repo_id} at {self.commit[:8]}: {sum(self.files.values()) / 1e6:,.1f} MB to fetch: {named}"
+
+
+def look(repo_id: str, revision: str = "", config: str = "") -> Remote:
+    """What a dataset repository holds, or one configuration of it.
+
+    Raises ConfigError, ModelUnavailable, DataError when it has no videos, or no such configuration.
+    """
+    with explained(repo_id):
+        info = client().dataset_info(repo_id, revision=revision or None, files_metadata=True)
+    siblings = info.siblings or []
+    files = {s.rfilename: s.size or 0 for s in siblings if _wanted(s.rfilename)}
+    if config:
+        files = _of_config(repo_id, config, getattr(info.card_data, "configs", None), files)
+    if not any(not name.lower().endswith(TEXT_SUFFIXES) for name in files):
+        raise DataError(f"{repo_id} has no videos, archives or parquet tables: name another dataset")
+    return Remote(repo_id, info.sha or "", files, config)
+
+
+def _of_config(repo_id: str, config: str, configs: object, files: Mapping[str, int]) -> dict[str, int]:
+    """The files of a configuration as the dataset's card declares it, and tables and captions, which belong to all.
+
+    Raises DataError.
+    """
+    several = configs if isinstance(configs, list) else []
+    declared = {str(one.get("config_name", "")): one for one in several if isinstance(one, dict)}
+    if config not in declared:
+        named = ", ".join(declared) or "none"
+        raise DataError(
+            f"hub_config is {config!r}, the card of {repo_id} names {named}: choose one of them, or leave it empty"
+        )
+    data = declared[config].get("data_files") or f"{declared[config].get('data_dir', config)}/**"
+    splits = data if isinstance(data, list) else [data]
+    paths = [split.get("path", "") if isinstance(split, dict) else split for split in splits]
+    patterns = [str(one).removeprefix("./") for path in paths for one in (path if isinstance(path, list) else [path])]
+    return {
+        name: size
+        for name, size in files.items()
+        if name.lower().endswith(TEXT_SUFFIXES) or any(fnmatch(name, pattern) for pattern in patterns)
+    }
+
+
+def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None, video_column: str = "") -> Path:
+    """Download into `parent`/OWNER--NAME/COMMIT, which an import then takes; what is there already is kept.
+
+    Parquet tables are written out as files; video_column: the column of theirs that is meant.
+    Raises ModelUnavailable, DataError, CannotWrite, and what on_file raises.
+    """
+    chosen = f"-{hashlib.sha256(remote.config.encode()).hexdigest()[:8]}" if remote.config else ""
+    folder = parent / remote.repo_id.replace("/", "--") / f"{remote.commit[:12]}{chosen}"
+    names = [name for name in remote.files if confined(folder, name)]
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        here = sum(path.stat().st_size for name in names if (path := folder / name).is_file())
+        free = shutil.disk_usage(folder).free
+    if (missing := sum(remote.files.values()) - here) > free:
+        raise CannotWrite(f"{remote.repo_id} needs {missing:,} bytes and {free:,} are free: free some space")
+    with writing(folder), explained(remote.repo_id):
+        _download(remote, names, folder, on_file)
+    for name in names:
+        if name.endswith(PARQUET):
+            parquet.unpack(folder / name, video_column)
+    return folder
+
+
+def _download(remote: Remote, names: Sequence[str], folder: Path, on_file: OnFile) -> None:
+    api = client()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting = [
+            pool.submit(api.hf_hub_download, remote.repo_id, name, repo_type="dataset", revision=remote.commit,
+                        local_dir=folder)
+            for name in names
+        ]  # fmt: skip
+        try:
+            for done, one in enumerate(as_completed(waiting), 1):
+                one.result()
+                on_file(done, len(names))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _wanted(name: str) -> bool:
+    hidden = any(part.startswith(".") for part in name.split("/"))
+    return name.lower().endswith(WANTED) and not hidden
+
+
+# ---- pushing --------------------------------------------------------------------------------------------------------
+
+
+def contents(dataset: Path, settings: ExportSettings) -> dict[str, Path | bytes]:
+    """What a push to `settings.repo_id` sends: file name -> file or bytes, in the VideoFolder layout with a card.
+
+    Raises DataError.
+    """
+    found = items(dataset, settings.trigger_word)
+    files = Collector()
+    layout_named("videofolder").write(found, files, first_frames=False)
+    files.text("README.md", card(read_info(dataset), found, settings))
+    return files.contents
+
+
+def push(dataset: Path, settings: ExportSettings, on_file: OnFile = lambda *_: None) -> Pushed:
+    """Upload a dataset to `settings.repo_id` in the VideoFolder layout, as one commit.
+
+    A new repository is private unless asked otherwise; into one that is there, a commit is added, which the Hub can
+    take back. Raises ConfigError (also before private clips go into a public repository), DataError, HubRefuses,
+    HubLost.
+    """
+    files = contents(dataset, settings)
+    message = f"{len(read_clips(dataset))} clips from Video LoRA Workbench"
+    return hub.push("dataset", settings.repo_id, files, message, settings.private, on_file)
+
+
+def card(info: DatasetInfo, found: Sequence[Item], settings: ExportSettings) -> str:
+    """The dataset's README.md, made from what is known of it."""
+    from huggingface_hub import DatasetCardData
+
+    clips = [item.clip for item in found]
+    sizes = Counter(f"{clip.width}x{clip.height}" for clip in clips).most_common()
+    rates = Counter(f"{clip.fps:g}" for clip in clips).most_common()
+    data = DatasetCardData(
+        pretty_name=info.title or None,
+        license=settings.license or None,
+        task_categories=["text-to-video"],
+        size_categories=[_size_category(len(clips))],
+        tags=["video", "lora"],
+    )
+    facts = [
+        ("Clips", f"{len(clips):,}"),
+        ("Length", f"{sum(clip.seconds for clip in clips):,.1f} s"),
+        ("Sizes", ", ".join(f"{size} ({count})" for size, count in sizes[:5])),
+        ("Frames per second", ", ".join(f"{rate} ({count})" for rate, count in rates[:5])),
+        ("With a caption", f"{sum(bool(item.caption) for item in found):,}"),
+    ]
+    if info.trigger_word:
+        written = "written into the captions" if settings.trigger_word else "not written into the captions"
+        facts.append(("Trigger word", f"`{info.trigger_word}`, {written}"))
+    table = "".join(f"| {name} | {value} |\n" for name, value in facts)
+    return (
+        f"---\n{data.to_yaml()}\n---\n\n# {info.title or settings.repo_id.rpartition('/')[2]}\n\n"
+        "Captioned video clips for fine-tuning a video model: constant frame rate, upright, square pixels, H.264.\n\n"
+        f"| | |\n| --- | --- |\n{table}\n"
+        "```python\nfrom datasets import Video, load_dataset\n\n"
+        f'clips = load_dataset("{settings.repo_id}", split="train").cast_column("video", Video(decode=False))\n```\n'
+    )
+
+
+def _size_category(count: int) -> str:
+    for limit, name in ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K")):
+        if count < limit:
+            return name
+    return "100K<n<1M"

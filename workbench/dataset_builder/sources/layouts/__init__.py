@@ -1,0 +1,27 @@
+"""The layouts that the field keeps its video datasets in, and which of them a tree has."""
+
+from __future__ import annotations
+
+from workbench.dataset_builder.sources.layouts.base import Layout, Tree
+from workbench.dataset_builder.sources.layouts.labels import Labels
+from workbench.dataset_builder.sources.layouts.lists import Lists
+from workbench.dataset_builder.sources.layouts.shards import Shards
+from workbench.dataset_builder.sources.layouts.sidecars import Sidecars
+from workbench.dataset_builder.sources.layouts.tables import Csv, VideoFolder
+from workbench.errors import ConfigError
+
+# The most telling signs first: text files beside videos are found in most of the others, too.
+LAYOUTS: tuple[Layout, ...] = (Lists(), Labels(), VideoFolder(), Csv(), Shards(), Sidecars())
+
+
+def fitting(tree: Tree) -> list[Layout]:
+    """The layouts that the tree may be read as, the likeliest first; none when it holds no videos or pictures."""
+    return [layout for layout in LAYOUTS if layout.recognise(tree)]
+
+
+def layout_named(name: str) -> Layout:
+    """The layout of that name. Raises ConfigError."""
+    for layout in LAYOUTS:
+        if layout.name == name:
+            return layout
+    raise ConfigError(f"layout is {name!r}, must be one of {', '.join(layout.name for layout in LAYOUTS)}")

@@ -1,0 +1,151 @@
+"""WebDataset: tar files, each clip a group of members of one name: 000.mp4 with 000.txt, 000.caption or 000.json.
+
+As SAT's trainers keep it, captions may also stand beside the tar: shard-000.meta.jsonl, a line a clip, whose `key` is
+the members' name (or what the clip's member 000.id says). What is written has the members that SAT's reader asks for:
+caption, fps and duration (its data_video.py and sgm/webds.py). Not covered: resampling of shards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from workbench.clips.records import Clip
+from workbench.dataset_builder.sources.layouts.base import (
+    TEXT_COLUMNS,
+    Item,
+    Layout,
+    Problem,
+    Report,
+    Tree,
+    Writer,
+    column_names,
+    json_lines,
+    one_line,
+)
+
+SUFFIXES = ("txt", "caption", "json")
+ID = "id"
+META = ".meta.jsonl"
+SEVERAL = "-$#%@&"  # in SAT's shards it parts a record's key from the number of one of its clips
+SHARD_BYTES = 1_000_000_000  # what readers of shards are made for
+SHARD_CLIPS = 10_000
+
+
+class Shards(Layout):
+    name = "webdataset"
+    title = "WebDataset shards (.tar)"
+    description = (
+        "Tar files in which a clip and its caption follow one another under one name: 000.mp4, 000.txt. Read one "
+        "after the other, never unpacked. Captions in a .meta.jsonl beside a shard are taken, too."
+    )
+
+    def recognise(self, tree: Tree) -> bool:
+        if not tree.path.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
+            return False
+        texts = {key for key, suffix in map(_split, tree.files) if suffix in (*SUFFIXES, ID)}
+        return any(tree.beside or _split(name)[0] in texts for name in tree.media)
+
+    def captions(self, tree: Tree, report: Report) -> dict[str, str]:
+        texts: dict[str, dict[str, str]] = defaultdict(dict)
+        for name in tree.files:
+            key, suffix = _split(name)
+            if suffix in (*SUFFIXES, ID):
+                texts[key][suffix] = name
+        meta, used = _meta(tree, report), set[str]()
+        found = {}
+        for name in tree.media:
+            of_clip = texts.get(_split(name)[0], {})
+            key = next((key for key in _keys(tree, name, of_clip) if key in meta), "")
+            used.add(key)
+            found[name] = report.clean(name, meta.get(key, "") or _caption(tree, of_clip, report))
+        for key in texts.keys() - {_split(name)[0] for name in found}:
+            report.add(Problem.NO_VIDEO, next(iter(texts[key].values())))
+        for key in meta.keys() - used:
+            report.add(Problem.NO_VIDEO, key)
+        return found
+
+    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+        for number, group in enumerate(_groups(items) if writer.splits else [items]):
+            with writer.shard(f"shard-{number:06d}.tar") as shard:
+                for item in group:
+                    shard.file(item.name, item.file)
+                    for suffix in ("txt", "caption"):
+                        shard.text(f"{item.stem}.{suffix}", one_line(item.caption))
+                    shard.text(f"{item.stem}.json", json.dumps(item.facts))
+                    if item.clip.frames and item.clip.fps:
+                        shard.text(f"{item.stem}.fps", repr(item.clip.fps))
+                        shard.text(f"{item.stem}.duration", repr(_duration(item.clip)))
+
+
+def _split(name: str) -> tuple[str, str]:
+    """("train/000", "mp4") of "train/000.mp4": WebDataset's key ends at the first dot of the file name."""
+    folder, _, file = name.rpartition("/")
+    key, _, suffix = file.partition(".")
+    return f"{folder}/{key}", suffix.lower()
+
+
+def _meta(tree: Tree, report: Report) -> dict[str, str]:
+    """Key -> caption of the records beside the shard."""
+    found, present, name = dict[str, str](), dict[str, None](), tree.path.name.partition(".")[0] + META
+    for row in json_lines(tree.beside, name, report):
+        present |= dict.fromkeys(row)
+        if isinstance(key := row.get("key"), str | int) and (text := tree.columns.text(row).strip()):
+            found[str(key)] = text
+    if present and not found:
+        report.add(Problem.NO_COLUMN, f"{name} (keys: {column_names(tuple(present))})")
+    return found
+
+
+def _keys(tree: Tree, name: str, texts: dict[str, str]) -> Iterator[str]:
+    """What the record of a clip may be called: SAT's key first."""
+    key = tree.full_name(name).partition(".")[0]
+    yield key.partition(SEVERAL)[0]
+    yield key.rpartition("/")[2].partition(SEVERAL)[0]
+    if ID in texts:
+        yield tree.text(texts[ID]).strip()
+
+
+def _caption(tree: Tree, texts: dict[str, str], report: Report) -> str:
+    for suffix in SUFFIXES:
+        name = texts.get(suffix)
+        text = tree.text(name) if name else ""
+        if name and suffix == "json" and text:
+            row: object = None
+            with contextlib.suppress(ValueError, RecursionError):
+                row = json.loads(text)
+            if not isinstance(row, dict):
+                report.add(Problem.BROKEN, name)
+                continue
+            text = tree.columns.text(row)
+            if not text and len(texts) == 1 and not {tree.columns.caption, *TEXT_COLUMNS} & row.keys():
+                report.add(Problem.NO_COLUMN, f"{name} (keys: {column_names(tuple(row))})")
+        if text.strip():
+            return text
+    return ""
+
+
+def _duration(clip: Clip) -> float:
+    """The clip's length in seconds, such that int(length * fps), by which SAT counts frames, gives all of them."""
+    seconds = clip.frames / clip.fps
+    while int(seconds * clip.fps) < clip.frames:
+        seconds = math.nextafter(seconds, math.inf)
+    return seconds
+
+
+def _groups(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """The clips of each shard."""
+    group: list[Item] = []
+    size = 0
+    for item in items:
+        length = item.file.stat().st_size
+        if group and (size + length > SHARD_BYTES or len(group) == SHARD_CLIPS):
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += length
+    if group:
+        yield group

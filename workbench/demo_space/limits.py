@@ -1,0 +1,77 @@
+"""What a visitor of the demo may do, in numbers. The rules are enforced in the library (workbench.policy)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.families import models
+from workbench.policy import Policy
+
+HUB = "WORKBENCH_DEMO_HUB"  # repositories that visitors may name, by commas; then the demo may go online
+MEGABYTE = 1024**2
+JOBS = (
+    "workbench.trainer",
+    "workbench.trainer.monitoring.latent_decoding",
+    "workbench.trainer.trial",
+    "workbench.runs.queue_starter",
+    "workbench.sampler",
+    "workbench.sampler.reconstruction_worker",
+    "workbench.dataset_builder",
+    "workbench.compare",
+    "workbench.loras",
+)
+MOST = {
+    "TrainSettings.steps": 600, "batch_size": 8, "gradient_accumulation": 1, "rank": 32, "bucket_limit": 4,
+    "preview_count": 1, "preview_prompts": 4, "leak_prompts": 8, "preview_steps": 75, "keep_checkpoints": 5,
+    "SampleSettings.steps": 100, "frames": 17, "height": 64, "width": 64, "videos": 4, "loras": 4,
+    "prompt": 2000, "negative_prompt": 2000, "loader_threads": 2, "idle_seconds": 120, "more_datasets": 2,
+}  # fmt: skip
+# Captions and prompts by a model need a download or a server.
+ONLY: dict[str, tuple[str | bool | None, ...]] = {
+    "tracker": ("none",), "device": ("auto", "cpu"), "compile": (False,), "captioner": (), "writer": (),
+    "push_to_hub": (False,),
+}  # fmt: skip
+EMPTY = ("hub_dataset", "repo_id", "base_url", "epochs")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """rooms: visitors at once; each: of those, from one address; spare: rooms that are kept ready
+    idle, longest: seconds after which a room is swept that nobody used, or that somebody used all the time
+    job: seconds after which a job of a visitor is ended; size, total: bytes of a room, of all rooms
+    upload: bytes of one upload; files: uploaded ones of one visitor; uploads: at once; runs: of one visitor
+    at_once: jobs of one visitor at once; together, all_at_once: trainings and jobs of all visitors
+    memory: bytes that one process may have for its data
+    """
+
+    rooms: int = 12
+    each: int = 4
+    spare: int = 1
+    idle: float = 900.0
+    longest: float = 7200.0
+    job: float = 600.0
+    size: int = 200 * MEGABYTE
+    total: int = 4000 * MEGABYTE
+    upload: int = 40 * MEGABYTE
+    files: int = 200
+    uploads: int = 4
+    at_once: int = 4
+    together: int = 2
+    all_at_once: int = 16
+    runs: int = 6
+    memory: int = 3000 * MEGABYTE
+
+    def policy(self, home: Path, everybody: Path) -> Policy:
+        """The rules of the visitor whose room is `home`."""
+        return Policy(
+            home=str(home), jobs=JOBS, models=tuple(model.id for model in models() if model.embedded), hub=allowed(),
+            most=MOST, only=ONLY, empty=EMPTY, runs=self.runs, size=self.size, at_once=self.at_once,
+            together=self.together, all_at_once=self.all_at_once, everybody=str(everybody), memory=self.memory,
+        )  # fmt: skip
+
+
+def allowed() -> tuple[str, ...]:
+    """Repositories of the Hub that visitors may name; none unless whoever runs the demo says so."""
+    return tuple(name.strip() for name in os.environ.get(HUB, "").split(",") if name.strip())

@@ -1,0 +1,123 @@
+"""The ladder of memory settings: which are cheaper, and what is the least that one gives up to fit a card. No torch.
+
+Not covered: what each level needs (estimate, timing), how it is carried out (trainer.model.memory_levels).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import ConfigError
+from workbench.families import find_model, settle
+from workbench.families.base import Model
+from workbench.families.facts import ModelFacts
+from workbench.fit.estimate import Fit, clips_of, pace, reckon
+from workbench.fit.gpus import HERE, Card, card_of
+from workbench.runs.oom_fallback import RECOMPUTING
+from workbench.runs.settings import TrainSettings
+from workbench.settings import specs
+from workbench.workspace import Workspace
+
+# How much faster a level must make a step to be worth what it does to the model: rounding it, or another optimizer.
+WORTH = {"as stored": 1.0, "int8": 1.25, "fp8": 1.25, "nf4": 1.6}
+ANOTHER_OPTIMIZER = 1.05
+SHRUNK = (0.75, 0.5)  # sizes that are tried for a remedy, as shares of what was wanted
+
+
+@dataclass(frozen=True)
+class Found:
+    """The settings that fit, or None; what was changed, by name; and why, in a sentence."""
+
+    settings: TrainSettings | None
+    changed: dict[str, Any]
+    why: str
+
+
+def make_it_fit(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> Found:
+    """The fastest settings on the ladder that fit the card (cards.card_of). Raises ConfigError, ModelUnavailable."""
+    family, model = find_model(settle(settings.model))
+    return fitting(
+        settings, model, family.facts(model), card_of(choice, settings.device), clips_of(workspace, settings),
+        here=choice == HERE,
+    )  # fmt: skip
+
+
+def fitting(
+    settings: TrainSettings, model: Model, facts: ModelFacts, card: Card, clips: int = 0, here: bool = False
+) -> Found:
+    """The same, from sizes alone."""
+    best: tuple[float, TrainSettings, Fit] | None = None
+    for one, worth in candidates(settings, facts, card):
+        found = reckon(one, model, facts, card, clips, here)
+        cost = found.times.step * worth
+        if found.fits and not found.tight and (best is None or cost < best[0]):
+            best = (cost, one, found)
+    if best is None:
+        return Found(None, {}, _remedy(settings, model, facts, card))
+    _, chosen, fit = best
+    before, after = settings.model_dump(mode="json"), chosen.model_dump(mode="json")
+    changed = {name: value for name, value in after.items() if before[name] != value}
+    need = f"about {fit.peak.gb:.1f} of {card.memory_gb:.0f} GB, {pace(fit.times.step)} a step"
+    if not changed:
+        return Found(chosen, {}, f"These are the fastest settings that fit already: {need}.")
+    return Found(chosen, changed, f"Fits with {words(changed)}: {need}.")
+
+
+def words(changed: dict[str, Any]) -> str:
+    """Changed settings by the names that people see."""
+    titles = {spec.name: spec.title.lower() for spec in specs(TrainSettings)}
+    return ", ".join(f"{titles[name]} {value}" for name, value in changed.items())
+
+
+def candidates(settings: TrainSettings, facts: ModelFacts, card: Card) -> Iterator[tuple[TrainSettings, float]]:
+    """Every combination on the ladder, with what it must be worth."""
+    lora, cuda = settings.method == "lora", card.kind == "cuda"
+    fewer = settings.base_weights if settings.base_weights != "as stored" else "fp8"
+    weights = dict.fromkeys(("as stored", fewer, "nf4")) if lora else ("as stored",)
+    streamed = dict.fromkeys((0, *(round(facts.blocks * quarter / 4) for quarter in range(1, 5))))
+    optimizers = [settings.optimizer]
+    if settings.optimizer == "adamw" and cuda and importlib.util.find_spec("bitsandbytes") is not None:
+        optimizers.append("adamw-8bit")
+    for level, kept, blocks, optimizer in itertools.product(
+        RECOMPUTING, weights, streamed if lora and cuda else (0,), optimizers
+    ):
+        if (blocks and level not in ("full", "offloaded")) or (level == "offloaded" and not cuda):
+            continue
+        worth = WORTH[kept] * (1.0 if optimizer == settings.optimizer else ANOTHER_OPTIMIZER)
+        yield settings.model_copy(
+            update={
+                "gradient_checkpointing": level, "base_weights": kept, "streamed_blocks": blocks,
+                "optimizer": optimizer,
+            }
+        ), worth  # fmt: skip
+
+
+def _remedy(settings: TrainSettings, model: Model, facts: ModelFacts, card: Card) -> str:
+    """What would fit where no level does: fewer frames, else a smaller size."""
+    least = settings.changed(batch_size=1)
+    if settings.batch_size > 1 and _fits(least, model, facts, card):
+        return f"No level fits {card.memory_gb:.0f} GB with {settings.batch_size} clips at a time: lower batch_size."
+    frames, height, width = (settings.frames or model.frames, settings.height or model.height,
+                             settings.width or model.width)  # fmt: skip
+    fewer = [count for count in model.frame_rule.legal() if count < frames]
+    for count in sorted(fewer, reverse=True):
+        if _fits(least.changed(frames=count, buckets=()), model, facts, card):
+            return f"No level fits {card.memory_gb:.0f} GB with {frames} frames: {count} would fit."
+    if not model.fixed_size:
+        for share in SHRUNK:
+            tall, wide = (round(side * share / model.size_multiple) * model.size_multiple for side in (height, width))
+            if tall and wide and _fits(least.changed(height=tall, width=wide, buckets=()), model, facts, card):
+                return f"No level fits {card.memory_gb:.0f} GB at {width}x{height}: {wide}x{tall} would fit."
+    what = "a LoRA needs far less" if settings.method == "full" else "a smaller model may"
+    return f"Nothing on the ladder fits {card.memory_gb:.0f} GB, at any size: {what}."
+
+
+def _fits(settings: TrainSettings, model: Model, facts: ModelFacts, card: Card) -> bool:
+    try:
+        return any(reckon(one, model, facts, card).fits for one, _ in candidates(settings, facts, card))
+    except ConfigError:
+        return False

@@ -1,0 +1,351 @@
+"""Memory by phase, reckoned from a model's sizes and the settings before anything is loaded. Arithmetic, no torch.
+
+A block keeps, for its backward pass, a number of bytes for each token and unit of the model's width (`Rates`). Weights
+and optimizer states are counted. The constants in capitals were fitted to published figures and to measurements on the
+built-in models; docs/memory.md says which is which, benchmarks/fit_check.py shows how far off they are. Not covered:
+time (timing), several GPUs that each hold a part of the model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workbench.clips.buckets import parse_bucket
+from workbench.clips.frame_plan import shape_for
+from workbench.families.base import Model
+from workbench.families.facts import Linear, ModelFacts
+from workbench.fit.gpus import Card
+from workbench.jobs.devices import GIGABYTE
+from workbench.runs.settings import TrainSettings
+
+CAPTIONS, CLIPS, TRAINING, MEASURING = "encoding captions", "encoding clips", "training", "measuring"
+DENOISING, DECODING, SAVING = "previews, denoising", "previews, decoding", "saving"
+LEFT = "not given back"
+PHASES = (CAPTIONS, CLIPS, TRAINING, MEASURING, DENOISING, DECODING, SAVING)
+
+NUMBER = {"fp32": 4, "fp16": 2, "bf16": 2}  # bytes
+PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+# Bytes for a frozen value; scales of rows or of 64 values come on top.
+FROZEN = {"int8": 1.0, "fp8": 1.0, "nf4": 0.5625}
+# Bytes of state for a trained value, by optimizer.
+STATES = {"adamw": 8.0, "adam": 8.0, "adamw-8bit": 2.1, "prodigy": 16.0, "came": 4.1, "schedule-free": 8.0, "muon": 4.0}
+RING = 2  # streamed blocks that are on the device at a time
+CONTEXT_GB = 0.6  # CUDA's own, with cuBLAS's and cuDNN's workspaces
+PROCESS_GB = {"cuda": 2.6, "cpu": 0.51}  # what Python and its libraries take of the machine's memory
+EARLIER_GB = {CAPTIONS: 0.37, CLIPS: 0.47}  # on a processor, before all of them are loaded
+RESERVE = 0.03  # of what comes and goes: room between tensors
+CAPTIONS_AT_ONCE = 8
+TEXT_UNITS = 24  # widths of text that an encoder's layer holds for a token
+VAE_UNITS = {"cuda": 11.5, "cpu": 36.0}  # full-resolution tensors that the VAE works with at its worst moment
+# A processor's allocator: what it makes of tensors that come and go, of weights that are mapped and copied, and how
+# much of a phase's memory is still the process's in the next one.
+SPREAD, MAPPED, NOT_GIVEN_BACK = 1.5, 1.25, 0.8
+TILED_FROM = 256  # pixels of height from which previews are decoded in tiles
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes for each token and unit of the model's width.
+
+    saved: kept by a block, without inputs of trained layers;  inputs: each of those, for its own width
+    boundary: a block's input;  attention: what "keep attention" keeps of a block beside it
+    backward, forward: beside what is kept, at the worst moment of a backward pass, and of a pass that keeps nothing
+    full: kept in addition where all weights are trained;  shared: whether layers with the same input keep it once
+    """
+
+    saved: float
+    inputs: float
+    boundary: float
+    attention: float
+    backward: float
+    forward: float
+    full: float
+    shared: bool
+
+
+SINGLE = Rates(47.0, 4.0, 4.0, 4.1, 36.0, 50.0, 24.0, shared=True)
+MIXED = Rates(34.0, 2.0, 2.0, 2.1, 48.0, 30.0, 16.0, shared=True)
+MIXED_STOCK = Rates(33.0, 2.0, 2.0, 2.1, 48.0, 34.0, 16.0, shared=False)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What one phase needs of the card's memory, in GiB by part. measured: by a real run, in place of the sum."""
+
+    name: str
+    parts: Mapping[str, float]
+    measured: float | None = None
+
+    @property
+    def gb(self) -> float:
+        return sum(self.parts.values()) if self.measured is None else self.measured
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What is trained: numbers, and for each token of a block the widths of the inputs and outputs of its layers."""
+
+    values: int
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What of a run decides its memory.
+
+    shape: (frames, height, width) of the largest bucket;  tokens: of one clip in it, with its caption
+    frozen: bytes of the frozen weights on the device;  waiting: of those in the machine's memory
+    unit: tokens of a batch times the model's width
+    """
+
+    precision: str
+    shape: tuple[int, int, int]
+    tokens: int
+    trained: Trained
+    frozen: float
+    waiting: float
+    unit: int
+    rates: Rates
+
+
+def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, card: Card) -> Sizes:
+    """Raises ConfigError for a shape that the model cannot take."""
+    shape = largest_shape(settings, model, facts)
+    precision: str = settings.precision
+    if precision == "auto":
+        precision = "fp32" if card.kind == "cpu" else PRECISIONS[facts.stored]
+    tokens, what = facts.tokens(*shape), trained(settings, facts)
+    frozen, waiting = _frozen(settings, facts, NUMBER[precision])
+    rates = SINGLE if precision == "fp32" else MIXED_STOCK if settings.attention == "stock" else MIXED
+    return Sizes(
+        precision, shape, tokens, what, frozen, waiting, tokens * facts.width * settings.batch_size, rates
+    )  # fmt: skip
+
+
+def largest_shape(settings: TrainSettings, model: Model, facts: ModelFacts) -> tuple[int, int, int]:
+    """(frames, height, width) of the bucket with the most tokens. Raises ConfigError."""
+    if settings.buckets:
+        buckets = [parse_bucket(text, model) for text in settings.buckets]
+        found = [(bucket.frames, bucket.height, bucket.width) for bucket in buckets]
+    else:
+        shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+        found = [(shape.frames, shape.height, shape.width)]
+    return max(found, key=lambda one: facts.tokens(*one))
+
+
+def trained(settings: TrainSettings, facts: ModelFacts) -> Trained:
+    """A pattern that names no layer counts as none: the run itself refuses it."""
+    if settings.method == "full":
+        block = [linear for linear in facts.linears if linear.in_blocks and linear.per_token]
+        return Trained(facts.values, sum(one.inputs for one in block), sum(one.outputs for one in block))
+    chosen = [(name, linear) for name, linear in facts.named() if _is_target(name, settings, facts)]
+    values = sum(settings.rank * (one.inputs + one.outputs) for _, one in chosen)
+    values += sum(one.outputs for _, one in chosen) if settings.dora else 0
+    prefixes = tuple(text.strip() for text in settings.train_also if text.strip())
+    values += sum(one.values for name, one in facts.named() if prefixes and name.startswith(prefixes))
+    block = [one for name, one in chosen if one.in_blocks and one.per_token and name == one.name.format(0)]
+    return Trained(values, sum(one.inputs for one in block), sum(one.outputs for one in block))
+
+
+def _is_target(name: str, settings: TrainSettings, facts: ModelFacts) -> bool:
+    """As peft chooses layers."""
+    preset = facts.presets.get(settings.targets)
+    if preset is not None:
+        return any(name == one or name.endswith(f".{one}") for one in preset)
+    try:
+        return re.fullmatch(settings.targets, name) is not None
+    except re.error:
+        return False
+
+
+def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[float, float]:
+    """Bytes of the frozen weights: on the device, and waiting in the machine's memory."""
+    if settings.method == "full":
+        return 0.0, 0.0
+    of_blocks = facts.blocks * facts.block_values
+    each = facts.block_values * FROZEN.get(settings.base_weights, float(number))
+    rest = (facts.values - of_blocks) * number
+    streamed = min(settings.streamed_blocks, facts.blocks)
+    here = facts.blocks - streamed + (min(RING, streamed))
+    return rest + here * each, streamed * each
+
+
+# ---- phases ---------------------------------------------------------------------------------------------------------
+
+
+def phases(settings: TrainSettings, facts: ModelFacts, card: Card, size: Sizes) -> tuple[Phase, ...]:
+    """Every phase of the run that the settings ask for, in order."""
+    number = NUMBER[size.precision]
+    held = _base(card) | _held(settings, size, card)
+    vae = {"VAE": facts.vae.values * number / GIGABYTE}
+    one_clip = size.unit / settings.batch_size * size.rates.forward
+    captions = _captions(facts, card, _base(card, CAPTIONS), number)
+    clips = _clips(facts, card, _base(card, CLIPS) | vae, size, number)
+    before = {LEFT: NOT_GIVEN_BACK * clips.parts["activations"]} if card.kind == "cpu" else {}
+    training = Phase(TRAINING, held | _training(settings, facts, size, card) | before)
+    found = [captions, clips, training]
+    if settings.evaluate_every:
+        found.append(Phase(MEASURING, held | _gb({"activations": one_clip})))
+    if settings.preview_every:
+        # Guided drawing asks with and without the prompt at once.
+        found.append(Phase(DENOISING, held | _gb({"activations": 2 * one_clip})))
+        if not settings.preview_latents_only:
+            tiled = size.shape[1] >= TILED_FROM
+            working = _vae_work(facts, facts.vae.decoder_width, size, number, card, tiled)
+            # On a card the frozen weights make room for the VAE meanwhile (Previewer.spare).
+            rest = {name: gb for name, gb in held.items() if name != "weights" or card.kind == "cpu"}
+            found.append(Phase(DECODING, rest | vae | _gb({"activations": working, "the video": 2 * _pixels(size)})))
+    # The state is copied, and once more as the bytes of a file.
+    copies = {"copies to write": 2 * size.trained.values * STATES[settings.optimizer]}
+    found.append(Phase(SAVING, held | (_gb(copies) if card.kind == "cpu" else {})))
+    if card.kind == "cpu":
+        found[3:] = [_at_least(phase, training) for phase in found[3:]]
+    return tuple(found)
+
+
+def _at_least(phase: Phase, training: Phase) -> Phase:
+    """On a processor what training took is still the process's: later phases work within it, or beyond it."""
+    rest = training.gb - phase.gb
+    return Phase(phase.name, {**phase.parts, LEFT: rest}) if rest > 0 else phase
+
+
+def _base(card: Card, phase: str = "") -> dict[str, float]:
+    if card.kind == "cuda":
+        return {"CUDA": CONTEXT_GB}
+    return {"Python and its libraries": EARLIER_GB.get(phase, PROCESS_GB["cpu"])}
+
+
+def _captions(facts: ModelFacts, card: Card, base: Mapping[str, float], number: int) -> Phase:
+    text = TEXT_UNITS * CAPTIONS_AT_ONCE * facts.text_tokens * facts.text_width * number
+    needed = Phase(CAPTIONS, {**base, **_gb({"text encoder": facts.text_encoder_values * number, "activations": text})})
+    # What does not fit a card is encoded on the processor (Encoder).
+    return needed if card.kind == "cpu" or needed.gb <= card.usable_gb else Phase(CAPTIONS, base)
+
+
+def _clips(facts: ModelFacts, card: Card, base: Mapping[str, float], size: Sizes, number: int) -> Phase:
+    found = []
+    for tiled in (False, True):
+        working = _vae_work(facts, facts.vae.encoder_width, size, number, card, tiled)
+        found.append(Phase(CLIPS, {**base, **_gb({"activations": working, "the clip": _pixels(size)})}))
+    # What does not fit a card in one piece is encoded in tiles (Encoder).
+    return found[0] if card.kind == "cpu" or found[0].gb <= card.usable_gb else found[1]
+
+
+def _vae_work(facts: ModelFacts, width: int, size: Sizes, number: int, card: Card, tiled: bool) -> float:
+    """Bytes that the VAE works with at its worst moment."""
+    frames, height, wide = size.shape
+    tile = facts.vae.tile if tiled else (height, wide)
+    area = min(height, tile[0]) * min(wide, tile[1])
+    return VAE_UNITS[card.kind] * width * min(facts.vae.frames_at_once, frames) * area * number
+
+
+def _pixels(size: Sizes) -> float:
+    """Bytes of one clip's pictures in fp32."""
+    frames, height, width = size.shape
+    return 12.0 * frames * height * width
+
+
+def _held(settings: TrainSettings, size: Sizes, card: Card) -> dict[str, float]:
+    """What lies on the device from the first step to the last."""
+    values = size.trained.values
+    what = "trained weights" if settings.method == "full" else "LoRA"
+    found = {"weights": size.frozen * (MAPPED if card.kind == "cpu" else 1.0)} if size.frozen else {}
+    full = settings.method == "full" and card.kind == "cpu"
+    found |= {what: values * 4.0 * (MAPPED if full else 1.0), "optimizer": values * STATES[settings.optimizer]}
+    if settings.ema_decay:
+        found["average (EMA)"] = values * 4.0
+    return _gb(found)
+
+
+def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, card: Card) -> dict[str, float]:
+    """What a step needs beside what is always held."""
+    rates, mixed = size.rates, size.precision != "fp32"
+    saved = _saved(settings, facts, size)
+    level = settings.gradient_checkpointing
+    kept = {
+        "none": facts.blocks * saved,
+        "keep attention": facts.blocks * (rates.boundary + rates.attention) + saved,
+        "full": facts.blocks * rates.boundary + saved,
+        "offloaded": 2 * rates.boundary + saved,
+    }[level]
+    number, spread = NUMBER[size.precision], SPREAD if card.kind == "cpu" else 1.0
+    found = {
+        # Trained values are fp32; a step computes with copies of them in its own format.
+        "gradients": size.trained.values * (4.0 + (number if mixed else 0)),
+        "activations": kept * size.unit * spread,
+        "backward pass": rates.backward * size.unit * spread,
+    }
+    if settings.attention == "math":
+        found["attention scores"] = 3.0 * settings.batch_size * facts.heads * size.tokens**2 * number
+    if card.kind == "cuda":
+        found["reserve"] = RESERVE * (found["activations"] + found["backward pass"])
+    return _gb(found)
+
+
+def _saved(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> float:
+    """Bytes that a block keeps for its backward pass, for each token and unit of width."""
+    rates, width = size.rates, facts.width
+    inputs = size.trained.inputs
+    if rates.shared and inputs:
+        inputs -= sum(one.inputs for one in _chosen_in_block(settings, facts) if one.shared)
+    found = rates.saved + rates.inputs * inputs / width
+    if settings.method == "full":
+        return found + rates.full
+    if settings.lora_dropout:
+        found += (rates.inputs + 1.0) * size.trained.inputs / width
+    if settings.dora:
+        found += 2.5 * rates.inputs * size.trained.outputs / width
+    return found
+
+
+def _chosen_in_block(settings: TrainSettings, facts: ModelFacts) -> list[Linear]:
+    full = settings.method == "full"
+    return [
+        one for one in facts.linears
+        if one.in_blocks and one.per_token and (full or _is_target(one.name.format(0), settings, facts))
+    ]  # fmt: skip
+
+
+def host_gb(settings: TrainSettings, facts: ModelFacts, card: Card, size: Sizes) -> float:
+    """The machine's own memory that a run on a GPU needs, at its worst moment."""
+    number = NUMBER[size.precision]
+    offloaded = settings.gradient_checkpointing == "offloaded"
+    waiting = size.waiting + (facts.blocks * size.rates.boundary * size.unit if offloaded else 0.0)
+    # Each part comes through the machine's memory on its way, one at a time.
+    coming = max(facts.text_encoder_values, facts.values) * number
+    training = waiting + facts.vae.values * number
+    return PROCESS_GB[card.kind] + max(coming, training) / GIGABYTE
+
+
+def disk_gb(
+    settings: TrainSettings, model: Model, facts: ModelFacts, size: Sizes, clips: int, steps: int
+) -> dict[str, float]:
+    """What a run leaves on the disk, by part."""
+    number = NUMBER[size.precision]
+    frames, height, width = size.shape
+    count, channels, tall, wide = facts.latents(frames, height, width)
+    moments = 2 * 4 * count * channels * tall * wide * (1 + (settings.flip > 0))
+    image = 3 * height * width if model.task == "image-to-video" else 0
+    caption = facts.text_tokens * facts.text_width * number
+    values = size.trained.values
+    checkpoint = values * (4 + STATES[settings.optimizer] + (4 if settings.ema_decay else 0))
+    kept = min(steps // settings.save_every + 1, settings.keep_checkpoints + 1)
+    kept += steps // settings.keep_every if settings.keep_every else 0
+    drawn = (1 + steps // settings.preview_every) if settings.preview_every else 0
+    prompts = (len(settings.preview_prompts) or 2) * settings.preview_count
+    found = {
+        "encoded clips and captions": float(clips * (moments + image + caption)),
+        "checkpoints": float(kept * checkpoint),
+        "previews": drawn * prompts * frames * height * width * 0.02,
+        "the export": values * 4.0,
+    }
+    if not facts.on_disk:
+        found["the model"] = model.download_gb * 1e9
+    return _gb(found)
+
+
+def _gb(parts: Mapping[str, float]) -> dict[str, float]:
+    return {name: size / GIGABYTE for name, size in parts.items()}

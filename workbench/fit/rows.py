@@ -1,0 +1,80 @@
+"""A fit in rows and sentences, for those who draw it. Not covered: drawing (ui, notebook, cli)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workbench import jobs
+from workbench.fit.estimate import Fit
+from workbench.jobs import State, Status, duration
+
+SMALLEST_GB = 0.005  # parts below this are not worth a word
+CARD_HELP = (
+    "The card that is reckoned for: this machine's, or one with that memory. A number of GB will do, too, as in 20."
+)
+MEASURE_HELP = "Some real steps, a preview and a save in a process of their own. Takes a minute or more, leaves no run."
+MAKE_HELP = "Choose the fastest memory settings that fit the card."
+
+
+@dataclass(frozen=True)
+class Row:
+    """One phase: what it needs in GB and as a share of the card, and of what it is made."""
+
+    name: str
+    gb: float
+    share: float
+    parts: Mapping[str, float]
+    measured: bool
+    fits: bool
+
+    @property
+    def made_of(self) -> str:
+        return ", ".join(f"{name} {size(gb)}" for name, gb in self.parts.items())
+
+
+def rows(fit: Fit) -> list[Row]:
+    """The phases in order."""
+    memory = fit.card.memory_gb
+    return [
+        Row(
+            name=phase.name,
+            gb=phase.gb,
+            share=phase.gb / memory,
+            parts={name: gb for name, gb in phase.parts.items() if gb >= SMALLEST_GB},
+            measured=phase.measured is not None,
+            fits=phase.gb <= fit.card.usable_gb,
+        )
+        for phase in fit.phases
+    ]
+
+
+def beside(fit: Fit) -> list[tuple[str, str]]:
+    """What is needed beside the card: (name, words)."""
+    found = []
+    if fit.card.kind == "cuda":
+        room = f" of {fit.room:.0f} GB" if fit.room else ""
+        found.append(("the machine's own memory", f"{size(fit.host_gb)}{room}"))
+    disk = ", ".join(f"{name} {size(gb)}" for name, gb in fit.disk.items() if gb >= SMALLEST_GB)
+    found.append(("disk", f"{size(sum(fit.disk.values()))}" + (f": {disk}" if disk else "")))
+    spent = ", ".join(f"{name} {duration(seconds)}" for name, seconds in fit.times.parts.items() if seconds >= 1)
+    found.append(("time", f"{duration(fit.times.total)}: {spent}"))
+    return found
+
+
+def size(gb: float) -> str:
+    """5.2 GB, 340 MB."""
+    return f"{gb:.1f} GB" if gb >= 0.95 else f"{1024 * gb:.0f} MB"
+
+
+def progress(status: Status | None) -> str:
+    """What a measurement does, or how it ended, in words; "" when there is none."""
+    if status is None:
+        return ""
+    if status.state.alive:
+        doing = status.phase or "starting"
+        return f"Measuring: {doing}" + (f", {status.step} of {status.total}" if status.total else "")
+    if status.state is State.FINISHED:
+        return "Measured."
+    said = status.message or jobs.log_tail(status.folder, 1)
+    return f"Not measured: {said}" if said else "Not measured."

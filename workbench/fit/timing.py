@@ -1,0 +1,121 @@
+"""Seconds a step and in total, from the operations that a run asks for and what its card does in a second. No torch.
+
+Not covered: memory (estimate), waiting for a turn, several GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.families.base import Model
+from workbench.families.facts import ModelFacts
+from workbench.fit.gpus import Card
+from workbench.fit.memory import Sizes
+from workbench.runs.analysis.curves import BANDS
+from workbench.runs.settings import TrainSettings
+
+TERA = 1e12
+FULL_WIDTH = 3072  # a model of this width uses a card as the rates say; narrower ones less
+NARROWER = 0.6  # exponent: 2B reaches three quarters of what 5B reaches (published inference times)
+ATTENTION_BACKWARD = 2.5  # times its forward pass: flash attention computes the scores again
+COMPILED = 0.87
+STOCK = 1.1  # diffusers' own attention processor
+UNPACKING = {"as stored": 1.0, "int8": 1.06, "fp8": 1.06, "nf4": 1.18}
+LINK = 20e9  # bytes a second between the machine's memory and the card
+EXPOSED = 0.3  # of a copy's time that no computing hides
+OPTIMIZING = {"adamw-8bit": 1.005}
+DISPATCH = 0.004  # seconds a block and pass that a processor spends between operations
+LEAK_PASSES = 6
+VAE_OPERATIONS = 1200.0  # for a pixel and its width squared
+LOADING_BYTES = 1.0e9  # a second
+START_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds: of a step; of the whole run by what they are spent on."""
+
+    step: float
+    parts: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.parts.values())
+
+
+def forward_operations(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> tuple[float, float, float]:
+    """Of one clip, through all blocks: (linear layers, attention, trained matrices)."""
+    per_token = sum(one.values for one in facts.linears if one.in_blocks and one.per_token)
+    linear = 2.0 * per_token * size.tokens * facts.blocks
+    attention = 4.0 * size.tokens**2 * facts.width * facts.blocks
+    beside = 0.0 if settings.method == "full" else 2.0 * size.trained.values * size.tokens
+    return linear, attention, beside
+
+
+def step_seconds(settings: TrainSettings, facts: ModelFacts, card: Card, size: Sizes) -> float:
+    """Of one adjustment of the weights, with all its batches."""
+    linear, attention, beside = forward_operations(settings, facts, size)
+    level = settings.gradient_checkpointing
+    again = {"none": 0.0, "keep attention": linear + beside}.get(level, linear + attention + beside)
+    # A frozen layer passes the gradient on; a trained one also has a gradient of its own.
+    backward = linear * (2 if settings.method == "full" else 1) + attention * ATTENTION_BACKWARD + 2 * beside
+    operations = (linear + attention + beside + again + backward) * settings.batch_size
+    seconds = operations / _rate(facts, card)
+    seconds *= UNPACKING[settings.base_weights] * OPTIMIZING.get(settings.optimizer, 1.0)
+    seconds *= STOCK if settings.attention == "stock" else 1.0
+    seconds *= COMPILED if settings.compile and card.kind == "cuda" else 1.0
+    if card.kind == "cpu":
+        seconds += DISPATCH * facts.blocks * (2 if level == "none" else 3)
+    else:
+        seconds = _with_copies(settings, facts, size, seconds)
+    return seconds * settings.gradient_accumulation
+
+
+def _with_copies(settings: TrainSettings, facts: ModelFacts, size: Sizes, seconds: float) -> float:
+    """With what has to come over from the machine's memory, and back."""
+    copied = 0.0
+    if settings.gradient_checkpointing == "offloaded":
+        copied += 2 * facts.blocks * size.rates.boundary * size.unit / LINK
+    copied += 2 * size.waiting / LINK  # forwards and backwards
+    return max(seconds, copied) + EXPOSED * min(seconds, copied)
+
+
+def _rate(facts: ModelFacts, card: Card) -> float:
+    narrower = min(1.0, (facts.width / FULL_WIDTH) ** NARROWER) if card.kind == "cuda" else 1.0
+    return card.rate * TERA * narrower
+
+
+def times(
+    settings: TrainSettings, model: Model, facts: ModelFacts, card: Card, size: Sizes, clips: int, step: float
+) -> Times:
+    """The whole run, when a step takes `step` seconds."""
+    steps, rate = steps_of(settings, clips), _rate(facts, card)
+    forward = sum(forward_operations(settings, facts, size)) / rate
+    if card.kind == "cpu":
+        forward += DISPATCH * facts.blocks
+    frames, height, width = size.shape
+    pixels = frames * height * width
+    encoding = VAE_OPERATIONS * facts.vae.encoder_width**2 * pixels / rate
+    decoding = VAE_OPERATIONS * facts.vae.decoder_width**2 * pixels / rate
+    text = 2.0 * facts.text_encoder_values * facts.text_tokens / rate
+    parts = {
+        "starting": START_SECONDS + (facts.values + facts.text_encoder_values) * 2 / LOADING_BYTES,
+        "encoding": clips * (encoding + text),
+        "training": steps * step,
+    }
+    if settings.evaluate_every:
+        passes = BANDS * settings.held_out + LEAK_PASSES
+        parts["measuring"] = (steps // settings.evaluate_every + 1) * passes * forward
+    if settings.preview_every:
+        drawn = (len(settings.preview_prompts) or 2) * settings.preview_count
+        guided = model.guidance_scale if settings.preview_guidance is None else settings.preview_guidance
+        one = (settings.preview_steps or model.steps) * forward * (2 if guided > 1 else 1) + decoding
+        parts["previews"] = (steps // settings.preview_every + 1) * drawn * one
+    return Times(step, parts)
+
+
+def steps_of(settings: TrainSettings, clips: int) -> int:
+    """Steps of the run; counted from epochs as nearly as can be without looking at every clip."""
+    if settings.epochs is None:
+        return settings.steps
+    return max(1, round(settings.epochs * clips / settings.batch_size / settings.gradient_accumulation))

@@ -1,0 +1,179 @@
+"""Which process is it? A pid is reused; a pid with its start time and the machine's boot is not.
+
+And how a process starts quickly and without secrets, what it says when it is asked, what it died of. Not covered: what
+it does (jobs), processes on other machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from workbench.paths import CODE
+
+# What a job gets of the environment, by the variables' names: how the machine, Python and the libraries that compute
+# are set up. Nothing else, since no list of words finds every name under which somebody keeps a key.
+MACHINE = re.compile(
+    r"PATH|LANG|LANGUAGE|LC_.*|TZ|TMPDIR|TEMP|TMP|LD_LIBRARY_PATH|LD_PRELOAD|DYLD_.*|VIRTUAL_ENV|CONDA_PREFIX|PYTHON.*"
+    r"|SYSTEMROOT|SYSTEMDRIVE|WINDIR|COMSPEC|PATHEXT|NUMBER_OF_PROCESSORS|PROCESSOR_.*"
+    r"|(OMP|MKL|GOMP|KMP|OPENBLAS|BLIS|VECLIB|NUMEXPR|MALLOC|CUDA|CUBLAS|CUDNN|NVIDIA|NCCL|GLOO|UCX|FI|HIP|ROCR|HSA"
+    r"|MIOPEN|TRITON|BNB|SPACES)_.*|(PY)?TORCH.*"
+)
+# And whose account it is: their folders, caches, proxies, cluster and settings of the workbench.
+ACCOUNT = re.compile(
+    r"HOME|USER|USERNAME|LOGNAME|SHELL|USERPROFILE|APPDATA|LOCALAPPDATA|PROGRAMDATA|NETRC|DBUS_SESSION_BUS_ADDRESS"
+    r"|SSH_AUTH_SOCK|(HTTP|HTTPS|ALL|FTP|NO)_PROXY|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|MPLCONFIGDIR"
+    r"|(XDG|HF|HUGGINGFACE_HUB|TRANSFORMERS|DIFFUSERS|ACCELERATE|WANDB|TRACKIO|SLURM|SBATCH|WORKBENCH)_.*"
+)
+SECRETS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL", "JWT")  # of those, none with such a word
+DEATHS = {
+    signal.SIGKILL: "The process was killed: by a person, or by the system when memory ran out.",
+    signal.SIGSEGV: "The process crashed inside a native library (segmentation fault).",
+    signal.SIGBUS: "The process crashed on reading a mapped file (bus error): often a full disk or a file cut short.",
+    signal.SIGABRT: "The process gave up inside a native library (abort).",
+}
+
+
+@functools.cache
+def boot_id() -> str:
+    """Changes with every start of the machine."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return str(int(psutil.boot_time()))
+
+
+def start_time(pid: int) -> str | None:
+    """When the process began, in the kernel's own count (wall-clock changes do not move it); None when it is gone.
+
+    A zombie counts as gone: it only waits for its parent to read the exit code.
+    """
+    try:
+        process = psutil.Process(pid)
+        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return None
+        if sys.platform.startswith("linux"):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            return fields[19]
+        return f"{process.create_time():.2f}"
+    except (psutil.Error, OSError, IndexError, ValueError):
+        return None
+
+
+def identity(pid: int) -> dict[str, Any]:
+    """What tells this process from every other, as JSON."""
+    return {"pid": pid, "start_time": start_time(pid), "boot_id": boot_id()}
+
+
+def alive(process: dict[str, Any]) -> bool:
+    """Whether the process of an `identity` still runs."""
+    pid, began = process.get("pid"), process.get("start_time")
+    if not isinstance(pid, int) or began is None or process.get("boot_id") != boot_id():
+        return False
+    return start_time(pid) == began
+
+
+def signal_group(process: dict[str, Any], number: signal.Signals) -> None:
+    """Signal the process and, where it leads its own group, all its children; nothing when it is gone."""
+    if not alive(process):
+        return
+    pid = process["pid"]
+    with contextlib.suppress(ProcessLookupError):
+        # A process started by hand shares its group with a shell, which must not be signalled.
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, number)
+        else:
+            os.kill(pid, number)
+
+
+def handles(process: dict[str, Any], number: signal.Signals) -> bool:
+    """Whether the process of an `identity` lives and takes this signal, rather than dying of it. Linux only."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        if alive(process):
+            caught = Path(f"/proc/{process['pid']}/status").read_text().split("SigCgt:")[1].split()[0]
+            return bool(int(caught, 16) >> (number - 1) & 1)
+    return False
+
+
+def memory_kills() -> int:
+    """How often this machine has ended a process because memory ran out, since it was started; 0 where unknown."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(Path("/proc/vmstat").read_text().split("oom_kill ")[1].split()[0])
+    return 0
+
+
+def death(process: dict[str, Any]) -> str:
+    """What is known of a process that ended without a word, from its record ("signal", "memory_ran_out")."""
+    if process.get("memory_ran_out"):
+        return "The system ended the process because memory ran out."
+    unknown = "The process ended without a word: it was killed, ran out of memory, or the machine went down."
+    return DEATHS.get(process.get("signal", 0), unknown)
+
+
+def said_on(process: dict[str, Any], number: signal.Signals, log: Path, patience: float = 2.0) -> str:
+    """Send a signal and return what the process then writes to its log, until it falls silent or the time is up."""
+    size = before = log.stat().st_size if log.exists() else 0
+    os.kill(process["pid"], number)
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        time.sleep(0.1)
+        now = log.stat().st_size if log.exists() else 0
+        if now == size > before:
+            break
+        size = now
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(before)
+        return file.read().decode("utf-8", "replace")
+
+
+def end_children() -> None:
+    """End every process that this one has started, and theirs, at once."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+
+
+def command(module: str, *arguments: object) -> list[str]:
+    """How a module of ours is run in a process of its own: never one of that name from the current folder (-P)."""
+    return [sys.executable, "-P", "-m", module, *map(str, arguments)]
+
+
+def environment(account: bool = True) -> dict[str, str]:
+    """The environment of a job: what it needs of ours, so that no token can reach a log or a child.
+
+    account: whether it works for the account that we run as, and not for a visitor
+    """
+    kept = {name: value for name, value in os.environ.items() if _kept(name.upper(), account)}
+    root = str(CODE)
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    # Threads that wait for their next piece of work in a loop keep it from the thread that does it wherever there are
+    # more of them than free cores: a step then takes many times as long (benchmarks/threads.py).
+    kept.setdefault("GOMP_SPINCOUNT", "1000")
+    return {**kept, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def _kept(name: str, account: bool) -> bool:
+    known = MACHINE.fullmatch(name) or (account and ACCOUNT.fullmatch(name))
+    return bool(known) and not any(word in name for word in SECRETS)
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """For importing large packages and reading models: a fifth faster without looking for garbage in what will stay."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -1,0 +1,191 @@
+"""Work cut into shards, each claimed by exactly one worker: many processes, many machines, one folder that all see.
+
+    shards/00007.0.claim    who works on shard 7: {host, pid, start_time, boot_id, beat, count, released}
+    shards/00007.1.claim    who took it over; the highest number holds it
+    shards/00007.done       {count}: finished, never claimed again
+
+A claim is a link made exclusively, so of two who ask at once one gets it, on a network's disk as well; taking over
+makes the next number, never removes one, so nobody takes over from the wrong one. A worker is gone when its process is,
+on the same machine; on another, when its claim has not changed for LEASE_SECONDS by this machine's own clock. Not
+covered: what the work is, starting workers (workers).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import CannotWrite, ConfigError
+from workbench.jobs import processes
+from workbench.workspace import read_json, write_json, writing
+
+FOLDER, CLAIM, DONE = "shards", ".claim", ".done"
+BEAT_SECONDS = 5.0
+LEASE_SECONDS = 120.0  # without a change, after which a worker on another machine counts as gone
+
+
+@dataclass
+class Shards:
+    """The shards of one piece of work, by number from 0."""
+
+    folder: Path
+    count: int
+    _seen: dict[Path, tuple[Any, float]] = field(default_factory=dict)  # claim -> its beat, and since when it is that
+
+    def finished(self) -> dict[int, int]:
+        """Finished shards: number -> pieces done in it."""
+        found = {}
+        for path in (self.folder / FOLDER).glob(f"*{DONE}"):
+            found[int(path.name.split(".")[0])] = int(read_json(path).get("count", 0))
+        return found
+
+    def under_way(self) -> int:
+        """Pieces done so far in shards that are not finished."""
+        over, total = self.finished(), 0
+        for number, (_, path) in self._newest().items():
+            if number not in over:
+                total += int(_read(path).get("count", 0))
+        return total
+
+    def claim(self) -> Claim | None:
+        """A shard for this process; None when all are finished or in good hands. Raises CannotWrite."""
+        over, newest = self.finished(), self._newest()
+        for number in range(self.count):
+            if number in over:
+                continue
+            generation, path = newest.get(number, (-1, Path()))
+            if generation >= 0 and not self._gone(path):
+                continue
+            target = self.folder / FOLDER / f"{number:05d}.{generation + 1}{CLAIM}"
+            if _make(target, _words(0, 0, released=False)):
+                claim = Claim(self, number, generation + 1, target)
+                if number in self.finished():  # it was finished between the two looks
+                    claim.release()
+                    continue
+                return claim
+        return None
+
+    def _newest(self) -> dict[int, tuple[int, Path]]:
+        found: dict[int, tuple[int, Path]] = {}
+        for path in (self.folder / FOLDER).glob(f"*{CLAIM}"):
+            number, generation = map(int, path.name.split(".")[:2])
+            if generation > found.get(number, (-1, path))[0]:
+                found[number] = (generation, path)
+        return found
+
+    def _gone(self, path: Path) -> bool:
+        """Whether the worker that holds this claim has given it back, or is no more."""
+        held = _read(path)
+        if held.get("released"):
+            return True
+        if held.get("host") == socket.gethostname() and held.get("boot_id") == processes.boot_id():
+            return not processes.alive(held)
+        beat, now = held.get("beat"), time.monotonic()
+        before, since = self._seen.get(path, (None, now))
+        if path not in self._seen or before != beat:
+            self._seen[path] = (beat, now)
+            return False
+        return now - since > LEASE_SECONDS
+
+
+class Overtaken(Exception):
+    """Another worker took the shard over: this one seemed to be gone."""
+
+
+class Claim:
+    """A shard in this process's hands. Use as a context manager: it beats, and is given back unless it is finished."""
+
+    def __init__(self, shards: Shards, number: int, generation: int, path: Path) -> None:
+        self.number, self.done = number, 0
+        self._shards, self._generation, self._path = shards, generation, path
+        self._beat = 0
+        self._over = threading.Event()
+        self._lost = False
+
+    def __enter__(self) -> Claim:
+        threading.Thread(target=self._keep_beating, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if not (self._shards.folder / FOLDER / f"{self.number:05d}{DONE}").exists():
+            with contextlib.suppress(CannotWrite):
+                self.release()
+
+    def piece(self, count: int = 1) -> None:
+        """So many more pieces are done. Raises Overtaken."""
+        self.done += count
+        if self._lost:
+            raise Overtaken(f"shard {self.number} was taken over")
+
+    def finish(self) -> None:
+        """The whole shard is done. Raises CannotWrite."""
+        write_json(self._shards.folder / FOLDER / f"{self.number:05d}{DONE}", {"count": self.done})
+
+    def release(self) -> None:
+        """Let another worker have it at once. Raises CannotWrite."""
+        write_json(self._path, _words(self._beat, self.done, released=True))
+
+    def _keep_beating(self) -> None:
+        following = self._path.with_name(f"{self.number:05d}.{self._generation + 1}{CLAIM}")
+        while not self._over.wait(BEAT_SECONDS):
+            self._lost = self._lost or following.exists()
+            self._beat += 1
+            if not self._lost and not self._over.is_set():
+                with contextlib.suppress(CannotWrite):
+                    write_json(self._path, _words(self._beat, self.done, released=False))
+
+
+def work(shards: Shards) -> Iterator[Claim]:
+    """Claim after claim until every shard is finished; waits where all that are left are in other hands."""
+    while True:
+        claim = shards.claim()
+        if claim is not None:
+            yield claim
+        elif len(shards.finished()) >= shards.count:
+            return
+        else:
+            time.sleep(0.5)
+
+
+def make_once(path: Path, value: Any) -> Any:
+    """Write a file unless it is there; returns what it holds. Of many at once one writes. Raises CannotWrite."""
+    _make(path, value)
+    return read_json(path)
+
+
+def _words(beat: int, count: int, released: bool) -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(), **processes.identity(os.getpid()), "beat": beat, "count": count,
+        "released": released,
+    }  # fmt: skip
+
+
+def _make(path: Path, value: Any) -> bool:
+    """Write a file whole, if nobody has: its name is a link, which only one can make. Raises CannotWrite."""
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{threading.get_ident()}.tmp")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(value), encoding="utf-8")
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+    return True
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(ConfigError):
+        value = read_json(path)
+        return value if isinstance(value, dict) else {}
+    return {}

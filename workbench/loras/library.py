@@ -1,0 +1,300 @@
+"""The shelf: every LoRA of a workspace with what is known of it. No torch; files are read again only when they change.
+
+    loras/NAME/lora.safetensors     in diffusers' layout
+    loras/NAME/lora.json            what it is and how it was made: title, how, said, made_of, model, base_model,
+                                    trigger, steps, error, sha256, time; written last
+    loras/NAME/previews/*.mp4       videos drawn with it
+    loras/stars.json                {"loras": [names that a person wants to keep]}; a checkpoint's star is its run's
+    published.json                  beside a LoRA that is on the Hub (publishing)
+
+Not covered: what a name stands for (names), making and removing (tasks, removal).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+from workbench import jobs
+from workbench.errors import ConfigError
+from workbench.lora_names import FILE, LORAS, NOTES, RUNS, checkpoint_names, folder, is_name, names, path_of
+from workbench.records import LATEST, read_record
+from workbench.runs import retention
+from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
+from workbench.runs.metrics import METRICS
+from workbench.runs.run import Run
+from workbench.sampler.loras import Header, read_header
+from workbench.workspace import Workspace, from_json, read_object, step_folders, step_of, write_json
+
+STARS = "stars.json"
+ADAPTER_NOTES = "lora_adapter_metadata"  # diffusers' metadata key: a JSON object with peft's settings
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ShelfLora:
+    """One LoRA.
+
+    name:       of the form that `names` explains;  title: for people;  path: its .safetensors file
+    run:        the run that trained it, None for others;  step: of a checkpoint, None for others
+    model:      what `find_model` takes, "" when unknown;  base_model: the same as its file says it, for people
+    rank:       the largest of its layers';  mixed: whether layers differ in rank or alpha
+    alpha:      None when the file does not say: then the scale is 1
+    steps:      that it was trained for, None when unknown;  bytes: of the file
+    previews:   videos drawn with it;  origin: where it comes from, in words;  created: Unix time
+    published:  published.json's content, {} when it is not on the Hub;  sound: "" or what is wrong with the file
+    """
+
+    name: str
+    title: str
+    path: Path
+    run: Run | None = field(compare=False)
+    step: int | None
+    model: str
+    base_model: str
+    trigger: str
+    rank: int
+    mixed: bool
+    alpha: float | None
+    dora: bool
+    steps: int | None
+    bytes: int
+    previews: tuple[Path, ...]
+    origin: str
+    created: float
+    starred: bool
+    best: bool
+    published: dict[str, Any] = field(default_factory=dict)
+    sound: str = ""
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """Which of "starred", "best" and "published" it is; any of them keeps it from being removed."""
+        held = {"starred": self.starred, "best": self.best, "published": bool(self.published)}
+        return frozenset(name for name, holds in held.items() if holds)
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+
+class Source(BaseModel):
+    """What a LoRA was made of."""
+
+    name: str
+    weight: float = 1.0
+    sha256: str = ""
+
+
+class Notes(BaseModel):
+    """What lora.json holds, where it is there."""
+
+    title: str = ""
+    said: str = ""
+    made_of: list[Source] = []
+    model: str = ""
+    base_model: str = ""
+    trigger: str = ""
+    steps: int | None = None
+    time: Annotated[float, Field(ge=0.0, le=LATEST)] = 0.0
+
+
+_NOTES = TypeAdapter(Notes)
+
+
+def shelf(workspace: Workspace, checkpoints: bool = False) -> list[ShelfLora]:
+    """Every LoRA of the workspace, newest first; with `checkpoints` those of the runs as well."""
+    wanted = names(workspace)
+    if checkpoints:
+        runs = sorted(path.name for path in workspace.runs.glob("*") if is_name(f"{RUNS}/{path.name}"))
+        wanted += [name for run in runs for name in checkpoint_names(workspace, run)]
+    found = [lora for name in wanted if (lora := _look(workspace, name)) is not None]
+    return sorted(found, key=lambda lora: (-lora.created, lora.name))
+
+
+def find(workspace: Workspace, name: str) -> ShelfLora:
+    """The LoRA of a name. Raises ConfigError when there is none."""
+    if (lora := _look(workspace, name) if is_name(name) else None) is None:
+        known = ", ".join(names(workspace)[:10]) or "none yet"
+        raise ConfigError(f"there is no LoRA {name[:120]!r} here: choose one of {known}")
+    return lora
+
+
+def checkpoints_of(workspace: Workspace, run: str) -> list[ShelfLora]:
+    """The LoRAs in a run's checkpoints, oldest first."""
+    found = [_look(workspace, name) for name in checkpoint_names(workspace, run)]
+    return [lora for lora in found if lora is not None]
+
+
+def notes(lora: ShelfLora) -> dict[str, Any]:
+    """lora.json of a LoRA in `loras/`; {} of a run's."""
+    return dict(_seen(lora.folder / NOTES, _notes)) if lora.run is None else {}
+
+
+def _notes(path: Path) -> dict[str, Any]:
+    """What lora.json holds; {} of a file that is none."""
+    return read_record(path, _NOTES) or {}
+
+
+# ---- stars ----------------------------------------------------------------------------------------------------------
+
+
+def star(workspace: Workspace, name: str, on: bool = True) -> None:
+    """Keep a LoRA from every cleaning, or no longer. Raises ConfigError, CannotWrite."""
+    lora = find(workspace, name)
+    if lora.run is not None and lora.step is not None:
+        (retention.star if on else retention.unstar)(lora.run.folder, lora.step)
+        return
+    path = folder(workspace) / STARS
+    with jobs.locked(_made(folder(workspace)) / ".stars.lock"):
+        kept = _starred(workspace) - {name}
+        write_json(path, {"loras": sorted(kept | ({name} if on else set()))})
+
+
+def _starred(workspace: Workspace) -> set[str]:
+    found = _seen(folder(workspace) / STARS, read_object).get("loras")
+    return {str(name) for name in found} if isinstance(found, list) else set()
+
+
+def _made(place: Path) -> Path:
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+# ---- one LoRA -------------------------------------------------------------------------------------------------------
+
+
+def _look(workspace: Workspace, name: str) -> ShelfLora | None:
+    """What is known of the LoRA of a name; None when its file is not there."""
+    path = path_of(workspace, name)
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    sound = ""
+    try:
+        header = _seen(path, read_header)
+    except ConfigError as error:
+        header, sound = Header({}, {}), str(error)
+    said = header.metadata
+    rank, mixed, alpha = _strength(header)
+    common: dict[str, Any] = {
+        "name": name,
+        "path": path,
+        "rank": rank,
+        "mixed": mixed,
+        "alpha": alpha,
+        "dora": any("lora_magnitude_vector" in key for key in header.tensors),
+        "bytes": stat.st_size,
+        "published": _seen(path.parent / retention.PUBLISHED, read_object),
+        "sound": sound,
+        "trigger": said.get("trigger_word", ""),
+        "base_model": said.get("base_model", ""),
+        "created": stat.st_mtime,
+    }
+    more = _of_shelf if name.startswith(f"{LORAS}/") else _of_run
+    return ShelfLora(**{**common, **more(workspace, name, path, said)})
+
+
+def _of_shelf(workspace: Workspace, name: str, path: Path, said: Any) -> dict[str, Any]:
+    told = _seen(path.parent / NOTES, _notes)
+    steps = told.get("steps")
+    return {
+        "title": str(told.get("title") or path.parent.name),
+        "run": None,
+        "step": None,
+        "model": str(told.get("model", "")),
+        "base_model": str(told.get("base_model") or said.get("base_model", "")),
+        "trigger": str(told.get("trigger") or said.get("trigger_word", "")),
+        "steps": steps if isinstance(steps, int) else None,
+        "previews": tuple(sorted(path.parent.glob("previews/*.mp4"))),
+        "origin": str(told.get("said") or "of unknown origin"),
+        "created": float(told.get("time") or path.stat().st_mtime),
+        "starred": name in _starred(workspace),
+        "best": False,
+    }
+
+
+def _of_run(workspace: Workspace, name: str, path: Path, said: Any) -> dict[str, Any]:
+    checkpoint = path.parent.parent.name == CHECKPOINTS
+    place = path.parent.parent.parent if checkpoint else path.parent
+    step = step_of(path.parent.name) if checkpoint else None
+    steps = step if step is not None else _number(said.get("step"))
+    return {
+        "title": f"{place.name}, step {step}" if checkpoint else place.name,
+        "run": Run(place),
+        "step": step,
+        "model": str(_seen(place / jobs.CONFIG, read_object).get("model", "")),
+        "steps": steps,
+        "previews": _previews(place, steps),
+        "origin": f"trained here, {'a checkpoint' if checkpoint else 'the export'} of the run {place.name}",
+        "starred": step in retention.starred(place) if checkpoint else name in _starred(workspace),
+        "best": checkpoint and step in _best(place),
+    }
+
+
+def _previews(run: Path, step: int | None) -> tuple[Path, ...]:
+    """Videos drawn at a step with the LoRA as it is: 0.mp4, 1.mp4 ..."""
+    found = [] if step is None else run.glob(f"previews/step-{step:08d}/*.mp4")
+    return tuple(sorted(video for video in found if video.stem.isdecimal()))
+
+
+def _best(run: Path) -> set[int | None]:
+    """Steps that are a run's best: by its held-out loss, and as a person chose."""
+    chosen = _number(_seen(run / retention.CHOSEN, read_object).get("step"))
+    saved = tuple(step_folders(run / CHECKPOINTS))
+    return {chosen, _seen(run / METRICS, lambda path: retention.best(path.parent), None, saved)} - {None}
+
+
+def _strength(header: Header) -> tuple[int, bool, float | None]:
+    """(largest rank, whether layers differ, alpha or None) of a file in diffusers' layout."""
+    ranks = {shape[0] for key, shape in header.tensors.items() if ".lora_A." in key and len(shape) > 1}
+    told: dict[str, Any] = {}
+    with contextlib.suppress(ValueError):
+        value = from_json(header.metadata.get(ADAPTER_NOTES, "{}"))
+        told = {key.rsplit(".", 1)[-1]: one for key, one in value.items()} if isinstance(value, dict) else {}
+    alpha = told.get("lora_alpha")
+    plain = float(alpha) if isinstance(alpha, int | float) and not isinstance(alpha, bool) else None
+    return max(ranks, default=0), len(ranks) > 1 or bool(told.get("alpha_pattern")), plain
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+_KEPT: dict[tuple[Path, str], tuple[Any, Any]] = {}
+_MOST = 20_000
+
+
+def _seen(path: Path, read: Callable[[Path], T], missing: Any = None, *more: Any) -> T:
+    """What `read` says of a file, asked again only when the file (or `more`) has changed."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return {} if missing is None and read in (read_object, _notes) else missing
+    stamp, key = (stat.st_mtime_ns, stat.st_size, *more), (path, read.__qualname__)
+    if (kept := _KEPT.get(key)) is not None and kept[0] == stamp:
+        if isinstance(kept[1], ConfigError):
+            raise kept[1]
+        return kept[1]
+    if len(_KEPT) > _MOST:
+        _KEPT.clear()
+    try:
+        value: Any = read(path)
+    except ConfigError as error:
+        _KEPT[key] = (stamp, error)
+        raise
+    _KEPT[key] = (stamp, value)
+    return value
+
+
+def _number(value: Any) -> int | None:
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        return int(value)
+    return None
+
+
+__all__ = ["FILE", "ShelfLora", "checkpoints_of", "find", "folder", "notes", "shelf", "star"]

@@ -1,0 +1,60 @@
+"""`python -m workbench.remote.server`: the functions of `box`, asked through stdin, answered on stdout.
+
+A message is a line with its length in bytes, then so many bytes of JSON: {"call": NAME, "with": {...}} one way,
+{"value": ...} or {"error": SENTENCE, "code": EXIT_CODE} the other. READY comes first, so that what a login shell says
+is passed over. It ends with its stdin, and the runs it started go on. Not covered: files, which go by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import IO, Any
+
+from workbench.errors import WorkbenchError
+from workbench.remote import folder
+
+READY = b"video-lora-workbench is ready\n"
+CALLS = ("about", "room", "missing", "part", "keep", "lay_out", "folder", "start", "look", "send", "end")
+
+
+def main() -> None:
+    """Answer until stdin ends."""
+    # What a library prints must not come between the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    answers.write(READY)
+    answers.flush()
+    while (asked := read(sys.stdin.buffer)) is not None:
+        answers.write(message(answer(asked)))
+        answers.flush()
+
+
+def answer(asked: Any) -> dict[str, Any]:
+    """What a call gives, or the sentence of its error."""
+    name = asked.get("call")
+    if name not in CALLS:
+        return {
+            "error": f"{name!r} is unknown there: install the same version of the workbench on both sides",
+            "code": 64,
+        }
+    try:
+        return {"value": getattr(folder, name)(**asked.get("with", {}))}
+    except WorkbenchError as error:
+        return {"error": str(error), "code": int(error.exit_code)}
+
+
+def read(stream: IO[bytes]) -> Any:
+    """The next message, None at the end."""
+    line = stream.readline()
+    return json.loads(stream.read(int(line))) if line.strip() else None
+
+
+def message(value: Any) -> bytes:
+    data = json.dumps(value).encode()
+    return b"%d\n" % len(data) + data
+
+
+if __name__ == "__main__":
+    main()

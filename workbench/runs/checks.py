@@ -1,0 +1,185 @@
+"""What must hold before a run starts, as far as it can be known without weights: files, packages, settings that exclude
+one another. One sentence each. No torch.
+
+Not covered: bounds of single settings (settings), what a model's layers are called (trainable).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+from pathlib import Path
+
+from workbench import policy
+from workbench.clips.frame_plan import Shape, shape_for
+from workbench.clips.records import METADATA
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.jobs.devices import gpus
+from workbench.runs import hub_push, optimizer_options
+from workbench.runs.batches import Batches
+from workbench.runs.data import datasets_of, load_data
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import SLUG, Workspace
+
+# Why some ways to begin a LoRA are refused: with them the base model itself is changed at the start.
+NOT_PORTABLE = {
+    "pissa": "moves a part of the base model's weights into the LoRA",
+    "olora": "moves a part of the base model's weights into the LoRA",
+    "corda": "moves a part of the base model's weights into the LoRA",
+    "loftq": "quantises the base model and puts the error into the LoRA",
+    "eva": "needs a pass over the data before the start, which is not built",
+}
+# What a configuration of accelerate would bring along.
+FOREIGN_ENGINES = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
+# Levels of checkpointing that compute whole blocks again: only then may their weights come and go.
+RECOMPUTES_BLOCKS = ("full", "offloaded")
+
+
+def check(workspace: Workspace, settings: TrainSettings) -> Shape:
+    """The shape of the run's first bucket, if nothing stands against starting. Raises ConfigError."""
+    if not settings.dataset:
+        raise _refusal("dataset", "dataset is empty: choose one of yours, or make one from clips")
+    for setting, name in datasets_of(settings):
+        if not (workspace.dataset(name) / METADATA).exists():
+            has = "has" if setting == "more_datasets" else "is"
+            raise _refusal(
+                setting,
+                f"{setting} {has} {name!r}, which this workspace does not have: choose another, or make it from clips",
+            )
+    _, model = find_model(settings.model)
+    _check_lora(settings)
+    _check_memory(settings)
+    if settings.gpus != 1:
+        check_ranks(settings, settings.gpus or len(gpus()) or 1)
+    initial_lora(workspace, settings)
+    for path in settings.preview_images:
+        if not policy.resolve(path, "preview_images").is_file():
+            raise _refusal("preview_images", f"preview_images has {path!r}, which is no file: give a picture's path")
+    optimizer_options.check(settings)
+    _check_tracker(settings)
+    hub_push.check(settings)
+    return shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+
+
+def _check_lora(settings: TrainSettings) -> None:
+    if settings.lora_init in NOT_PORTABLE:
+        raise _refusal(
+            "lora_init",
+            f"lora_init is {settings.lora_init}, which {NOT_PORTABLE[settings.lora_init]}: its file would not fit the "
+            f"base model elsewhere. Use default, gaussian or orthogonal",
+        )
+    if settings.lora_init == "orthogonal" and settings.rank % 2:
+        raise _refusal(
+            "lora_init", f"lora_init is orthogonal, which needs an even rank, rank is {settings.rank}: add one to it"
+        )
+    if settings.method == "full":
+        for name in ("start_from", "train_also"):
+            if getattr(settings, name):
+                raise _refusal(name, f"{name} is set, but method is full, which has no LoRA: leave {name} empty")
+
+
+def _check_memory(settings: TrainSettings) -> None:
+    if settings.streamed_blocks and settings.gradient_checkpointing not in RECOMPUTES_BLOCKS:
+        raise _refusal(
+            "streamed_blocks",
+            f"streamed_blocks is {settings.streamed_blocks} and gradient_checkpointing is "
+            f"{settings.gradient_checkpointing}: a block whose weights have left must be computed again for its "
+            f"gradient. Set gradient_checkpointing to full or offloaded",
+        )
+    if settings.method == "full":
+        for name, none in (("streamed_blocks", 0), ("base_weights", "as stored")):
+            if (value := getattr(settings, name)) != none:
+                raise _refusal(
+                    name,
+                    f"{name} is {value}, which is for frozen weights, and method full trains all of them: train a "
+                    f"LoRA, or set {name} to {none}",
+                )
+
+
+def _check_tracker(settings: TrainSettings) -> None:
+    """Refuse a tracker whose package is missing."""
+    name = settings.tracker
+    if name != "none" and importlib.util.find_spec(name) is None:
+        remedy = f"pip install {name}"
+        raise ConfigError(
+            f"tracker is {name}, its package is not installed: {remedy}, or choose none", {"tracker": remedy}
+        )
+
+
+def check_ranks(settings: TrainSettings, count: int) -> None:
+    """Refuse what `count` processes cannot compute together as one would. Raises ConfigError."""
+    batches = settings.gradient_accumulation
+    if batches % count:
+        remedy = f"set it to {-(-batches // count) * count}"
+        raise _refusal(
+            "gradient_accumulation",
+            f"gradient_accumulation is {batches}, must be a multiple of {count}, the GPUs that share a step's batches: "
+            f"{remedy}",
+        )
+    for variable, name in FOREIGN_ENGINES.items():
+        if os.environ.get(variable, "").lower() in ("1", "true"):
+            raise _refusal(
+                "parallel",
+                f"this process was started by accelerate with {name} ({variable} is set), which would wrap the model a "
+                f"second time: choose a plain multi-GPU configuration there, and {name}'s work with parallel here",
+            )
+    if count > 1 and settings.parallel == "fsdp":
+        _check_pieces(settings)
+
+
+def _check_pieces(settings: TrainSettings) -> None:
+    """Refuse what does not go with weights in pieces."""
+    for name, plain, why in (
+        ("streamed_blocks", 0, "keeps weights elsewhere in another way"),
+        ("base_weights", "as stored", "cuts weights as they are stored"),
+        ("compile", False, "changes a block's weights while it computes, which no translated block was proved with"),
+        ("dora", False, "has no whole matrix at hand to measure, with which a DoRA begins"),
+    ):
+        if (value := getattr(settings, name)) != plain:
+            raise _refusal(
+                name, f"{name} is {value} and parallel is fsdp, which {why}: set {name} to {plain}, or parallel to ddp"
+            )
+    if settings.method == "full" and settings.optimizer not in ("adamw", "adam"):
+        raise _refusal(
+            "optimizer",
+            f"optimizer is {settings.optimizer}, which looks at whole matrices, and with parallel fsdp and method full "
+            f"no process has one: use adamw, or ddp",
+        )
+
+
+def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
+    """The LoRA file that `start_from` names, None when it names none. Raises ConfigError."""
+    name = settings.start_from
+    if not name:
+        return None
+    if name.endswith((".pt", ".bin", ".ckpt")):
+        made = Path(name).with_suffix(".safetensors").name
+        convert = f"workbench convert {name} {made} --like {settings.model}"
+        raise _refusal("start_from", f"start_from is {name!r}: convert it first: {convert}")
+    if name.endswith(".safetensors"):
+        path = policy.resolve(name, "start_from")
+        if not path.is_file():
+            raise _refusal("start_from", f"start_from is {name!r}, which is no file: check the path")
+        return path
+    path = workspace.runs / name / "lora.safetensors"
+    if not SLUG.fullmatch(name) or not path.is_file():
+        raise _refusal("start_from", f"start_from is {name!r}, no run that has exported a LoRA: choose another")
+    return path
+
+
+def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
+    """The same settings with `steps` counted from `epochs`, where those are given, once the clips are found usable.
+
+    Raises ConfigError for shapes that the model cannot take, DataError when too few clips can be used.
+    """
+    data = load_data(workspace, settings, hashed=False)
+    if settings.epochs is None:
+        return settings
+    per_pass = Batches(data, settings).per_pass
+    return settings.changed(steps=max(1, math.ceil(settings.epochs * per_pass / settings.gradient_accumulation)))
+
+
+def _refusal(setting: str, sentence: str) -> ConfigError:
+    return ConfigError(sentence, {setting: sentence})

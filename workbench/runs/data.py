@@ -1,0 +1,249 @@
+"""What a run trains on: which clips in which role, in which shape, which frames of them. Pure functions of the datasets
+and the settings, so a resumed run sees what an uninterrupted one would have seen.
+
+Not covered: which clips are in which batch (batches), decoding and encoding (encode).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.clips.buckets import Bucket, assign, choose, parse_bucket
+from workbench.clips.frame_plan import FramePlan, Shape, Taking, shape_for, take
+from workbench.clips.records import Clip, file_sha256, read_clips, read_info
+from workbench.errors import ConfigError, DataError
+from workbench.families import find_model
+from workbench.families.base import Model
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace
+
+Role = Literal["train", "known", "held_out"]
+SHARE = re.compile(r"(?P<name>[^=@]+?)(=(?P<repeats>\d+))?(@(?P<weight>[\d.]+))?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One dataset of a run: how often its clips come, and what their loss counts."""
+
+    name: str
+    repeats: int = 1
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Item:
+    """One clip in a run: where it is, what it is called, which frames of it are taken, in which shape.
+
+    group, share: clips of one group are sampled as often as its share says, over the shares of all groups; clips of a
+    run whose datasets are not weighted by sampling are one group
+    """
+
+    path: Path
+    sha256: str
+    caption: str
+    plan: FramePlan
+    role: Role
+    bucket: Bucket
+    repeats: int = 1
+    weight: float = 1.0
+    group: str = ""
+    share: float = 1.0
+
+    def record(self) -> dict[str, Any]:
+        """What dataset.lock.json keeps of it."""
+        return {
+            "file_name": self.plan.clip.file_name,
+            "sha256": self.sha256,
+            "caption": self.caption,
+            "role": self.role,
+            "indices": list(self.plan.indices),
+            "resize": list(self.plan.resize),
+            "crop": list(self.plan.crop),
+            "repeats": self.repeats,
+            "weight": self.weight,
+            **({"group": self.group, "share": self.share} if self.group else {}),
+        }
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The clips of a run by role, and the shapes they are brought to, the one of previews first.
+
+    dropped: a sentence per clip that could not be used
+    """
+
+    train: tuple[Item, ...]
+    known: tuple[Item, ...]
+    held_out: tuple[Item, ...]
+    buckets: tuple[Bucket, ...]
+    dropped: tuple[str, ...]
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return (*self.train, *self.known, *self.held_out)
+
+    def lock(self) -> list[dict[str, Any]]:
+        return [item.record() for item in self.items]
+
+
+def sources_of(settings: TrainSettings) -> list[Source]:
+    """The datasets of the new concept, the first one first. Raises ConfigError."""
+    found = [Source(settings.dataset), *(parse_source(text) for text in settings.more_datasets)]
+    if settings.dataset_weights == "sampling":
+        for source in found:
+            if source.repeats > 1 or not source.weight:
+                sentence = (
+                    f"more_datasets has {source.name}={source.repeats}@{source.weight:g} and dataset_weights is "
+                    f"sampling, where a weight above 0 alone says how often: write {source.name}@WEIGHT"
+                )
+                raise ConfigError(sentence, {"more_datasets": sentence})
+    return found
+
+
+def datasets_of(settings: TrainSettings) -> list[tuple[str, str]]:
+    """(setting, name) of every dataset that a run reads. Raises ConfigError."""
+    found = [("dataset", settings.dataset)]
+    found += [("more_datasets", source.name) for source in sources_of(settings)[1:]]
+    found += [
+        (setting, name)
+        for setting in ("regularization_dataset", "validation_dataset")
+        if (name := getattr(settings, setting))
+    ]
+    return [(setting, name) for setting, name in found if name]
+
+
+def parse_source(text: str) -> Source:
+    """NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT. Raises ConfigError."""
+    match = SHARE.fullmatch(text.strip())
+    try:
+        assert match is not None
+        source = Source(match["name"].strip(), int(match["repeats"] or 1), float(match["weight"] or 1.0))
+    except (AssertionError, ValueError):
+        source = Source("", 0)
+    if source.repeats < 1:
+        sentence = f"more_datasets has {text[:80]!r}: write NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT, as in cats=3@0.5"
+        raise ConfigError(sentence, {"more_datasets": sentence})
+    return source
+
+
+def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True) -> TrainingData:
+    """Read the datasets, plan every clip, and set some aside for measuring.
+
+    hashed: read every file for its content hash; without, the records' own are believed, which is enough to count.
+    Raises ConfigError for an illegal shape, DataError when no clip can be used.
+    """
+    _, model = find_model(settings.model)
+    shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+    taking = Taking(settings.frame_sampling, settings.skip_start, settings.skip_end, settings.crop, settings.seed)
+    used: list[tuple[Role, Source]] = [("train", source) for source in sources_of(settings)]
+    if name := settings.regularization_dataset:
+        used.append(("known", Source(name, weight=settings.regularization_weight)))
+    clips = {name: read_clips(workspace.dataset(name)) for name in dict.fromkeys(source.name for _, source in used)}
+    everything = [taking.usable(clip) for of_one in clips.values() for clip in of_one]
+    buckets = _buckets(settings, model, shape, everything)
+    if (name := settings.validation_dataset) and settings.held_out:  # it has no say in the shapes
+        used.append(("held_out", Source(name)))
+        clips[name] = read_clips(workspace.dataset(name))
+
+    roles: dict[Role, list[Item]] = {"train": [], "known": [], "held_out": []}
+    dropped: list[str] = []
+    for role, source in dict.fromkeys(used):
+        items, left_out = _usable(workspace.dataset(source.name), source, clips[source.name], buckets, shape, taking)
+        contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
+        if role == "train" and settings.dataset_weights == "sampling":
+            items = [replace(item, weight=1.0, group=source.name, share=source.weight) for item in items]
+        roles[role] += [replace(item, sha256=contents[item.path], role=role) for item in items]
+        dropped += left_out
+    shapes = {item.bucket for item in roles["train"]}
+    beside = [item for item in roles["known"] if item.bucket not in shapes]
+    dropped += [f"{item.plan.clip.file_name}: no new clip has its shape, {item.bucket}" for item in beside]
+    held_out = _measured(settings, roles["train"], roles["held_out"])
+    aside = {item.sha256 for item in held_out}
+    return TrainingData(
+        train=tuple(item for item in roles["train"] if item.sha256 not in aside),
+        known=tuple(item for item in roles["known"] if item.bucket in shapes),
+        held_out=tuple(held_out),
+        buckets=buckets,
+        dropped=tuple(dropped),
+    )
+
+
+def _measured(settings: TrainSettings, train: Sequence[Item], validation: Sequence[Item]) -> list[Item]:
+    """The clips that are measured on: of the validation dataset, or some of those to train on. Raises DataError."""
+    contents = {item.sha256 for item in train}
+    name, held_out = settings.validation_dataset, settings.held_out
+    if name and held_out:
+        pool = [item for item in validation if item.sha256 not in contents]
+        if not pool:
+            raise DataError(
+                f"validation_dataset is {name}, all of whose clips are trained on: choose one with other clips"
+            )
+    else:
+        pool = list(train)
+        if held_out >= len(contents):
+            raise DataError(
+                f"held_out is {held_out}, dataset {settings.dataset} has {len(contents)} usable clips: "
+                f"use at most {len(contents) - 1}, or add clips"
+            )
+    # By content, not by place in the file: adding a clip moves none of the others between the roles.
+    names = {item.sha256 for item in pool}
+    by_chance = sorted(names, key=lambda sha256: hashlib.sha256(f"{settings.seed}:{sha256}".encode()).digest())
+    aside = set(by_chance[:held_out])
+    return [replace(item, role="held_out") for item in pool if item.sha256 in aside]
+
+
+def _buckets(settings: TrainSettings, model: Model, shape: Shape, clips: Sequence[Clip]) -> tuple[Bucket, ...]:
+    """The shapes of the run, the largest first (that of previews). Raises ConfigError."""
+    if settings.frame_sampling == "sat" and (settings.buckets or settings.bucket_limit > 1):
+        sentence = "frame_sampling is sat, which brings every clip to one length: set bucket_limit to 1, no buckets"
+        raise ConfigError(sentence, {"frame_sampling": sentence})
+    if settings.buckets:
+        chosen = tuple(dict.fromkeys(parse_bucket(text, model) for text in settings.buckets))
+    elif settings.bucket_limit > 1:
+        resolutions = [(shape.height, shape.width)]
+        chosen = choose(clips, model, settings.bucket_limit, shape.fps, resolutions, shape.frames)
+    else:
+        chosen = ()
+    chosen = chosen or (Bucket(shape.frames, shape.height, shape.width, shape.rule),)
+    return tuple(sorted(chosen, key=lambda bucket: (-bucket.frames, -bucket.height * bucket.width, bucket)))
+
+
+def _usable(
+    dataset: Path,
+    source: Source,
+    clips: Sequence[Clip],
+    buckets: tuple[Bucket, ...],
+    shape: Shape,
+    taking: Taking,
+) -> tuple[list[Item], list[str]]:
+    """The items of one dataset, and a sentence for each clip that is left out. Raises DataError when none is left."""
+    info, items, dropped = read_info(dataset), list[Item](), list[str]()
+    placed = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).placed
+    for clip, place in zip(clips, placed, strict=True):
+        path = dataset / clip.file_name
+        # A clip that no bucket takes is planned for the first one all the same: the plan says why not, and a rule of
+        # sampling may take what a bucket by itself would not.
+        bucket = place.bucket or buckets[0]
+        plans = take(clip, bucket.shape(shape.fps), taking)
+        if not path.is_file():
+            dropped.append(f"{clip.file_name}: the file is missing")
+        elif plans[0].dropped:
+            dropped.append(f"{clip.file_name}: {place.dropped or plans[0].dropped}")
+        else:
+            caption = info.caption(clip)
+            items += [Item(path, "", caption, one, "train", bucket, source.repeats, source.weight) for one in plans]
+    if not items:
+        reasons = "; ".join(dropped[:3]) or "it has no clips"
+        raise DataError(f"dataset {dataset.name} has no clip that can be used ({reasons})")
+    return items, dropped
+
+
+def seed_for(run_seed: int, purpose: str, *place: int) -> int:
+    """A generator's seed for one purpose at one place of a run (step, micro-batch): no state to carry or lose."""
+    text = ":".join(map(str, (run_seed, purpose, *place)))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -1,0 +1,106 @@
+"""A run whose memory ran out goes on, once, with the next cheaper settings that do not change what is learned.
+
+    runs/NAME/stepped_down.json     {time, step, before, after, why}: settings by name as they were and as they are now
+
+config.json stays what the person chose; a run that is started again goes on with the cheaper settings. No torch. Not
+covered: which settings are cheaper (levels), releasing what the run holds (loop), runs of several processes, which end
+as they did before: their ranks could not agree on a step.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from workbench.errors import WorkbenchError
+from workbench.families import find_model
+from workbench.records import read_record
+from workbench.runs.settings import TrainSettings
+from workbench.settings import specs
+from workbench.workspace import write_json
+
+RECORD = "stepped_down.json"
+RECOMPUTING = ("none", "keep attention", "full", "offloaded")  # fastest first
+
+
+class Record(BaseModel):
+    """What the file holds."""
+
+    time: float
+    step: int
+    before: dict[str, Any]
+    after: dict[str, Any]
+    why: str
+
+
+_RECORD = TypeAdapter(Record)
+
+
+def record(run: Path) -> dict[str, Any]:
+    """What was changed, {} of a run that has not stepped down."""
+    return dict(read_record(run / RECORD, _RECORD) or {})
+
+
+def in_use(run: Path, settings: TrainSettings) -> TrainSettings:
+    """The settings that the run computes with: its own, or the cheaper ones since its memory ran out."""
+    found = record(run)
+    # A person who has chosen others meanwhile knows better.
+    if found and all(getattr(settings, name) == value for name, value in found["before"].items()):
+        return settings.changed(**found["after"])
+    return settings
+
+
+def step(run: Path, settings: TrainSettings, at: int, why: str) -> str:
+    """Note that the run goes on with cheaper settings; the sentence that says so, "" when there are none to go on with.
+
+    at: the last step done; why: what the error said. Raises CannotWrite.
+    """
+    if not settings.step_down or record(run):
+        return ""
+    cheaper = step_down(settings)
+    if cheaper is None:
+        return ""
+    before, after = settings.model_dump(mode="json"), cheaper.model_dump(mode="json")
+    changed = [name for name in before if before[name] != after[name]]
+    noted = {
+        "time": time.time(),
+        "step": at,
+        "before": {name: before[name] for name in changed},
+        "after": {name: after[name] for name in changed},
+        "why": why.strip().split("\n")[0][:300],
+    }
+    write_json(run / RECORD, noted)
+    return sentence(noted)
+
+
+def sentence(noted: dict[str, Any]) -> str:
+    """The record in words, "" for an empty one."""
+    if not noted:
+        return ""
+    titles = {spec.name: spec.title.lower() for spec in specs(TrainSettings)}
+    changes = ", ".join(
+        f"{titles.get(name, name)} {noted['before'].get(name)} → {value}" for name, value in noted["after"].items()
+    )
+    return f"Memory ran out after step {noted['step']}; the run went on with less: {changes}. It learns the same."
+
+
+def step_down(settings: TrainSettings) -> TrainSettings | None:
+    """The next cheaper settings that leave what is learned as it is, bit for bit on a processor; None at the end.
+
+    First more is computed twice, then frozen blocks are streamed: half of them, then all.
+    """
+    place = RECOMPUTING.index(settings.gradient_checkpointing)
+    if place + 1 < len(RECOMPUTING):
+        return settings.changed(gradient_checkpointing=RECOMPUTING[place + 1])
+    if settings.method != "lora":
+        return None
+    try:
+        family, model = find_model(settings.model)
+        blocks = family.facts(model).blocks
+    except WorkbenchError:
+        return None
+    more = next((count for count in (blocks // 2, blocks) if count > settings.streamed_blocks), None)
+    return None if more is None else settings.changed(streamed_blocks=more)

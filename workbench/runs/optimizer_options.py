@@ -1,0 +1,173 @@
+"""Which optimizers there are, which package each needs, and the constants that `optimizer_options` may set. No torch.
+
+Not covered: making an optimizer and keeping its state (trainer.model.optimizers).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from workbench.errors import ConfigError
+from workbench.runs.settings import TrainSettings
+
+INSTALL = "pip install 'video-lora-workbench[optimizers]'"
+PRODIGY_LOWEST = 0.1
+
+
+@dataclass(frozen=True)
+class Option:
+    """A constant that optimizer_options may set: its type and the bounds of a number, both included."""
+
+    kind: type[bool] | type[int] | type[float]
+    low: float = 0.0
+    high: float = math.inf
+
+    @property
+    def rule(self) -> str:
+        if self.kind is bool:
+            return "true or false"
+        noun = "a whole number" if self.kind is int else "a number"
+        return f"{noun} of {self.low:g} or more" if self.high == math.inf else f"{noun}, {self.low:g} to {self.high:g}"
+
+    def parse(self, text: str) -> bool | int | float:
+        """Raises ValueError when the text breaks the rule."""
+        if self.kind is bool:
+            return ("false", "true").index(text.lower()) == 1
+        value = self.kind(text)
+        if not self.low <= value <= self.high or math.isinf(value):
+            raise ValueError(text)
+        return value
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where an optimizer comes from and which of its constants optimizer_options may set."""
+
+    package: str = ""  # as it is imported; "" comes with torch
+    distribution: str = ""  # as it is installed
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+
+COLLECTION = ("pytorch_optimizer", "pytorch-optimizer")
+RULES: dict[str, Rule] = {
+    "adamw": Rule(options={"amsgrad": Option(bool)}),
+    "adam": Rule(options={"amsgrad": Option(bool)}),
+    "adamw-8bit": Rule("bitsandbytes", "bitsandbytes", {"min_8bit_size": Option(int)}),
+    "prodigy": Rule(
+        *COLLECTION,
+        {
+            "beta3": Option(float, 0.0, 1.0),
+            "d0": Option(float, 1e-12),
+            "d_coef": Option(float, 1e-3),
+            "growth_rate": Option(float, 1.0),
+            "weight_decouple": Option(bool),
+            "fixed_decay": Option(bool),
+            "bias_correction": Option(bool),
+            "safeguard_warmup": Option(bool),
+        },
+    ),
+    "came": Rule(
+        *COLLECTION,
+        {
+            "beta3": Option(float, 0.0, 1.0),
+            "clip_threshold": Option(float, 1e-6),
+            "eps1": Option(float),
+            "eps2": Option(float),
+            "weight_decouple": Option(bool),
+            "fixed_decay": Option(bool),
+            "ams_bound": Option(bool),
+        },
+    ),
+    "schedule-free": Rule(
+        *COLLECTION,
+        {
+            "r": Option(float),
+            "weight_lr_power": Option(float),
+            "decoupling_c": Option(int),
+            "ams_bound": Option(bool),
+        },
+    ),
+    "muon": Rule(
+        *COLLECTION,
+        {
+            "momentum": Option(float, 0.0, 0.9999),
+            "nesterov": Option(bool),
+            "ns_steps": Option(int, 1, 99),
+            "use_adjusted_lr": Option(bool),
+            "weight_decouple": Option(bool),
+        },
+    ),
+}
+# Constants of the optimizers that are settings with a field of their own.
+FIELDS = {
+    "lr": "learning_rate",
+    "betas": "adam_beta1 and adam_beta2",
+    "eps": "adam_epsilon",
+    "weight_decay": "weight_decay",
+    "warmup_steps": "warmup_steps",
+    "adamw_lr": "learning_rate",
+    "adamw_betas": "adam_beta1 and adam_beta2",
+    "adamw_eps": "adam_epsilon",
+    "adamw_wd": "weight_decay",
+}
+
+
+def check(settings: TrainSettings) -> None:
+    """Refuse what the optimizer cannot do, before anything heavy is loaded. Raises ConfigError."""
+    name, rule = settings.optimizer, RULES[settings.optimizer]
+    if rule.package and importlib.util.find_spec(rule.package) is None:
+        raise _error("optimizer", f"optimizer is {name}, which needs the package {rule.distribution}: {INSTALL}")
+    options(settings)
+    if name == "prodigy" and settings.learning_rate < PRODIGY_LOWEST:
+        raise _error(
+            "learning_rate",
+            f"learning_rate is {settings.learning_rate:g}, which prodigy multiplies by the rate it finds itself, "
+            f"must be {PRODIGY_LOWEST:g} or more: set it to 1",
+        )
+    if name == "schedule-free" and not settings.adam_beta1:
+        raise _error("adam_beta1", "adam_beta1 is 0, must be above 0 with schedule-free: the default is 0.9")
+    if name == "schedule-free" and settings.ema_decay:
+        raise _error(
+            "ema_decay",
+            f"ema_decay is {settings.ema_decay:g}, must be 0 with schedule-free, which averages the weights itself: "
+            "set it to 0",
+        )
+
+
+def package(settings: TrainSettings) -> tuple[str, ...]:
+    """The package that the optimizer comes from, as it is installed; none for those that come with torch."""
+    return tuple(filter(None, (RULES[settings.optimizer].distribution,)))
+
+
+def options(settings: TrainSettings) -> dict[str, bool | int | float]:
+    """The values of optimizer_options by name. Raises ConfigError."""
+    known, found = RULES[settings.optimizer].options, dict[str, bool | int | float]()
+    for line in settings.optimizer_options:
+        name, sign, text = (part.strip() for part in line.partition("="))
+        if not sign:
+            raise _options_error(f"{line!r}, must be NAME=VALUE: {next(iter(known))}=VALUE")
+        if name in FIELDS:
+            raise _options_error(f"{name}, which is a setting of its own: set {FIELDS[name]}")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+            raise _options_error(f"{name}, which {settings.optimizer} does not have: {remedy}")
+        if name in found:
+            raise _options_error(f"{name} twice: keep one")
+        try:
+            found[name] = known[name].parse(text)
+        except ValueError:
+            raise _options_error(f"{name}={text}, must be {known[name].rule}") from None
+    return found
+
+
+def _options_error(text: str) -> ConfigError:
+    return _error("optimizer_options", f"optimizer_options has {text}")
+
+
+def _error(setting: str, sentence: str) -> ConfigError:
+    return ConfigError(sentence, {setting: sentence})

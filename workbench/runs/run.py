@@ -1,0 +1,244 @@
+"""A training run seen from outside: create it, start it, command it, read what it left. No torch.
+
+runs/<slug>/
+  config.json dataset.lock.json        settings; the clips trained on, by content
+  process.json heartbeat.json control/ job.log result.json      (workbench.jobs)
+  parent.json                          of a fork: where it began, and what differs (workbench.runs.forks)
+  metrics.jsonl                        (workbench.runs.metrics)
+  checkpoints/step-00000250/           (workbench.runs.checkpoints); stars.json (workbench.runs.retention)
+  stacks.txt                           of a run that hung (workbench.trainer.monitoring.stall_timeout)
+  ranks/0.json                         of several processes: how each ended (workbench.trainer.distributed.launcher)
+  previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model (previews, trying)
+  lora.safetensors README.md           the export and its model card
+  remote.json                          of a run at a place: where it is (workbench.remote)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+from workbench import jobs
+from workbench.errors import ConfigError
+from workbench.families import settle
+from workbench.records import read_record
+from workbench.runs import checkpoints as checkpoint
+from workbench.runs import forks, queue, retention
+from workbench.runs.checks import check, resolved
+from workbench.runs.forks import PARENT
+from workbench.runs.live_sample import Try
+from workbench.runs.metrics import read_metrics
+from workbench.runs.recovery import FROM_START
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json
+
+MODULE = "workbench.trainer"
+REMOTE, REMOTE_MODULE = "remote.json", "workbench.remote"  # where a run is when it is not here; who stands for it
+EXPORT = "lora.safetensors"
+CARD = "README.md"
+
+
+class Parent(BaseModel):
+    """What parent.json holds."""
+
+    run: str
+    step: int
+    changed: dict[str, Annotated[list[Any], Field(min_length=2, max_length=2)]]
+    dropped: list[str] = []
+
+
+_PARENT = TypeAdapter(Parent)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """One preview video of a run."""
+
+    step: int
+    index: int
+    prompt: str
+    video: Path
+
+
+class Run:
+    """One run's folder. Every property is read afresh from disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, workspace: Workspace, settings: TrainSettings, name: str | None = None) -> Self:
+        """Check the settings against model and dataset and write the run's folder.
+
+        Raises ConfigError, DataError, CannotWrite.
+        """
+        settings = settings.changed(model=settle(settings.model))
+        check(workspace, settings)
+        settings = resolved(workspace, settings)
+        folder = fresh_folder(workspace.runs, name or settings.dataset)
+        settings.save(folder / jobs.CONFIG)
+        return cls(folder)
+
+    def clone(self, workspace: Workspace, name: str | None = None) -> Self:
+        """A fresh run with this one's settings. Raises ConfigError, CannotWrite."""
+        return self.create(workspace, self.settings, name or self.name)
+
+    def fork(self, workspace: Workspace, step: int, settings: TrainSettings, name: str | None = None) -> Self:
+        """A new run that goes on from the checkpoint of a step with other settings; its parent.json says what differs.
+
+        Raises ConfigError where the settings do not fit those weights (`forks.carried`), CannotWrite.
+        """
+        if settings.model != self.settings.model:
+            settings = settings.changed(model=settle(settings.model))
+        check(workspace, settings)
+        return type(self)(forks.fork(workspace, self, step, resolved(workspace, settings), name))
+
+    @classmethod
+    def open(cls, workspace: Workspace, slug: str) -> Self:
+        """An existing run. Raises ConfigError when there is none of that name."""
+        folder = workspace.run(slug)
+        if not (folder / jobs.CONFIG).exists():
+            known = ", ".join(run.name for run in cls.all(workspace)) or "none yet"
+            raise ConfigError(f"there is no run {slug!r}: choose one of {known}")
+        return cls(folder)
+
+    @classmethod
+    def all(cls, workspace: Workspace) -> list[Self]:
+        """Every run of the workspace, newest first."""
+        return [cls(folder) for folder in jobs.folders_in(workspace.runs)]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def settings(self) -> TrainSettings:
+        return TrainSettings.load(self.folder / jobs.CONFIG)
+
+    @property
+    def status(self) -> jobs.Status:
+        return queue.told(Workspace(self.folder.parent.parent), jobs.status(self.folder))
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """result.json, {} while the run is not over."""
+        return jobs.result(self.folder)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        return read_metrics(self.folder)[0]
+
+    @property
+    def lora(self) -> Path | None:
+        """The exported LoRA, None before the run has finished."""
+        path = self.folder / EXPORT
+        return path if path.exists() else None
+
+    @property
+    def parent(self) -> dict[str, Any]:
+        """Of a fork: {"run", "step", "changed": {setting: [old, new]}, "dropped": [sentences]}; {} of others."""
+        return dict(read_record(self.folder / PARENT, _PARENT) or {})
+
+    @property
+    def previews(self) -> list[Preview]:
+        """Previews with the LoRA as it is (not those at other scales, nor what goes in), by step, then prompt."""
+        found = []
+        for step in step_folders(self.folder / "previews"):
+            found += [Preview(step, int(video.stem), prompt, video) for prompt, video in previews_of(self.folder, step)]
+        return sorted(found, key=lambda preview: (preview.step, preview.index))
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """Steps of the checkpoints that are wholly on disk, oldest first."""
+        found = step_folders(self.folder / checkpoint.FOLDER)
+        return [step for step, folder in found.items() if (folder / checkpoint.MANIFEST).exists()]
+
+    @property
+    def place(self) -> str:
+        """The name of the place where it trains, "" here."""
+        return str(read_object(self.folder / REMOTE).get("place", ""))
+
+    def doomed(self) -> list[retention.Doomed]:
+        """The checkpoints that go when the next one is written."""
+        settings, saved = self.settings, self.checkpoints
+        coming = (saved[-1] // settings.save_every + 1) * settings.save_every if saved else None
+        return retention.doomed(self.folder, settings.keep_checkpoints, settings.keep_every, coming)
+
+    def start(self, from_start: bool = False) -> jobs.Status:
+        """Start the run, or go on from its newest good checkpoint, once it is its turn (run_queue); at its place.
+
+        from_start: it may begin at step 0 again where no checkpoint is whole; otherwise it is refused (recovery).
+        A living run is left alone.
+        """
+        env = {FROM_START: "1"} if from_start else None
+        if self.place and self.settings.push_to_hub:
+            raise ConfigError(
+                "push_to_hub is on, and a run elsewhere has no login: push it from here when it has ended"
+            )
+        if self.place:
+            return jobs.start(self.folder, REMOTE_MODULE, env=env)
+        return queue.enqueue(Workspace(self.folder.parent.parent), self.name, MODULE, env)
+
+    def stop(self, grace: float | None = None) -> None:
+        """Save and end after the present step; with `grace` (seconds) end it by force after that time."""
+        jobs.stop(self.folder, grace)
+
+    def pause(self) -> None:
+        jobs.send(self.folder, "pause")
+
+    def resume(self) -> None:
+        """Go on after `pause` (a run that has ended goes on with `start`)."""
+        jobs.send(self.folder, "resume")
+
+    def save(self) -> None:
+        """Write a checkpoint after the present step."""
+        jobs.send(self.folder, "save")
+
+    def preview(self, prompt: str | None = None, scales: Sequence[float] = ()) -> None:
+        """Draw the previews after the present step; with a prompt, only that one; with scales, at each of the LoRA."""
+        asked = {"prompt": prompt, "scales": list(scales)}
+        self._draw({"previews": True, **{name: value for name, value in asked.items() if value}})
+
+    def try_it(self, wish: Try) -> None:
+        """Draw a video with the weights as they are after the present step; it is shown with the samples, too.
+
+        Asked for several times before that, several are drawn.
+        """
+        self._draw({}, wish)
+
+    def _draw(self, asked: dict[str, Any], *tries: Try) -> None:
+        """Leave the command beside what was asked for and is not taken yet."""
+        path, waiting = self.folder / jobs.CONTROL / "preview", dict[str, Any]()
+        if path.exists():
+            with contextlib.suppress(ConfigError):  # taken this very moment
+                waiting = read_json(path)
+        every = [*(waiting.get("tries") or ()), *(one.model_dump(mode="json") for one in tries)]
+        jobs.send(self.folder, "preview", {**waiting, **asked, **({"tries": every} if every else {})})
+
+    def decode_previews(self) -> jobs.Status:
+        """Turn previews that were kept as latents into videos, as a job in the folder .decode."""
+        folder = self.folder / ".decode"
+        write_json(folder / jobs.CONFIG, {})
+        return jobs.start(folder, "workbench.trainer.monitoring.latent_decoding")
+
+    def wait(self, seconds: float | None = None) -> jobs.Status:
+        jobs.wait(self.folder, seconds)
+        return self.status
+
+
+def previews_of(run: Path, step: int) -> list[tuple[str, Path]]:
+    """(prompt, video) of every preview drawn at a step with the LoRA as it is; what goes in is none of them."""
+    found = []
+    for video in sorted(run.glob(f"previews/step-{step:08d}/*.mp4")):
+        record = video.with_suffix(".json")
+        if video.stem.isdecimal() and record.exists():
+            found.append((str(read_object(record).get("prompt", "")), video))
+    return found
+
+
+__all__ = ["CARD", "EXPORT", "PARENT", "REMOTE", "Preview", "Run", "check", "previews_of"]

@@ -1,0 +1,102 @@
+"""Sweeps: one run for every combination of values, each named after its own.
+
+The runs are ordinary ones: what they have in common (encoded clips and captions) is in the cache once, and started they
+wait for the device in order. Not covered: comparing them (run_comparison), choosing values by result.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.errors import ConfigError
+from workbench.runs.run import Run, check
+from workbench.runs.settings import TrainSettings
+from workbench.settings import Spec, parse, specs
+from workbench.workspace import Workspace
+
+MOST = 100
+
+
+def sweep(
+    workspace: Workspace, settings: TrainSettings, values: Mapping[str, Sequence[Any]], name: str | None = None
+) -> list[Run]:
+    """Write a run for every combination of the settings' values, in that order; none is started.
+
+    All are checked before the first is written. Raises ConfigError, CannotWrite.
+    """
+    prepared = combinations(settings, values)
+    for _, changed in prepared:
+        check(workspace, changed)
+    stem = name or settings.dataset
+    return [Run.create(workspace, changed, f"{stem} {words}") for words, changed in prepared]
+
+
+def combinations(settings: TrainSettings, values: Mapping[str, Sequence[Any]]) -> list[tuple[str, TrainSettings]]:
+    """(what tells a run from the others, its settings) for every combination. Raises ConfigError."""
+    for name, several in values.items():
+        if len(several) != len({json.dumps(value) for value in several}) or not several:
+            raise ConfigError(f"{name} has {list(several)} to try: give at least one value, and each once")
+    count = 1
+    for several in values.values():
+        count *= len(several)
+    if count > MOST:
+        raise ConfigError(f"these values make {count} runs, at most {MOST} are made at once: give fewer values")
+    found = []
+    for chosen in itertools.product(*values.values()):
+        pairs = dict(zip(values, chosen, strict=True))
+        words = " ".join(f"{name} {_word(value)}" for name, value in pairs.items())
+        found.append((words, parse(TrainSettings, {**settings.model_dump(mode="json"), **pairs})))
+    return found
+
+
+def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Values by setting from texts as people write them: "learning_rate=1e-4,3e-4", 'targets="to_q,to_k",attention'.
+
+    A value of a setting that is a list is written with ";" between its parts. Raises ConfigError.
+    """
+    known = {spec.name: spec for spec in specs(TrainSettings)}
+    values: dict[str, list[Any]] = {}
+    for text in texts:
+        name, sign, listed = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not sign or not listed.strip():
+            raise ConfigError(f"{text[:80]!r} is no list of values: write SETTING=VALUE,VALUE, as in rank=8,16")
+        if name not in known:
+            parse(TrainSettings, {name: None})  # says which setting may have been meant
+        if name in values:
+            raise ConfigError(f"{name} is listed twice: put all its values behind one {name}=")
+        values[name] = [_value(known[name], part) for part in next(csv.reader([listed], skipinitialspace=True))]
+    return values
+
+
+def _value(spec: Spec, text: str) -> Any:
+    """The text as JSON would have it; what does not fit stays text, for the settings to refuse."""
+    text = text.strip()
+    if spec.optional and text.lower() in ("", "none"):
+        return None
+    if spec.kind == "texts":
+        return [part.strip() for part in text.split(";") if part.strip()]
+    if spec.kind == "switch":
+        return {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}.get(
+            text.lower(), text
+        )
+    if spec.kind in ("integer", "number"):
+        for number in (int, float):
+            try:
+                return number(text)
+            except ValueError:
+                continue
+    return text
+
+
+def _word(value: Any) -> str:
+    """A value in a run's name."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,149 @@
+"""A clip as the model's VAE gives it back: ask for it (`request`), look at it again (`look`). No torch.
+
+What the VAE cannot keep, a LoRA cannot learn. Each reconstruction is a job in a folder named by all that decides it
+(the clip's bytes, the frames and crop taken, the VAE's weights), so that asking again finds it:
+
+    cache/reconstructions/KEY/          a job (workbench.jobs), module workbench.sampler.reconstruction_worker
+      config.json                       ReconstructionSettings
+      reconstruction.mp4                what comes back of the frames that the model is given
+      beside.mp4                        both in one picture: left what is given, right what comes back
+      result.json                       how it ended, and psnr, psnr_worst, ssim ...; written last
+
+Not covered: encoding and decoding (reconstruct), what the denoiser makes of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench import jobs
+from workbench.clips.frame_plan import FramePlan, Shape, plan
+from workbench.clips.records import Clip, file_sha256
+from workbench.errors import ConfigError, DataError
+from workbench.families import find_model
+from workbench.families.base import Model
+from workbench.settings import Settings, field
+from workbench.workspace import Workspace, read_json
+
+MODULE = "workbench.sampler.reconstruction_worker"
+FOLDER, VIDEO, BESIDE = "reconstructions", "reconstruction.mp4", "beside.mp4"
+WHAT, SHAPE = "What", "Shape"
+
+
+class ReconstructionSettings(Settings):
+    """Which frames of which clip go through which VAE."""
+
+    dataset: str = field("", title="Dataset", section=WHAT, help="The dataset's folder.")
+    clip: str = field("", title="Clip", section=WHAT, help="The clip's file name in the dataset.")
+    model: str = field("", title="Model", section=WHAT, source="models", help="The model whose VAE is asked.")
+    frames: int = field(1, title="Frames", section=SHAPE, low=1, high=1000, unit="frames", help="1: an image.")
+    height: int = field(16, title="Height", section=SHAPE, low=8, high=4096, unit="pixels", help="Of the picture.")
+    width: int = field(16, title="Width", section=SHAPE, low=8, high=4096, unit="pixels", help="Of the picture.")
+    fps: float = field(8.0, title="Frame rate", section=SHAPE, low=0.1, high=240.0, unit="fps", help="Of training.")
+    device: Literal["auto", "cuda", "cpu"] = field(
+        "auto", title="Device", section=SHAPE, advanced=True,
+        help="auto takes the NVIDIA GPU if there is one, else the processor.",
+    )  # fmt: skip
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.frames, self.height, self.width, self.fps)
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """A reconstruction as its folder tells it; what follows `status` is None until it is finished.
+
+    path, beside: the videos; psnr: dB over all frames, psnr_worst: of the worst frame (100 at most)
+    ssim: mean structural similarity of the brightness, 1 for equal pictures
+    """
+
+    status: jobs.Status
+    path: Path | None = None
+    beside: Path | None = None
+    psnr: float | None = None
+    psnr_worst: float | None = None
+    ssim: float | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.status.folder
+
+
+def request(
+    workspace: Workspace,
+    dataset: Path,
+    clip: Clip,
+    model: str,
+    shape: Shape,
+    device: Literal["auto", "cuda", "cpu"] = "auto",
+) -> Reconstruction:
+    """The reconstruction of the frames that `plan` takes; its job is started unless it is finished or at work.
+
+    Raises ConfigError (model, shape), DataError (the clip is left out or its file is missing), CannotWrite.
+    """
+    _, known = find_model(model)
+    known.check_shape(known.frames if shape.frames == 1 else shape.frames, shape.height, shape.width)
+    planned, path = plan(clip, shape), dataset / clip.file_name
+    if planned.dropped:
+        raise DataError(f"{clip.file_name} is left out: {planned.dropped}")
+    if not path.is_file():
+        raise DataError(f"{clip.file_name} is missing from {dataset.name}: import it again")
+    folder = workspace.cache / FOLDER / _key(path, planned, known)
+    found = look(folder)
+    if found.path or found.status.state.alive:
+        return found
+    settings = ReconstructionSettings(
+        dataset=str(dataset.resolve()),
+        clip=clip.file_name,
+        model=known.id,
+        frames=shape.frames,
+        height=shape.height,
+        width=shape.width,
+        fps=float(shape.fps),
+        device=device,
+    )
+    settings.save(folder / jobs.CONFIG)
+    return Reconstruction(jobs.start(folder, MODULE))
+
+
+def look(folder: Path) -> Reconstruction:
+    """Where a reconstruction is now. Never raises for a missing or broken file."""
+    status = jobs.status(folder)
+    video, beside, result = folder / VIDEO, folder / BESIDE, _result(folder)
+    if status.state is not jobs.State.FINISHED or not video.exists() or not beside.exists():
+        return Reconstruction(status)
+    return Reconstruction(status, video, beside, result.get("psnr"), result.get("psnr_worst"), result.get("ssim"))
+
+
+def _key(path: Path, planned: FramePlan, model: Model) -> str:
+    """A folder name from everything that decides the reconstruction (but the device: it moves the last bits only)."""
+    what = {
+        "clip": file_sha256(path),
+        "indices": planned.indices,
+        "resize": planned.resize,
+        "crop": planned.crop,
+        "fps": planned.fps,
+        "vae": _weights(model),
+    }
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def _weights(model: Model) -> str:
+    """Names the VAE's weights: the pinned revision, or a local folder's file sizes and times."""
+    if model.revision:
+        return model.pinned
+    files = sorted((Path(model.source) / "vae").glob("*"))
+    return f"{model.source}:" + ",".join(f"{f.name}={f.stat().st_size}/{f.stat().st_mtime_ns}" for f in files)
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    with contextlib.suppress(ConfigError):
+        value = read_json(folder / jobs.RESULT)
+        return value if isinstance(value, dict) else {}
+    return {}

@@ -1,0 +1,161 @@
+"""The processes that compute a run together, as the training loop sees them: who does what, and what they tell one
+another. With one process nothing is ever sent.
+
+A step has `gradient_accumulation` batches, whoever computes them: rank r of W takes the batches r, r + W, ..., each of
+which is a pure function of (step, number), and the gradients are summed. So the number of GPUs changes what is learned
+no more than the order of a sum does, and a run may go on with another number.
+
+The gradients are summed by this module, once a step, after its last batch, in pieces of 64 MB. A wrapper around the
+model (DistributedDataParallel) would send them during the backward pass, which hides some milliseconds: a LoRA has
+100 MB of gradients where a step takes seconds. In return there is no wrapper: no second copy of the gradients, no
+hooks that compiled blocks, streamed blocks or recomputed blocks would have to agree with, and nothing sent for the
+batches before the last.
+
+Tensors travel by the device's own means (NCCL, gloo). Everything small travels by gloo, as does waiting for a rank that
+draws previews: NCCL gives up on that after minutes. Not covered: processes themselves (launcher), weights cut into
+pieces (sharding).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from workbench.jobs.devices import Device
+from workbench.trainer.distributed.launcher import ALONE, STORE, Place
+
+T = TypeVar("T")
+PIECE = 64 << 20  # bytes of gradients that are sent at once
+LONG = timedelta(days=7)  # whoever is waited for is watched by its own watchdog
+GPU_PATIENCE = timedelta(hours=1)  # of NCCL, where no watchdog is on
+
+
+class Ranks:
+    """This process among those of its run."""
+
+    def __init__(self, place: Place = ALONE) -> None:
+        self.rank, self.count, self.first = place.rank, place.count, place.first
+        self._small: dist.ProcessGroup | None = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def met(cls, place: Place, device: Device) -> Iterator[Ranks]:
+        """Meet the others, and part from them when all is well; after an error there may be nobody to part from."""
+        ranks = cls(place)
+        if place.count > 1:
+            ranks._meet(place, device)
+        yield ranks
+        if place.count > 1:
+            ranks.wait()
+            dist.destroy_process_group()
+
+    def _meet(self, place: Place, device: Device) -> None:
+        patience, store = LONG, _store(place)
+        backend = "gloo"
+        if device.kind == "cuda":
+            torch.cuda.set_device(device.index)
+            backend, patience = "nccl", GPU_PATIENCE
+        if place.local_count == place.count:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        dist.init_process_group(backend, timeout=patience, store=store, rank=place.rank, world_size=place.count)
+        self._small = dist.new_group(backend="gloo", timeout=LONG)
+
+    # ---- work
+
+    def share(self, work: Sequence[T]) -> Sequence[T]:
+        """This process's part of what is cut among all: every one that is `count` further."""
+        return work[self.rank :: self.count]
+
+    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Give every process the sum of all gradients; those of weights cut into pieces are summed already."""
+        if self.count == 1:
+            return
+        own = (parameter.grad for parameter in parameters)
+        for piece in _pieces([gradient for gradient in own if gradient is not None and not _cut(gradient)]):
+            flat = torch.cat([gradient.reshape(-1) for gradient in piece])
+            dist.all_reduce(flat)
+            _spread(flat, piece)
+
+    def begin_alike(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Give every process the weights of rank 0: another model of GPU draws other numbers from the same seed."""
+        if self.count == 1:
+            return
+        for piece in _pieces([parameter.data for parameter in parameters if not _cut(parameter)]):
+            flat = torch.cat([value.reshape(-1) for value in piece])
+            dist.broadcast(flat, 0)
+            _spread(flat, piece)
+
+    # ---- words
+
+    def gathered(self, own: T) -> list[T]:
+        """What every process says, by rank."""
+        if self.count == 1:
+            return [own]
+        every: list[Any] = [None] * self.count
+        dist.all_gather_object(every, own, group=self._small)
+        return every
+
+    def in_order(self, own: Sequence[T]) -> list[T]:
+        """What all say of their shares, in the order of the whole; every share has the same length."""
+        return [one for together in zip(*self.gathered(list(own)), strict=True) for one in together]
+
+    def from_first(self, own: T) -> T:
+        """What rank 0 says."""
+        if self.count == 1:
+            return own
+        told: list[Any] = [own]
+        dist.broadcast_object_list(told, 0, group=self._small)
+        first: T = told[0]
+        return first
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.count > 1:
+            dist.barrier(group=self._small)
+
+    @contextlib.contextmanager
+    def first_alone(self) -> Iterator[None]:
+        """Rank 0 goes first, the others after it: what it fetches is there for them."""
+        if not self.first:
+            self.wait()
+        yield
+        if self.first:
+            self.wait()
+
+
+def _store(place: Place) -> dist.Store | None:
+    """Where the ranks of a keeper meet: at the port it has opened to this machine. None: where their launcher says."""
+    if place.keeper is None:
+        return None
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    opened = int(os.environ[STORE]) if place.first else None
+    return dist.TCPStore(address, port, place.count, place.first, LONG, master_listen_fd=opened)
+
+
+def _cut(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, DTensor)
+
+
+def _pieces(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """The tensors in their order, so many together that a piece has about PIECE bytes; each of one dtype."""
+    piece, size = list[torch.Tensor](), 0
+    for tensor in tensors:
+        if piece and (size + tensor.nbytes > PIECE or tensor.dtype != piece[0].dtype):
+            yield piece
+            piece, size = [], 0
+        piece.append(tensor)
+        size += tensor.nbytes
+    if piece:
+        yield piece
+
+
+def _spread(flat: torch.Tensor, piece: Sequence[torch.Tensor]) -> None:
+    for tensor, values in zip(piece, flat.split([tensor.numel() for tensor in piece]), strict=True):
+        tensor.copy_(values.view_as(tensor))

@@ -1,0 +1,153 @@
+"""What a run has learned, measured on fixed noise: the loss of clips it never trained on, and the leak.
+
+The training loss jumps with every draw of noise and timestep; these figures move only when the model does. They
+depend on the run's seed, the clips' content and the weights alone: measured at another time or in another order, they
+are the same.
+
+The leak tells whether the LoRA keeps to its subject: how much it changes the model's output on its own captions, and
+how much on captions that it should leave alone. At the last timestep the schedule holds no signal (zero terminal SNR),
+so there pure noise is a true input for any caption, and no clip is needed. Not covered: what the figures mean
+(verdict).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.families.base import Family, Tensors
+from workbench.runs.analysis.curves import BANDS
+from workbench.runs.data import seed_for
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the model is asked on fixed noise: a clip with its caption, or a caption alone.
+
+    name:      seeds the noise; a clip's content hash, so that the figure does not move when the clips' order does
+    shape:     of its latents, without the batch axis
+    text:      the caption's embedding, batch of 1, on the device
+    moments:   what the VAE says of the clip, batch of 1, on the device; None for a caption alone
+    condition: of image-to-video models, [1, *shape]; zeros where there is no picture; None for the others
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    text: Tensors
+    moments: Tensors | None = None
+    condition: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class HeldOutLoss:
+    """The mean over clips: of each timestep band, low to high noise, and of all bands together."""
+
+    total: float
+    bands: tuple[float, ...]
+
+
+def band_middles(timesteps: int) -> tuple[int, ...]:
+    """The timestep in the middle of each band of 0 .. timesteps - 1."""
+    return tuple((2 * band + 1) * timesteps // (2 * BANDS) for band in range(BANDS))
+
+
+def held_out_by_band(
+    family: Family, transformer: Any, schedule: Any, probes: Iterable[Probe], seed: int, device: torch.device
+) -> HeldOutLoss:
+    """The loss of clips by timestep band. `probes` may be a generator: one clip is on the device at a time.
+
+    Every probe needs moments, and there must be one. Leaves the transformer in evaluation mode.
+    """
+    import torch
+
+    transformer.eval()
+    losses: list[list[float]] = []
+    for probe in probes:
+        assert probe.moments is not None, f"{probe.name} has no clip to measure the loss on"
+        generator = torch.Generator().manual_seed(seed_for(seed, f"held-out {probe.name}"))
+        of_clip = []
+        for timestep in band_middles(family.timesteps):
+            posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(device) for _ in range(2))
+            timesteps = torch.tensor([timestep], device=device)
+            with torch.no_grad():
+                latents = family.draw_latents(probe.moments, posterior)
+                loss = family.loss(transformer, schedule, latents, probe.text, noise, timesteps, probe.condition)
+            of_clip.append(loss.item())
+        losses.append(of_clip)
+    bands = tuple(sum(band) / len(losses) for band in zip(*losses, strict=True))
+    return HeldOutLoss(sum(bands) / len(bands), bands)
+
+
+class Leak:
+    """Measures how much the LoRA changes the model's output, on its own captions and on others.
+
+    The change is |with - without| / |without|, its mean over the inputs. Each probe is asked once, so a measurement
+    costs as many forward passes as there are probes: captions alone at the last timestep, clips at timesteps spread
+    over the bands. Both sides get the same noise and timesteps in turn, and should hold the same kinds of probes. What
+    the base model says never changes in a run: it is asked once, and kept off the device.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        schedule: Any,
+        own: Sequence[Probe],
+        others: Sequence[Probe],
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._family, self._schedule, self._seed, self._device = family, schedule, seed, device
+        self._own, self._others = tuple(own), tuple(others)
+        self._base: list[torch.Tensor] | None = None
+
+    def measure(self, transformer: Any, without: Callable[[], AbstractContextManager[Any]]) -> tuple[float, float]:
+        """(change on its own captions, change on the others). Inside `without()` the transformer is the base model.
+
+        Leaves the transformer in evaluation mode.
+        """
+        transformer.eval()
+        if self._base is None:
+            with without():
+                self._base = self._outputs(transformer)
+        changes = [
+            float((trained - base).norm() / base.norm().clamp(min=1e-12))
+            for trained, base in zip(self._outputs(transformer), self._base, strict=True)
+        ]
+        own, others = changes[: len(self._own)], changes[len(self._own) :]
+        return sum(own) / len(own), sum(others) / len(others)
+
+    def _outputs(self, transformer: Any) -> list[torch.Tensor]:
+        """The model's output for every probe, own ones first, in float32 on the processor."""
+        return [
+            self._output(transformer, probe, place)
+            for probes in (self._own, self._others)
+            for place, probe in enumerate(probes)
+        ]
+
+    def _timestep(self, probe: Probe, place: int) -> int:
+        last = self._family.timesteps - 1
+        middles = band_middles(self._family.timesteps)
+        # A few probes should see the whole range: the middle first, then outwards.
+        spread = (last, *sorted(middles, key=lambda one: abs(one - last / 2)))
+        return last if probe.moments is None else spread[place % len(spread)]
+
+    def _output(self, transformer: Any, probe: Probe, place: int) -> torch.Tensor:
+        import torch
+
+        # Seeded by place, not by caption: both sides get the same noise, and only the caption tells them apart.
+        generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", place))
+        posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(self._device) for _ in range(2))
+        with torch.no_grad():
+            latents = torch.zeros_like(noise)
+            if probe.moments is not None:
+                latents = self._family.draw_latents(probe.moments, posterior)
+            timesteps = torch.tensor([self._timestep(probe, place)], device=self._device)
+            output = self._family.predict(
+                transformer, self._schedule, latents, probe.text, noise, timesteps, probe.condition
+            )
+        return output.float().cpu()

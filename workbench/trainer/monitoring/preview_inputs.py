@@ -1,0 +1,88 @@
+"""What previews are made of: prompts with what the model is shown beside them, and clips as they go into training.
+
+Not covered: drawing them (previews).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench import policy
+from workbench.errors import ConfigError
+from workbench.runs.data import Item, TrainingData
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.inputs.batch_inputs import Inputs
+from workbench.trainer.inputs.encoder import read_video
+from workbench.trainer.monitoring.previews import PreviewClip, PreviewPrompt
+
+if TYPE_CHECKING:
+    import torch
+
+CLIPS = 2  # whose captions are the prompts where none are given, and that are shown as they go in
+
+
+class Shown:
+    """The prompts and clips of one run."""
+
+    def __init__(self, data: TrainingData, settings: TrainSettings) -> None:
+        self._settings = settings
+        # Previews have the run's first shape, so a picture must have it, too.
+        fitting = [item for item in (*data.held_out, *data.train) if item.bucket == data.buckets[0]]
+        self._items = fitting or [*data.held_out, *data.train]
+        self.prompts = list(settings.preview_prompts) or [item.caption for item in self._items[:CLIPS]]
+
+    def asked(self, prompts: Sequence[str], inputs: Inputs) -> list[PreviewPrompt]:
+        """The prompts with their embeddings, and for an image-to-video model each with its picture."""
+        return [self._asked(prompt, inputs) for prompt in prompts]
+
+    def _asked(self, prompt: str, inputs: Inputs) -> PreviewPrompt:
+        text, item = inputs.embeddings([prompt]), self._item(prompt)
+        if self._conditioned(inputs):
+            return PreviewPrompt(prompt, text, condition=next(inputs.clips([item])).condition)
+        return PreviewPrompt(prompt, text, self.picture(prompt, inputs))
+
+    def picture(self, prompt: str, inputs: Inputs) -> torch.Tensor | None:
+        """The picture that a video of a prompt begins with: float32 [1, 3, H, W] in [-1, 1]; None without one."""
+        if inputs.view == "clip" or self._conditioned(inputs):
+            return None
+        given, item = self._settings.preview_images, self._item(prompt)
+        return read_picture(Path(given[self._place(prompt) % len(given)]), item) if given else inputs.picture(item)
+
+    def _conditioned(self, inputs: Inputs) -> bool:
+        """Whether a clip gives more than a picture."""
+        return inputs.view != "clip" and (inputs.view == "low resolution" or self._settings.condition_frames == "every")
+
+    def _place(self, prompt: str) -> int:
+        return self.prompts.index(prompt) if prompt in self.prompts else 0
+
+    def _item(self, prompt: str) -> Item:
+        return self._items[self._place(prompt) % len(self._items)]
+
+    def clips(self, inputs: Inputs) -> list[PreviewClip]:
+        """Some clips as the model is shown them."""
+        found = []
+        for item in self._items[:CLIPS]:
+            probe = next(inputs.clips([item]))
+            assert probe.moments is not None
+            found.append(PreviewClip(item.path.name, item.caption, read_video(item), probe.moments, probe.shape))
+        return found
+
+
+def read_picture(path: Path, like: Item) -> torch.Tensor:
+    """A picture file scaled and cropped to a clip's shape: float32 [1, 3, H, W] in [-1, 1]. Raises ConfigError."""
+    import numpy as np
+    import torch
+    from PIL import Image, ImageOps
+
+    size = (like.bucket.width, like.bucket.height)
+    try:
+        with Image.open(policy.resolve(path, "preview_images")) as image:
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+            fitted = ImageOps.fit(upright, size, Image.Resampling.BICUBIC)
+    except (OSError, ValueError) as error:
+        sentence = f"preview_images has {str(path)!r}, which cannot be read as a picture ({error}): give another"
+        raise ConfigError(sentence, {"preview_images": sentence}) from error
+    pixels = torch.from_numpy(np.array(fitted)).permute(2, 0, 1)
+    return (pixels.float() / 127.5 - 1.0).unsqueeze(0)

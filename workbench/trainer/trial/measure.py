@@ -1,0 +1,186 @@
+"""The trial run: the real session on a few of the run's clips, three steps, a preview and a save, watched by phase.
+
+Not covered: where its figures are kept and who starts it (measuring), waiting for the device (__main__).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import torch
+
+from workbench import jobs
+from workbench.fit import memory
+from workbench.fit.measurement import Measurement, TrialJob
+from workbench.jobs.devices import GIGABYTE, Device
+from workbench.runs import checkpoints
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.inputs.encoder import free_memory
+from workbench.trainer.loop import set_arithmetic, train_step
+from workbench.trainer.monitoring.preview_inputs import Shown
+from workbench.trainer.session import Session
+
+STEPS = 3  # the first has to find its kernels and its memory
+CLIPS = 2
+PREVIEW_STEPS = 2
+LOADING = "loading"
+# What a session says that it does -> the phase of the estimate.
+PHASES = {
+    "loading the text encoder": memory.CAPTIONS, "encoding captions": memory.CAPTIONS,
+    "loading the video encoder": memory.CLIPS, "encoding clips": memory.CLIPS, "measuring": memory.MEASURING,
+    "saving a checkpoint": memory.SAVING,
+}  # fmt: skip
+LEFTOVERS = ("checkpoints", "previews", "metrics.jsonl", "dataset.lock.json", "starts.jsonl", "stars.json")
+HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+
+
+class Meter:
+    """The most memory that each phase took, in GiB: of the GPU, or of this process on a processor."""
+
+    def __init__(self, device: Device) -> None:
+        self._cuda = device.kind == "cuda"
+        self.phase = LOADING
+        self.peaks: dict[str, float] = {}
+        self.host = 0.0
+        self._reset()
+
+    def enter(self, phase: str) -> None:
+        """A phase begins; the one before it is over."""
+        if phase == self.phase:
+            return
+        self._note()
+        self.phase = phase
+        if self._cuda:
+            torch.cuda.empty_cache()
+        self._reset()
+
+    def follow(self, said: str, message: str) -> None:
+        """What a session says that it does, as a phase; what belongs to none changes nothing."""
+        if said in PHASES:
+            self.enter(PHASES[said])
+        elif said == "drawing previews" and message.endswith(f"{PREVIEW_STEPS} of {PREVIEW_STEPS}"):
+            self.enter(memory.DECODING)  # what comes after the last denoising step
+
+    def close(self) -> None:
+        self._note()
+
+    def _note(self) -> None:
+        host = _high_water()
+        self.host = max(self.host, host)
+        peak = torch.cuda.max_memory_reserved() / GIGABYTE + memory.CONTEXT_GB if self._cuda else host
+        self.peaks[self.phase] = max(peak, self.peaks.get(self.phase, 0.0))
+
+    def _reset(self) -> None:
+        with contextlib.suppress(OSError):  # where there is no such file, the peak is that of the whole process
+            Path("/proc/self/clear_refs").write_text("5")
+        if self._cuda:
+            torch.cuda.reset_peak_memory_stats()
+
+
+def _high_water() -> float:
+    """The most memory this process had since it was last reset, GiB."""
+    try:
+        found = HIGH_WATER.search(Path("/proc/self/status").read_text())
+    except OSError:
+        found = None
+    return int(found[1]) * 1024 / GIGABYTE if found else psutil.Process().memory_info().rss / GIGABYTE
+
+
+class Trial(Session):
+    """A session on a few clips of the largest shape, that hides nothing that goes wrong."""
+
+    def _encode(self) -> None:
+        data, count = self.data, max(CLIPS, self.settings.batch_size)
+        largest = max(data.buckets, key=lambda bucket: bucket.frames * bucket.height * bucket.width)
+        train = [item for item in data.train if item.bucket == largest] or list(data.train)
+        bucket = train[0].bucket
+        self.data = replace(
+            data,
+            train=tuple(train[:count]),
+            known=tuple(item for item in data.known if item.bucket == bucket)[:CLIPS],
+            held_out=tuple(item for item in data.held_out if item.bucket == bucket)[:1],
+            buckets=(bucket,),
+        )
+        self.shape = bucket.shape(self.shape.fps)
+        self.shown = Shown(self.data, self.settings)
+        self.shown.prompts = self.shown.prompts[:1]
+        super()._encode()
+
+    @contextlib.contextmanager
+    def previewing(self) -> Iterator[None]:
+        yield
+
+
+def trial_settings(settings: TrainSettings) -> TrainSettings:
+    """The same run, as short as it can be."""
+    return settings.changed(
+        steps=STEPS, epochs=None, save_every=STEPS, evaluate_every=int(settings.evaluate_every > 0),
+        preview_every=int(settings.preview_every > 0), preview_steps=PREVIEW_STEPS, preview_count=1,
+        preview_inputs=False, tracker="none", time_limit=None, step_down=False, gpus=1, parallel="ddp",
+    )  # fmt: skip
+
+
+def measure(folder: Path, job: TrialJob, settings: TrainSettings, device: Device) -> Measurement:
+    """Run the trial in the folder and clean up after it. Raises WorkbenchError, or jobs.Stop when asked to stop."""
+    clean(folder)
+    meter = Meter(device)
+    job.listener = meter.follow
+    ran_out, seconds, size = "", [0.0], 0
+    try:
+        set_arithmetic(settings, device)
+        session = Trial(folder, job, trial_settings(settings), device)
+        with contextlib.closing(session):
+            seconds = run(session, job, meter)
+            size = checkpoints.bytes_of(checkpoints.folder_of(folder, STEPS))
+    except torch.OutOfMemoryError:
+        ran_out = meter.phase
+    finally:
+        meter.close()
+        job.listener = None
+        clean(folder)
+    phases = {name: gb for name, gb in meter.peaks.items() if name in memory.PHASES}
+    return Measurement(phases, meter.host, min(seconds), size, ran_out, time.time())
+
+
+def run(session: Trial, job: TrialJob, meter: Meter) -> list[float]:
+    """The trial's steps; their seconds, the first left out."""
+    settings, seconds = session.settings, []
+    meter.enter(memory.TRAINING)
+    for number in range(STEPS):
+        stop_if_asked(job)
+        began = time.perf_counter()
+        train_step(session)
+        seconds.append(time.perf_counter() - began)
+        job.beat("training", number + 1, STEPS)
+    if settings.evaluate_every:
+        session.evaluate()
+        stop_if_asked(job)
+    if settings.preview_every:
+        free_memory()
+        meter.enter(memory.DENOISING)
+        session.preview()
+        stop_if_asked(job)
+    session.save()
+    return seconds[1:]
+
+
+def stop_if_asked(job: jobs.Job) -> None:
+    if job.take("stop") is not None:
+        raise jobs.Stop("Stopped; nothing was measured.")
+
+
+def clean(folder: Path) -> None:
+    """Take away what a trial leaves beside its job's own files."""
+    for name in LEFTOVERS:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

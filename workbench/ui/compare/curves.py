@@ -1,0 +1,125 @@
+"""The Compare tab: choose runs, see their curves over one another, what differs, what came of each, their previews.
+
+The browser remembers which runs were chosen; all else is read from the runs' files each time. Not covered: reading and
+judging the runs (runs.analysis.comparison).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.runs.analysis.comparison import MOST, Compared, Comparison, compare
+from workbench.runs.analysis.curves import Curves
+from workbench.runs.run import Preview, Run
+from workbench.ui.core import render
+from workbench.ui.core.boundary import QUIET, handler
+from workbench.ui.core.live import Live
+from workbench.workspace import Workspace
+
+EMPTY = "Choose two or more runs: their curves are drawn over one another, and what differs stands side by side."
+
+
+class CompareTab:
+    """Builds the tab's components; `wire` connects them."""
+
+    def __init__(self, workspace: Workspace, live: Live) -> None:
+        self.workspace, self.live = workspace, live
+        # Lines of metrics are read once, however often a person looks again.
+        self._curves: dict[Path, Curves] = {}
+        self._lock = threading.Lock()
+        with gr.Row(elem_classes="choosing"):
+            self.chosen = gr.Dropdown(
+                self._names(), value=[], multiselect=True, max_choices=MOST, label="Runs", scale=8, elem_id="compared",
+            )  # fmt: skip
+            self.again = gr.Button("Look again", scale=0, min_width=150, elem_id="compare-again")
+        self.shown = gr.HTML(render.note(EMPTY, "empty"), elem_id="comparison")
+
+    def wire(self, tab: gr.Tab, load: Any) -> None:
+        """Connect the listeners. tab: this one, `load`: the page's load event."""
+        remembered = gr.BrowserState([], storage_key="workbench-compare", secret="workbench")
+        self.chosen.input(lambda names: names, self.chosen, remembered, **QUIET)
+        self.chosen.input(handler(self._show), self.chosen, self.shown, **QUIET)
+        for event in (load, tab.select, self.again.click):
+            event(handler(self._looked), remembered, [self.chosen, self.shown], **QUIET)
+
+    def _names(self) -> list[str]:
+        return [status.name for status in self.live.statuses()]
+
+    def _looked(self, names: Sequence[str] | None) -> list[Any]:
+        """The runs there are, those chosen that are still there, and what they show."""
+        known = self._names()
+        kept = [name for name in names or () if name in known]
+        return [gr.update(choices=known, value=kept), self._show(kept)]
+
+    def _show(self, names: Sequence[str] | None) -> str:
+        runs = [Run.open(self.workspace, name) for name in names or ()]
+        if not runs:
+            return render.note(EMPTY, "empty")
+        with self._lock:
+            return comparison(compare(runs, self._curves))
+
+
+def comparison(made: Comparison) -> str:
+    """A comparison as HTML."""
+    return "".join(
+        (
+            f'<div class="overlaid">{"".join(made.charts())}</div>',
+            _part("What came of them", render.table(["", *made.names], [[name, *row] for name, row in made.results])),
+            _part("Settings that differ", _settings(made)),
+            _part("Previews", _previews(made)),
+        )
+    )
+
+
+def _part(title: str, content: str) -> str:
+    return f'<h3 class="part">{title}</h3>{content}' if content else ""
+
+
+def _settings(made: Comparison) -> str:
+    rows = [[name, *values] for name, values in made.settings]
+    if rows:
+        return render.table(["", *made.names], rows)
+    return render.note("The settings are all the same.") if len(made.runs) > 1 else ""
+
+
+def _previews(made: Comparison) -> str:
+    """Prompts down, the base model and each run across."""
+    if not made.previews:
+        return ""
+    widths = [0, *(_width(one) for one in made.runs)]
+    widths[0] = max(widths)
+    heads = "".join(f"<th>{render.escaped(name)}</th>" for name in ["base model", *made.names])
+    rows = "".join(
+        f'<tr><th scope="row">{render.escaped(prompt)}</th>'
+        + "".join(_cell(one, width) for one, width in zip(found, widths, strict=True))
+        + "</tr>"
+        for prompt, found in made.previews
+    )
+    return (
+        f'<div class="scroll"><table class="previews"><thead><tr><th>prompt</th>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _cell(preview: Preview | None, width: int) -> str:
+    if preview is None:
+        return "<td></td>"
+    label = f"{preview.prompt}, step {preview.step}"
+    return f"<td>{render.video(preview.video, width, label)}<figcaption>step {preview.step}</figcaption></td>"
+
+
+def _width(one: Compared) -> int:
+    """Width of the run's videos, pixels; 0 when it cannot be known."""
+    if one.settings is None:
+        return 0
+    try:
+        return one.settings.width or find_model(one.settings.model)[1].width
+    except ConfigError:
+        return 0

@@ -1,0 +1,110 @@
+"""The form of a wall: a run fills in what it suggests; below stands how many videos that makes, and how long it takes.
+
+Not covered: the rules (compare.settings, compare.axes).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from workbench.compare import WallSettings
+from workbench.compare.cost import cost
+from workbench.compare.settings import NONE
+from workbench.compare.suggestions import base_of, newest, saved, suggested
+from workbench.errors import ConfigError
+from workbench.families import models
+from workbench.runs.run import Run
+from workbench.sampler.loras import available_loras
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import Spec
+from workbench.ui.core import render
+from workbench.ui.core.boundary import QUIET, handler, send
+from workbench.ui.core.form import Choices, Form, sentences
+from workbench.workspace import Workspace
+
+OF_RUN = "that of the run"
+FILLED = ("prompts", "images", "seeds", "checkpoints", "scales")
+
+
+class WallForm(Form[WallSettings]):
+    """The form of WallSettings, with the model and the speed of its samples beside it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(WallSettings, workspace, WallSettings())
+        with gr.Row(elem_classes="fields"):
+            self.drawn_by = gr.Dropdown(
+                [(OF_RUN, ""), *((model.title, model.id) for model in models())], value="", label="Model",
+                info="Which model draws, where no run says so.", elem_id="wall-model", min_width=150,
+            )  # fmt: skip
+            self.speed = gr.Dropdown(
+                ["exact", "fast", "frugal"], value="exact", label="Speed", elem_id="wall-speed", min_width=150,
+                info="exact: what the stock pipeline draws. fast: nearly the same in less time. frugal: for a GPU that "
+                "is too small.",
+            )  # fmt: skip
+        self.cost = gr.HTML(elem_id="wall-cost")
+
+    def _options(self, spec: Spec) -> Choices:
+        if spec.source == "runs":
+            return [("none", ""), *((run.name, run.name) for run in Run.all(self.workspace))]
+        if spec.source == "loras":
+            return [("base model", NONE), *((name, name) for name in available_loras(self.workspace))]
+        return []
+
+    @property
+    def everything(self) -> list[Any]:
+        """The components that `asked` takes."""
+        return [*self.inputs, self.drawn_by, self.speed]
+
+    def wire_up(self, load: Any, opened: Any) -> None:
+        """Connect the listeners; `load` is the page's load event, `opened` that of the tab: runs come meanwhile."""
+        run, checkpoints = self._components["run"], self._components["checkpoints"]
+        filled = [self._components[name] for name in FILLED]
+        chosen = run.input(handler(self._suggested), run, filled, **QUIET)
+        send(chosen.then, handler(self._cost), self.everything, self.cost)
+        for event in (load, opened):
+            event(self.refreshed_choices, None, [run, self._components["loras"]], **QUIET)
+            touched = [run, self._components["prompts"], self._components["loras"]]
+            begun = event(handler(self._first), touched, [run, *filled], **QUIET)
+            send(begun.then, handler(self._cost), self.everything, self.cost)
+        run.change(handler(self._checkpoints), run, checkpoints, **QUIET)
+        changes = [
+            one.change for one in (*filled, *(self._components[name] for name in ("loras", "guidance", "steps")))
+        ]
+        send(partial(gr.on, changes), handler(self._cost), self.everything, self.cost, trigger_mode="always_last")
+
+    def refreshed_choices(self) -> list[Any]:
+        """The runs and LoRAs there are now."""
+        return [gr.update(choices=self._options(spec)) for spec in self.specs if spec.source in ("runs", "loras")]
+
+    def asked(self, *values: Any) -> tuple[WallSettings, SampleSettings]:
+        """The settings as the fields hold them, and what the samples begin with. Raises ConfigError."""
+        *own, model, speed = values
+        settings = self.parse(own)
+        return settings, base_of(self.workspace, settings, model or "", speed or "exact")
+
+    def _first(self, *touched: Any) -> list[Any]:
+        """What a form holds that nobody has touched: the newest run that has something to compare, ready to be made."""
+        name = "" if any(touched) else newest(self.workspace)
+        return [gr.update(value=name), *self._suggested(name)] if name else [gr.skip()] * (1 + len(FILLED))
+
+    def _suggested(self, name: str) -> list[Any]:
+        """What a run suggests for the fields that belong to it."""
+        if not name:
+            return [gr.skip()] * len(FILLED)
+        found = suggested(self.workspace, name).model_dump(mode="json")
+        updates = dict(zip([spec.name for spec in self.specs], self.write(found), strict=True))
+        updates["checkpoints"] = gr.update(choices=saved(Run.open(self.workspace, name)), value=found["checkpoints"])
+        return [updates[one] for one in FILLED]
+
+    def _checkpoints(self, name: str) -> Any:
+        return gr.update(choices=saved(Run.open(self.workspace, name)) if name else [])
+
+    def _cost(self, *values: Any) -> str:
+        """How many videos the wall will have, and about how long they take."""
+        try:
+            return render.note(cost(self.workspace, *self.asked(*values)))
+        except ConfigError as error:
+            return sentences(error, WallSettings)

@@ -1,0 +1,58 @@
+"""Which settings of a run have no effect as the others stand, so that the form can leave them out. No rule stands here
+that the trainer does not have: what is left out is simply not looked at.
+
+Not covered: settings that exclude one another (runs.checks), settings of samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workbench.errors import ConfigError
+from workbench.families import find_model
+
+Values = Mapping[str, Any]
+
+
+def _image(values: Values) -> bool:
+    """Whether the model is shown a picture; one that is not known may be."""
+    try:
+        return find_model(str(values["model"]))[1].task == "image-to-video"
+    except ConfigError:
+        return True
+
+
+def _first_frame(values: Values) -> bool:
+    return _image(values) and values["condition"] == "first frame"
+
+
+def _lora(values: Values) -> bool:
+    return bool(values["method"] == "lora")
+
+
+# Who needs a setting: those that are not named are needed always.
+NEEDED: dict[str, Callable[[Values], bool]] = {
+    **dict.fromkeys(("condition", "image_dropout"), _image),
+    **dict.fromkeys(("condition_frames", "image_latent_scale", "preview_images"), _first_frame),
+    "low_resolution_scale": lambda values: _image(values) and not _first_frame(values),
+    **dict.fromkeys(
+        ("start_from", "rank", "alpha", "targets", "lora_dropout", "dora", "rslora", "lora_init", "train_also"), _lora
+    ),
+    **dict.fromkeys(
+        ("regularization_share", "regularization_weight"), lambda values: bool(values["regularization_dataset"])
+    ),
+    "dataset_weights": lambda values: bool(values["more_datasets"]),
+    "validation_dataset": lambda values: bool(values["held_out"]),
+    "dropped_caption": lambda values: bool(values["caption_dropout"]),
+    "lr_cycles": lambda values: values["lr_schedule"] == "cosine_with_restarts",
+    "lr_power": lambda values: values["lr_schedule"] == "polynomial",
+    "snr_gamma": lambda values: values["loss_weighting"] == "min-snr",
+    "repository": lambda values: bool(values["push_to_hub"]),
+    "tracker_project": lambda values: values["tracker"] != "none",
+}
+
+
+def without_effect(values: Values) -> list[str]:
+    """Names of the settings that do nothing beside these values (raw, as a form holds them)."""
+    return [name for name, needed in NEEDED.items() if not needed(values)]

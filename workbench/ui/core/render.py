@@ -1,0 +1,104 @@
+"""Small pieces of HTML: escaped text, badges, bars, videos. Whatever a person or a file wrote is escaped here.
+
+Not covered: what a run, a dataset or a sample looks like (run_view, datasets, sample_tab).
+"""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from workbench.paths import ASSETS
+
+PIXEL_ART = 128  # pixels; smaller videos are enlarged with sharp edges instead of a blur
+
+
+def script(name: str) -> str:
+    """The browser's half of a component, with what all of them share before it."""
+    return "\n".join((ASSETS / f"{part}.js").read_text(encoding="utf-8") for part in ("elements", name))
+
+
+def style(name: str) -> str:
+    """The style sheet of a component."""
+    return (ASSETS / f"{name}.css").read_text(encoding="utf-8")
+
+
+def escaped(text: object) -> str:
+    """Text that is safe inside HTML and inside an attribute."""
+    return html.escape(str(text), quote=True)
+
+
+def url(path: Path) -> str:
+    """Where the page finds a file of the workspace (its folders are served as they are, nothing is copied)."""
+    return below_prefix(f"/gradio_api/file={quote(path.as_posix())}")
+
+
+def below_prefix(path: str) -> str:
+    """A path of this server as the browser must ask for it, behind a proxy that puts a path of its own before it."""
+    return urlsplit(os.environ.get("GRADIO_ROOT_PATH", "")).path.rstrip("/") + path
+
+
+def video(path: Path, source_width: int, label: str, classes: str = "") -> str:
+    """A silent video that plays on and on. `label` names it for people who cannot see it."""
+    sharp = "pixelated" if source_width <= PIXEL_ART else ""
+    return (
+        f'<video class="{sharp} {classes}" src="{escaped(url(path))}" aria-label="{escaped(label)}" '
+        "muted loop autoplay playsinline disablepictureinpicture></video>"
+    )
+
+
+def download(path: Path, name: str) -> str:
+    """A link that saves a file of the workspace under a name."""
+    return f'<a class="download" href="{escaped(url(path))}" download="{escaped(name)}">Download {escaped(name)}</a>'
+
+
+def bar(share: float | None, kind: str = "going") -> str:
+    """A progress bar; without a share it only says that something is going on. kind: going, good, bad or idle."""
+    if share is None:
+        return f'<div class="bar {kind} unknown" role="progressbar"><i></i></div>'
+    percent = round(100 * min(max(share, 0.0), 1.0), 1)
+    return (
+        f'<div class="bar {kind}" role="progressbar" aria-valuenow="{percent}"><i style="width:{percent}%"></i></div>'
+    )
+
+
+def badge(text: str, kind: str) -> str:
+    """A word in a coloured pill. kind: going, good, bad or idle."""
+    return f'<span class="badge {kind}">{escaped(text)}</span>'
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Short values under their names, side by side."""
+    return (
+        '<dl class="facts">'
+        + "".join(f"<div><dt>{escaped(k)}</dt><dd>{escaped(v)}</dd></div>" for k, v in pairs)
+        + "</dl>"
+    )
+
+
+def note(text: str, kind: str = "plain") -> str:
+    """A sentence in a box. kind: plain, good, bad or empty (nothing here yet, and what to do about it)."""
+    return f'<div class="note {kind}">{escaped(text)}</div>'
+
+
+def problems(sentences: Iterable[str]) -> str:
+    """What keeps something from starting, a line each; nothing when there is nothing."""
+    lines = "".join(f"<li>{escaped(sentence)}</li>" for sentence in sentences)
+    return f'<ul class="note bad problems">{lines}</ul>' if lines else ""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A plain table of texts."""
+    titles = "".join(f"<th>{escaped(title)}</th>" for title in head)
+    lines = "".join("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return (
+        f'<div class="scroll"><table class="plain"><thead><tr>{titles}</tr></thead><tbody>{lines}</tbody></table></div>'
+    )
+
+
+def log_box(text: str) -> str:
+    """The end of a log, as text."""
+    return f'<pre class="log">{escaped(text)}</pre>' if text else note("The log is empty so far.", "empty")

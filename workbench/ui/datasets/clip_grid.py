@@ -1,0 +1,243 @@
+"""A dataset's clips in pages of cards, each with a caption to type into: a component for up to ten thousand clips.
+
+The browser's half is assets/clip_grid.js. It asks for one page at a time and saves a caption together with the one it
+was typed over, so that what somebody else wrote meanwhile is not lost. Not covered: what the host does with a chosen
+clip or a selection (datasets), how a finding comes about (`findings` is handed in).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import gradio as gr
+from pydantic import BaseModel, ConfigDict, Field
+
+from workbench.clips.records import METADATA, Clip, read_clips
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.sources.survey import clean_caption
+from workbench.errors import ConfigError
+from workbench.ui.core import render
+from workbench.ui.core.boundary import answering
+from workbench.workspace import Workspace
+
+KEPT_DATASETS, KEPT_ORDERS = 2, 16  # two of ten thousand clips are about 40 MB
+Filter = Literal["all", "missing", "hand", "model", "marked", "images"]
+Sort = Literal["given", "name", "length", "size", "caption"]
+Findings = Callable[[Path], Mapping[str, Sequence[str]]]
+
+
+class Query(BaseModel):
+    """Which clips, in which order. `order` names the order of an earlier answer: while it is named, a clip keeps its
+    place although its new caption no longer fits the filter or the sorting."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str
+    search: str = Field(default="", max_length=1000)
+    filter: Filter = "all"
+    sort: Sort = "given"
+    order: str = Field(default="", max_length=32)
+
+
+class PageQuery(Query):
+    """A page of them; page 0 is the first."""
+
+    page: int = Field(default=0, ge=0)
+    size: Literal[24, 48, 96] = 48
+
+
+class Save(BaseModel):
+    """A caption as typed, and the one that the page showed when typing began."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str
+    file_name: str
+    text: str = Field(max_length=100_000)
+    over: str
+
+
+class Records:
+    """The clips of the datasets looked at last, parsed once for each state of their metadata file."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Path, tuple[tuple[int, ...], dict[str, Clip]]] = OrderedDict()
+
+    def of(self, folder: Path) -> dict[str, Clip]:
+        """file_name -> clip, in the order of the file. Raises DataError."""
+        with self._lock:
+            mark = version(folder)  # before reading: a file replaced in between is read again next time
+            known = self._kept.pop(folder, None)
+            if known is None or known[0] != mark:
+                known = (mark, {clip.file_name: clip for clip in read_clips(folder)})
+            self._kept[folder] = known
+            while len(self._kept) > KEPT_DATASETS:
+                self._kept.popitem(last=False)
+            return known[1]
+
+
+def version(folder: Path) -> tuple[int, ...]:
+    """What changes whenever the dataset's records do; () when there are none."""
+    try:
+        about = (folder / METADATA).stat()
+    except FileNotFoundError:
+        return ()
+    return (about.st_mtime_ns, about.st_size, about.st_ino)
+
+
+class ClipGrid:
+    """Builds the component. Its value says which dataset it shows (`value`); its events carry {"dataset": ...} and
+
+    open       file_name      a clip was chosen
+    selection  file_names     the selection is now this
+    changed    file_name      a caption was saved
+    undo       -              Ctrl+Z outside a text field
+    """
+
+    def __init__(self, workspace: Workspace, findings: Findings = lambda _: {}, elem_id: str = "clip-grid") -> None:
+        self.workspace, self._findings = workspace, findings
+        self._records = Records()
+        self._lock = threading.Lock()
+        self._orders: OrderedDict[str, tuple[Query, list[str]]] = OrderedDict()
+        self.component = gr.HTML(
+            value={"dataset": "", "version": []},
+            html_template="",
+            css_template=render.style("components"),
+            js_on_load=render.script("clip_grid"),
+            apply_default_css=False,
+            server_functions=[
+                answering("clips_page", PageQuery, self.page),
+                answering("clip_names", Query, self.names),
+                answering("save_caption", Save, self.save),
+            ],
+            elem_id=elem_id,
+        )
+
+    def value(self, dataset: Dataset | None, marks: object = "") -> dict[str, Any]:
+        """The component's value for a dataset: the page is shown anew whenever it differs from the last one.
+
+        marks: anything that changes when the findings do.
+        """
+        if dataset is None:
+            return {"dataset": "", "version": []}
+        return {"dataset": dataset.name, "version": [str(number) for number in (*version(dataset.folder), marks)]}
+
+    # ---- what the browser asks for
+
+    def page(self, query: PageQuery) -> dict[str, Any]:
+        """One page of clips, and how many there are."""
+        dataset, records, findings = self._look(query)
+        order, names, stale = self._ordered(query, records, findings)
+        page = min(query.page, max(0, (len(names) - 1) // query.size))
+        shown = names[page * query.size : (page + 1) * query.size]
+        return {
+            "clips": [_card(dataset.folder, records[name], findings.get(name, ())) for name in shown],
+            "page": page,
+            "matching": len(names),
+            "all": len(records),
+            "missing": sum(not clip.text.strip() for clip in records.values()),
+            "order": order,
+            "stale": stale,
+        }
+
+    def names(self, query: Query) -> dict[str, Any]:
+        """The file names of all clips that match."""
+        _, records, findings = self._look(query)
+        return {"names": self._ordered(query, records, findings)[1]}
+
+    def save(self, typed: Save) -> dict[str, Any]:
+        """Save a caption, unless the disk holds another one than it was typed over: then {"other": that one}."""
+        dataset = Dataset.open(self.workspace, typed.dataset)
+        self._clip(dataset, typed.file_name)
+        saved = dataset.set_caption(typed.file_name, typed.text, over=typed.over)
+        if saved.text != clean_caption(typed.text):
+            return {"other": {"text": saved.text, "by": saved.caption_by}}
+        return {"text": saved.text, "by": saved.caption_by}
+
+    def _clip(self, dataset: Dataset, name: str) -> Clip:
+        clip = self._records.of(dataset.folder).get(name)
+        if clip is None:
+            raise ConfigError(f"the clip {name[:120]!r} is no longer in {dataset.name}: undo what took it out")
+        return clip
+
+    def _look(self, query: Query) -> tuple[Dataset, dict[str, Clip], Mapping[str, Sequence[str]]]:
+        dataset = Dataset.open(self.workspace, query.dataset)
+        return dataset, self._records.of(dataset.folder), self._findings(dataset.folder)
+
+    def _ordered(
+        self, query: Query, records: Mapping[str, Clip], findings: Mapping[str, Sequence[str]]
+    ) -> tuple[str, list[str], bool]:
+        """(name of the order, file names in it, whether filter and sorting would now give another one)."""
+        asked = Query(dataset=query.dataset, search=query.search, filter=query.filter, sort=query.sort)
+        fresh = matching(asked, records, findings)
+        with self._lock:
+            known = self._orders.pop(query.order, None)
+            if known is not None and known[0] == asked:
+                token, kept = query.order, [name for name in known[1] if name in records]
+                there = set(kept)
+                names = kept + [name for name in fresh if name not in there]
+            else:
+                token, names = secrets.token_hex(8), fresh
+            self._orders[token] = (asked, names)
+            while len(self._orders) > KEPT_ORDERS:
+                self._orders.popitem(last=False)
+        return token, names, names != fresh
+
+
+def matching(query: Query, records: Mapping[str, Clip], findings: Mapping[str, Sequence[str]]) -> list[str]:
+    """The file names of the clips that the query asks for, sorted."""
+    words = query.search.casefold().split()
+
+    def fits(clip: Clip) -> bool:
+        if not FILTERS[query.filter](clip, bool(findings.get(clip.file_name))):
+            return False
+        text = f"{clip.text} {clip.source} {clip.file_name}".casefold() if words else ""
+        return all(word in text for word in words)
+
+    found = [clip for clip in records.values() if fits(clip)]
+    if query.sort != "given":
+        found.sort(key=SORTS[query.sort])
+    return [clip.file_name for clip in found]
+
+
+FILTERS: dict[Filter, Callable[[Clip, bool], bool]] = {
+    "all": lambda clip, marked: True,
+    "missing": lambda clip, marked: not clip.text.strip(),
+    "hand": lambda clip, marked: clip.caption_by == "hand",
+    "model": lambda clip, marked: clip.caption_by not in ("", "hand", "file"),
+    "marked": lambda clip, marked: marked,
+    "images": lambda clip, marked: clip.is_image,
+}
+SORTS: dict[Sort, Callable[[Clip], Any]] = {
+    "name": lambda clip: (clip.source or clip.file_name).casefold(),
+    "length": lambda clip: clip.seconds,
+    "size": lambda clip: clip.width * clip.height,
+    "caption": lambda clip: len(clip.text),
+}
+
+
+def _card(folder: Path, clip: Clip, marks: Sequence[str]) -> dict[str, Any]:
+    """What the browser shows of a clip. A thumbnail that is missing is not drawn now: 48 of them would take seconds."""
+    thumbnail = folder / "thumbs" / f"{clip.id}.jpg"
+    return {
+        "file_name": clip.file_name,
+        "name": Path(clip.source).name or clip.id,
+        "url": render.url(folder / clip.file_name),
+        "thumbnail": render.url(thumbnail) if thumbnail.exists() else "",
+        "text": clip.text,
+        "by": clip.caption_by,
+        "seconds": clip.seconds,
+        "frames": clip.frames,
+        "fps": clip.fps,
+        "width": clip.width,
+        "height": clip.height,
+        "pixelated": clip.width <= render.PIXEL_ART,
+        "tags": list(clip.tags),
+        "marks": list(marks),
+    }

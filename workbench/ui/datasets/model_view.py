@@ -1,0 +1,183 @@
+"""What the model sees of each clip: frames, crop, buckets, and what its VAE gives back of them.
+
+Not covered: how frames are chosen (frame_plan, buckets), the VAE (sampler.reconstruction_worker).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from workbench.clips import buckets
+from workbench.clips.buckets import BucketTable
+from workbench.clips.frame_plan import FramePlan, Shape
+from workbench.clips.records import Clip
+from workbench.dataset_builder.dataset import Dataset
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.jobs import State
+from workbench.sampler import vae_reconstruction
+from workbench.sampler.vae_reconstruction import Reconstruction
+from workbench.ui.core import render
+from workbench.ui.core.boundary import QUIET, handler
+from workbench.ui.datasets.clips import figure
+from workbench.ui.datasets.panel import Host, Look, Panel
+from workbench.workspace import Workspace
+
+MOST_ROWS = 500
+MOST_BUCKETS = 3  # to begin with
+SIMILAR = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learnt."
+
+
+class SeesPanel(Panel):
+    """The plan of the open clip, of all clips, and the buckets that lose least."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.one = gr.HTML(elem_id="clip-plan")
+        with gr.Row(elem_classes="buttons", visible=False) as self.buttons:
+            self.play = gr.Button("Play what the model sees", elem_id="play-plan")
+            self.back = gr.Button("Play what its VAE gives back", elem_id="play-vae")
+        self.seen = gr.HTML(elem_id="plan-video")
+        self.asked = gr.State("")  # folder of the reconstruction that is shown
+        self.vae = gr.HTML(elem_id="vae-video")
+        gr.HTML('<h3 class="part">All clips</h3>')
+        self.plans = gr.HTML(elem_id="plans")
+        gr.HTML('<h3 class="part">Buckets that lose least</h3>')
+        self.most = gr.Slider(1, 8, value=MOST_BUCKETS, step=1, label="Buckets", min_width=200,
+                              info="Clips of different length and size train in groups of one shape.")  # fmt: skip
+        self.buckets = gr.HTML(elem_id="buckets")
+
+    @property
+    def view(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"one": self.one, "buttons": self.buttons, "plans": self.plans, "buckets": self.buckets}
+
+    def values(self, look: Look) -> dict[str, Any]:
+        mark = (look.mark, look.model, look.shape, look.problem)
+        return {
+            "one": ((mark, look.clip), lambda: _one(look)),
+            "buttons": (bool(look.clip), lambda: gr.update(visible=bool(look.clip))),
+            "plans": (mark, lambda: _plans(look)),
+            "buckets": ((look.mark, look.model), lambda: _buckets(look.dataset, look.model, MOST_BUCKETS)),
+        }
+
+    def wire(self, host: Host) -> None:
+        here = [host.chosen, host.clip, host.model, host.frames]
+        self.play.click(handler(lambda *look: self._play(*_resolved(host, *look))), here, self.seen,
+                        api_visibility="private")  # fmt: skip
+        timer = gr.Timer(1.0, active=False)
+        shown = [self.asked, self.vae, timer]
+        self.back.click(handler(lambda *look: self._request(*_resolved(host, *look), look[2])), here, shown, **QUIET)
+        timer.tick(handler(_reconstructed), self.asked, shown, **QUIET)
+        self.most.change(handler(lambda chosen, model, most: _buckets(host.open(chosen), model, int(most))),
+                         [host.chosen, host.model, self.most], self.buckets, **QUIET)  # fmt: skip
+
+    def _play(self, dataset: Dataset, clip: Clip, shape: Shape) -> str:
+        target, plan = dataset.planned_video(self.workspace, clip, shape)
+        return figure(target, shape.width, f"Exactly what the model sees: {plan.sentence}")
+
+    def _request(self, dataset: Dataset, clip: Clip, shape: Shape, model: str) -> list[Any]:
+        found = vae_reconstruction.request(self.workspace, dataset.folder, clip, model, shape)
+        return [str(found.folder), _beside(found), gr.Timer(active=True)]
+
+
+def _resolved(host: Host, chosen: str | None, name: str | None, model: str, frames: str) -> tuple[Dataset, Clip, Shape]:
+    from workbench.ui.datasets.tab import wanted_shape
+
+    if not name:
+        raise ConfigError("no clip is open: open one under Clips")
+    dataset = host.open(chosen)
+    return dataset, dataset.clip(name), wanted_shape(model, frames)
+
+
+def _reconstructed(folder: str) -> list[Any]:
+    """How far the reconstruction is; asked once a second until it is over."""
+    if not folder:
+        return [gr.skip(), gr.skip(), gr.Timer(active=False)]
+    found = vae_reconstruction.look(Path(folder))
+    alive = found.status.state.alive
+    return [gr.skip() if alive else "", _beside(found), gr.Timer(active=alive)]
+
+
+def _beside(found: Reconstruction) -> str:
+    status = found.status
+    if found.beside is not None:
+        words = f"Left: what the model is given. Right: what its VAE gives back. {found.psnr:.1f} dB, the worst frame "
+        return figure(found.beside, 1, f"{words}{found.psnr_worst:.1f} dB. {SIMILAR}")
+    if status.state.alive or status.state is State.NEW:
+        return f'{render.bar(None)}<p class="doing">{render.escaped(status.phase or "starting")}</p>'
+    return render.note(f"The VAE's picture could not be made. {status.message}", "bad")
+
+
+def _one(look: Look) -> str:
+    """The plan of the open clip."""
+    if look.clip is None:
+        return render.note("Open a clip under Clips to play what the model sees of it.", "empty")
+    if look.shape is None:
+        return render.note(look.problem, "bad")
+    plan = next((plan for plan in look.dataset.plans(look.shape) if plan.clip == look.clip), None)
+    if plan is None:
+        return ""
+    said = "".join(render.note(warning) for warning in plan.warnings)
+    return (
+        render.note(
+            f"{look.clip.source or look.clip.id}: {plan.sentence}" + _use(plan), "bad" if plan.dropped else "plain"
+        )
+        + said
+    )
+
+
+def _use(plan: FramePlan) -> str:
+    return "" if plan.dropped else f". That is {plan.use}."
+
+
+def _plans(look: Look) -> str:
+    """What the model sees of every clip, in words; the clips that are left out first."""
+    if look.shape is None:
+        return render.note(look.problem, "bad")
+    shape, found = look.shape, look.dataset.plans(look.shape)
+    if not found:
+        return ""
+    out = [plan for plan in found if plan.dropped]
+    counted = f"{len(found) - len(out):,} of {len(found):,} clips are used."
+    intro = (
+        f"Of each clip the model sees {shape.frames} frames at {shape.fps:g} a second, {shape.width}x{shape.height}."
+    )
+    rows = [
+        (
+            plan.clip.source or plan.clip.id,
+            f"{plan.clip.seconds:.1f} s",
+            plan.sentence,
+            "" if plan.dropped else plan.use,
+        )
+        for plan in sorted(found, key=lambda plan: plan.dropped is None)[:MOST_ROWS]
+    ]
+    return f"<p>{render.escaped(f'{intro} {counted}')}</p>" + render.table(
+        ("clip", "length", "what the model sees", "share of the clip"), rows
+    )
+
+
+def _buckets(dataset: Dataset, model_name: str, most: int) -> str:
+    """The choice of at most that many buckets that loses least, as bars."""
+    _, model = find_model(model_name)
+    clips = dataset.clips
+    if not clips:
+        return ""
+    table = buckets.assign(clips, buckets.choose(clips, model, most), model.fps)
+    return _bars(table)
+
+
+def _bars(table: BucketTable) -> str:
+    counts = table.clips_per_bucket
+    top = max(counts.values(), default=1) or 1
+    rows = "".join(
+        f"<li><span>{bucket.frames} frames, {bucket.width}x{bucket.height}</span>"
+        f'<i style="width:{60 * count / top:.1f}%"></i><b>{count:,}</b></li>'
+        for bucket, count in counts.items()
+    )
+    kept = f"{100 * (1 - table.loss):.0f} % of the footage is kept, {len(table.dropped):,} clips are left out."
+    out = [(placed.clip.source or placed.clip.id, placed.dropped or "") for placed in table.dropped[:MOST_ROWS]]
+    left = render.table(("left out", "why"), out) if out else ""
+    return f'<section><p>{kept}</p><ul class="shares">{rows}</ul></section>{left}'

@@ -1,0 +1,187 @@
+"""Publishing the chosen LoRA: what will go, the push, and the demo Space made of it. Work is done by jobs alone.
+
+Not covered: what is pushed and how (workbench.publishing), its words (words), which LoRA is chosen (shelf).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import gradio as gr
+
+from workbench import jobs
+from workbench.errors import ConfigError
+from workbench.loras import library
+from workbench.loras.library import ShelfLora
+from workbench.publishing import account
+from workbench.publishing import push as pushing
+from workbench.publishing.settings import LoraPush, SpacePush
+from workbench.ui.core import render
+from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, tell, tick, watch
+from workbench.ui.core.form import Form, sentences
+from workbench.ui.core.live import Live
+from workbench.ui.loras import publish_words
+from workbench.workspace import Workspace
+
+S = TypeVar("S", LoraPush, SpacePush)
+LOOK, CARD_TITLE = "Show what will go", {"lora": "The model card", "space": "The Space's README"}
+
+
+class _Push(Generic[S]):
+    """The form, the list and the buttons of one kind of push."""
+
+    def __init__(self, workspace: Workspace, what: pushing.What, settings: type[S], button: str) -> None:
+        self.workspace, self.what = workspace, what
+        self.settings: type[S] = settings
+        self.form: Form[S] = Form(settings, workspace, settings())
+        with gr.Row(elem_classes="buttons"):
+            self.look = gr.Button(LOOK, elem_id=f"look-{what}")
+            self.go = gr.Button(button, variant="primary", interactive=False, elem_id=f"push-{what}")
+            self.stop = gr.Button("Stop", variant="stop", visible=False, elem_id=f"stop-{what}")
+        self.progress = gr.HTML(elem_id=f"progress-{what}")
+        self.list = gr.HTML(elem_id=f"going-{what}")
+        with gr.Accordion(CARD_TITLE[what], open=False, visible=False, elem_id=f"card-{what}") as self.fold:
+            self.card = gr.Markdown()
+        self.shown = gr.State("")
+
+    @property
+    def cleared(self) -> list[Any]:
+        """The components that belong to a list that was shown."""
+        return [self.list, self.card, self.fold, self.go, self.shown, self.form.problems]
+
+    def clear(self) -> list[Any]:
+        """No list is shown."""
+        return ["", "", gr.update(visible=False), gr.update(interactive=False), "", ""]
+
+    def show(self, chosen: str | None, *values: Any) -> list[Any]:
+        """The list and the card; the button becomes live."""
+        name = _named(chosen)
+        try:
+            settings = self._settings(name, values)
+            parcel = pushing.parcel(self.workspace, name, settings)
+        except ConfigError as error:
+            return [*self.clear()[:-1], sentences(error, self.settings)]
+        shown = self._mark(name, settings)
+        return [
+            publish_words.going(parcel),
+            publish_words.card(parcel),
+            gr.update(visible=bool(parcel.card)),
+            gr.update(interactive=True),
+            shown,
+            "",
+        ]
+
+    def start(self, chosen: str | None, shown: str, *values: Any) -> list[Any]:
+        """Push what was shown; when the form says something else by now, show that first."""
+        name = _named(chosen)
+        settings = self._settings(name, values)
+        if self._mark(name, settings) != shown:
+            tell("The form has changed since: look at what will go now, then press again.", 8)
+            return self.show(chosen, *values)
+        pushing.start(self.workspace, name, settings)
+        return self.clear()
+
+    def end(self, chosen: str | None) -> None:
+        pushing.stop(self.workspace, self.what, _named(chosen))
+
+    def status(self, name: str) -> tuple[jobs.Status, dict[str, Any]]:
+        return pushing.status(self.workspace, self.what, name), pushing.result(self.workspace, self.what, name)
+
+    def default(self, lora: ShelfLora, owner: str) -> str:
+        """What the field for the repository begins with."""
+        before = lora.published.get("space", {}) if self.what == "space" else lora.published
+        fallback = pushing.default_repo(owner, lora.title, self.what) if owner else ""
+        return str(before.get("repo_id") or fallback)
+
+    def _settings(self, name: str, values: tuple[Any, ...]) -> Any:
+        return pushing.named(self.workspace, name, self.form.parse(values), account.now().name)
+
+    def _mark(self, name: str, settings: LoraPush | SpacePush) -> str:
+        return f"{name} {settings.model_dump_json()}"
+
+
+class PublishPart:
+    """The part's components; `wire` connects them."""
+
+    def __init__(self, workspace: Workspace, live: Live) -> None:
+        self.workspace, self.live = workspace, live
+        gr.HTML('<h3 class="part">Publish</h3>')
+        self.account = gr.HTML(elem_id="publish-account")
+        self.lora = _Push(workspace, "lora", LoraPush, "Push to the Hub")
+        with gr.Accordion("Make a Space: a demo page in which people draw with it", open=False, elem_id="make-space"):
+            self.space_note = gr.HTML(elem_id="space-note")
+            self.space = _Push(workspace, "space", SpacePush, "Make the Space")
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """What follows the chosen LoRA."""
+        return {
+            "account": self.account,
+            "lora": self.lora.progress,
+            "stop_lora": self.lora.stop,
+            "note": self.space_note,
+            "space": self.space.progress,
+            "stop_space": self.space.stop,
+        }
+
+    def wire(self, timer: gr.Timer, load: Any, chosen: Any) -> None:
+        """Connect the listeners; chosen: the component that holds the name of the chosen LoRA."""
+        seen = gr.State(Seen())
+        watch(timer, self._look, [chosen, seen], self.view)
+        repos = [self.lora.form.inputs[0], self.space.form.inputs[0]]
+        fresh = [*repos, *self.lora.cleared, *self.space.cleared]
+        for event in (load, chosen.change):
+            event(tick(self._begin), chosen, fresh, **TICK)
+        for push in (self.lora, self.space):
+            inputs = push.form.inputs
+            push.look.click(handler(push.show), [chosen, *inputs], push.cleared, **QUIET)
+            push.go.click(handler(push.start), [chosen, push.shown, *inputs], push.cleared, **QUIET)
+            push.stop.click(handler(push.end), chosen, None, **QUIET)
+
+    def _begin(self, chosen: str | None) -> list[Any]:
+        """Another LoRA: its own repository, and no list."""
+        lora = self._lora(chosen)
+        owner = account.now().name if lora else ""  # nobody is asked before a LoRA is chosen
+        repos = [push.default(lora, owner) if lora else "" for push in (self.lora, self.space)]
+        return [*repos, *self.lora.clear(), *self.space.clear()]
+
+    def _look(self, chosen: str | None, seen: Seen) -> dict[str, Any] | None:
+        """What `view` shows."""
+        lora = self._lora(chosen)
+        if lora is None:
+            hidden = {name: ("none", lambda: gr.update(visible=False)) for name in ("stop_lora", "stop_space")}
+            return {
+                "account": render.note(publish_words.NOTHING, "empty"),
+                "lora": "",
+                "note": "",
+                "space": "",
+                **hidden,
+            }
+        values: dict[str, Any] = {
+            "account": publish_words.account(account.now()) + publish_words.published(lora.published, "It is"),
+            "note": publish_words.published(lora.published.get("space", {}), "Its Space is") or _first(lora),
+        }
+        for push in (self.lora, self.space):
+            status, result = push.status(lora.name)
+            values[push.what] = publish_words.progress(status, result)
+            alive = status.state.alive
+            values[f"stop_{push.what}"] = (alive, lambda alive=alive: gr.update(visible=alive))
+        return values
+
+    def _lora(self, chosen: str | None) -> ShelfLora | None:
+        try:
+            return library.find(self.workspace, chosen) if chosen else None
+        except ConfigError:  # one that was removed
+            return None
+
+
+def _named(chosen: str | None) -> str:
+    if not chosen:
+        raise ConfigError("no LoRA is chosen: click one above")
+    return chosen
+
+
+def _first(lora: ShelfLora) -> str:
+    if lora.published.get("repo_id"):
+        return '<p class="hint">A Space loads the LoRA from its repository on the Hub.</p>'
+    return render.note("Push the LoRA first: its Space loads it from the Hub.")

@@ -1,1 +1,0 @@
-"""Publishing on the page: below the chosen LoRA of the shelf."""

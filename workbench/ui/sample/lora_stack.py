@@ -1,0 +1,89 @@
+"""The LoRAs of a sample as rows, each with its scale; the browser's half is assets/lora_stack.js.
+
+What is known of a LoRA before it is loaded stands below its row; whether it fits the model is said once it is. Not
+covered: loading them (sampler.loras), the shelf itself (workbench.loras).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+from pydantic import BaseModel, ConfigDict, Field
+
+from workbench.errors import ConfigError
+from workbench.lora_names import RUNS, is_name
+from workbench.loras.library import ShelfLora, find, shelf
+from workbench.policy import resolve
+from workbench.sampler.loras import read_header
+from workbench.ui.core import render
+from workbench.ui.core.boundary import answering
+from workbench.workspace import Workspace
+
+SHELF, EXPORTS = "LoRAs", "Finished runs"
+
+
+class Everything(BaseModel):
+    """All LoRAs of the workspace are wanted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Named(BaseModel):
+    """One LoRA, as a setting names it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=4096)
+
+
+class LoraStack:
+    """Builds the component. Its value is a list of NAME=SCALE texts, as `SampleSettings.loras` holds them."""
+
+    def __init__(self, workspace: Workspace, value: Sequence[str], elem_id: str) -> None:
+        self.workspace = workspace
+        self.component = gr.HTML(
+            value=list(value),
+            html_template="",
+            css_template=render.style("components"),
+            js_on_load=render.script("lora_stack"),
+            apply_default_css=False,
+            server_functions=[
+                answering("lora_choices", Everything, lambda _: {"choices": choices(workspace)}),
+                answering("lora_facts", Named, lambda named: {"text": facts(workspace, named.name)}),
+            ],
+            elem_id=elem_id,
+        )
+
+
+def choices(workspace: Workspace) -> list[dict[str, str]]:
+    """What the picker offers: name, what it is called, under which heading."""
+    found = shelf(workspace, checkpoints=True)
+    # A run's checkpoints stand together, in the order they were made.
+    found.sort(key=lambda lora: (lora.run.name, lora.step) if lora.run and lora.step is not None else ("", 0))
+    return [{"name": lora.name, "title": lora.title, "group": _group(lora)} for lora in found if not lora.sound]
+
+
+def _group(lora: ShelfLora) -> str:
+    if lora.run is None:
+        return SHELF
+    return EXPORTS if lora.step is None else f"Checkpoints of {lora.run.name}"
+
+
+def facts(workspace: Workspace, name: str) -> str:
+    """What a LoRA's file says of itself, in words. Raises ConfigError for one that is unsound or not there."""
+    if name.endswith(".safetensors"):
+        header = read_header(resolve(name, "loras"))
+        made_for = header.metadata.get("base_model", "")
+        return f"{len(header.tensors)} tensors" + (f", made for {made_for}" if made_for else "")
+    known = name if is_name(name) else f"{RUNS}/{name}"
+    if not is_name(known) or (known != name and "/" in name):
+        return "From the Hub: fetched when the video is drawn."
+    lora = find(workspace, known)
+    if lora.sound:
+        raise ConfigError(lora.sound)
+    said: list[Any] = [f"rank {lora.rank}", f"alpha {lora.alpha:g}" if lora.alpha else ""]
+    said += [f"{lora.steps} steps" if lora.steps else "", f"made for {lora.base_model}" if lora.base_model else ""]
+    said += [f"trigger word: {lora.trigger}" if lora.trigger else ""]
+    return ", ".join(filter(None, said))

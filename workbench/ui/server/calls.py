@@ -1,0 +1,91 @@
+"""What a call of one of the page's handlers must look like, before Gradio makes a session for it.
+
+Gradio takes a session's name, a handler's number and its values as they come, keeps some megabyte for every new name,
+and answers what it did not expect with 500. Here a call that no page of ours makes gets 400 or 404, and costs nothing;
+and of the sessions whose answers nobody fetches only the newest are kept. Not covered: the values themselves, which
+Gradio's components and our handlers check.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.ui.server.bodies import Message, Refusal, route_of
+
+API = "/gradio_api"
+CALL = re.compile(rf"{API}/(queue/join|(?:run|api|call|call/v2)/(?P<name>[^/]+))/?")
+SERVER, CANCEL = f"{API}/component_server", f"{API}/cancel"
+SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
+UNREAD = 200  # sessions whose answers are kept though nobody has fetched them
+UNKNOWN = "There is no such handler."
+
+
+def check(scope: Message, body: bytes) -> None:
+    """Raises Refusal for a call that cannot be one of the page's. Other requests pass."""
+    path, page = route_of(scope), getattr(scope.get("app"), "blocks", None)
+    call = CALL.fullmatch(path)
+    if page is None or not (call or path.rstrip("/") in (SERVER, CANCEL)) or _is_form(scope):
+        return
+    asked = _object(body)
+    if call:
+        _check_call(page, asked, call["name"])
+        _forget(page)
+    else:
+        _named(asked)
+    if path.rstrip("/") == SERVER:
+        block = page.blocks.get(asked.get("component_id")) if isinstance(asked.get("component_id"), int) else None
+        if not getattr(getattr(block, str(asked.get("fn_name")), None), "_is_server_fn", False):
+            raise Refusal(404, UNKNOWN)
+
+
+def _check_call(page: Any, asked: Mapping[str, Any], name: str | None) -> None:
+    if name is None or "session_hash" in asked:
+        _named(asked)
+    number, data = asked.get("fn_index"), asked.get("data")
+    if name is not None:
+        number = next((key for key, one in page.fns.items() if one.api_name == name), None)
+    if not isinstance(number, int) or number not in page.fns:
+        raise Refusal(404, UNKNOWN)
+    if not isinstance(data, list) or len(data) != len(page.fns[number].inputs):
+        raise Refusal(400, "The values are not those of this handler's inputs.")
+    kinds = {"event_id": str, "trigger_id": int, "batched": bool}
+    if wrong := [key for key, kind in kinds.items() if not isinstance(asked.get(key), kind | None)]:
+        raise Refusal(400, f"{wrong[0]} is of the wrong kind.")
+
+
+def _named(asked: Mapping[str, Any]) -> None:
+    """Raises Refusal when the session has no proper name."""
+    name = asked.get("session_hash")
+    if not isinstance(name, str) or not SESSION.fullmatch(name):
+        raise Refusal(400, "session_hash is no name of a session.")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(body)
+    except ValueError:
+        raise Refusal(400, "The request is no JSON.") from None
+    if not isinstance(asked, dict):
+        raise Refusal(400, "The request is no JSON object.")
+    return asked
+
+
+def _is_form(scope: Message) -> bool:
+    """Whether the body is a form with a file in it, as a component's own upload may be."""
+    kind = next((value for name, value in scope["headers"] if name.lower() == b"content-type"), b"")
+    return bool(kind.startswith(b"multipart/form-data"))
+
+
+def _forget(page: Any) -> None:
+    """Drop the answers of the sessions that asked first and fetch nothing; an answer that is fetched is gone."""
+    queue = page._queue
+    waiting, numbers = queue.pending_messages_per_session, queue.pending_event_ids_session
+    unread = [name for name, answers in waiting.items() if answers.qsize()]
+    for name in unread[: max(len(unread) - UNREAD, 0)]:
+        del waiting[name]
+    if len(numbers) > 2 * (len(waiting) + UNREAD):
+        for name in [one for one in numbers if one not in waiting]:
+            del numbers[name]

@@ -1,0 +1,126 @@
+"""Serving the page: to whoever works on this machine, or to visitors who must not see one another.
+
+Both print the address when the page answers there, and end with Ctrl-C; runs go on without them. The guard stands
+before either. Not covered: the options (webui.py), the page itself (app).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import webbrowser
+from pathlib import Path
+
+from workbench import policy
+from workbench.jobs import leftovers
+from workbench.ui.server import bodies, connections, guard, spaces
+from workbench.workspace import Workspace
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+FIRST_PORT, PORTS = 7860, 100
+TAKEN = "port {} is taken: choose another with --port"
+
+
+def rules(chosen: argparse.Namespace) -> guard.Rules:
+    """What the guard lets through: this machine's own names where it listens to others, and those allowed by hand."""
+    names = [*guard.LOCAL, *(guard.own_names() if chosen.host not in LOCAL else ()), *chosen.allow_host]
+    frames = [f"https://{name}" for name in chosen.allow_host]
+    return guard.Rules(hosts=[*names, chosen.host.lower()], frames=frames)
+
+
+def _sweep(workspace: Workspace) -> None:
+    """Take away what an earlier page, or a job that was killed, left half written."""
+    leftovers.sweep(workspace.root)
+    leftovers.sweep_uploads(workspace.cache / "page")
+
+
+def serve(chosen: argparse.Namespace) -> None:
+    """The whole workbench over one workspace. Ends the process when the port is taken."""
+    workspace = Workspace.open(chosen.workspace)
+    os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
+    from workbench.ui.app import build, launch_options
+    from workbench.ui.server.login import Access
+
+    more = {"server_name": chosen.host, "server_port": chosen.port}
+    local = [Path.home(), Path("/")] if chosen.host in LOCAL else []
+    roots = [Path(root) for root in chosen.root or local]
+    policy.confine([*roots, workspace.root])
+    threading.Thread(target=_sweep, args=(workspace,), daemon=True).start()
+    page = build(workspace, roots)
+    let_in = spaces.rules() if chosen.space else rules(chosen)
+    access = Access.made(workspace.root, chosen.password, let_in.frames)
+    # uvicorn reads it: whose word is taken for the address that a request comes from.
+    os.environ["FORWARDED_ALLOW_IPS"] = chosen.forwarded_allow_ips
+    try:
+        app, url, _ = page.launch(prevent_thread_lock=True, **more, **launch_options(workspace, let_in, access=access))
+    except OSError:
+        sys.exit(TAKEN.format(chosen.port or "7860 and the hundred above"))
+    guard.outermost(app)
+    page.server.config.http_protocol_class = connections.Timed
+    address = access.address(url)
+    _say(f"Video LoRA Workbench: {address}  (workspace {workspace.root}; Ctrl-C ends the page, not the runs)")
+    if chosen.open:
+        webbrowser.open(address)
+    page.block_thread()
+
+
+def serve_visitors(chosen: argparse.Namespace) -> None:
+    """The demo: each visitor in a room of their own; on a Space its owner gets the whole workbench."""
+    import dataclasses
+
+    import uvicorn
+
+    from workbench.demo_space.limits import MEGABYTE, Limits
+    from workbench.demo_space.proxy import Door
+    from workbench.demo_space.sessions import Rooms, default_root
+
+    limits = Limits()
+    let_in = spaces.rules() if chosen.space else rules(chosen)
+    let_in = dataclasses.replace(let_in, uploads=limits.upload, bodies=2 * MEGABYTE)
+    listening = _socket(chosen.host, chosen.port or int(os.environ.get("GRADIO_SERVER_PORT", 0)))
+    root = Path(chosen.workspace).expanduser() if chosen.workspace else default_root()
+    owner = spaces.Owner.of_this_space(root.parent / f"{root.name}-owner")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what visitors left is removed
+        signal.signal(number, signal.default_int_handler)
+    rooms = Rooms(root, limits, login=owner is not None)
+    door = Door(rooms, framed=chosen.space, is_owner=owner.is_it, owner_room=owner.room) if owner else Door(
+        rooms, framed=chosen.space
+    )  # fmt: skip
+    inner = bodies.Bodies(owner.with_login(door) if owner else door, let_in.uploads, let_in.bodies)
+    more = {"forwarded_allow_ips": chosen.forwarded_allow_ips, "http": connections.Timed}
+    app = guard.Guard(inner, let_in)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, **more))
+    host, port = listening.getsockname()[:2]
+    _say(f"Video LoRA Workbench: http://{'localhost' if host == '0.0.0.0' else host}:{port}/  (demo; Ctrl-C ends it)")
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run(sockets=[listening])
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # whoever is impatient must not break it off
+            signal.signal(number, signal.SIG_IGN)
+        rooms.close()
+        if owner:
+            owner.close()
+        if not chosen.workspace:
+            with contextlib.suppress(OSError):
+                root.rmdir()
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    """A listening socket, at the port or at the first free one. Ends the process when there is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in [port] if port else range(FIRST_PORT, FIRST_PORT + PORTS):
+        try:
+            return socket.create_server((host, number), family=family, backlog=512)
+        except OSError:
+            continue
+    sys.exit(TAKEN.format(port or "7860 and the hundred above"))
+
+
+def _say(sentence: str) -> None:
+    print(sentence, flush=True)  # noqa: T201

@@ -1,0 +1,43 @@
+"""`python -m workbench.ui.server.session_page FOLDER`: the page of one session (demo_space.sessions), for the proxy.
+
+It is the ordinary page. What its visitor may not do, the rules in the environment keep the library from doing
+(workbench.policy); the page only says so at its top, and shows a recorded run. Ends when its input does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from workbench import policy
+from workbench.demo_space.limits import MEGABYTE, Limits
+from workbench.demo_space.sessions import DOOR_SECRET
+from workbench.jobs import admission
+from workbench.ui.app import build, launch_options
+from workbench.ui.server import guard
+from workbench.workspace import Workspace, write_json
+
+
+def main(folder: Path) -> None:
+    """Serve the room until the door is gone."""
+    secret = os.environ.pop(DOOR_SECRET)
+    visitor = policy.current() is not None
+    admission.limit_process()
+    workspace = Workspace.open(folder / "workspace" if visitor else None)
+    limits = Limits()
+    uploads = {"uploads": limits.upload, "bodies": 2 * MEGABYTE} if visitor else {}
+    let_in = guard.Rules(hosts=(guard.ANY,), proxied=True, secret=secret, frames=("https://huggingface.co",), **uploads)
+    options = launch_options(workspace, let_in, trackers=not visitor)
+    if visitor:
+        options["max_file_size"] = limits.upload
+    page = build(workspace, [workspace.root], demo=limits if visitor else None)
+    app, _, _ = page.launch(server_name="127.0.0.1", prevent_thread_lock=True, **options)
+    guard.outermost(app)
+    write_json(folder / "address.json", {"port": page.server_port})
+    sys.stdin.buffer.read()
+    os._exit(0)  # its threads wait for browsers that the door has left already
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())
