@@ -39,7 +39,7 @@ def write_clip(path: Path, size: tuple[int, int], frames: int) -> Path:
     coarse = generator.integers(0, 255, (height // 8 + 1, (width + 240) // 8 + 1, 3), np.uint8)
     ground = coarse.repeat(8, axis=0).repeat(8, axis=1)
     grain = generator.integers(0, 12, (height, width, 3), np.uint8)
-    with media.Writer(path, width, height, FPS) as writer:
+    with media.VideoWriter(path, width, height, FPS) as writer:
         for number in range(frames):
             left = 2 * (number % 120)
             part = ground[:height, left : left + width] // 2 + 60

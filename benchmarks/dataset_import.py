@@ -84,9 +84,9 @@ def write_scene(path: Path, seed: int, size: tuple[int, int], seconds: int) -> N
 def ours(paths: Sequence[Path], folder: Path, cores: int) -> None:
     """Import them into a new dataset."""
     from workbench.dataset_builder.ingest import intake
-    from workbench.dataset_builder.sources.layouts.base import Source
+    from workbench.dataset_builder.sources.layouts.base import SourceFile
 
-    verdicts = intake.ingest(folder, [Source(path) for path in paths])
+    verdicts = intake.ingest(folder, [SourceFile(path) for path in paths])
     wrong = [verdict.sentence for verdict in verdicts if verdict.notes != ("sound removed",)]
     assert not wrong, wrong[0]
 

@@ -30,7 +30,7 @@ from common import arguments, report
 
 from workbench import jobs
 from workbench.cli import main as workbench
-from workbench.compare.settings import WallSettings
+from workbench.compare.settings import GridSettings
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.captions.captioning import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
@@ -44,7 +44,7 @@ from workbench.runs import queue
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
-from workbench.trainer.monitoring.live_sample import Try
+from workbench.trainer.monitoring.live_sample import LiveSample
 from workbench.workspace import Workspace
 
 NUMBERS = ("0", "-1", "1e400", "-1e400", "nan", "inf", "-inf", "9" * 400, "1e-400", "²", "٣", "0x10", "1_000", " 1", "")
@@ -76,8 +76,8 @@ COMMANDS = (
     Command(("train",), TrainSettings, ("--dataset", "clips", "--detach"), True),
     Command(("fit",), TrainSettings, ("--dataset", "clips"), True),
     Command(("sample", "a cat"), SampleSettings, NOT_THERE, True, ("prompt", "loras")),
-    Command(("wall", "make"), WallSettings, (*NOT_THERE, "--detach")),
-    Command(("runs", "try", "no-such-run"), Try),
+    Command(("wall", "make"), GridSettings, (*NOT_THERE, "--detach")),
+    Command(("runs", "try", "no-such-run"), LiveSample),
     Command(("loras", "merge", "no-such-run"), MergeSettings, (), False, ("loras",)),
     Command(("loras", "resize", "no-such-run"), ResizeSettings, (), False, ("lora",)),
     Command(("dataset", "split", "no-such-dataset"), SplitTask, (), False, ("clips",)),

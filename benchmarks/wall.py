@@ -22,7 +22,7 @@ from common import arguments, report
 
 from workbench import demo, jobs
 from workbench.clips import media
-from workbench.compare import Cell, CellState, Wall, WallSettings
+from workbench.compare import Cell, CellState, Grid, GridSettings
 from workbench.compare.suggestions import base_of
 from workbench.families import find_model
 from workbench.runs.run import Run
@@ -47,7 +47,7 @@ def trained(workspace: Workspace, steps: int) -> Run:
     return run
 
 
-def drawn(wall: Wall) -> float:
+def drawn(wall: Grid) -> float:
     """Seconds until all of the wall is there."""
     began = time.perf_counter()
     wall.ask()
@@ -100,12 +100,12 @@ def decibels(stock: Stock, cell: Cell, folder: Path) -> float:
 
 def measure(workspace: Workspace, options: argparse.Namespace) -> list[dict[str, Any]]:
     run, speed = trained(workspace, options.steps), options.speed
-    settings = WallSettings(run=run.name).changed(
+    settings = GridSettings(run=run.name).changed(
         prompts=list(demo.prompts()[: options.prompts]), checkpoints=["base", *map(str, sorted(run.checkpoints))],
         scales=list(SCALES[: options.scales]),
     )  # fmt: skip
     base = base_of(workspace, settings).changed(speed=speed)
-    wall = Wall.create(workspace, settings, base)
+    wall = Grid.create(workspace, settings, base)
     try:
         seconds = drawn(wall)
         cells = wall.look().all

@@ -10,8 +10,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from workbench.compare.settings import ExportSettings as WallExportSettings
-from workbench.compare.settings import WallSettings
+from workbench.compare.settings import GridExportSettings, GridSettings
 from workbench.dataset_builder.captions.captioning import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitTask
@@ -52,13 +51,13 @@ CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
         CaptionSettings,
     ),
     ("Exporting a dataset", "`workbench dataset export`, `datasets/<name>/.export/config.json`", ExportSettings),
-    ("A compare wall", '`workbench wall make`, "settings" in `walls/<name>/wall.json`', WallSettings),
-    ("Exporting a wall", "`workbench wall export`, `walls/<name>/.export/config.json`", WallExportSettings),
+    ("A compare wall", '`workbench wall make`, "settings" in `walls/<name>/wall.json`', GridSettings),
+    ("Exporting a wall", "`workbench wall export`, `walls/<name>/.export/config.json`", GridExportSettings),
     ("Merging LoRAs", "`workbench loras merge`", loras.MergeSettings),
     ("Resizing a LoRA", "`workbench loras resize`", loras.ResizeSettings),
     ("Extracting a LoRA", "`workbench loras extract`", loras.ExtractSettings),
     ("Working LoRAs into a model", "`workbench loras bake`", loras.BakeSettings),
-    ("Importing a LoRA", "`workbench loras import`", loras.ImportSettings),
+    ("Importing a LoRA", "`workbench loras import`", loras.LoraImportSettings),
     ("Converting a LoRA", "`workbench loras convert`", loras.ConvertSettings),
     ("Cleaning up LoRAs", "`workbench loras clean`", CleaningSettings),
     ("Pushing a LoRA to the Hub", "`workbench publish lora`, `publishing/lora--<name>/config.json`", LoraPush),

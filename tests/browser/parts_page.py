@@ -18,7 +18,7 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.ui.app import launch_options
 from workbench.ui.core.boundary import QUIET, handler
 from workbench.ui.datasets.clip_grid import ClipGrid
-from workbench.ui.datasets.timeline import Reel, Timeline
+from workbench.ui.datasets.timeline import Timeline, TimelineClip
 from workbench.workspace import Workspace, append_line, read_json
 
 TILES = 16
@@ -42,7 +42,7 @@ def build(workspace: Workspace) -> gr.Blocks:
         strip, times = filmstrip(dataset, clip, workspace.cache)
         cuts = [clip.frames // 3, clip.frames // 2]
         taken = [(0, clip.frames // 4)]
-        reel = Reel(
+        reel = TimelineClip(
             clip.file_name, dataset.path_of(clip), clip.frames, clip.fps, clip.width, clip.height,
             strip=strip, times=times, cuts=cuts, taken=taken, shape=(720, 480),
         )  # fmt: skip

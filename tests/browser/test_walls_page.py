@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser.server import Server
 from tests.written_run import write_run
-from workbench.compare import Wall, WallSettings, html_page
+from workbench.compare import Grid, GridSettings, html_page
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.sampler.samples import write_sample
 from workbench.workspace import Workspace
@@ -35,11 +35,11 @@ def trained(workspace: Workspace) -> None:
 
 
 @pytest.fixture
-def wall(server: Server) -> Wall:
+def wall(server: Server) -> Grid:
     """Two prompts by base model and two checkpoints; each video counts its frames by brightness."""
     workspace = Workspace.open(server.workspace)
     trained(workspace)
-    made = Wall.create(workspace, WallSettings(run="demo"))
+    made = Grid.create(workspace, GridSettings(run="demo"))
     for cells in made.look().cells:
         for place, cell in enumerate(cells):
             frames = np.zeros((FRAMES, 64, 64, 3), np.uint8)
@@ -76,7 +76,7 @@ def runs_in_lock_step(page: Page, videos: int) -> None:
     assert max(map(max, seen)) > 0
 
 
-def test_a_wall_plays_in_lock_step_and_remembers(server: Server, wall: Wall, page: Page, tmp_path: Path) -> None:
+def test_a_wall_plays_in_lock_step_and_remembers(server: Server, wall: Grid, page: Page, tmp_path: Path) -> None:
     server.start()
     page.goto(server.url)
     page.get_by_role("tab", name="Walls").click()

@@ -17,7 +17,7 @@ from tests.patience import PATIENCE
 from tests.shell import Shell
 from workbench import demo, jobs
 from workbench.cli import COMMANDS
-from workbench.cli.comparison import Pair, contact_sheet, side_by_side
+from workbench.cli.comparison import VideoPair, contact_sheet, side_by_side
 from workbench.cli.follow import Losses
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
@@ -268,7 +268,7 @@ def test_before_and_after_are_one_video_and_one_picture(tmp_path: Path, make_cli
     from workbench.clips import media
 
     before, after = make_clip(tmp_path / "b.mp4", colour="red"), make_clip(tmp_path / "a.mp4", colour="blue")
-    pairs = [Pair("a square", before, after), Pair("another square", after, before)]
+    pairs = [VideoPair("a square", before, after), VideoPair("another square", after, before)]
     side_by_side(pairs, tmp_path / "both.mp4")
     contact_sheet(pairs, tmp_path / "both.png")
     probe = media.probe(tmp_path / "both.mp4")

@@ -66,7 +66,7 @@ def test_a_frame_that_is_not_there_is_named(tmp_path: Path, make_clip: MakeClip)
 def test_failed_writing_leaves_the_old_file_and_nothing_else(tmp_path: Path, make_clip: MakeClip) -> None:
     path = make_clip(tmp_path / "clip.mp4")
     before = path.read_bytes()
-    with pytest.raises(KeyError), media.Writer(path, 64, 64, 8, crf=14):
+    with pytest.raises(KeyError), media.VideoWriter(path, 64, 64, 8, crf=14):
         raise KeyError
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["clip.mp4"]

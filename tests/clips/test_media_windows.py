@@ -82,14 +82,14 @@ def test_training_reads_with_decord_only_what_an_import_wrote(
     tmp_path: Path, decord: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from workbench.clips.buckets import Bucket
-    from workbench.runs.data import Item
+    from workbench.runs.data import RunClip
     from workbench.trainer.inputs.encoder import read_video
 
     path, read = tmp_path / "clip.mp4", []
     media.encode(detailed(), path, 8)
     clip = Clip(file_name="clip.mp4", fps=8, frames=FRAMES, width=160, height=136, sha256=file_sha256(path))
     plan = FramePlan(clip, tuple(range(9, 26)), (68, 80), (2, 8, 64, 64), 8)
-    item = Item(path, clip.sha256, "", plan, "train", Bucket(17, 64, 64))
+    item = RunClip(path, clip.sha256, "", plan, "train", Bucket(17, 64, 64))
     real = decord.VideoReader
 
     def noted(*arguments: Any, **more: Any) -> Any:

@@ -18,8 +18,8 @@ from tests.patience import PATIENCE, until
 from tests.sampler.conftest import WriteLora
 from workbench import jobs
 from workbench.clips import media
-from workbench.compare import CellState, View, Wall, WallSettings, marks
-from workbench.compare.settings import ExportSettings
+from workbench.compare import CellState, Grid, GridSettings, GridState, marks
+from workbench.compare.settings import GridExportSettings
 from workbench.compare.suggestions import suggested
 from workbench.errors import ConfigError
 from workbench.runs import retention
@@ -29,7 +29,7 @@ from workbench.sampler.samples import settings_of
 from workbench.workspace import Workspace
 
 
-def drawn(wall: Wall) -> View:
+def drawn(wall: Grid) -> GridState:
     """Wait until nothing is on its way any more."""
 
     def rests() -> bool:
@@ -41,14 +41,14 @@ def drawn(wall: Wall) -> View:
     return wall.look()
 
 
-def stamps(wall: Wall) -> dict[str, int]:
+def stamps(wall: Grid) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (wall.folder / "cells").iterdir()}
 
 
 @pytest.fixture(scope="module")
-def wall(served: Workspace) -> Wall:
+def wall(served: Workspace) -> Grid:
     """Two prompts by base model and two checkpoints, drawn and measured."""
-    made = Wall.create(served, WallSettings(run="demo", prompts=PROMPTS[:2], checkpoints=("base,10,20",)))
+    made = Grid.create(served, GridSettings(run="demo", prompts=PROMPTS[:2], checkpoints=("base,10,20",)))
     assert made.ask() == 6
     view = drawn(made)
     assert view.complete, [cell.message for cell in view.all]
@@ -56,8 +56,8 @@ def wall(served: Workspace) -> Wall:
     return made
 
 
-def test_it_is_drawn_as_the_previews_were_and_found_again(served: Workspace, wall: Wall) -> None:
-    view = Wall.open(served, wall.name).look()
+def test_it_is_drawn_as_the_previews_were_and_found_again(served: Workspace, wall: Grid) -> None:
+    view = Grid.open(served, wall.name).look()
     assert [column.name for column in view.columns] == ["base model", "step 10", "step 20"]
     run = served.run("demo")
     for row, prompt in zip(view.cells, PROMPTS, strict=False):
@@ -71,7 +71,7 @@ def test_it_is_drawn_as_the_previews_were_and_found_again(served: Workspace, wal
     assert wall.ask() == 0
 
 
-def test_extending_draws_only_what_is_new(wall: Wall) -> None:
+def test_extending_draws_only_what_is_new(wall: Grid) -> None:
     before = stamps(wall)
     wall.extend(checkpoints=["30"])
     view = wall.look()
@@ -90,8 +90,8 @@ def test_extending_draws_only_what_is_new(wall: Wall) -> None:
     assert wall.look().complete
 
 
-def test_a_killed_worker_costs_one_video_and_one_press(served: Workspace, wall: Wall) -> None:
-    long = Wall.create(served, WallSettings(run="demo", title="long", scales=("0", "1"), steps=("400",)))
+def test_a_killed_worker_costs_one_video_and_one_press(served: Workspace, wall: Grid) -> None:
+    long = Grid.create(served, GridSettings(run="demo", title="long", scales=("0", "1"), steps=("400",)))
     assert long.ask() == 6
     until(lambda: any(cell.step > 2 for cell in long.look().all))
     pid = jobs.status(queue.worker_folder(served)).pid
@@ -109,7 +109,7 @@ def test_a_killed_worker_costs_one_video_and_one_press(served: Workspace, wall: 
     assert long.ask() == 6
     assert drawn(long).complete
     long.delete()
-    assert [one.name for one in Wall.all(served)] == [wall.name]
+    assert [one.name for one in Grid.all(served)] == [wall.name]
     assert (served.walls / ".removed" / "long" / "cells").is_dir()
 
 
@@ -117,7 +117,7 @@ def test_a_checkpoint_that_is_gone_says_so(
     workspace: Workspace, toy_folder: Path, write_lora: WriteLora
 ) -> None:  # fmt: skip
     run = written(workspace, toy_folder, write_lora)
-    wall = Wall.create(workspace, WallSettings(run="demo", checkpoints=("10", "20")))
+    wall = Grid.create(workspace, GridSettings(run="demo", checkpoints=("10", "20")))
     shutil.rmtree(folder_of(run.folder, 10))
     cells = wall.look().cells[0]
     assert cells[0].state is CellState.FAILED
@@ -126,10 +126,10 @@ def test_a_checkpoint_that_is_gone_says_so(
     with pytest.raises(ConfigError, match="checkpoints has 10, demo has base, 20, 30, final"):
         wall.extend(seeds=["1", "2"])
     with pytest.raises(ConfigError, match="no checkpoint of a run"):
-        Wall.create(workspace, WallSettings(run="demo", scales=("0", "1"))).choose_best(0)
+        Grid.create(workspace, GridSettings(run="demo", scales=("0", "1"))).choose_best(0)
 
 
-def test_what_one_finds_best_goes_back_to_the_run(served: Workspace, wall: Wall) -> None:
+def test_what_one_finds_best_goes_back_to_the_run(served: Workspace, wall: Grid) -> None:
     cells = wall.look().cells[0]
     wall.mark(cells[0].key, rejected=True)
     wall.mark(cells[1].key, starred=True)
@@ -152,9 +152,9 @@ def test_what_one_finds_best_goes_back_to_the_run(served: Workspace, wall: Wall)
     assert (chosen["step"], chosen["why"]) == (20, "moves best")
 
 
-def test_exports_open_elsewhere(wall: Wall) -> None:
+def test_exports_open_elsewhere(wall: Grid) -> None:
     assert jobs.wait(wall.folder / ".export").state is jobs.State.NEW
-    wall.export(ExportSettings(numbers=True))
+    wall.export(GridExportSettings(numbers=True))
     done = jobs.wait(wall.folder / ".export", PATIENCE)
     assert done.state is jobs.State.FINISHED, jobs.log_tail(wall.folder / ".export")
     mp4, gif, html = wall.exported
@@ -177,7 +177,7 @@ def test_exports_open_elsewhere(wall: Wall) -> None:
 
 def test_the_first_example_is_one_setting(served: Workspace) -> None:
     settings = suggested(served, "demo")
-    wall = Wall.create(served, settings)
+    wall = Grid.create(served, settings)
     names = [column.name for column in wall.grid.columns]
     assert (len(wall.grid.rows), len(names), names[0], names[-1]) == (3, 10, "base model", "step 30, scale 1")
     wall.delete()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.compare.conftest import PROMPTS
 from tests.patience import PATIENCE, until
-from workbench.compare import Wall
+from workbench.compare import Grid
 from workbench.errors import ConfigError
 from workbench.notebook import WallPanel, grid_panel
 from workbench.runs import retention
@@ -105,10 +105,10 @@ def test_a_panel_finds_what_is_under_way_and_another_wall(served: Workspace) -> 
 def test_what_cannot_be_made_is_said(served: Workspace, tmp_path: Path) -> None:
     panel = grid_panel(served, run="demo", checkpoints=["10", "15"])
     assert "checkpoints has 15, demo has base" in panel.cost.value
-    known = [wall.name for wall in Wall.all(served)]
+    known = [wall.name for wall in Grid.all(served)]
     panel.make_button.click()
     assert "checkpoints has 15" in panel.said.value
-    assert [wall.name for wall in Wall.all(served)] == known
+    assert [wall.name for wall in Grid.all(served)] == known
     panel.close()
     empty = grid_panel(Workspace.open(tmp_path / "empty"))
     assert "Choose a run" in empty.cost.value

@@ -20,7 +20,7 @@ from tests.dataset_builder.foreign import write_video
 from tests.drawing import draw
 from workbench.clips import media
 from workbench.clips.records import file_sha256
-from workbench.dataset_builder.ingest.results import Verdict
+from workbench.dataset_builder.ingest.results import ImportResult
 from workbench.dataset_builder.ingest.worker import Watch, judge
 from workbench.errors import DataError
 
@@ -80,12 +80,12 @@ def check(base: Path) -> None:
             assert media.read_frames(base / verdict.file_name, [verdict.frames - 1]).dtype == np.uint8
 
 
-def judged(path: Path, dataset: Path) -> Verdict:
+def judged(path: Path, dataset: Path) -> ImportResult:
     sha256 = file_sha256(path)
     try:
         media.check_file(path)
     except DataError as error:
-        return Verdict(source=str(path), outcome="refused", notes=(str(error),))
+        return ImportResult(source=str(path), outcome="refused", notes=(str(error),))
     watch = Watch(300)
     try:
         return judge(dataset, path, sha256, None, watch)

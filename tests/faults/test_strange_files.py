@@ -15,7 +15,7 @@ from tests.loras.making import layer, write_lora
 from tests.shell import Shell
 from tests.written_run import add_preview, write_run
 from workbench import jobs
-from workbench.compare.grid import Wall
+from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
 from workbench.loras.library import shelf
 from workbench.notebook import run_rendering
@@ -162,7 +162,7 @@ def test_strange_names_anywhere_are_left_out_and_named(
     assert (bad.checkpoints, retention.doomed(bad.folder, 5), [one.step for one in bad.previews]) == (steps, [], [10])
     assert {run.name for run in Run.all(workspace)} == {"good", "bad", *SLUGS}
     assert {one.name for one in Dataset.all(workspace)} == {"squares", *SLUGS}
-    assert not Wall.all(workspace)
+    assert not Grid.all(workspace)
     assert not Samples(workspace).history()
     read_all(shell, workspace)
     assert shell("runs", "star", "bad", "20").code == 0

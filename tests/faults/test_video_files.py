@@ -19,7 +19,7 @@ from tests.dataset_builder.foreign import cut, noisy, write_video
 from tests.dataset_builder.media_core import judged
 from tests.drawing import draw
 from workbench.clips import media
-from workbench.dataset_builder import Dataset, ImportSettings, Verdict
+from workbench.dataset_builder import Dataset, ImportResult, ImportSettings
 from workbench.dataset_builder.ingest.job import run
 from workbench.dataset_builder.sources.survey import find_sources, survey
 from workbench.errors import DataError
@@ -247,6 +247,6 @@ def test_a_caption_in_no_encoding_is_named_and_none_is_taken(tmp_path: Path) -> 
 
 
 def test_the_verdict_of_an_ogg_video_is_not_sound(tmp_path: Path) -> None:
-    verdict: Verdict = judged(write_video(tmp_path / "film.ogv", codec="libvpx"), tmp_path)
+    verdict: ImportResult = judged(write_video(tmp_path / "film.ogv", codec="libvpx"), tmp_path)
     assert verdict.usable
     assert not any("sound" in note for note in verdict.notes)

@@ -14,13 +14,13 @@ from workbench.families.cogvideox.facts import facts
 from workbench.families.facts import ModelFacts
 from workbench.fit import levels, measurement, memory, rows
 from workbench.fit.estimate import Fit, look, reckon
-from workbench.fit.gpus import Card, card_of
+from workbench.fit.gpus import GpuModel, card_of
 from workbench.fit.measurement import Measurement
 from workbench.jobs.devices import pick_device
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
-PLENTY = Card("a large card", "cuda", 200.0, 394.0)
+PLENTY = GpuModel("a large card", "cuda", 200.0, 394.0)
 # cogvideox-factory's table (docs/memory.md): model, rank, checkpointing, batch size, GB.
 PUBLISHED = [
     ("cogvideox-5b", 16, "full", 1, 19.7), ("cogvideox-5b", 64, "full", 1, 20.8),
@@ -38,7 +38,7 @@ def published(name: str) -> tuple[Model, ModelFacts]:
     return model, facts(model, None, family.lora_targets)
 
 
-def reckoned(name: str, card: Card = PLENTY, **values: Any) -> Fit:
+def reckoned(name: str, card: GpuModel = PLENTY, **values: Any) -> Fit:
     model, known = published(name)
     return reckon(TrainSettings().changed(model=name, **values), model, known, card)
 

@@ -18,7 +18,7 @@ from workbench.loras import library
 from workbench.loras.converting import convert
 from workbench.loras.importing import bring_in
 from workbench.loras.making import Made
-from workbench.loras.settings import ConvertSettings, ImportSettings
+from workbench.loras.settings import ConvertSettings, LoraImportSettings
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
@@ -30,7 +30,7 @@ QUERY, VALUE = "transformer_blocks.0.attn1.to_q", "transformer_blocks.1.attn1.to
 
 
 def brought(workspace: Workspace, source: Path) -> Made:
-    return bring_in(workspace, ImportSettings(source=str(source), model=MODEL), print, lambda *_: None)
+    return bring_in(workspace, LoraImportSettings(source=str(source), model=MODEL), print, lambda *_: None)
 
 
 def scales(path: Path) -> dict[str, float]:
@@ -65,7 +65,7 @@ def test_alpha_comes_from_pefts_folder_on_the_hub(
     with FakeHub().serving() as hub:
         login(monkeypatch, hub, tmp_path / "login")
         hub.repos["you/cats"] = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-        done = bring_in(workspace, ImportSettings(source="you/cats", model=MODEL), print, lambda *_: None)
+        done = bring_in(workspace, LoraImportSettings(source="you/cats", model=MODEL), print, lambda *_: None)
     lora = library.find(workspace, done.name)
     assert scales(lora.path) == pytest.approx({QUERY: 6 / 4**0.5, VALUE: 2 / 4**0.5})
 

@@ -17,7 +17,7 @@ from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.loras import library, tasks
-from workbench.loras.changes import Weights
+from workbench.loras.changes import ModelWeights
 from workbench.loras.converting import convert
 from workbench.loras.extracting import extract
 from workbench.loras.fusing import bake
@@ -28,7 +28,7 @@ from workbench.loras.settings import (
     BakeSettings,
     ConvertSettings,
     ExtractSettings,
-    ImportSettings,
+    LoraImportSettings,
     MergeSettings,
     ResizeSettings,
 )
@@ -49,7 +49,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def size(name: str) -> tuple[int, int]:
     """(inputs, outputs) of a layer of the tiny model."""
-    outputs, inputs = Weights(BASE / "transformer")[f"{name}.weight"].shape
+    outputs, inputs = ModelWeights(BASE / "transformer")[f"{name}.weight"].shape
     return inputs, outputs
 
 
@@ -162,7 +162,7 @@ def test_a_dora_becomes_a_plain_lora_of_full_rank_without_loss(workspace: Worksp
     with pytest.raises(ConfigError, match="one of these is a DoRA"):
         do(merge, workspace, MergeSettings(loras=("loras/dora",)))
     done = do(resize, workspace, ResizeSettings(lora="loras/dora", rank=min(inputs, outputs)))
-    weight = Weights(BASE / "transformer")[f"{QUERY}.weight"].double()
+    weight = ModelWeights(BASE / "transformer")[f"{QUERY}.weight"].double()
     pair = {name: torch.from_numpy(array).double() for name, array in on((QUERY, 2)).items()}
     moved = weight + 2.0 * pair[f"{QUERY}.lora_B.weight"] @ pair[f"{QUERY}.lora_A.weight"]
     wanted = moved / moved.norm(dim=1, keepdim=True) * torch.linspace(0.5, 2, outputs).double()[:, None] - weight
@@ -259,7 +259,7 @@ def test_a_file_of_another_trainer_comes_onto_the_shelf(workspace: Workspace, tm
         f"lora_unet_{flat}.alpha": torch.tensor(1.0),
     }
     save_file(foreign, tmp_path / "cats.safetensors")
-    settings = ImportSettings(source=str(tmp_path / "cats.safetensors"), model=MODEL, trigger="ohwx")
+    settings = LoraImportSettings(source=str(tmp_path / "cats.safetensors"), model=MODEL, trigger="ohwx")
     done = do(bring_in, workspace, settings)
     lora = library.find(workspace, "loras/cats")
     assert (lora.rank, lora.alpha, lora.trigger, lora.model) == (2, 1.0, "ohwx", MODEL)
@@ -271,16 +271,16 @@ def test_a_file_of_another_trainer_comes_onto_the_shelf(workspace: Workspace, tm
 def test_what_does_not_fit_or_is_unsound_is_refused_in_a_sentence(workspace: Workspace, tmp_path: Path) -> None:
     small = write_lora(tmp_path / "small.safetensors", layer(QUERY, 2, 8, 8))
     with pytest.raises(ConfigError, match="small does not fit Tiny .*0 of its 1 layers match"):
-        do(bring_in, workspace, ImportSettings(source=str(small), model=MODEL))
+        do(bring_in, workspace, LoraImportSettings(source=str(small), model=MODEL))
     with pytest.raises(ConfigError, match="does not say for which model it was made, and fits none of"):
-        do(bring_in, workspace, ImportSettings(source=str(small)))
+        do(bring_in, workspace, LoraImportSettings(source=str(small)))
     broken = on((QUERY, 2))
     broken[f"{QUERY}.lora_B.weight"][0, 0] = np.nan
     with pytest.raises(ConfigError, match="holds NaN or infinite numbers"):
-        do(bring_in, workspace, ImportSettings(source=str(write_lora(tmp_path / "nan.safetensors", broken))))
+        do(bring_in, workspace, LoraImportSettings(source=str(write_lora(tmp_path / "nan.safetensors", broken))))
     (tmp_path / "page.safetensors").write_bytes(b"<html>log in</html>")
     with pytest.raises(ConfigError, match="is a web page, not weights"):
-        do(bring_in, workspace, ImportSettings(source=str(tmp_path / "page.safetensors"), model=MODEL))
+        do(bring_in, workspace, LoraImportSettings(source=str(tmp_path / "page.safetensors"), model=MODEL))
     assert library.shelf(workspace) == []
 
 
@@ -289,7 +289,7 @@ def test_a_lora_goes_out_in_a_format_and_comes_back_the_same(workspace: Workspac
     for format in FAMILY.lora_formats:
         out = do(convert, workspace, ConvertSettings(lora="loras/a", format=format.id))
         assert Path(out.name).name == f"a-{format.id}{format.suffix}"
-        back = do(bring_in, workspace, ImportSettings(source=out.name, model=MODEL, name=f"from {format.id}"))
+        back = do(bring_in, workspace, LoraImportSettings(source=out.name, model=MODEL, name=f"from {format.id}"))
         got, wanted = deltas(made(workspace, back)), deltas(path)
         for name, delta in wanted.items():
             near(got[name], delta)

@@ -19,7 +19,7 @@ from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import State
 from workbench.remote import targets
-from workbench.remote.record import Record
+from workbench.remote.record import RemoteRecord
 from workbench.remote.sending import choose, start_at
 from workbench.remote.settings import HubJobsPlace
 from workbench.runs.run import Run
@@ -81,7 +81,7 @@ def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run
     assert run.lora is not None
     assert len(hub.jobs) == 2
     assert set(clips) < {name for name in hub.repos[f"datasets/{REPOSITORY}"] if name.startswith("contents/")}
-    assert not Record.load(run.folder).open
+    assert not RemoteRecord.load(run.folder).open
     choose(workspace, run, targets.HERE)
 
 

@@ -15,7 +15,7 @@ from workbench.errors import ConfigError
 from workbench.jobs import State, processes
 from workbench.remote import targets
 from workbench.remote.backends import check
-from workbench.remote.record import Record
+from workbench.remote.record import RemoteRecord
 from workbench.remote.sending import start_at
 from workbench.remote.settings import SlurmPlace
 from workbench.runs.run import Run
@@ -27,7 +27,7 @@ def test_a_run_that_must_make_room_saves_and_goes_on(workspace: Workspace, run: 
     targets.save(workspace, "cluster", SlurmPlace(executor="local", gpus=0))
     start_at(workspace, run, "cluster")
     until_run(run, lambda: len(steps(run)) > 3 and run.checkpoints)
-    record = Record.load(run.folder)
+    record = RemoteRecord.load(run.folder)
 
     # The process that mirrors it is killed: the job stays, and is found again.
     os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
@@ -35,7 +35,7 @@ def test_a_run_that_must_make_room_saves_and_goes_on(workspace: Workspace, run: 
     run.start()
     before = len(steps(run))
     until_run(run, lambda: len(steps(run)) > before)
-    assert Record.load(run.folder).job == record.job
+    assert RemoteRecord.load(run.folder).job == record.job
 
     # Slurm's warning, as submitit sends it: it saves, is queued again, and loses no step.
     (task,) = psutil.Process(int(record.job)).children()

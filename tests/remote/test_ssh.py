@@ -18,7 +18,7 @@ from workbench.errors import ConfigError
 from workbench.jobs import State
 from workbench.remote import targets
 from workbench.remote.backends import check
-from workbench.remote.record import Record
+from workbench.remote.record import RemoteRecord
 from workbench.remote.sending import choose, start_at
 from workbench.remote.settings import SshPlace
 from workbench.runs.run import Run
@@ -38,7 +38,7 @@ def far(tmp_path: Path, workspace: Workspace) -> Iterator[SshServer]:
 def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshServer, run: Run, tmp_path: Path) -> None:
     start_at(workspace, run, "far")
     until_run(run, lambda: len(steps(run)) > 3 and run.checkpoints and run.previews)
-    record = Record.load(run.folder)
+    record = RemoteRecord.load(run.folder)
     there = tmp_path / "far" / "boxes" / record.box / "runs" / "cats"
     process = read_json(there / jobs.PROCESS)
 
@@ -74,7 +74,7 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
         p.relative_to(run.folder) for p in (run.folder / "previews").rglob("*.*")
     }
     assert "this start begins at" in (run.folder / jobs.LOG).read_text()
-    assert not Record.load(run.folder).open
+    assert not RemoteRecord.load(run.folder).open
 
     # It goes on here, from what was brought back.
     choose(workspace, run, targets.HERE)

@@ -12,22 +12,22 @@ from workbench.clips.buckets import Bucket
 from workbench.clips.frame_plan import plan
 from workbench.clips.records import Clip
 from workbench.runs.batches import Batches
-from workbench.runs.data import Item, Role, TrainingData
+from workbench.runs.data import Role, RunClip, TrainingData
 from workbench.runs.settings import TrainSettings
 
 LARGE, SMALL, STILL = Bucket(9, 40, 40), Bucket(9, 24, 24), Bucket(1, 40, 40)
 
 
-def items(bucket: Bucket, count: int, role: Role = "train", repeats: int = 1) -> list[Item]:
+def items(bucket: Bucket, count: int, role: Role = "train", repeats: int = 1) -> list[RunClip]:
     clip = Clip(file_name="clips/a.mp4", frames=bucket.frames, fps=8, width=64, height=64)
     planned = plan(clip, bucket.shape(8))
     return [
-        Item(Path(f"{number}.mp4"), f"{bucket} {role} {number}", "", planned, role, bucket, repeats)
+        RunClip(Path(f"{number}.mp4"), f"{bucket} {role} {number}", "", planned, role, bucket, repeats)
         for number in range(count)
     ]
 
 
-def batches(train: list[Item], known: list[Item] | None = None, **values: object) -> Batches:
+def batches(train: list[RunClip], known: list[RunClip] | None = None, **values: object) -> Batches:
     buckets = tuple(dict.fromkeys(item.bucket for item in train))
     data = TrainingData(tuple(train), tuple(known or ()), (), buckets, ())
     return Batches(data, TrainSettings().changed(dataset="x", **values))
@@ -73,7 +73,7 @@ def test_a_shape_with_fewer_clips_than_a_batch_gets_its_due_all_the_same() -> No
     assert abs(seen[STILL] / 360 - 1 / 9) < 0.01
 
 
-def grouped(bucket: Bucket, name: str, share: float, count: int) -> list[Item]:
+def grouped(bucket: Bucket, name: str, share: float, count: int) -> list[RunClip]:
     return [replace(item, sha256=f"{item.sha256} {name}", group=name, share=share) for item in items(bucket, count)]
 
 

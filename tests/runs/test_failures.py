@@ -8,7 +8,7 @@ import pytest
 
 from workbench.errors import ExitCode, explain
 from workbench.jobs import State, Status
-from workbench.runs.failures import BEGIN, BUG, RULES, Card, card, memory_facts
+from workbench.runs.failures import BEGIN, BUG, RULES, Failure, card, memory_facts
 from workbench.runs.settings import TrainSettings
 
 GPU_1 = (  # torch 1.x
@@ -84,7 +84,7 @@ MESSAGES = [
 
 def shown(
     code: ExitCode | None, message: str, log: str = "", saved: tuple[int, ...] = (10, 20), **settings: object
-) -> Card:
+) -> Failure:
     state = State.DIED if code is None else State.FAILED
     chosen = TrainSettings().changed(**settings)
     found = card(Status(Path("nowhere"), state, message=message, exit_code=code), log, saved, chosen)

@@ -15,7 +15,7 @@ from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State, gpu_lock
 from workbench.runs import queue
 from workbench.sampler.samples import Samples
-from workbench.trainer.monitoring.live_sample import Try
+from workbench.trainer.monitoring.live_sample import LiveSample
 from workbench.workspace import Workspace, read_json
 
 __all__ = ["start"]  # the fixture
@@ -71,10 +71,10 @@ def test_a_living_run_draws_what_it_is_asked_for_and_shows_it_with_the_samples(
     reach(run, 1)
     run.pause()  # so that all are asked for between the same two steps
     until_run(run, lambda: run.status.state is State.PAUSED)
-    run.try_it(Try(prompt="a green square", seed=7, guidance_scale=2.0, steps=2, scale=0.5))
-    run.try_it(Try(prompt="a green square", seed=7, guidance_scale=2.0, steps=2, scale=0.0))
+    run.try_it(LiveSample(prompt="a green square", seed=7, guidance_scale=2.0, steps=2, scale=0.5))
+    run.try_it(LiveSample(prompt="a green square", seed=7, guidance_scale=2.0, steps=2, scale=0.0))
     run.preview("a prompt of its own")
-    run.try_it(Try())
+    run.try_it(LiveSample())
     run.resume()
     until_run(run, lambda: len(list(run.folder.glob("previews/*/try-*.json"))) == 3 and run.previews)
     tries = [read_json(path) for path in sorted(run.folder.glob("previews/*/try-*.json"))]
@@ -94,4 +94,4 @@ def test_a_living_run_draws_what_it_is_asked_for_and_shows_it_with_the_samples(
     assert samples[0.5].path.read_bytes() != samples[0.0].path.read_bytes()
     run.stop(grace=PATIENCE)
     with pytest.raises(ConfigError, match="1 to 1000"):
-        Try.read({"steps": 0})
+        LiveSample.read({"steps": 0})

@@ -19,10 +19,10 @@ from workbench.errors import ConfigError
 from workbench.ui.datasets.captions import CaptionPanel
 from workbench.ui.datasets.check import CheckPanel
 from workbench.ui.datasets.cut import CutPanel
-from workbench.ui.datasets.panel import Look, Panel
+from workbench.ui.datasets.panel import DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
-P = TypeVar("P", bound=Panel)
+P = TypeVar("P", bound=DatasetPanel)
 
 
 def built(panel: Callable[[Workspace], P], workspace: Workspace) -> P:
@@ -35,9 +35,9 @@ def built(panel: Callable[[Workspace], P], workspace: Workspace) -> P:
     return asyncio.run(build())  # outside of a loop Gradio makes one and never closes it
 
 
-def shown(panel: Panel, dataset: Dataset, name: str) -> Any:
+def shown(panel: DatasetPanel, dataset: Dataset, name: str) -> Any:
     """What a panel shows of a dataset now."""
-    value = panel.values(Look(dataset, None, (), "", None, "", dataset.version))[name]
+    value = panel.values(DatasetView(dataset, None, (), "", None, "", dataset.version))[name]
     return value[1]() if isinstance(value, tuple) else value
 
 

@@ -28,7 +28,7 @@ from workbench.demo_space.sessions import Full, Room, Rooms
 from workbench.errors import ConfigError
 from workbench.families import default_model
 from workbench.jobs import admission
-from workbench.loras.settings import ImportSettings as ShelfImport
+from workbench.loras.settings import LoraImportSettings
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue, zero_gpu
 from workbench.sampler.prompt_enhancer import PromptSettings
@@ -77,7 +77,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (SampleSettings, {"loras": ["clips/evil=0.5"]}),
         (SampleSettings, {"loras": ["runs/Evil"]}),
         (SampleSettings, {"loras": ["loras/evil:x.safetensors@main=1"]}),
-        (ShelfImport, {"source": "walls/evil"}),
+        (LoraImportSettings, {"source": "walls/evil"}),
         (CheckSettings, {"model": "samples/evil"}),
     ],
 )

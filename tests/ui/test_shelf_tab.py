@@ -15,7 +15,7 @@ from workbench.errors import ConfigError
 from workbench.jobs import State, Status
 from workbench.loras import library
 from workbench.loras.settings import MergeSettings, ResizeSettings
-from workbench.loras.tasks import Task
+from workbench.loras.tasks import LoraTask
 from workbench.ui.core.boundary import Seen
 from workbench.ui.core.live import Live
 from workbench.ui.loras import chosen, grid, work
@@ -101,9 +101,11 @@ def test_a_file_outside_of_the_allowed_folders_is_not_read(tab: ShelfTab, monkey
 
 
 def test_work_shows_how_far_it_is_and_how_it_ended(tmp_path: Path) -> None:
-    def task(state: State, **more: Any) -> Task:
+    def task(state: State, **more: Any) -> LoraTask:
         name = more.pop("name", "merge")
-        return Task(tmp_path, name, Status(tmp_path, state, ended_at=4e9, **more), str(tmp_path / "a.pt"), "done: a")
+        return LoraTask(
+            tmp_path, name, Status(tmp_path, state, ended_at=4e9, **more), str(tmp_path / "a.pt"), "done: a"
+        )
 
     shown = work.working([task(State.RUNNING, phase="merging", step=3, total=12, seconds_left=9.0)])
     assert "merging · layer 3 of 12 · about 9 s left" in shown

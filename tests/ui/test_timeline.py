@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.ui.datasets.timeline import Reel, Timeline
+from workbench.ui.datasets.timeline import Timeline, TimelineClip
 
-REEL = Reel("clips/a.mp4", Path("/w/datasets/x/.masters/a b.mp4"), frames=100, fps=25, width=640, height=360)
+REEL = TimelineClip("clips/a.mp4", Path("/w/datasets/x/.masters/a b.mp4"), frames=100, fps=25, width=640, height=360)
 
 
 def test_the_whole_recording_is_the_part_unless_one_is_given() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.written_run import write_run
-from workbench.compare import Wall, WallSettings
+from workbench.compare import Grid, GridSettings
 from workbench.runs import retention
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.run import EXPORT, Run
@@ -46,17 +46,17 @@ def run(workspace: Workspace) -> Run:
 
 
 @pytest.fixture
-def wall(workspace: Workspace, run: Run) -> Wall:
+def wall(workspace: Workspace, run: Run) -> Grid:
     """Two prompts by base model and two checkpoints, of which the base model's are drawn."""
-    made = Wall.create(workspace, WallSettings(run="first"))
+    made = Grid.create(workspace, GridSettings(run="first"))
     for row in made.look().cells:
         record = {"settings": row[0].settings.model_dump(mode="json"), "loras": [], "seconds": 2.0}
         write_sample(made.video(row[0].key), np.zeros((9, 64, 64, 3), np.uint8), 8, record)
     return made
 
 
-def test_the_player_is_given_the_whole_wall(workspace: Workspace, wall: Wall, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Wall, "measure", lambda self: None)  # a process that this test does not need
+def test_the_player_is_given_the_whole_wall(workspace: Workspace, wall: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Grid, "measure", lambda self: None)  # a process that this test does not need
     shown = built(lambda: Player(workspace)).value(wall)
     assert [column["name"] for column in shown["columns"]] == ["base model", "step 100", "step 200"]
     assert [[head["text"] for head in line] for line in shown["heads"]] == [["base model", "step 100", "step 200"]]
@@ -67,7 +67,7 @@ def test_the_player_is_given_the_whole_wall(workspace: Workspace, wall: Wall, mo
     assert shown["cells"][0][0]["url"].startswith("/gradio_api/file=")
 
 
-def test_the_browser_may_mark_vote_and_choose(workspace: Workspace, wall: Wall, run: Run) -> None:
+def test_the_browser_may_mark_vote_and_choose(workspace: Workspace, wall: Grid, run: Run) -> None:
     player = built(lambda: Player(workspace))
     keys = wall.grid.keys[0]
     ask: dict[str, Any] = {"wall": wall.name}
@@ -105,7 +105,7 @@ def test_the_tab_says_what_to_do_first(workspace: Workspace) -> None:
     assert shown["player"] == {"wall": ""}
 
 
-def test_an_export_shows_its_files(wall: Wall) -> None:
+def test_an_export_shows_its_files(wall: Grid) -> None:
     assert exported(wall) == ""
     (wall.folder / "export").mkdir()
     (wall.folder / "export" / f"{wall.name}.mp4").touch()

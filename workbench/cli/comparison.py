@@ -25,7 +25,7 @@ SHEET_FRAMES = 3
 
 
 @dataclass(frozen=True)
-class Pair:
+class VideoPair:
     """One prompt's two videos."""
 
     prompt: str
@@ -33,7 +33,7 @@ class Pair:
     after: Path
 
 
-def side_by_side(pairs: Sequence[Pair], target: Path) -> None:
+def side_by_side(pairs: Sequence[VideoPair], target: Path) -> None:
     """One video: a row a prompt, without the LoRA on the left, with it on the right. Raises CannotWrite."""
     import numpy as np
 
@@ -48,7 +48,7 @@ def side_by_side(pairs: Sequence[Pair], target: Path) -> None:
     media.encode(np.stack(frames * LOOPS), target, media.probe(pairs[0].before).fps)
 
 
-def contact_sheet(pairs: Sequence[Pair], target: Path) -> None:
+def contact_sheet(pairs: Sequence[VideoPair], target: Path) -> None:
     """One picture: first, middle and last frame of each video. Raises CannotWrite."""
     import io
 

@@ -12,7 +12,7 @@ import time
 import click
 
 from workbench import demo as material
-from workbench.cli.comparison import Pair, contact_sheet, side_by_side
+from workbench.cli.comparison import VideoPair, contact_sheet, side_by_side
 from workbench.cli.follow import follow
 from workbench.cli.options import with_workspace
 from workbench.cli.samples import draw
@@ -62,7 +62,7 @@ def demo(workspace: Workspace) -> int:
                 return int(done.exit_code or ExitCode.BUG)
             videos.append(done.video)
         click.echo(f"{number + 1}/{len(prompts)}  {prompt}")
-        pairs.append(Pair(prompt, *videos))
+        pairs.append(VideoPair(prompt, *videos))
 
     _stage(3)
     side_by_side(pairs, run.folder / VIDEO)

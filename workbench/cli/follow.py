@@ -51,7 +51,7 @@ class Losses:
         return ", ".join(parts)
 
 
-class View(Protocol):
+class StatusView(Protocol):
     """Something that shows a status."""
 
     def show(self, status: jobs.Status, losses: str) -> None: ...
@@ -141,7 +141,7 @@ def watch(
 
     begin: starts it. A Ctrl-C while it does ends the watching, too, and not the command.
     """
-    view: View = Bar() if sys.stdout.isatty() else Lines()
+    view: StatusView = Bar() if sys.stdout.isatty() else Lines()
     try:
         with _uninterrupted():
             begin()

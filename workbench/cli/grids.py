@@ -17,8 +17,8 @@ import click
 from workbench import jobs
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.cli.tables import print_table
-from workbench.compare import Cell, CellState, View, Wall, WallSettings, marks, measurements
-from workbench.compare.settings import ExportSettings
+from workbench.compare import Cell, CellState, Grid, GridSettings, GridState, marks, measurements
+from workbench.compare.settings import GridExportSettings
 from workbench.compare.suggestions import base_of
 from workbench.errors import ConfigError, ExitCode, WorkbenchError
 from workbench.jobs import duration
@@ -47,7 +47,7 @@ def wall() -> None:
 @with_workspace
 def list_(workspace: Workspace) -> None:
     """All walls, newest first."""
-    walls = Wall.all(workspace)
+    walls = Grid.all(workspace)
     if not walls:
         click.echo("no wall yet: workbench wall make --run NAME")
     for one in walls:
@@ -57,7 +57,7 @@ def list_(workspace: Workspace) -> None:
 
 @wall.command(cls=SettingsCommand)
 @click.option("--wait/--no-wait", default=True, help="Wait until all is drawn; else the worker goes on alone.")
-@settings_flags(WallSettings)
+@settings_flags(GridSettings)
 @settings_flags(SampleSettings, leave_out=OWN)
 @with_workspace
 def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
@@ -65,10 +65,10 @@ def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
 
     Values of one axis stand with commas between them; at most two things may have several values.
     """
-    own = {name: flags.pop(name) for name in WallSettings.model_fields}
-    settings = settings_from(WallSettings, None, own)
+    own = {name: flags.pop(name) for name in GridSettings.model_fields}
+    settings = settings_from(GridSettings, None, own)
     base = settings_from(SampleSettings, None, flags, base=base_of(workspace, settings))
-    made = Wall.create(workspace, settings, base)
+    made = Grid.create(workspace, settings, base)
     click.echo(f"wall {made.name}: {made.folder}")
     return _draw(made, wait)
 
@@ -76,11 +76,11 @@ def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
 @wall.command(cls=SettingsCommand)
 @click.argument("name")
 @click.option("--wait/--no-wait", default=True, help="Wait until all is drawn; else the worker goes on alone.")
-@settings_flags(WallSettings, only=EXTENDED)
+@settings_flags(GridSettings, only=EXTENDED)
 @with_workspace
 def extend(workspace: Workspace, name: str, wait: bool, **flags: Any) -> int:
     """Give a wall further columns or rows; only their videos are drawn. Without any: draw what is missing."""
-    opened = Wall.open(workspace, name)
+    opened = Grid.open(workspace, name)
     more = {axis: values for axis, values in flags.items() if values}
     if more:
         opened.extend(**more)
@@ -92,7 +92,7 @@ def extend(workspace: Workspace, name: str, wait: bool, **flags: Any) -> int:
 @with_workspace
 def show(workspace: Workspace, name: str) -> None:
     """What is on a wall: a line a video, with its numbers, its marks and its file."""
-    opened = Wall.open(workspace, name)
+    opened = Grid.open(workspace, name)
     view = opened.look()
     opened.follow(view)
     _print(opened, view)
@@ -100,12 +100,12 @@ def show(workspace: Workspace, name: str) -> None:
 
 @wall.command()
 @click.argument("name")
-@settings_flags(ExportSettings)
+@settings_flags(GridExportSettings)
 @with_workspace
 def export(workspace: Workspace, name: str, **flags: Any) -> int:
     """Write the whole wall as a video, a GIF and a page that needs nothing else; prints where they lie."""
-    opened = Wall.open(workspace, name)
-    opened.export(settings_from(ExportSettings, None, flags))
+    opened = Grid.open(workspace, name)
+    opened.export(settings_from(GridExportSettings, None, flags))
     done = jobs.wait(opened.folder / ".export")
     if done.state is not jobs.State.FINISHED:
         click.echo(f"Error: {done.message or 'the export ended early'}", err=True)
@@ -120,7 +120,7 @@ def export(workspace: Workspace, name: str, **flags: Any) -> int:
 @with_workspace
 def stop(workspace: Workspace, name: str) -> None:
     """Take back what is not drawn yet; `wall extend NAME` asks for it again."""
-    Wall.open(workspace, name).cancel()
+    Grid.open(workspace, name).cancel()
     click.echo("what was not drawn yet is taken back")
 
 
@@ -130,7 +130,7 @@ def stop(workspace: Workspace, name: str) -> None:
 @with_workspace
 def delete(workspace: Workspace, name: str, yes: bool) -> None:
     """Take a wall away; its folder moves to walls/.removed."""
-    opened = Wall.open(workspace, name)
+    opened = Grid.open(workspace, name)
     if yes or click.confirm(f"Take the wall {name} with {opened.look().count(CellState.DONE)} videos away?"):
         opened.delete()
         click.echo(f"moved to {workspace.walls / '.removed'}")
@@ -156,7 +156,7 @@ def _of_a_video(function: Callable[..., None]) -> Callable[..., None]:
 @with_workspace
 def star(workspace: Workspace, name: str, row: int, column: int, off: bool) -> None:
     """Star the video in a row and a column, counted from 1."""
-    opened = Wall.open(workspace, name)
+    opened = Grid.open(workspace, name)
     opened.mark(_cell(opened, row, column).key, starred=not off)
     click.echo("not starred any more" if off else "starred")
 
@@ -166,7 +166,7 @@ def star(workspace: Workspace, name: str, row: int, column: int, off: bool) -> N
 @with_workspace
 def reject(workspace: Workspace, name: str, row: int, column: int, off: bool) -> None:
     """Reject the video in a row and a column, counted from 1."""
-    opened = Wall.open(workspace, name)
+    opened = Grid.open(workspace, name)
     opened.mark(_cell(opened, row, column).key, rejected=not off)
     click.echo("not rejected any more" if off else "rejected")
 
@@ -180,7 +180,7 @@ def reject(workspace: Workspace, name: str, row: int, column: int, off: bool) ->
 @with_workspace
 def vote(workspace: Workspace, name: str, row: int, better: int, other: int, tie: bool) -> None:
     """Note that in a row the video of column BETTER beats that of column OTHER, counted from 1; prints the votes."""
-    opened = Wall.open(workspace, name)
+    opened = Grid.open(workspace, name)
     first, second = _cell(opened, row, better).key, _cell(opened, row, other).key
     opened.vote(first, second, "" if tie else first)
     _print_votes(opened, opened.look())
@@ -193,10 +193,10 @@ def vote(workspace: Workspace, name: str, row: int, better: int, other: int, tie
 @with_workspace
 def best(workspace: Workspace, name: str, column: int, why: str) -> None:
     """Tell the run that a column's checkpoint, counted from 1, is its best: it is starred there."""
-    click.echo(Wall.open(workspace, name).choose_best(column - 1, why))
+    click.echo(Grid.open(workspace, name).choose_best(column - 1, why))
 
 
-def _cell(opened: Wall, row: int, column: int) -> Cell:
+def _cell(opened: Grid, row: int, column: int) -> Cell:
     cells = opened.look().cells
     if not (1 <= row <= len(cells) and 1 <= column <= len(cells[0])):
         raise ConfigError(f"the wall has {len(cells)} rows and {len(cells[0])} columns: count both from 1")
@@ -206,7 +206,7 @@ def _cell(opened: Wall, row: int, column: int) -> Cell:
 # ---- drawing and printing
 
 
-def _draw(opened: Wall, wait: bool) -> int:
+def _draw(opened: Grid, wait: bool) -> int:
     """Ask for what is missing and follow it; the exit code says whether all is there."""
     try:
         asked = opened.ask()
@@ -227,7 +227,7 @@ def _draw(opened: Wall, wait: bool) -> int:
     return int(ExitCode.BUG) if wait and not view.complete else 0
 
 
-def _watch(opened: Wall) -> None:
+def _watch(opened: Grid) -> None:
     """Until nothing is drawn or waits any more; a line that changes on a terminal, one now and then elsewhere."""
     live, told = sys.stderr.isatty(), ""
     try:
@@ -248,7 +248,7 @@ def _watch(opened: Wall) -> None:
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def _print(opened: Wall, view: View) -> None:
+def _print(opened: Grid, view: GridState) -> None:
     rows = []
     for line, cells in enumerate(view.cells, 1):
         for place, cell in enumerate(cells, 1):
@@ -272,7 +272,7 @@ def _print(opened: Wall, view: View) -> None:
     click.echo(f"{view.count(CellState.DONE)} of {len(view.all)} videos in {opened.folder}")
 
 
-def _print_votes(opened: Wall, view: View) -> None:
+def _print_votes(opened: Grid, view: GridState) -> None:
     tallies = marks.tallies(view.grid, opened.marked.votes)
     rows = [
         [column.name, f"{one.won}", f"{one.votes}", one.word]
@@ -281,5 +281,5 @@ def _print_votes(opened: Wall, view: View) -> None:
     print_table(("column", "won", "votes", ""), rows, right=("won", "votes"))
 
 
-def _short(video: Path, opened: Wall) -> Path:
+def _short(video: Path, opened: Grid) -> Path:
     return video.relative_to(opened.folder)

@@ -23,7 +23,7 @@ from workbench.loras.settings import (
     BakeSettings,
     ConvertSettings,
     ExtractSettings,
-    ImportSettings,
+    LoraImportSettings,
     MergeSettings,
     ResizeSettings,
 )
@@ -156,11 +156,11 @@ def bake(workspace: Workspace, loras: Sequence[str], **flags: Any) -> int:
 
 @loras.command("import", cls=SettingsCommand)
 @click.argument("source", metavar="FILE_OR_REPOSITORY")
-@settings_flags(ImportSettings, leave_out=("source",))
+@settings_flags(LoraImportSettings, leave_out=("source",))
 @with_workspace
 def import_(workspace: Workspace, source: str, **flags: Any) -> int:
     """Bring a LoRA of another trainer, or of the Hub, onto the shelf."""
-    return _do(workspace, settings_from(ImportSettings, None, flags, source=source))
+    return _do(workspace, settings_from(LoraImportSettings, None, flags, source=source))
 
 
 @loras.command()

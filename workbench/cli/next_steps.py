@@ -12,13 +12,13 @@ from typing import Any
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.runs import failures
-from workbench.runs.failures import Action, Card
+from workbench.runs.failures import Action, Failure
 from workbench.runs.run import Run
 
 LOG_LINES = 200  # of the log's end, in which the cause is looked for
 
 
-def card_of(run: Run) -> Card | None:
+def card_of(run: Run) -> Failure | None:
     """The card of a run that failed or died; None of any other."""
     settings = None
     with contextlib.suppress(ConfigError):  # of another version: its card lacks the changes that would help
@@ -26,19 +26,19 @@ def card_of(run: Run) -> Card | None:
     return failures.card(run.status, jobs.log_tail(run.folder, LOG_LINES), run.checkpoints, settings)
 
 
-def explained(card: Card) -> str:
+def explained(card: Failure) -> str:
     """What happened and what helps, then the log's last lines."""
     words = filter(None, (card.sentence, card.facts, card.saved, card.advice))
     tail = "\n".join(f"  | {line}" for line in card.tail.splitlines())
     return "\n".join(filter(None, (card.cause, *(f"  {text}" for text in words), tail)))
 
 
-def commands(run: Run, card: Card) -> list[str]:
+def commands(run: Run, card: Failure) -> list[str]:
     """A line for each button of the card, the one that helps most first."""
     return [f"next: {_command(run, card, action)}" for action in card.actions]
 
 
-def _command(run: Run, card: Card, action: Action) -> str:
+def _command(run: Run, card: Failure, action: Action) -> str:
     changes = "".join(f" {_flag(name, value)}" for name, value in action.settings.items())
     if action.kind == "fork":
         return f"workbench train --fork {run.name}@{card.checkpoint}{changes}"

@@ -19,7 +19,7 @@ from workbench.cli.targets import ON_HELP
 from workbench.errors import ConfigError
 from workbench.remote.sending import choose
 from workbench.runs import queue
-from workbench.runs.live_sample import Try
+from workbench.runs.live_sample import LiveSample
 from workbench.runs.run import Run
 from workbench.runs.summary import glance
 from workbench.workspace import Workspace, read_object
@@ -163,7 +163,7 @@ def preview(workspace: Workspace, name: str, prompt: str | None, scales: tuple[f
 
 @runs.command("try", cls=SettingsCommand)
 @click.argument("name")
-@settings_flags(Try)
+@settings_flags(LiveSample)
 @with_workspace
 def try_(workspace: Workspace, name: str, **flags: Any) -> None:
     """Draw one video with a living run's weights as they are, after the present step.
@@ -171,7 +171,7 @@ def try_(workspace: Workspace, name: str, **flags: Any) -> None:
     It comes into the run's previews and among the samples.
     """
     run = _living(workspace, name)
-    run.try_it(settings_from(Try, None, flags))
+    run.try_it(settings_from(LiveSample, None, flags))
     click.echo(f"{name} draws it after this step, into {run.folder / 'previews'} and among the samples")
 
 

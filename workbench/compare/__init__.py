@@ -1,6 +1,6 @@
 """The compare wall: videos of the same prompts and seeds in rows, what differs in columns, played in lock-step.
 
-    wall = Wall.create(workspace, WallSettings(run="cats", scales=("0.5", "1")))
+    wall = Grid.create(workspace, WallSettings(run="cats", scales=("0.5", "1")))
     wall.ask()                # draws what is missing; wall.look() says how far it is
 
 A wall is a folder that can be reopened, given further columns and rows, and exported. Not covered: drawing
@@ -8,8 +8,8 @@ A wall is a folder that can be reopened, given further columns and rows, and exp
 """
 
 from workbench.compare.axes import Column, Row
-from workbench.compare.grid import Wall
-from workbench.compare.settings import WallSettings
-from workbench.compare.state import Cell, CellState, View
+from workbench.compare.grid import Grid
+from workbench.compare.settings import GridSettings
+from workbench.compare.state import Cell, CellState, GridState
 
-__all__ = ["Cell", "CellState", "Column", "Row", "View", "Wall", "WallSettings"]
+__all__ = ["Cell", "CellState", "Column", "Row", "GridState", "Grid", "GridSettings"]

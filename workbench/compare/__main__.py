@@ -8,8 +8,8 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.compare import export, measurements
-from workbench.compare.grid import EXPORTING, Wall
-from workbench.compare.settings import ExportSettings
+from workbench.compare.grid import EXPORTING, Grid
+from workbench.compare.settings import GridExportSettings
 from workbench.workspace import Workspace
 
 
@@ -17,9 +17,9 @@ def main(folder: Path) -> int:
     """Do what the folder's name says, on the wall that holds it; the exit code says how it ended."""
     os.nice(5)
     with jobs.Job(folder) as job:
-        wall = Wall.open(Workspace.open(folder.parent.parent.parent), folder.parent.name)
+        wall = Grid.open(Workspace.open(folder.parent.parent.parent), folder.parent.name)
         if folder.name == EXPORTING:
-            export.export(wall, ExportSettings.load(folder / jobs.CONFIG), job)
+            export.export(wall, GridExportSettings.load(folder / jobs.CONFIG), job)
         else:
             measurements.follow(wall, job)
     return int(job.exit_code)

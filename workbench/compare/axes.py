@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips.frame_plan import shape_for
-from workbench.compare.settings import BASE, EXPORT, NONE, WallSettings
+from workbench.compare.settings import BASE, EXPORT, NONE, GridSettings
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.runs.checkpoints import LORA, folder_of
@@ -64,7 +64,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Grid:
+class GridPlan:
     """A wall laid out. keys, samples: [row][column]; fixed: what all videos share of the axes, in words."""
 
     rows: tuple[Row, ...]
@@ -74,7 +74,7 @@ class Grid:
     fixed: tuple[str, ...]
 
 
-def grid(workspace: Workspace, settings: WallSettings, base: SampleSettings) -> Grid:
+def grid(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> GridPlan:
     """Lay a wall out. Raises ConfigError: more than two axes, no prompt, a shape the model cannot draw."""
     rows, (columns, fixed) = _rows(settings, base), _columns(workspace, settings, base)
     if len(rows) * len(columns) > MOST_CELLS:
@@ -91,10 +91,10 @@ def grid(workspace: Workspace, settings: WallSettings, base: SampleSettings) -> 
             line.append(name(sample))
             samples[line[-1]] = sample
         keys.append(tuple(line))
-    return Grid(tuple(rows), tuple(columns), tuple(keys), samples, tuple(fixed))
+    return GridPlan(tuple(rows), tuple(columns), tuple(keys), samples, tuple(fixed))
 
 
-def _rows(settings: WallSettings, base: SampleSettings) -> list[Row]:
+def _rows(settings: GridSettings, base: SampleSettings) -> list[Row]:
     prompts = settings.prompts or ((base.prompt,) if base.prompt else ())
     if not prompts:
         raise ConfigError("prompts is empty: write one a line", {"prompts": "prompts is empty: write one a line"})
@@ -116,7 +116,7 @@ def _rows(settings: WallSettings, base: SampleSettings) -> list[Row]:
 
 
 def _columns(
-    workspace: Workspace, settings: WallSettings, base: SampleSettings
+    workspace: Workspace, settings: GridSettings, base: SampleSettings
 ) -> tuple[list[Column], list[str]]:  # fmt: skip
     """The columns, and in words what the axes of one value say."""
     axes = [(name, values) for name in AXES if (values := getattr(settings, name))]

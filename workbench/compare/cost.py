@@ -6,7 +6,7 @@ Not covered: the time left of a wall that is being drawn (state).
 from __future__ import annotations
 
 from workbench.compare.axes import grid
-from workbench.compare.settings import WallSettings
+from workbench.compare.settings import GridSettings
 from workbench.compare.state import work
 from workbench.compare.suggestions import completed
 from workbench.families import find_model
@@ -18,7 +18,7 @@ from workbench.workspace import Workspace
 HISTORY = 24  # samples that say how long one takes
 
 
-def cost(workspace: Workspace, settings: WallSettings, base: SampleSettings) -> str:
+def cost(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> str:
     """In a sentence: how many videos, and the time at the pace of earlier samples like these. Raises ConfigError.
 
     base: what the samples begin with (suggestions.base_of)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from workbench import jobs
 from workbench.clips import media
 from workbench.compare import html_page, measurements
-from workbench.compare.grid import Wall
-from workbench.compare.settings import ExportSettings
-from workbench.compare.state import Cell, CellState, View
+from workbench.compare.grid import Grid
+from workbench.compare.settings import GridExportSettings
+from workbench.compare.state import Cell, CellState, GridState
 from workbench.compare.view import heads
 from workbench.workspace import writing
 
@@ -36,7 +36,7 @@ Tick = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Layout:
+class FrameLayout:
     """Where things stand on the picture; pixels. tops: of the rows' videos."""
 
     width: int
@@ -47,7 +47,7 @@ class Layout:
     size: int  # of the text
 
 
-def export(wall: Wall, settings: ExportSettings, job: jobs.Job) -> None:
+def export(wall: Grid, settings: GridExportSettings, job: jobs.Job) -> None:
     """Write the files into walls/<slug>/export/. Raises jobs.Stop, DataError, CannotWrite."""
     view = wall.look()
     folder = wall.folder / "export"
@@ -72,19 +72,19 @@ def export(wall: Wall, settings: ExportSettings, job: jobs.Job) -> None:
     job.outcome = {"files": [f"{wall.name}.{name}" for name in settings.formats]}
 
 
-def write_mp4(view: View, path: Path, with_numbers: bool, tell: Tick) -> None:
+def write_mp4(view: GridState, path: Path, with_numbers: bool, tell: Tick) -> None:
     """One video of the whole wall. Raises DataError, CannotWrite, what `tell` raises."""
     page, layout = draw_page(view, WIDEST, with_numbers)
     fps, frames = _clock(view)
     rounds = max(1, round(SECONDS * fps / frames))
-    with media.Writer(path, layout.width, layout.height, fps, crf=16, preset="veryfast") as writer:
+    with media.VideoWriter(path, layout.width, layout.height, fps, crf=16, preset="veryfast") as writer:
         for turn in range(rounds):
             for number, picture in enumerate(pictures(view, page, layout, fps, frames)):
                 tell(turn * frames + number, rounds * frames)
                 writer.write(media.bt709_frame(picture))
 
 
-def write_gif(view: View, path: Path, with_numbers: bool, tell: Tick) -> None:
+def write_gif(view: GridState, path: Path, with_numbers: bool, tell: Tick) -> None:
     """The same as a GIF, smaller and with fewer frames. Raises DataError, CannotWrite, what `tell` raises."""
     from PIL import Image
 
@@ -110,7 +110,7 @@ def write_gif(view: View, path: Path, with_numbers: bool, tell: Tick) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _clock(view: View) -> tuple[float, int]:
+def _clock(view: GridState) -> tuple[float, int]:
     """Frames a second and frames of the whole: the fastest video's and the longest's."""
     probes = [media.probe(cell.video) for cell in view.all if cell.video]
     fps = max((one.fps or 8.0) for one in probes)
@@ -120,7 +120,7 @@ def _clock(view: View) -> tuple[float, int]:
 # ---- the page with its captions, once
 
 
-def draw_page(view: View, widest: int, with_numbers: bool) -> tuple[Pixels, Layout]:
+def draw_page(view: GridState, widest: int, with_numbers: bool) -> tuple[Pixels, FrameLayout]:
     """(uint8 [H, W, 3] with every caption, places left for the videos; where they are)."""
     import numpy as np
     from PIL import Image, ImageDraw
@@ -146,7 +146,7 @@ def draw_page(view: View, widest: int, with_numbers: bool) -> tuple[Pixels, Layo
     return np.asarray(page).copy(), layout
 
 
-def _caption(draw: Any, cell: Cell, left: int, top: int, layout: Layout, with_numbers: bool) -> None:
+def _caption(draw: Any, cell: Cell, left: int, top: int, layout: FrameLayout, with_numbers: bool) -> None:
     """What stands in the place of a video that is not there, and below one that is."""
     width, height = layout.tile
     small = _font(max(10, layout.size - 2))
@@ -191,7 +191,7 @@ def _font(size: int) -> Any:
     return ImageFont.load_default(size)
 
 
-def _layout(view: View, widest: int, with_numbers: bool) -> Layout:
+def _layout(view: GridState, widest: int, with_numbers: bool) -> FrameLayout:
     columns, rows = len(view.columns), len(view.rows)
     width, height = _largest(view)
     room = max(SMALLEST, (widest - 2 * EDGE + GAP) // columns - GAP)
@@ -208,7 +208,7 @@ def _layout(view: View, widest: int, with_numbers: bool) -> Layout:
     step = tile[1] + below + size + 22
     page = 2 * EDGE + columns * (tile[0] + GAP) - GAP
     total = top + rows * step - (size + 22) + EDGE
-    return Layout(
+    return FrameLayout(
         page + page % 2,
         total + total % 2,
         tile,
@@ -218,7 +218,7 @@ def _layout(view: View, widest: int, with_numbers: bool) -> Layout:
     )
 
 
-def _largest(view: View) -> tuple[int, int]:
+def _largest(view: GridState) -> tuple[int, int]:
     probes = [media.probe(cell.video) for cell in view.all if cell.video]
     return max((one.width for one in probes), default=64), max((one.height for one in probes), default=64)
 
@@ -226,10 +226,10 @@ def _largest(view: View) -> tuple[int, int]:
 # ---- the frames
 
 
-def pictures(view: View, page: Pixels, layout: Layout, fps: float, frames: int) -> Iterator[Pixels]:
+def pictures(view: GridState, page: Pixels, layout: FrameLayout, fps: float, frames: int) -> Iterator[Pixels]:
     """The page with every video's frame at each moment: uint8 [H, W, 3]. Raises DataError."""
     reels = [
-        (Reel(cell.video, layout.tile), left, top)
+        (VideoFrames(cell.video, layout.tile), left, top)
         for cells, top in zip(view.cells, layout.tops, strict=True)
         for cell, left in zip(cells, layout.lefts, strict=True)
         if cell.video
@@ -242,7 +242,7 @@ def pictures(view: View, page: Pixels, layout: Layout, fps: float, frames: int) 
         yield picture
 
 
-class Reel:
+class VideoFrames:
     """One video's frames in order, scaled into a tile; the last one stays when it is over."""
 
     def __init__(self, path: Path, tile: Sequence[int]) -> None:

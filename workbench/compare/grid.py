@@ -24,10 +24,10 @@ from typing import Any, Self
 
 from workbench import jobs
 from workbench.compare import marks
-from workbench.compare.axes import AXES, Column, Grid, grid
+from workbench.compare.axes import AXES, Column, GridPlan, grid
 from workbench.compare.cell_files import outdated, read_object, record_of, stamp
-from workbench.compare.settings import BASE, EXPORT, FORMATS, ExportSettings, WallSettings
-from workbench.compare.state import Cell, CellState, View, seconds_left
+from workbench.compare.settings import BASE, EXPORT, FORMATS, GridExportSettings, GridSettings
+from workbench.compare.state import Cell, CellState, GridState, seconds_left
 from workbench.compare.suggestions import base_of, completed
 from workbench.errors import ConfigError
 from workbench.families import find_model
@@ -51,11 +51,11 @@ STATES = {
     RequestState.DRAWING: CellState.DRAWING, RequestState.FAILED: CellState.FAILED,
 }  # fmt: skip
 
-_LAID_OUT: dict[Path, tuple[int, WallSettings, SampleSettings, Grid]] = {}
+_LAID_OUT: dict[Path, tuple[int, GridSettings, SampleSettings, GridPlan]] = {}
 MOST_KEPT = 50
 
 
-class Wall:
+class Grid:
     """One wall's folder. Every property is read afresh from disk."""
 
     def __init__(self, workspace: Workspace, folder: Path) -> None:
@@ -64,7 +64,7 @@ class Wall:
     # ---- which there are
 
     @classmethod
-    def create(cls, workspace: Workspace, settings: WallSettings, base: SampleSettings | None = None) -> Self:
+    def create(cls, workspace: Workspace, settings: GridSettings, base: SampleSettings | None = None) -> Self:
         """Check the settings and write the wall's folder; nothing is drawn before `ask`.
 
         base: what the samples begin with; None: as the run's previews. Raises ConfigError, CannotWrite.
@@ -100,8 +100,8 @@ class Wall:
         return self.folder.name
 
     @property
-    def settings(self) -> WallSettings:
-        return parse(WallSettings, self._file("settings"), given=())
+    def settings(self) -> GridSettings:
+        return parse(GridSettings, self._file("settings"), given=())
 
     @property
     def base(self) -> SampleSettings:
@@ -112,11 +112,11 @@ class Wall:
         return marks.read(self.folder)
 
     @property
-    def grid(self) -> Grid:
+    def grid(self) -> GridPlan:
         """Its rows and columns. Raises ConfigError when the file was damaged or the model is gone."""
         return self._laid_out()[2]
 
-    def _laid_out(self) -> tuple[WallSettings, SampleSettings, Grid]:
+    def _laid_out(self) -> tuple[GridSettings, SampleSettings, GridPlan]:
         """Settings, base and grid, worked out once for each state of wall.json."""
         try:
             changed = (self.folder / FILE).stat().st_mtime_ns
@@ -137,7 +137,7 @@ class Wall:
 
     # ---- changing it
 
-    def change(self, settings: WallSettings) -> None:
+    def change(self, settings: GridSettings) -> None:
         """Give it other rows and columns; videos that it no longer shows stay on disk. Raises ConfigError."""
         settings = completed(self.workspace, settings)
         grid(self.workspace, settings, self.base)
@@ -151,7 +151,7 @@ class Wall:
         unknown = sorted(set(more) - set(MORE))
         if unknown:
             raise ConfigError(f"a wall cannot be extended by {unknown[0]}: choose among {', '.join(MORE)}")
-        now, asked = self.settings, WallSettings().changed(**{name: list(values) for name, values in more.items()})
+        now, asked = self.settings, GridSettings().changed(**{name: list(values) for name, values in more.items()})
         values = {name: list(_merged(name, getattr(now, name), getattr(asked, name))) for name in more}
         self.change(now.changed(**values))
 
@@ -164,7 +164,7 @@ class Wall:
             removed = fresh_folder(self.workspace.walls / REMOVED, self.name)
             os.replace(self.folder, removed)
 
-    def _save(self, settings: WallSettings, base: SampleSettings) -> None:
+    def _save(self, settings: GridSettings, base: SampleSettings) -> None:
         created = self._file("created") if (self.folder / FILE).exists() else time.time()
         kept = {"settings": settings.model_dump(mode="json"), "sample": base.model_dump(mode="json")}
         write_json(self.folder / FILE, {**kept, "created": created})
@@ -221,7 +221,7 @@ class Wall:
 
     # ---- looking
 
-    def look(self) -> View:
+    def look(self) -> GridState:
         """The wall as its files tell it. Raises ConfigError when wall.json was damaged or the model is gone."""
         settings, base, laid_out = self._laid_out()
         asked, found = read_object(self.folder / REQUESTS), self.marked
@@ -231,7 +231,7 @@ class Wall:
             known[key] = self._cell(key, sample, asked.get(key), numbers.get(key, {}), found)
         against = references(laid_out, known)
         steps = find_model(base.model)[1].steps
-        return View(
+        return GridState(
             self.name,
             settings.title,
             laid_out,
@@ -278,7 +278,7 @@ class Wall:
         times.sort()
         return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
 
-    def follow(self, view: View) -> None:
+    def follow(self, view: GridState) -> None:
         """What whoever watches a wall does now and then: keep its requests alive and its numbers coming. Cheap."""
         queue.revive(self.workspace)
         last = jobs.status(self.folder / MEASURING)
@@ -287,7 +287,7 @@ class Wall:
         if view.count(CellState.DONE) and not view.measured and not last.state.alive and not tired:
             self.measure()
 
-    def wait(self, seconds: float | None = None) -> View:
+    def wait(self, seconds: float | None = None) -> GridState:
         """Wait until nothing is on its way any more, or the time is up; follows meanwhile. Raises as `look`."""
         end = None if seconds is None else time.monotonic() + seconds
         while (view := self.look()).going and (end is None or time.monotonic() < end):
@@ -302,13 +302,13 @@ class Wall:
         write_json(self.folder / MEASURING / jobs.CONFIG, {})
         return jobs.start(self.folder / MEASURING, MODULE)
 
-    def export(self, settings: ExportSettings | None = None) -> jobs.Status:
+    def export(self, settings: GridExportSettings | None = None) -> jobs.Status:
         """Start the job that makes files to show around; see exporting. Raises ConfigError while no video is done."""
         if not self.look().count(CellState.DONE):
             raise ConfigError(f"the wall {self.name} has no video yet: wait for the first one")
         folder = self.folder / EXPORTING
         if not jobs.status(folder).state.alive:
-            (settings or ExportSettings()).save(folder / jobs.CONFIG)
+            (settings or GridExportSettings()).save(folder / jobs.CONFIG)
         return jobs.start(folder, MODULE)
 
     @property
@@ -351,7 +351,7 @@ class Wall:
             raise ConfigError(f"the video {key[:40]!r} is not on the wall {self.name}: look at it again")
 
 
-def references(laid_out: Grid, known: Mapping[str, Cell]) -> dict[str, str]:
+def references(laid_out: GridPlan, known: Mapping[str, Cell]) -> dict[str, str]:
     """Key -> which video of its row a cell is measured against, and in which state; "" for none (yet)."""
     found = {}
     for keys in laid_out.keys:
@@ -372,7 +372,7 @@ def _step(workspace: Workspace, run: str, column: Column) -> int:
     raise ConfigError(f"{column.name or 'this column'} is no checkpoint of a run: choose a column of a checkpoint")
 
 
-def in_order(cells: Sequence[Cell], laid_out: Grid) -> list[Cell]:
+def in_order(cells: Sequence[Cell], laid_out: GridPlan) -> list[Cell]:
     """The order in which videos are drawn: those of one LoRA file together, whatever their scale; then by column."""
     column = {key: place for keys in laid_out.keys for place, key in enumerate(keys)}
     row = {key: place for place, keys in enumerate(laid_out.keys) for key in keys}

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.grid import Wall
-from workbench.compare.state import View
+from workbench.compare.grid import Grid
+from workbench.compare.state import GridState
 from workbench.compare.view import data, details
 from workbench.paths import ASSETS
 from workbench.workspace import writing
@@ -48,7 +48,7 @@ player(document.getElementById('wall'), () => {}, { value: data }, null, () => {
 """
 
 
-def page(wall: Wall, view: View, tell: Callable[[int, int], None] = lambda done, total: None) -> Iterator[str]:
+def page(wall: Grid, view: GridState, tell: Callable[[int, int], None] = lambda done, total: None) -> Iterator[str]:
     """The page's text, piece by piece: a video is read when its piece is asked for. Raises OSError, what `tell` raises.
 
     tell: called with how many videos are done, of how many
@@ -67,7 +67,7 @@ def page(wall: Wall, view: View, tell: Callable[[int, int], None] = lambda done,
     yield _tail()
 
 
-def write(wall: Wall, view: View, path: Path, tell: Callable[[int, int], None]) -> None:
+def write(wall: Grid, view: GridState, path: Path, tell: Callable[[int, int], None]) -> None:
     """Write the file, whole or not at all. Raises CannotWrite, what `tell` raises."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):

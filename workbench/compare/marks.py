@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import jobs
-from workbench.compare.axes import Grid
+from workbench.compare.axes import GridPlan
 from workbench.errors import ConfigError
 from workbench.workspace import read_json, write_json
 
@@ -97,7 +97,7 @@ def _changing(folder: Path) -> Any:
         write_json(folder / FILE, raw)
 
 
-def tallies(grid: Grid, votes: tuple[dict[str, Any], ...]) -> list[Tally]:
+def tallies(grid: GridPlan, votes: tuple[dict[str, Any], ...]) -> list[Tally]:
     """What the votes say of each column, in their order. Votes on videos that are no longer shown do not count."""
     place = {key: number for keys in grid.keys for number, key in enumerate(keys)}
     counts = [[0, 0, 0] for _ in grid.columns]

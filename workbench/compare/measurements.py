@@ -20,8 +20,8 @@ from workbench import jobs
 from workbench.clips import frame_metrics, media
 from workbench.compare import similarity
 from workbench.compare.cell_files import read_object, stamp
-from workbench.compare.grid import NUMBERS, Wall
-from workbench.compare.state import Cell, View
+from workbench.compare.grid import NUMBERS, Grid
+from workbench.compare.state import Cell, GridState
 from workbench.errors import DataError
 from workbench.runs.run import Run
 from workbench.workspace import write_json
@@ -58,7 +58,7 @@ class Number:
     warn: bool = False
 
 
-def follow(wall: Wall, job: jobs.Job) -> None:
+def follow(wall: Grid, job: jobs.Job) -> None:
     """Measure every video that is done, and those that come while the job watches. Raises jobs.Stop."""
     clips, quiet_since = None, time.monotonic()
     while True:
@@ -81,7 +81,7 @@ def follow(wall: Wall, job: jobs.Job) -> None:
             time.sleep(POLL_SECONDS)
 
 
-def measured(cell: Cell, view: View, clips: Sequence[similarity.Trained]) -> dict[str, Any]:
+def measured(cell: Cell, view: GridState, clips: Sequence[similarity.TrainingClip]) -> dict[str, Any]:
     """What a video measures; {"error": ...} beside the marks when it cannot be read."""
     assert cell.video is not None
     against = view.against[cell.key]
@@ -145,7 +145,7 @@ def apart(one: Path, other: Path) -> dict[str, float]:
     return {"distance": round(total / count, 2), "psnr": round(min(psnr, SAME), 1)}
 
 
-def _clips(wall: Wall) -> list[similarity.Trained]:
+def _clips(wall: Grid) -> list[similarity.TrainingClip]:
     run = wall.settings.run
     if not run or not wall.workspace.run(run).is_dir():
         return []
@@ -153,7 +153,7 @@ def _clips(wall: Wall) -> list[similarity.Trained]:
     return similarity.trained_on(wall.workspace, Run(wall.workspace.run(run)), kept)
 
 
-def _keep(wall: Wall, key: str, found: dict[str, Any]) -> None:
+def _keep(wall: Grid, key: str, found: dict[str, Any]) -> None:
     path = wall.folder / NUMBERS
     known = read_object(path).get("cells", {})
     write_json(path, {"cells": {**known, key: found}})

@@ -20,7 +20,7 @@ SCHEDULERS = ("model", "DDIM", "DPM")
 FORMATS = ("mp4", "gif", "html")
 
 
-class WallSettings(Settings):
+class GridSettings(Settings):
     """The settings of a wall; walls/<slug>/wall.json keeps them beside those of its samples."""
 
     title: str = field(
@@ -125,7 +125,7 @@ class WallSettings(Settings):
         return _each("schedulers", value, lambda text: known[text.lower()], f"one of {', '.join(SCHEDULERS)}")
 
 
-class ExportSettings(Settings):
+class GridExportSettings(Settings):
     """Which files a wall is exported to; walls/<slug>/.export/config.json."""
 
     formats: tuple[str, ...] = field(

@@ -34,7 +34,7 @@ APART = 0.5  # of what the clips differ among themselves: clips that all look al
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingClip:
     """A clip that a run was trained on. print: its signature."""
 
     name: str
@@ -69,7 +69,7 @@ def places(count: int) -> list[int]:
     return [int((part + 0.5) * count / frame_metrics.PRINT_FRAMES) for part in range(frame_metrics.PRINT_FRAMES)]
 
 
-def trained_on(workspace: Workspace, run: Run, kept: Path) -> list[Trained]:
+def trained_on(workspace: Workspace, run: Run, kept: Path) -> list[TrainingClip]:
     """The clips of a run with their signatures; kept: a file that remembers them. Those that are gone are left out."""
     known, found = read_object(kept), []
     prints = dict(known)
@@ -83,7 +83,7 @@ def trained_on(workspace: Workspace, run: Run, kept: Path) -> list[Trained]:
                 prints[mark] = base64.b64encode(_print(path, clip)).decode()
         if mark in prints:
             found.append(
-                Trained(path.name, str(clip.get("caption", "")), path, base64.b64decode(prints[mark]))
+                TrainingClip(path.name, str(clip.get("caption", "")), path, base64.b64decode(prints[mark]))
             )  # fmt: skip
     if prints != known:
         write_json(kept, prints)
@@ -130,7 +130,7 @@ def differences(one: bytes, others: Sequence[bytes]) -> list[float]:
     return found
 
 
-def usual(clips: Sequence[Trained]) -> float | None:
+def usual(clips: Sequence[TrainingClip]) -> float | None:
     """How much a clip typically differs from the one nearest to it, copies left out; None for less than three clips."""
     import numpy as np
 
@@ -142,7 +142,7 @@ def usual(clips: Sequence[Trained]) -> float | None:
     return float(np.median(nearest)) if len(nearest) > 2 else None
 
 
-def nearest(print_: bytes, clips: Sequence[Trained], usually: float | None) -> Nearest | None:
+def nearest(print_: bytes, clips: Sequence[TrainingClip], usually: float | None) -> Nearest | None:
     """The clip that a video is nearest to, None where there are none."""
     if not clips:
         return None

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.axes import Column, Grid, Row
+from workbench.compare.axes import Column, GridPlan, Row
 from workbench.sampler.settings import SampleSettings
 
 
@@ -55,7 +55,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class View:
+class GridState:
     """A whole wall.
 
     cells: [row][column];  seconds_left: measured on what is done, None before the first
@@ -64,7 +64,7 @@ class View:
 
     name: str
     title: str
-    grid: Grid
+    grid: GridPlan
     cells: tuple[tuple[Cell, ...], ...]
     seconds_left: float | None
     measured: bool

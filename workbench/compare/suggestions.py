@@ -9,7 +9,7 @@ import contextlib
 from typing import Any
 
 from workbench.compare.axes import AXES, lora_file
-from workbench.compare.settings import BASE, EXPORT, WallSettings
+from workbench.compare.settings import BASE, EXPORT, GridSettings
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.runs.checkpoints import LORA, folder_of
@@ -28,13 +28,13 @@ def saved(run: Run) -> list[str]:
     return [BASE, *steps, *([EXPORT] if run.lora else [])]
 
 
-def suggested(workspace: Workspace, name: str) -> WallSettings:
+def suggested(workspace: Workspace, name: str) -> GridSettings:
     """A wall of a run: its prompts by base model and last checkpoints, each at three scales. Raises ConfigError."""
     run = Run.open(workspace, name)
-    return WallSettings(run=name, prompts=prompts(run), checkpoints=_last(run), scales=SCALES)
+    return GridSettings(run=name, prompts=prompts(run), checkpoints=_last(run), scales=SCALES)
 
 
-def completed(workspace: Workspace, settings: WallSettings) -> WallSettings:
+def completed(workspace: Workspace, settings: GridSettings) -> GridSettings:
     """The same with what was left open filled in from the run, so that the wall stays what it is when the run goes on.
 
     Raises ConfigError when the run does not exist, has no LoRA, or not that checkpoint.
@@ -73,7 +73,7 @@ def newest(workspace: Workspace) -> str:
     return ""
 
 
-def base_of(workspace: Workspace, settings: WallSettings, model: str = "", speed: str = "exact") -> SampleSettings:
+def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed: str = "exact") -> SampleSettings:
     """What the samples of a wall begin with: as the run's previews were drawn. Raises ConfigError.
 
     model: which draws where no run says so, "" for the usual one
@@ -95,7 +95,7 @@ def base_of(workspace: Workspace, settings: WallSettings, model: str = "", speed
     ).changed(speed=speed, **values)
 
 
-def of_sample(settings: SampleSettings, guidance: float) -> tuple[WallSettings, SampleSettings]:
+def of_sample(settings: SampleSettings, guidance: float) -> tuple[GridSettings, SampleSettings]:
     """A wall around one sample: its LoRAs at other scales, or other guidance scales where it has none; and its base.
 
     guidance: the scale that it was drawn with
@@ -112,7 +112,7 @@ def of_sample(settings: SampleSettings, guidance: float) -> tuple[WallSettings, 
         columns = {"loras": [" + ".join(settings.loras)], "scales": ["0", "0.5", "0.75", "1", "1.25"]}
     else:
         columns = {"guidance": [f"{max(guidance + more, 1):g}" for more in (-2, 0, 2)]}
-    return WallSettings().changed(**rows, **columns), settings.changed(loras=[])
+    return GridSettings().changed(**rows, **columns), settings.changed(loras=[])
 
 
 def prompts(run: Run) -> tuple[str, ...]:

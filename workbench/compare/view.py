@@ -12,8 +12,8 @@ from typing import Any
 from workbench.clips.frame_plan import shape_for
 from workbench.compare import marks, measurements
 from workbench.compare.axes import Column
-from workbench.compare.grid import Wall
-from workbench.compare.state import Cell, CellState, View
+from workbench.compare.grid import Grid
+from workbench.compare.state import Cell, CellState, GridState
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.jobs import duration
@@ -24,7 +24,7 @@ from workbench.settings import specs
 Url = Callable[[Path], str]
 
 
-def data(wall: Wall, view: View, url: Url) -> dict[str, Any]:
+def data(wall: Grid, view: GridState, url: Url) -> dict[str, Any]:
     """What the player shows. Times are seconds; `cells` is [row][column]."""
     marked = wall.marked
     measures = shape(wall.base)
@@ -86,7 +86,7 @@ def _column(column: Column) -> dict[str, Any]:
     }
 
 
-def heads(view: View) -> list[list[dict[str, Any]]]:
+def heads(view: GridState) -> list[list[dict[str, Any]]]:
     """The lines of the head: of each a list of {text, span}; the outer one joins what is alike side by side."""
     lines = max((len(column.labels) for column in view.columns), default=1)
     lines_of: list[list[dict[str, Any]]] = []
@@ -102,7 +102,7 @@ def heads(view: View) -> list[list[dict[str, Any]]]:
     return lines_of
 
 
-def _tally(view: View, marked: marks.Marks) -> list[dict[str, Any]]:
+def _tally(view: GridState, marked: marks.Marks) -> list[dict[str, Any]]:
     tallies = marks.tallies(view.grid, marked.votes)
     stars = [sum(row[place].starred for row in view.cells) for place in range(len(view.columns))]
     rejects = [sum(row[place].rejected for row in view.cells) for place in range(len(view.columns))]
@@ -112,7 +112,7 @@ def _tally(view: View, marked: marks.Marks) -> list[dict[str, Any]]:
     ]
 
 
-def _cell(cell: Cell, column: Column, view: View, url: Url) -> dict[str, Any]:
+def _cell(cell: Cell, column: Column, view: GridState, url: Url) -> dict[str, Any]:
     reference = view.columns[column.reference]
     made: dict[str, Any] = {
         "key": cell.key,
@@ -140,7 +140,7 @@ def _cell(cell: Cell, column: Column, view: View, url: Url) -> dict[str, Any]:
     return made
 
 
-def progress(view: View) -> dict[str, Any]:
+def progress(view: GridState) -> dict[str, Any]:
     """How far the whole wall is, in numbers and in a sentence."""
     every, done = len(view.all), view.count(CellState.DONE)
     failed, missing = view.count(CellState.FAILED), view.count(CellState.MISSING)

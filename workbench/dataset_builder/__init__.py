@@ -1,7 +1,7 @@
 """From video files to a captioned dataset. Importing this package loads no decoder and no torch."""
 
 from workbench.dataset_builder.dataset import Dataset, Summary
-from workbench.dataset_builder.ingest.results import Verdict
+from workbench.dataset_builder.ingest.results import ImportResult
 from workbench.dataset_builder.settings import ImportSettings
 
-__all__ = ["Dataset", "ImportSettings", "Summary", "Verdict"]
+__all__ = ["Dataset", "ImportSettings", "Summary", "ImportResult"]

@@ -30,13 +30,13 @@ from workbench.clips import records as clips
 from workbench.clips.frame_plan import FramePlan, Shape
 from workbench.clips.records import Clip, DatasetInfo
 from workbench.dataset_builder import history
-from workbench.dataset_builder.checks.findings import FILE, FOLDER, Finding, Mend, Report, read_report
+from workbench.dataset_builder.checks.findings import FILE, FOLDER, CheckReport, Finding, Mend, read_report
 from workbench.dataset_builder.checks.statistics import Statistics, statistics
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.history import REMOVED, Change
 from workbench.dataset_builder.ingest.intake import Progress, ingest
 from workbench.dataset_builder.ingest.results import SOURCES as VERDICTS
-from workbench.dataset_builder.ingest.results import Verdict, read_verdicts
+from workbench.dataset_builder.ingest.results import ImportResult, read_verdicts
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources.layouts.base import Columns
 from workbench.dataset_builder.sources.survey import USUAL, Survey, clean_caption, readable, survey
@@ -147,7 +147,7 @@ class Dataset:
         return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[ImportResult]:
         """What became of every source file ever given."""
         return read_verdicts(self.folder)
 
@@ -266,7 +266,7 @@ class Dataset:
         longest_side: int | None = None,
         columns: Columns = USUAL,
         on_survey: Callable[[Survey], None] = lambda _: None,
-    ) -> list[Verdict]:
+    ) -> list[ImportResult]:
         """Take in videos, pictures, folders and archives of them, now; foreign files are only read in child processes.
 
         layout: the name of one to read everything as, "" to find it out; longest_side: larger pictures are scaled down
@@ -325,7 +325,7 @@ class Dataset:
     # ---- the doctor
 
     @property
-    def report(self) -> Report | None:
+    def report(self) -> CheckReport | None:
         """What the last check found, as far as it still holds; None when there was none."""
         return read_report(self.folder)
 

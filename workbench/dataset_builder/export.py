@@ -24,7 +24,7 @@ from typing import Literal
 from workbench import jobs, policy
 from workbench.clips.records import Clip, read_clips, read_info
 from workbench.dataset_builder.sources.layouts import layout_named
-from workbench.dataset_builder.sources.layouts.base import Item, Writer
+from workbench.dataset_builder.sources.layouts.base import ExportedClip, LayoutWriter
 from workbench.errors import ConfigError, DataError
 from workbench.settings import Settings, field
 from workbench.workspace import confined, sync_folder, writing
@@ -150,7 +150,7 @@ def export(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_:
     return target
 
 
-def items(dataset: Path, trigger_word: bool) -> list[Item]:
+def items(dataset: Path, trigger_word: bool) -> list[ExportedClip]:
     """The dataset's clips as layouts write them, in the dataset's order. Raises DataError when a file is missing."""
     info, found = read_info(dataset), read_clips(dataset)
     if not found:
@@ -169,7 +169,7 @@ def items(dataset: Path, trigger_word: bool) -> list[Item]:
             name = stem + path.suffix
         taken.add(name.lower())
         caption = info.caption(clip) if trigger_word else clip.text
-        result.append(Item(clip, file, name, caption, _first_frame(dataset, clip)))
+        result.append(ExportedClip(clip, file, name, caption, _first_frame(dataset, clip)))
     return result
 
 
@@ -227,7 +227,7 @@ def _writer(target: Path, part: Path, link: bool, total: int, on_clip: OnClip) -
     return FolderWriter(part, total, on_clip, link)
 
 
-class _Counting(Writer):
+class _Counting(LayoutWriter):
     """Tells of each clip that was written."""
 
     def __init__(self, total: int, on_clip: OnClip) -> None:
@@ -241,7 +241,7 @@ class _Counting(Writer):
     def text(self, name: str, text: str) -> None:
         self.add(name, text.encode())
 
-    def picture(self, name: str, item: Item) -> None:
+    def picture(self, name: str, item: ExportedClip) -> None:
         from PIL import Image
 
         from workbench.clips import media
@@ -257,7 +257,7 @@ class _Counting(Writer):
     def add(self, name: str, content: Path | bytes) -> None:
         """Put a file, or these bytes, under that name. Raises CannotWrite."""
 
-    def shard(self, name: str) -> AbstractContextManager[Writer]:
+    def shard(self, name: str) -> AbstractContextManager[LayoutWriter]:
         raise ConfigError("layout is webdataset, which is tar files already: choose a folder or a .tar as target")
 
     def close(self) -> None:
@@ -300,7 +300,7 @@ class FolderWriter(_Counting):
             shutil.copyfile(content, path)
 
     @contextlib.contextmanager
-    def shard(self, name: str) -> Iterator[Writer]:
+    def shard(self, name: str) -> Iterator[LayoutWriter]:
         with closing(TarWriter(self._root / name, self.total, self._tell)) as tar:
             yield tar
 
@@ -330,7 +330,7 @@ class TarWriter(_Counting):
                 self._tar.addfile(info, file)
 
     @contextlib.contextmanager
-    def shard(self, name: str) -> Iterator[Writer]:
+    def shard(self, name: str) -> Iterator[LayoutWriter]:
         yield self
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Progress:
+class ClipProgress:
     """Where the work is. frames of total; frame_seconds: a frame takes on average, None before the first one."""
 
     phase: str
@@ -34,18 +34,18 @@ class Progress:
     items: str
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[ClipProgress], None]
 """Called twice a second; may raise to stop."""
 
 
-def silent(progress: Progress) -> None:
+def silent(progress: ClipProgress) -> None:
     """Tell nobody."""
 
 
 def telling(job: jobs.Job) -> Tell:
     """Tell a job's heartbeat. Raises jobs.Stop when the job is asked to end."""
 
-    def tell(now: Progress) -> None:
+    def tell(now: ClipProgress) -> None:
         job.beat(now.phase, now.frames, now.total, step_seconds=now.frame_seconds, message=now.items)
         if job.take("stop") is not None:
             raise jobs.Stop(f"stopped while {now.phase}, {now.items} done: start it again to go on")
@@ -76,7 +76,7 @@ def each(phase: str, frames: int, items: Sequence[T], work: Callable[[T, Tick], 
                     future.result()
                 seconds = (time.monotonic() - began) / count if count else None
                 items_done = f"{len(items) - len(waiting)} of {len(items)}"
-                tell(Progress(phase, min(count, frames), frames, seconds, items_done))
+                tell(ClipProgress(phase, min(count, frames), frames, seconds, items_done))
         except BaseException:
             stopped.set()
             pool.shutdown(wait=True, cancel_futures=True)

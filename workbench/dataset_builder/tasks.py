@@ -34,7 +34,7 @@ MODULES: dict[Name, str] = {
 }
 
 
-class Engine(Protocol):
+class TaskModule(Protocol):
     """What each of those modules offers; one may also have `check(dataset, settings)`.
 
     It raises ConfigError for what is wrong with the settings beyond each by itself, before anything is started: it
@@ -45,11 +45,11 @@ class Engine(Protocol):
         """Do the work that the settings in `config` ask for; jobs.Stop ends it as asked."""
 
 
-def engine(folder: Path) -> Engine:
+def engine(folder: Path) -> TaskModule:
     """The module that does a task, by its folder's name."""
     name: Any = folder.name.removeprefix(".")
     module: Any = importlib.import_module(f"{MODULE}.{MODULES[name]}")
-    found: Engine = module
+    found: TaskModule = module
     return found
 
 

@@ -17,7 +17,7 @@ from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import hub_files
 from workbench.families.base import Family, Model, Report
-from workbench.families.names import Named, split
+from workbench.families.names import ModelName, split
 
 SHARED = ("base", "facts", "guidance", "hub_files", "lora_files", "names")  # modules beside the families
 
@@ -69,7 +69,7 @@ def find_model(name: str) -> tuple[Family, Model]:
         raise ConfigError(sentence, {"model": sentence})
     family, model = _described(here, name)
     commit = named.revision if named.settled else here.name
-    full = str(Named(named.base, named.variant, commit))
+    full = str(ModelName(named.base, named.variant, commit))
     return family, replace(
         model, id=full, title=full, source=named.base, revision=commit, variant=named.variant, local=False
     )
@@ -105,7 +105,7 @@ def _known_model(base: str) -> tuple[Family, Model] | None:
     return None
 
 
-def _at(model: Model, named: Named) -> Model:
+def _at(model: Model, named: ModelName) -> Model:
     """A known model at the revision and variant that are named. Raises ConfigError where it is no repository's."""
     revision = named.revision or model.revision
     if (revision, named.variant) == (model.revision, model.variant):
@@ -114,7 +114,7 @@ def _at(model: Model, named: Named) -> Model:
         raise ConfigError(
             f"model is {named}, but {model.id} is built in and has neither revisions nor variants: leave them empty"
         )
-    full = str(Named(model.id, named.variant, "" if revision == model.revision else named.revision))
+    full = str(ModelName(model.id, named.variant, "" if revision == model.revision else named.revision))
     return replace(
         model, id=full, title=f"{model.title} ({full.removeprefix(model.id).strip(':@')})", revision=revision,
         variant=named.variant,

@@ -22,7 +22,7 @@ S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True)
-class Named:
+class ModelName:
     """A name taken apart. base: a known id, or OWNER/NAME; variant, revision: "" where none is named"""
 
     base: str
@@ -44,12 +44,12 @@ class Named:
         return COMMIT.fullmatch(self.revision) is not None
 
 
-def split(name: str) -> Named | None:
+def split(name: str) -> ModelName | None:
     """The parts of a name; None for what is none, as most paths."""
     found = NAME.fullmatch(name)
     if found is None or ".." in (found["revision"] or ""):
         return None
-    return Named(found["base"], found["variant"] or "", found["revision"] or "")
+    return ModelName(found["base"], found["variant"] or "", found["revision"] or "")
 
 
 def revision_field(section: str) -> Any:

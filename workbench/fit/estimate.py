@@ -18,10 +18,10 @@ from workbench.families import find_model
 from workbench.families.base import Model
 from workbench.families.facts import ModelFacts
 from workbench.fit import measurement, memory, timing
-from workbench.fit.gpus import HERE, Card, card_of
+from workbench.fit.gpus import HERE, GpuModel, card_of
 from workbench.fit.measurement import Measurement
 from workbench.fit.memory import Phase
-from workbench.fit.timing import Times
+from workbench.fit.timing import RunTimes
 from workbench.jobs import duration
 from workbench.jobs.devices import GIGABYTE, pick_device
 from workbench.runs.data import datasets_of
@@ -40,12 +40,12 @@ class Fit:
     measured: where a trial run gave the figures in place of the reckoning
     """
 
-    card: Card
+    card: GpuModel
     phases: tuple[Phase, ...]
     host_gb: float
     room: float | None
     disk: Mapping[str, float]
-    times: Times
+    times: RunTimes
     measured: Measurement | None = None
 
     @property
@@ -107,7 +107,7 @@ def look(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> F
 
 
 def reckon(
-    settings: TrainSettings, model: Model, facts: ModelFacts, card: Card, clips: int = 0, here: bool = False
+    settings: TrainSettings, model: Model, facts: ModelFacts, card: GpuModel, clips: int = 0, here: bool = False
 ) -> Fit:
     """From sizes alone; clips: how many are encoded and trained on; here: whether the card is this machine's."""
     size = memory.sizes(settings, model, facts, card)
@@ -129,7 +129,7 @@ def with_measured(found: Fit, known: Measurement, settings: TrainSettings) -> Fi
     if known.step_seconds:
         parts = dict(times.parts)
         parts["training"] *= known.step_seconds / times.step
-        times = Times(known.step_seconds, parts)
+        times = RunTimes(known.step_seconds, parts)
     disk = dict(found.disk)
     if known.checkpoint_bytes:
         kept = min(settings.steps // settings.save_every + 1, settings.keep_checkpoints + 1)

@@ -32,7 +32,7 @@ HERE = "this machine"
 
 
 @dataclass(frozen=True)
-class Card:
+class GpuModel:
     """Where a run computes. memory_gb: GiB it has; rate: TFLOP/s that it reaches."""
 
     name: str
@@ -53,7 +53,7 @@ SIZES = {
 CHOICES = (HERE, *SIZES)
 
 
-def card_of(choice: str, device: str = "auto") -> Card:
+def card_of(choice: str, device: str = "auto") -> GpuModel:
     """The card that a choice names: one of CHOICES, or gigabytes as in "20". Raises ConfigError.
 
     device: as the setting says, for the card of this machine
@@ -62,21 +62,21 @@ def card_of(choice: str, device: str = "auto") -> Card:
         return _of(pick_device(device))
     if choice in SIZES:
         memory, example = SIZES[choice]
-        return Card(f"{choice} (such as {example})", "cuda", memory, RATES[_known(example)])
+        return GpuModel(f"{choice} (such as {example})", "cuda", memory, RATES[_known(example)])
     try:
         memory = float(choice.lower().removesuffix("gb").strip())
         assert 1.0 <= memory <= 10_000.0
     except (ValueError, AssertionError):
         raise ConfigError(f"card is {choice!r}: give its memory in GB, as in 24, or choose {HERE!r}") from None
-    return Card(f"{memory:g} GB", "cuda", memory, _usual(memory))
+    return GpuModel(f"{memory:g} GB", "cuda", memory, _usual(memory))
 
 
-def _of(device: Device) -> Card:
+def _of(device: Device) -> GpuModel:
     if device.kind == "cpu":
         cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
-        return Card(device.name, "cpu", psutil.virtual_memory().total / GIGABYTE, cores * CORE_RATE)
+        return GpuModel(device.name, "cpu", psutil.virtual_memory().total / GIGABYTE, cores * CORE_RATE)
     key = _known(device.name)
-    return Card(device.name, "cuda", device.total_gb, RATES[key] if key else _usual(device.total_gb))
+    return GpuModel(device.name, "cuda", device.total_gb, RATES[key] if key else _usual(device.total_gb))
 
 
 def _known(name: str) -> str:

@@ -16,7 +16,7 @@ from workbench.families import find_model, settle
 from workbench.families.base import Model
 from workbench.families.facts import ModelFacts
 from workbench.fit.estimate import Fit, clips_of, pace, reckon
-from workbench.fit.gpus import HERE, Card, card_of
+from workbench.fit.gpus import HERE, GpuModel, card_of
 from workbench.runs.oom_fallback import RECOMPUTING
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
@@ -29,7 +29,7 @@ SHRUNK = (0.75, 0.5)  # sizes that are tried for a remedy, as shares of what was
 
 
 @dataclass(frozen=True)
-class Found:
+class FittingSettings:
     """The settings that fit, or None; what was changed, by name; and why, in a sentence."""
 
     settings: TrainSettings | None
@@ -37,7 +37,7 @@ class Found:
     why: str
 
 
-def make_it_fit(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> Found:
+def make_it_fit(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> FittingSettings:
     """The fastest settings on the ladder that fit the card (cards.card_of). Raises ConfigError, ModelUnavailable."""
     family, model = find_model(settle(settings.model))
     return fitting(
@@ -47,8 +47,8 @@ def make_it_fit(workspace: Workspace, settings: TrainSettings, choice: str = HER
 
 
 def fitting(
-    settings: TrainSettings, model: Model, facts: ModelFacts, card: Card, clips: int = 0, here: bool = False
-) -> Found:
+    settings: TrainSettings, model: Model, facts: ModelFacts, card: GpuModel, clips: int = 0, here: bool = False
+) -> FittingSettings:
     """The same, from sizes alone."""
     best: tuple[float, TrainSettings, Fit] | None = None
     for one, worth in candidates(settings, facts, card):
@@ -57,14 +57,14 @@ def fitting(
         if found.fits and not found.tight and (best is None or cost < best[0]):
             best = (cost, one, found)
     if best is None:
-        return Found(None, {}, _remedy(settings, model, facts, card))
+        return FittingSettings(None, {}, _remedy(settings, model, facts, card))
     _, chosen, fit = best
     before, after = settings.model_dump(mode="json"), chosen.model_dump(mode="json")
     changed = {name: value for name, value in after.items() if before[name] != value}
     need = f"about {fit.peak.gb:.1f} of {card.memory_gb:.0f} GB, {pace(fit.times.step)} a step"
     if not changed:
-        return Found(chosen, {}, f"These are the fastest settings that fit already: {need}.")
-    return Found(chosen, changed, f"Fits with {words(changed)}: {need}.")
+        return FittingSettings(chosen, {}, f"These are the fastest settings that fit already: {need}.")
+    return FittingSettings(chosen, changed, f"Fits with {words(changed)}: {need}.")
 
 
 def words(changed: dict[str, Any]) -> str:
@@ -73,7 +73,7 @@ def words(changed: dict[str, Any]) -> str:
     return ", ".join(f"{titles[name]} {value}" for name, value in changed.items())
 
 
-def candidates(settings: TrainSettings, facts: ModelFacts, card: Card) -> Iterator[tuple[TrainSettings, float]]:
+def candidates(settings: TrainSettings, facts: ModelFacts, card: GpuModel) -> Iterator[tuple[TrainSettings, float]]:
     """Every combination on the ladder, with what it must be worth."""
     lora, cuda = settings.method == "lora", card.kind == "cuda"
     fewer = settings.base_weights if settings.base_weights != "as stored" else "fp8"
@@ -96,7 +96,7 @@ def candidates(settings: TrainSettings, facts: ModelFacts, card: Card) -> Iterat
         ), worth  # fmt: skip
 
 
-def _remedy(settings: TrainSettings, model: Model, facts: ModelFacts, card: Card) -> str:
+def _remedy(settings: TrainSettings, model: Model, facts: ModelFacts, card: GpuModel) -> str:
     """What would fit where no level does: fewer frames, else a smaller size."""
     least = settings.changed(batch_size=1)
     if settings.batch_size > 1 and _fits(least, model, facts, card):
@@ -116,7 +116,7 @@ def _remedy(settings: TrainSettings, model: Model, facts: ModelFacts, card: Card
     return f"Nothing on the ladder fits {card.memory_gb:.0f} GB, at any size: {what}."
 
 
-def _fits(settings: TrainSettings, model: Model, facts: ModelFacts, card: Card) -> bool:
+def _fits(settings: TrainSettings, model: Model, facts: ModelFacts, card: GpuModel) -> bool:
     try:
         return any(reckon(one, model, facts, card).fits for one, _ in candidates(settings, facts, card))
     except ConfigError:

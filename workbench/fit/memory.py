@@ -16,7 +16,7 @@ from workbench.clips.buckets import parse_bucket
 from workbench.clips.frame_plan import shape_for
 from workbench.families.base import Model
 from workbench.families.facts import Linear, ModelFacts
-from workbench.fit.gpus import Card
+from workbench.fit.gpus import GpuModel
 from workbench.jobs.devices import GIGABYTE
 from workbench.runs.settings import TrainSettings
 
@@ -84,7 +84,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedSize:
     """What is trained: numbers, and for each token of a block the widths of the inputs and outputs of its layers."""
 
     values: int
@@ -104,14 +104,14 @@ class Sizes:
     precision: str
     shape: tuple[int, int, int]
     tokens: int
-    trained: Trained
+    trained: TrainedSize
     frozen: float
     waiting: float
     unit: int
     rates: Rates
 
 
-def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, card: Card) -> Sizes:
+def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, card: GpuModel) -> Sizes:
     """Raises ConfigError for a shape that the model cannot take."""
     shape = largest_shape(settings, model, facts)
     precision: str = settings.precision
@@ -136,18 +136,18 @@ def largest_shape(settings: TrainSettings, model: Model, facts: ModelFacts) -> t
     return max(found, key=lambda one: facts.tokens(*one))
 
 
-def trained(settings: TrainSettings, facts: ModelFacts) -> Trained:
+def trained(settings: TrainSettings, facts: ModelFacts) -> TrainedSize:
     """A pattern that names no layer counts as none: the run itself refuses it."""
     if settings.method == "full":
         block = [linear for linear in facts.linears if linear.in_blocks and linear.per_token]
-        return Trained(facts.values, sum(one.inputs for one in block), sum(one.outputs for one in block))
+        return TrainedSize(facts.values, sum(one.inputs for one in block), sum(one.outputs for one in block))
     chosen = [(name, linear) for name, linear in facts.named() if _is_target(name, settings, facts)]
     values = sum(settings.rank * (one.inputs + one.outputs) for _, one in chosen)
     values += sum(one.outputs for _, one in chosen) if settings.dora else 0
     prefixes = tuple(text.strip() for text in settings.train_also if text.strip())
     values += sum(one.values for name, one in facts.named() if prefixes and name.startswith(prefixes))
     block = [one for name, one in chosen if one.in_blocks and one.per_token and name == one.name.format(0)]
-    return Trained(values, sum(one.inputs for one in block), sum(one.outputs for one in block))
+    return TrainedSize(values, sum(one.inputs for one in block), sum(one.outputs for one in block))
 
 
 def _is_target(name: str, settings: TrainSettings, facts: ModelFacts) -> bool:
@@ -176,7 +176,7 @@ def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[fl
 # ---- phases ---------------------------------------------------------------------------------------------------------
 
 
-def phases(settings: TrainSettings, facts: ModelFacts, card: Card, size: Sizes) -> tuple[Phase, ...]:
+def phases(settings: TrainSettings, facts: ModelFacts, card: GpuModel, size: Sizes) -> tuple[Phase, ...]:
     """Every phase of the run that the settings ask for, in order."""
     number = NUMBER[size.precision]
     held = _base(card) | _held(settings, size, card)
@@ -212,20 +212,20 @@ def _at_least(phase: Phase, training: Phase) -> Phase:
     return Phase(phase.name, {**phase.parts, LEFT: rest}) if rest > 0 else phase
 
 
-def _base(card: Card, phase: str = "") -> dict[str, float]:
+def _base(card: GpuModel, phase: str = "") -> dict[str, float]:
     if card.kind == "cuda":
         return {"CUDA": CONTEXT_GB}
     return {"Python and its libraries": EARLIER_GB.get(phase, PROCESS_GB["cpu"])}
 
 
-def _captions(facts: ModelFacts, card: Card, base: Mapping[str, float], number: int) -> Phase:
+def _captions(facts: ModelFacts, card: GpuModel, base: Mapping[str, float], number: int) -> Phase:
     text = TEXT_UNITS * CAPTIONS_AT_ONCE * facts.text_tokens * facts.text_width * number
     needed = Phase(CAPTIONS, {**base, **_gb({"text encoder": facts.text_encoder_values * number, "activations": text})})
     # What does not fit a card is encoded on the processor (Encoder).
     return needed if card.kind == "cpu" or needed.gb <= card.usable_gb else Phase(CAPTIONS, base)
 
 
-def _clips(facts: ModelFacts, card: Card, base: Mapping[str, float], size: Sizes, number: int) -> Phase:
+def _clips(facts: ModelFacts, card: GpuModel, base: Mapping[str, float], size: Sizes, number: int) -> Phase:
     found = []
     for tiled in (False, True):
         working = _vae_work(facts, facts.vae.encoder_width, size, number, card, tiled)
@@ -234,7 +234,7 @@ def _clips(facts: ModelFacts, card: Card, base: Mapping[str, float], size: Sizes
     return found[0] if card.kind == "cpu" or found[0].gb <= card.usable_gb else found[1]
 
 
-def _vae_work(facts: ModelFacts, width: int, size: Sizes, number: int, card: Card, tiled: bool) -> float:
+def _vae_work(facts: ModelFacts, width: int, size: Sizes, number: int, card: GpuModel, tiled: bool) -> float:
     """Bytes that the VAE works with at its worst moment."""
     frames, height, wide = size.shape
     tile = facts.vae.tile if tiled else (height, wide)
@@ -248,7 +248,7 @@ def _pixels(size: Sizes) -> float:
     return 12.0 * frames * height * width
 
 
-def _held(settings: TrainSettings, size: Sizes, card: Card) -> dict[str, float]:
+def _held(settings: TrainSettings, size: Sizes, card: GpuModel) -> dict[str, float]:
     """What lies on the device from the first step to the last."""
     values = size.trained.values
     what = "trained weights" if settings.method == "full" else "LoRA"
@@ -260,7 +260,7 @@ def _held(settings: TrainSettings, size: Sizes, card: Card) -> dict[str, float]:
     return _gb(found)
 
 
-def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, card: Card) -> dict[str, float]:
+def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, card: GpuModel) -> dict[str, float]:
     """What a step needs beside what is always held."""
     rates, mixed = size.rates, size.precision != "fp32"
     saved = _saved(settings, facts, size)
@@ -309,7 +309,7 @@ def _chosen_in_block(settings: TrainSettings, facts: ModelFacts) -> list[Linear]
     ]  # fmt: skip
 
 
-def host_gb(settings: TrainSettings, facts: ModelFacts, card: Card, size: Sizes) -> float:
+def host_gb(settings: TrainSettings, facts: ModelFacts, card: GpuModel, size: Sizes) -> float:
     """The machine's own memory that a run on a GPU needs, at its worst moment."""
     number = NUMBER[size.precision]
     offloaded = settings.gradient_checkpointing == "offloaded"

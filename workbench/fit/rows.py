@@ -18,7 +18,7 @@ MAKE_HELP = "Choose the fastest memory settings that fit the card."
 
 
 @dataclass(frozen=True)
-class Row:
+class PhaseRow:
     """One phase: what it needs in GB and as a share of the card, and of what it is made."""
 
     name: str
@@ -33,11 +33,11 @@ class Row:
         return ", ".join(f"{name} {size(gb)}" for name, gb in self.parts.items())
 
 
-def rows(fit: Fit) -> list[Row]:
+def rows(fit: Fit) -> list[PhaseRow]:
     """The phases in order."""
     memory = fit.card.memory_gb
     return [
-        Row(
+        PhaseRow(
             name=phase.name,
             gb=phase.gb,
             share=phase.gb / memory,

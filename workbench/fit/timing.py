@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from workbench.families.base import Model
 from workbench.families.facts import ModelFacts
-from workbench.fit.gpus import Card
+from workbench.fit.gpus import GpuModel
 from workbench.fit.memory import Sizes
 from workbench.runs.analysis.curves import BANDS
 from workbench.runs.settings import TrainSettings
@@ -32,7 +32,7 @@ START_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
-class Times:
+class RunTimes:
     """Seconds: of a step; of the whole run by what they are spent on."""
 
     step: float
@@ -52,7 +52,7 @@ def forward_operations(settings: TrainSettings, facts: ModelFacts, size: Sizes) 
     return linear, attention, beside
 
 
-def step_seconds(settings: TrainSettings, facts: ModelFacts, card: Card, size: Sizes) -> float:
+def step_seconds(settings: TrainSettings, facts: ModelFacts, card: GpuModel, size: Sizes) -> float:
     """Of one adjustment of the weights, with all its batches."""
     linear, attention, beside = forward_operations(settings, facts, size)
     level = settings.gradient_checkpointing
@@ -80,14 +80,14 @@ def _with_copies(settings: TrainSettings, facts: ModelFacts, size: Sizes, second
     return max(seconds, copied) + EXPOSED * min(seconds, copied)
 
 
-def _rate(facts: ModelFacts, card: Card) -> float:
+def _rate(facts: ModelFacts, card: GpuModel) -> float:
     narrower = min(1.0, (facts.width / FULL_WIDTH) ** NARROWER) if card.kind == "cuda" else 1.0
     return card.rate * TERA * narrower
 
 
 def times(
-    settings: TrainSettings, model: Model, facts: ModelFacts, card: Card, size: Sizes, clips: int, step: float
-) -> Times:
+    settings: TrainSettings, model: Model, facts: ModelFacts, card: GpuModel, size: Sizes, clips: int, step: float
+) -> RunTimes:
     """The whole run, when a step takes `step` seconds."""
     steps, rate = steps_of(settings, clips), _rate(facts, card)
     forward = sum(forward_operations(settings, facts, size)) / rate
@@ -111,7 +111,7 @@ def times(
         guided = model.guidance_scale if settings.preview_guidance is None else settings.preview_guidance
         one = (settings.preview_steps or model.steps) * forward * (2 if guided > 1 else 1) + decoding
         parts["previews"] = (steps // settings.preview_every + 1) * drawn * one
-    return Times(step, parts)
+    return RunTimes(step, parts)
 
 
 def steps_of(settings: TrainSettings, clips: int) -> int:

@@ -12,7 +12,7 @@ from workbench.loras.tasks import TASKS, doer, settings_of
 from workbench.workspace import Workspace
 
 
-class Progress:
+class TaskProgress:
     """Tells the job how far an operation is, and ends it when it is asked to stop."""
 
     def __init__(self, job: jobs.Job, phase: str) -> None:
@@ -34,7 +34,7 @@ def main() -> int:
     folder = Path(sys.argv[1]).resolve()
     with jobs.Job(folder) as job:
         name, settings = settings_of(folder)
-        progress = Progress(job, TASKS[name][3])
+        progress = TaskProgress(job, TASKS[name][3])
         job.beat("loading torch")
         made = doer(name)(Workspace.open(folder.parent.parent.parent), settings, progress.said, progress.step)
         job.outcome = {"made": made.name, "said": made.said, "error": made.error}

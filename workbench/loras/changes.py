@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class Weights:
+class ModelWeights:
     """The weights of a folder of safetensors files, read one at a time."""
 
     def __init__(self, folder: Path) -> None:
@@ -50,13 +50,13 @@ class Weights:
             return tensor
 
 
-def base_weights(model: str, said: Said) -> Weights:
+def base_weights(model: str, said: Said) -> ModelWeights:
     """The transformer's weights of a model, downloaded if need be. Raises ConfigError, ModelUnavailable."""
     family, known = find_model(model)
-    return Weights(family.fetch(known, said) / family.lora_prefix)
+    return ModelWeights(family.fetch(known, said) / family.lora_prefix)
 
 
-def base_for(loras: list[Opened], model: str, said: Said) -> Weights | None:
+def base_for(loras: list[Opened], model: str, said: Said) -> ModelWeights | None:
     """The weights that these LoRAs' changes depend on, None where they depend on none. Raises ConfigError."""
     stretching = [lora for lora in loras if lora.weights.dora]
     if not stretching:
@@ -70,7 +70,7 @@ def base_for(loras: list[Opened], model: str, said: Said) -> Weights | None:
 
 
 @dataclass(frozen=True)
-class Change:
+class WeightChange:
     """One layer's change: up [outputs, rank] @ down [rank, inputs], or a matrix where it is no product."""
 
     up: torch.Tensor | None = None
@@ -86,17 +86,17 @@ class Change:
         return self.up.double() @ self.down.double()
 
 
-def change(lora: LoraWeights, layer: str, scale: float, base: Weights | None) -> Change:
+def change(lora: LoraWeights, layer: str, scale: float, base: ModelWeights | None) -> WeightChange:
     """What the LoRA at a scale changes of a layer's weight, flat. base: needed for a DoRA."""
     up = lora.tensors[f"{layer}.{UP}"].double().flatten(1) * (scale * lora.scale_of(layer))
     down = lora.tensors[f"{layer}.{DOWN}"].double().flatten(1)
     lengths = lora.tensors.get(f"{layer}.{LENGTHS}")
     if lengths is None or scale == 0:
-        return Change(up, down)
+        return WeightChange(up, down)
     assert base is not None
     weight = base[f"{layer}.weight"].double().flatten(1)
     moved = weight + up @ down
-    return Change(whole=moved * (lengths.double() / moved.norm(dim=1))[:, None] - weight)
+    return WeightChange(whole=moved * (lengths.double() / moved.norm(dim=1))[:, None] - weight)
 
 
 def bias_change(lora: LoraWeights, layer: str, scale: float) -> torch.Tensor | None:

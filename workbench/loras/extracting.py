@@ -17,8 +17,8 @@ from workbench.families import find_model
 from workbench.families.facts import BLOCK
 from workbench.lora_names import RUNS
 from workbench.loras import low_rank
-from workbench.loras.changes import Weights, base_weights
-from workbench.loras.low_rank import Cut
+from workbench.loras.changes import ModelWeights, base_weights
+from workbench.loras.low_rank import RankLimit
 from workbench.loras.making import Made, Step, Story, of_layers, pair_of, percent, put
 from workbench.loras.opened import Said
 from workbench.loras.settings import ExtractSettings
@@ -33,7 +33,7 @@ def extract(workspace: Workspace, settings: ExtractSettings, said: Said, step: S
         raise ConfigError("rank and share are both empty: give the rank, or the share of the change to keep")
     place, model, title, trigger = _source(workspace, settings)
     family, known = find_model(model)
-    base, tuned = base_weights(model, said), Weights(place)
+    base, tuned = base_weights(model, said), ModelWeights(place)
     if differing := sorted(name for name in base if name not in tuned or tuned[name].shape != base[name].shape):
         raise ConfigError(
             f"{place.parent.name} is no fine-tune of {known.title} ({differing[0]} is missing or has another size): "
@@ -50,7 +50,7 @@ def extract(workspace: Workspace, settings: ExtractSettings, said: Said, step: S
         if layer == name or layer not in linear or size <= NOTHING**2 * float(before.double().square().sum()):
             lost, total = lost + size, total + size
             continue
-        pair = low_rank.of_matrix(difference.flatten(1), Cut(settings.rank, settings.share))
+        pair = low_rank.of_matrix(difference.flatten(1), RankLimit(settings.rank, settings.share))
         lost, total, rank = lost + pair.lost, total + pair.total, max(rank, pair.down.shape[0])
         found.append((layer, *pair_of(pair.up, pair.down, before.shape, after.dtype), None))
     step(1, 1)

@@ -19,7 +19,7 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.families.lora_files import DOWN
-from workbench.loras.changes import Weights, bias_change, change
+from workbench.loras.changes import ModelWeights, bias_change, change
 from workbench.loras.making import Made, Step, title_from
 from workbench.loras.opened import Opened, Said, common_model, misfits, opened
 from workbench.loras.settings import BakeSettings
@@ -69,7 +69,7 @@ def _fill(source: Path, target: Path, family: Family, loras: list[Opened], step:
         elif path.is_file() and path.name != NOTES:
             shutil.copy2(path, target / path.name)
     (target / part).mkdir()
-    base = Weights(source / part)
+    base = ModelWeights(source / part)
     total, done = len(list(base)), 0
     for path in sorted((source / part).iterdir()):
         if path.suffix == ".safetensors":
@@ -79,7 +79,7 @@ def _fill(source: Path, target: Path, family: Family, loras: list[Opened], step:
 
 
 def _bake_file(
-    path: Path, target: Path, loras: list[Opened], base: Weights, step: Step, done: int, total: int
+    path: Path, target: Path, loras: list[Opened], base: ModelWeights, step: Step, done: int, total: int
 ) -> int:  # fmt: skip
     """One file of weights with what the LoRAs change in it; returns how many weights are done."""
     from safetensors.torch import load_file, save_file

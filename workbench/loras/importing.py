@@ -12,12 +12,12 @@ from workbench.families import find_model, models
 from workbench.families.lora_files import LoraWeights
 from workbench.loras.making import Made, Step, Story, put
 from workbench.loras.opened import Opened, Said, misfits, opened
-from workbench.loras.settings import ImportSettings
+from workbench.loras.settings import LoraImportSettings
 from workbench.sampler.loras import FIT_LIMIT
 from workbench.workspace import Workspace
 
 
-def bring_in(workspace: Workspace, settings: ImportSettings, said: Said, step: Step) -> Made:
+def bring_in(workspace: Workspace, settings: LoraImportSettings, said: Said, step: Step) -> Made:
     """Import a LoRA. Raises ConfigError, ModelUnavailable, CannotWrite."""
     if not settings.source.strip():
         raise ConfigError("source is empty: name a file or a repository of the Hub", {"source": "name one"})

@@ -83,7 +83,7 @@ class ShelfLora:
         return self.path.parent
 
 
-class Source(BaseModel):
+class LoraSource(BaseModel):
     """What a LoRA was made of."""
 
     name: str
@@ -96,7 +96,7 @@ class Notes(BaseModel):
 
     title: str = ""
     said: str = ""
-    made_of: list[Source] = []
+    made_of: list[LoraSource] = []
     model: str = ""
     base_model: str = ""
     trigger: str = ""

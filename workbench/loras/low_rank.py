@@ -16,7 +16,7 @@ NOTHING = 1e-6  # singular values below this share of the largest are rounding
 
 
 @dataclass(frozen=True)
-class Cut:
+class RankLimit:
     """How much rank is kept: at most `rank`, and no more than holds `share` of the sum of squares; None: no limit."""
 
     rank: int | None = None
@@ -34,7 +34,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Pair:
+class LowRankProduct:
     """Two matrices and what their product lacks: up [outputs, rank] @ down [rank, inputs].
 
     lost, total: sums of squares of what is missing and of the whole change
@@ -46,7 +46,7 @@ class Pair:
     total: float
 
 
-def of_product(up: torch.Tensor, down: torch.Tensor, cut: Cut) -> Pair:
+def of_product(up: torch.Tensor, down: torch.Tensor, cut: RankLimit) -> LowRankProduct:
     """The best pair for up @ down, without ever making the product."""
     import torch
 
@@ -56,10 +56,10 @@ def of_product(up: torch.Tensor, down: torch.Tensor, cut: Cut) -> Pair:
     rank = cut.kept(values.square())
     root = values[:rank].sqrt()
     lost, total = float(values[rank:].square().sum()), float(values.square().sum())
-    return Pair(left @ (outer[:, :rank] * root), (root[:, None] * inner[:rank]) @ right.T, lost, total)
+    return LowRankProduct(left @ (outer[:, :rank] * root), (root[:, None] * inner[:rank]) @ right.T, lost, total)
 
 
-def of_matrix(change: torch.Tensor, cut: Cut) -> Pair:
+def of_matrix(change: torch.Tensor, cut: RankLimit) -> LowRankProduct:
     """The best pair for a change [outputs, inputs]."""
     import torch
 
@@ -75,4 +75,4 @@ def of_matrix(change: torch.Tensor, cut: Cut) -> Pair:
     first, second = (wide @ basis) / root, (basis * root).T
     total = float(wide.square().sum())
     lost = float((wide - first @ second).square().sum())
-    return Pair(second.T, first.T, lost, total) if tall else Pair(first, second, lost, total)
+    return LowRankProduct(second.T, first.T, lost, total) if tall else LowRankProduct(first, second, lost, total)

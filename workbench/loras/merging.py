@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError
 from workbench.families.lora_files import DOWN, LoraWeights
 from workbench.loras import low_rank
-from workbench.loras.changes import Change, Weights, base_for, bias_change, change
-from workbench.loras.low_rank import Cut
+from workbench.loras.changes import ModelWeights, WeightChange, base_for, bias_change, change
+from workbench.loras.low_rank import RankLimit
 from workbench.loras.making import Made, Step, Story, of_layers, pair_of, percent, put, title_from
 from workbench.loras.opened import Opened, Said, common_model, opened
 from workbench.loras.settings import MergeSettings, ResizeSettings
@@ -28,7 +28,7 @@ def merge(workspace: Workspace, settings: MergeSettings, said: Said, step: Step)
     """Add LoRAs up with their weights. Raises ConfigError, ModelUnavailable, CannotWrite."""
     loras = opened(workspace, settings.loras, said)
     model = common_model(loras)
-    lora, error = summed(loras, Cut(rank=settings.rank), base_for(loras, model, said), step)
+    lora, error = summed(loras, RankLimit(rank=settings.rank), base_for(loras, model, said), step)
     parts = " + ".join(f"{one.scale:g} x {one.title}" for one in loras)
     loss = "exact" if error is None else f"{percent(error)} of the change is lost"
     story = Story(
@@ -54,7 +54,7 @@ def resize(workspace: Workspace, settings: ResizeSettings, said: Said, step: Ste
             f"rank is {settings.rank}, {one.title} has rank {one.weights.rank} already: use less",
             {"rank": f"use less than {one.weights.rank}"},
         )
-    cut = Cut(settings.rank, settings.share)
+    cut = RankLimit(settings.rank, settings.share)
     lora, error = summed(loras, cut, base_for(loras, one.model, said), step)
     story = Story(
         title=title_from(settings.name, loras, f"-rank{lora.rank}"),
@@ -77,13 +77,13 @@ def _ranks(lora: LoraWeights) -> str:
 
 
 def summed(
-    loras: Sequence[Opened], cut: Cut, base: Weights | None, step: Step
+    loras: Sequence[Opened], cut: RankLimit, base: ModelWeights | None, step: Step
 ) -> tuple[LoraWeights, float | None]:  # fmt: skip
     """(the sum of LoRAs at their scales, what is lost of it) within a cut; None is lost where nothing was cut.
 
     Raises ConfigError where two change one layer of different sizes, or a DoRA is to be added without a rank.
     """
-    if cut == Cut() and any(lora.weights.dora for lora in loras):
+    if cut == RankLimit() and any(lora.weights.dora for lora in loras):
         raise ConfigError(
             "one of these is a DoRA, whose change has every rank, so no sum of ranks holds it: give a rank",
             {"rank": "give a rank"},
@@ -101,10 +101,10 @@ def summed(
         found.append((layer, up, down, _biases(on_it, layer, up)))
     step(len(layers), len(layers))
     merged = of_layers(found, "a merge")
-    return merged, None if cut == Cut() else math.sqrt(lost / total) if total else 0.0
+    return merged, None if cut == RankLimit() else math.sqrt(lost / total) if total else 0.0
 
 
-def _added(changes: Sequence[Change], layer: str, cut: Cut) -> tuple[Any, Any, float, float]:
+def _added(changes: Sequence[WeightChange], layer: str, cut: RankLimit) -> tuple[Any, Any, float, float]:
     """(up, down, lost, total) of a layer's changes together."""
     import torch
 
@@ -116,7 +116,7 @@ def _added(changes: Sequence[Change], layer: str, cut: Cut) -> tuple[Any, Any, f
     if all(one.whole is None for one in changes):
         up = torch.cat([one.up for one in changes if one.up is not None], dim=1)
         down = torch.cat([one.down for one in changes if one.down is not None])
-        if cut == Cut():
+        if cut == RankLimit():
             return up, down, 0.0, 0.0
         pair = low_rank.of_product(up, down, cut)
     else:
@@ -124,7 +124,7 @@ def _added(changes: Sequence[Change], layer: str, cut: Cut) -> tuple[Any, Any, f
     return pair.up, pair.down, pair.lost, pair.total
 
 
-def _corner(one: Change) -> torch.Tensor:
+def _corner(one: WeightChange) -> torch.Tensor:
     """Something of the change's size [outputs, inputs] that takes no memory."""
     import torch
 

@@ -94,7 +94,7 @@ class BakeSettings(Settings):
     )
 
 
-class ImportSettings(Settings):
+class LoraImportSettings(Settings):
     """A LoRA of another trainer, or of the Hub, comes onto the shelf."""
 
     source: str = field(

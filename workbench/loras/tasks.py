@@ -21,7 +21,7 @@ from workbench.loras.settings import (
     BakeSettings,
     ConvertSettings,
     ExtractSettings,
-    ImportSettings,
+    LoraImportSettings,
     MergeSettings,
     ResizeSettings,
 )
@@ -36,13 +36,13 @@ TASKS: dict[str, tuple[type[Settings], str, str, str]] = {
     "resize": (ResizeSettings, "merging", "resize", "resizing"),
     "extract": (ExtractSettings, "extracting", "extract", "extracting"),
     "bake": (BakeSettings, "fusing", "bake", "baking"),
-    "import": (ImportSettings, "importing", "bring_in", "importing"),
+    "import": (LoraImportSettings, "importing", "bring_in", "importing"),
     "convert": (ConvertSettings, "converting", "convert", "converting"),
 }
 
 
 @dataclass(frozen=True)
-class Task:
+class LoraTask:
     """One operation, seen from outside. made: a name on the shelf or a path, "" while it is not over"""
 
     folder: Path
@@ -67,15 +67,15 @@ def start(workspace: Workspace, settings: Settings) -> Path:
     return place
 
 
-def look(place: Path) -> Task:
+def look(place: Path) -> LoraTask:
     """An operation by its job's folder. Raises ConfigError when there is none."""
     settings, ended = read_json(place / jobs.CONFIG), jobs.result(place)
-    return Task(
+    return LoraTask(
         place, str(settings.get("task", "")), jobs.status(place), str(ended.get("made", "")), str(ended.get("said", ""))
     )
 
 
-def everything(workspace: Workspace) -> list[Task]:
+def everything(workspace: Workspace) -> list[LoraTask]:
     """Operations at work and those that ended in the last day, newest first."""
     return [look(status.folder) for status in jobs.jobs_in(folder(workspace) / JOBS)]
 

@@ -64,7 +64,7 @@ def _keep(context: Any, operation: Any, *_: Any, **__: Any) -> CheckpointPolicy:
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-class _Place:
+class _HostCopy:
     """One tensor that waits in host memory. `left`, `arrived`: when its copies are done, on a GPU."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -82,14 +82,14 @@ class _Waiting:
     """
 
     def __init__(self) -> None:
-        self._order: list[weakref.ref[_Place]] = []  # as they left; the graph that needs them keeps them alive
+        self._order: list[weakref.ref[_HostCopy]] = []  # as they left; the graph that needs them keeps them alive
         self._stream: Any = None
 
     def leave(self, tensor: torch.Tensor) -> Any:
         """Called with every tensor a checkpoint saves. What all blocks share has fewer axes, and stays."""
         if tensor.dim() < BLOCK_INPUT_AXES:
             return tensor
-        place = _Place(tensor)
+        place = _HostCopy(tensor)
         if tensor.is_cuda:
             stream = self._copying(tensor.device)
             stream.wait_stream(torch.cuda.current_stream(tensor.device))
@@ -105,7 +105,7 @@ class _Waiting:
 
     def come_back(self, packed: Any) -> torch.Tensor:
         """Called with what `leave` returned, the last block's first: gradients go backwards."""
-        if not isinstance(packed, _Place):
+        if not isinstance(packed, _HostCopy):
             kept: torch.Tensor = packed
             return kept
         waiting = [place for reference in self._order if (place := reference()) is not None]
@@ -120,7 +120,7 @@ class _Waiting:
             tensor.record_stream(current)
         return tensor
 
-    def _fetch(self, place: _Place) -> None:
+    def _fetch(self, place: _HostCopy) -> None:
         if place.back is not None:
             return
         if place.left is None:

@@ -11,7 +11,7 @@ from workbench.notebook.check_panel import CheckPanel, check_panel
 from workbench.notebook.compare_panel import ComparePanel, compare_panel
 from workbench.notebook.cut_panel import CutPanel, cut_panel
 from workbench.notebook.dataset_panel import DatasetPanel, dataset_panel
-from workbench.notebook.form import Form, form
+from workbench.notebook.form import WidgetForm, form
 from workbench.notebook.grid_panel import WallPanel, wall_panel
 from workbench.notebook.model_view_panel import SeesPanel, sees_panel
 from workbench.notebook.run_panel import RunPanel, attach, preview_table
@@ -34,7 +34,7 @@ __all__ = [
     "CutPanel",
     "DatasetPanel",
     "ExportPanel",
-    "Form",
+    "WidgetForm",
     "RunPanel",
     "SamplePanel",
     "SeesPanel",

@@ -14,7 +14,7 @@ import ipywidgets as widgets
 
 from workbench import jobs
 from workbench.clips.records import Clip
-from workbench.dataset_builder.checks.findings import MENDS, Finding, Mend, Report, Severity
+from workbench.dataset_builder.checks.findings import MENDS, CheckReport, Finding, Mend, Severity
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.tasks import Name
 from workbench.notebook import rendering
@@ -37,7 +37,7 @@ class CheckPanel(TaskPanel):
 
     def _more(self) -> list[widgets.Widget]:
         self.found = widgets.VBox([])
-        self._shown: Report | None = None
+        self._shown: CheckReport | None = None
         self.mending = TaskLine("mending", lambda: self.dataset.task("mend"), self.watch)
         return [self.mending.box, self.found]
 

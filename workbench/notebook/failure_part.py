@@ -12,7 +12,7 @@ import ipywidgets as widgets
 
 from workbench.notebook import run_rendering
 from workbench.notebook.live import button
-from workbench.runs.failures import Action, Card
+from workbench.runs.failures import Action, Failure
 
 
 class FailurePart:
@@ -21,12 +21,12 @@ class FailurePart:
     def __init__(self, clicked: Callable[[Callable[[], object]], Callable[[object], None]]) -> None:
         """clicked: makes a click handler of an action, as `Panel.doing` does"""
         self._clicked = clicked
-        self._card: Card | None = None
+        self._card: Failure | None = None
         self.text = widgets.HTML()
         self.buttons = widgets.HBox([], layout=widgets.Layout(flex_flow="row wrap"))
         self.box = widgets.VBox([self.text, self.buttons])
 
-    def show(self, card: Card | None, press: Callable[[Card, Action], object]) -> None:
+    def show(self, card: Failure | None, press: Callable[[Failure, Action], object]) -> None:
         """Show a card, or none. press: what a click does."""
         if card == self._card:
             return

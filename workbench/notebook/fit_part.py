@@ -15,7 +15,7 @@ from workbench.errors import WorkbenchError
 from workbench.fit import levels, measurement, rows
 from workbench.fit.estimate import Fit, look
 from workbench.fit.gpus import CHOICES, HERE
-from workbench.notebook.form import Form
+from workbench.notebook.form import WidgetForm
 from workbench.notebook.live import Panel, Ticker, button, folded
 from workbench.notebook.rendering import escaped, note
 from workbench.runs.settings import TrainSettings
@@ -29,7 +29,7 @@ COLOURS = {True: "#2f6fd0", False: "#c23434"}
 class FitPart(Panel):
     """The line of a form of training settings. `measure` and `make_it_fit` are its buttons."""
 
-    def __init__(self, workspace: Workspace, form: Form[TrainSettings]) -> None:
+    def __init__(self, workspace: Workspace, form: WidgetForm[TrainSettings]) -> None:
         self.workspace, self.form = workspace, form
         self.line, self.table = widgets.HTML(), widgets.HTML()
         self.card = widgets.Combobox(

@@ -28,7 +28,7 @@ LIST_ROWS = 3  # of a field with one value a line
 MANY = 20  # advanced settings: from here on each section has a fold of its own, and there is a search
 
 
-class Form(Panel, Generic[S]):
+class WidgetForm(Panel, Generic[S]):
     """A settings object as fields. `settings` reads it (or raises the sentence), `set` fills it."""
 
     def __init__(
@@ -140,9 +140,9 @@ class Form(Panel, Generic[S]):
                 _choose(field, now)
 
 
-def form(settings_class: type[S], workspace: Workspace | None = None, **values: Any) -> Form[S]:
+def form(settings_class: type[S], workspace: Workspace | None = None, **values: Any) -> WidgetForm[S]:
     """A form of any settings class, filled with the values given, else the defaults. Raises ConfigError."""
-    return Form(settings_class, workspace, values)
+    return WidgetForm(settings_class, workspace, values)
 
 
 def choices(source: str | None, workspace: Workspace | None) -> list[str]:

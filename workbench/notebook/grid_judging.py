@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import ipywidgets as widgets
 
-from workbench.compare import Cell, View, Wall, marks
+from workbench.compare import Cell, Grid, GridState, marks
 from workbench.compare.view import shape
 from workbench.errors import ConfigError
 from workbench.notebook import rendering
@@ -23,7 +23,7 @@ WIDE = 300  # pixels of a video in a vote
 class JudgingPart(Panel):
     """Three lines of widgets: a video, a vote, a checkpoint."""
 
-    def __init__(self, opened: Callable[[], Wall]) -> None:
+    def __init__(self, opened: Callable[[], Grid]) -> None:
         """opened: the wall that is shown, raises ConfigError without one"""
         self._opened = opened
         self._pair: tuple[Cell, Cell] | None = None
@@ -64,7 +64,7 @@ class JudgingPart(Panel):
         )  # fmt: skip
         visible(self.answers, False)
 
-    def show(self, wall: Wall, view: View) -> None:
+    def show(self, wall: Grid, view: GridState) -> None:
         """List what can be judged, and what was said; what is chosen stays chosen."""
         names = _names(view)
         done = [(names[cell.key], cell.key) for cell in view.all if cell.video]
@@ -120,7 +120,7 @@ class JudgingPart(Panel):
         return said
 
 
-def least_compared(view: View, marked: marks.Marks) -> tuple[Cell, Cell]:
+def least_compared(view: GridState, marked: marks.Marks) -> tuple[Cell, Cell]:
     """Two videos of a row that were compared least, sides by chance. Raises ConfigError where no row has two."""
     counts = Counter(frozenset((vote["left"], vote["right"])) for vote in marked.votes)
     pairs = [
@@ -137,14 +137,14 @@ def least_compared(view: View, marked: marks.Marks) -> tuple[Cell, Cell]:
     return (one, other) if random.random() < 0.5 else (other, one)
 
 
-def _drawn(wall: Wall, cells: Sequence[Cell], names: Sequence[str]) -> str:
+def _drawn(wall: Grid, cells: Sequence[Cell], names: Sequence[str]) -> str:
     """Videos side by side, each over its name."""
     width = shape(wall.base)["width"]
     named = zip(cells, names, strict=True)
     return rendering.row([rendering.figure(cell.video, name, WIDE, width) for cell, name in named if cell.video])
 
 
-def _said(wall: Wall, view: View) -> list[str]:
+def _said(wall: Grid, view: GridState) -> list[str]:
     """What people said of the wall, a sentence each."""
     marked, names = wall.marked, _names(view)
     marks_of = {"Starred": [cell for cell in view.all if cell.starred], "Rejected": [c for c in view.all if c.rejected]}
@@ -157,7 +157,7 @@ def _said(wall: Wall, view: View) -> list[str]:
     return lines
 
 
-def _names(view: View) -> dict[str, str]:
+def _names(view: GridState) -> dict[str, str]:
     """Key of a video -> its row and column in words."""
     columns = _columns(view)
     return {
@@ -167,6 +167,6 @@ def _names(view: View) -> dict[str, str]:
     }
 
 
-def _columns(view: View) -> dict[str, str]:
+def _columns(view: GridState) -> dict[str, str]:
     """Key of a video -> its column in words."""
     return {cell.key: column.name for cells in view.cells for cell, column in zip(cells, view.columns, strict=True)}

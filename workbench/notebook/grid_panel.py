@@ -13,16 +13,16 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import jobs
-from workbench.compare import View, Wall, WallSettings
+from workbench.compare import Grid, GridSettings, GridState
 from workbench.compare.cost import cost
 from workbench.compare.grid import EXPORTING
-from workbench.compare.settings import ExportSettings
+from workbench.compare.settings import GridExportSettings
 from workbench.compare.suggestions import base_of, newest, suggested
 from workbench.compare.view import progress
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.families import models
 from workbench.notebook import rendering
-from workbench.notebook.form import Form
+from workbench.notebook.form import WidgetForm
 from workbench.notebook.grid_judging import JudgingPart
 from workbench.notebook.grid_view import WallView
 from workbench.notebook.live import Panel, Ticker, button, folded, visible, wrapped
@@ -35,19 +35,19 @@ EMPTY = "No wall yet: say below what is to be compared, and press Make and draw.
 class WallPanel(Panel):
     """The walls of a workspace: one of them, and the form of the next."""
 
-    def __init__(self, workspace: Workspace, values: Mapping[str, Any] | None = None, wall: Wall | None = None) -> None:
+    def __init__(self, workspace: Workspace, values: Mapping[str, Any] | None = None, wall: Grid | None = None) -> None:
         """values: of WallSettings, in the form at first; None: what the newest run suggests
 
         wall: shown at first, None: the newest
         Raises ConfigError.
         """
         self.workspace = workspace
-        self._wall, self._view = wall or next(iter(Wall.all(workspace)), None), WallView()
+        self._wall, self._view = wall or next(iter(Grid.all(workspace)), None), WallView()
         self._files: Any = None
         self._listing = False
         # Ticks come from a thread, clicks from the kernel: one at a time.
         self._lock = threading.RLock()
-        self.form = Form(WallSettings, workspace, _first(workspace) if values is None else values)
+        self.form = WidgetForm(GridSettings, workspace, _first(workspace) if values is None else values)
         drawn_by = [("that of the run", ""), *((one.title, one.id) for one in models())]
         self.model = widgets.Dropdown(options=drawn_by, layout=widgets.Layout(width="200px"))
         self.speed = widgets.Dropdown(options=["exact", "fast", "frugal"], layout=widgets.Layout(width="110px"))
@@ -102,15 +102,15 @@ class WallPanel(Panel):
     # ---- commands
 
     @property
-    def wall(self) -> Wall:
+    def wall(self) -> Grid:
         """The wall that is shown. Raises ConfigError while there is none."""
         if self._wall is None:
             raise ConfigError("there is no wall yet: press Make and draw")
         return self._wall
 
-    def make(self) -> Wall:
+    def make(self) -> Grid:
         """Make a wall of the form's settings, and ask for its videos. Raises ConfigError, DeviceBusy, CannotWrite."""
-        made = Wall.create(self.workspace, *self._asked())
+        made = Grid.create(self.workspace, *self._asked())
         self._wall = made
         self.making.selected_index = None
         self.refresh()
@@ -141,10 +141,10 @@ class WallPanel(Panel):
 
     def export(self) -> None:
         """Start making files of the wall; they are listed once they are there. Raises ConfigError, CannotWrite."""
-        self.wall.export(ExportSettings())
+        self.wall.export(GridExportSettings())
         self.refresh()
 
-    def wait(self, seconds: float | None = None) -> View:
+    def wait(self, seconds: float | None = None) -> GridState:
         """Wait until nothing is on its way any more, or the time is up; the panel stays live. Raises ConfigError."""
         view = self.wall.wait(seconds)
         self.refresh()
@@ -167,12 +167,12 @@ class WallPanel(Panel):
     def _tick(self) -> bool:
         with self._lock:
             if self._wall is None:
-                self._wall = next(iter(Wall.all(self.workspace)), None)
+                self._wall = next(iter(Grid.all(self.workspace)), None)
         self.refresh()
         return True  # another face may make a wall, or draw
 
     def _show(self) -> None:
-        names = [(one.settings.title, one.name) for one in Wall.all(self.workspace)]
+        names = [(one.settings.title, one.name) for one in Grid.all(self.workspace)]
         if self._wall is not None and self._wall.name not in [name for _, name in names]:
             self._wall = None  # deleted by another face
         visible(self.judging_fold, self._wall is not None)
@@ -204,7 +204,7 @@ class WallPanel(Panel):
             self.choice.options, self.choice.value = walls, shown
             self._listing = False
 
-    def _show_files(self, wall: Wall) -> None:
+    def _show_files(self, wall: Grid) -> None:
         status, made = jobs.status(wall.folder / EXPORTING), wall.exported
         now = (wall.folder, status.state, status.phase, [path.stat().st_mtime_ns for path in made])
         if now == self._files:  # the files travel inside the links
@@ -220,12 +220,12 @@ class WallPanel(Panel):
 
     def _choose(self) -> None:
         if not self._listing and self.choice.value is not None:
-            self._wall = Wall.open(self.workspace, self.choice.value)
+            self._wall = Grid.open(self.workspace, self.choice.value)
             self.refresh()
 
     # ---- the form
 
-    def _asked(self) -> tuple[WallSettings, SampleSettings]:
+    def _asked(self) -> tuple[GridSettings, SampleSettings]:
         settings = self.form.settings
         return settings, base_of(self.workspace, settings, self.model.value, self.speed.value)
 

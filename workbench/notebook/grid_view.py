@@ -11,7 +11,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import jobs
-from workbench.compare import Cell, CellState, View, Wall, html_page
+from workbench.compare import Cell, CellState, Grid, GridState, html_page
 from workbench.compare.grid import MEASURING
 from workbench.compare.view import heads, shape
 from workbench.notebook import rendering
@@ -41,7 +41,7 @@ class WallView:
         self._laid_out = self._played = None
         self._cells, self.videos.children, self.player.value = {}, (), ""
 
-    def show(self, wall: Wall, view: View) -> None:
+    def show(self, wall: Grid, view: GridState) -> None:
         """Show the wall as it is now. Raises OSError for a video that goes meanwhile."""
         drawn = [cell for cell in view.all if cell.video]
         # With the numbers that are being measured the player would be made anew, and begin anew.
@@ -54,7 +54,7 @@ class WallView:
         if rests and not small:
             self.player.value = rendering.note(TOO_LARGE)
 
-    def _play(self, wall: Wall, view: View) -> None:
+    def _play(self, wall: Grid, view: GridState) -> None:
         shown = (wall.folder, view.title, view.grid, [_mark(cell, with_numbers=True) for cell in view.all])
         if shown == self._played:
             return
@@ -67,7 +67,7 @@ class WallView:
             f'style="width:100%;height:{height}px;border:0;resize:vertical" allowfullscreen></iframe>'
         )
 
-    def _lay_out(self, wall: Wall, view: View) -> None:
+    def _lay_out(self, wall: Grid, view: GridState) -> None:
         """A cell each, of which only those that changed are sent."""
         laid_out = (wall.folder, view.grid)
         if laid_out != self._laid_out:
@@ -88,7 +88,7 @@ class WallView:
                 self._cells[cell.key] = (widget, now)
 
 
-def _heads(view: View) -> list[list[str]]:
+def _heads(view: GridState) -> list[list[str]]:
     """The words above each column, those of the outer line first."""
     spread = [[head["text"] for head in line for _ in range(head["span"])] for line in heads(view)]
     return [[text for text in column if text] for column in zip(*spread, strict=True)]
@@ -116,5 +116,5 @@ def _said(text: str) -> str:
     return f'<div style="line-height:1.3;overflow-wrap:anywhere">{rendering.escaped(text)}</div>'
 
 
-def _measures(wall: Wall) -> bool:
+def _measures(wall: Grid) -> bool:
     return jobs.status(wall.folder / MEASURING).state.alive

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from workbench import jobs
 from workbench.notebook import rendering
-from workbench.notebook.form import Form
+from workbench.notebook.form import WidgetForm
 from workbench.notebook.live import Panel, Ticker, button, visible, wrapped
 from workbench.sampler import prompt_enhancer
 from workbench.sampler.prompt_enhancer import PromptSettings
@@ -20,10 +20,12 @@ from workbench.workspace import Workspace
 class PromptPart(Panel):
     """Who writes, Write, and what came of it. `write`, `take` and `back` are its buttons."""
 
-    def __init__(self, workspace: Workspace, form: Form[SampleSettings]) -> None:
+    def __init__(self, workspace: Workspace, form: WidgetForm[SampleSettings]) -> None:
         """form: its prompt is what is written from, and where the written one goes"""
         self.workspace, self.form = workspace, form
-        self.settings = Form(PromptSettings, workspace, prompt_enhancer.settings_of(workspace).model_dump(mode="json"))
+        self.settings = WidgetForm(
+            PromptSettings, workspace, prompt_enhancer.settings_of(workspace).model_dump(mode="json")
+        )
         self.write_button = button("Write a long prompt", "From the prompt in the form; nothing is used yet", "pencil")
         self.stop_button = button("Stop", "End the writing", "stop", "danger", "90px")
         self.doing_now = widgets.HTML()

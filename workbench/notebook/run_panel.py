@@ -26,7 +26,7 @@ from workbench.notebook.live import Panel, Ticker, button, folded
 from workbench.runs import failures, oom_fallback, queue
 from workbench.runs.analysis.diagnosis import judge
 from workbench.runs.analysis.report import curves_of, write_report
-from workbench.runs.failures import Action, Card
+from workbench.runs.failures import Action, Failure
 from workbench.runs.run import Run
 from workbench.runs.sessions import last_note
 from workbench.workspace import Workspace
@@ -170,7 +170,7 @@ class RunPanel(Panel):
         self.run.preview(self.prompt.value.strip() or None, SCALES if self.scales.value else ())
         self._answer("The previews are drawn after this step.")
 
-    def _press(self, card: Card, action: Action) -> None:
+    def _press(self, card: Failure, action: Action) -> None:
         """A button of the card."""
         if action.kind in ("go on", "from start"):
             self.start(from_start=action.kind == "from start")

@@ -16,9 +16,9 @@ from workbench.runs import retention
 from workbench.runs.analysis import curve_charts
 from workbench.runs.analysis.comparison import Comparison
 from workbench.runs.analysis.curves import Curves
-from workbench.runs.analysis.diagnosis import Verdict
+from workbench.runs.analysis.diagnosis import Diagnosis
 from workbench.runs.analysis.report import ASSETS, BAD, GOOD
-from workbench.runs.failures import Card
+from workbench.runs.failures import Failure
 from workbench.runs.run import Run
 from workbench.workspace import read_object, step_folders
 
@@ -64,7 +64,7 @@ def _progress(status: jobs.Status) -> str:
     return words
 
 
-def verdict_box(verdict: Verdict) -> str:
+def verdict_box(verdict: Diagnosis) -> str:
     """Whether it learns, in a sentence, and what to do next."""
     colour = GREEN if verdict.kind in GOOD else RED if verdict.kind in BAD else GREY
     return _box(colour, f"<b>{escaped(verdict.sentence)}</b><br>{escaped(verdict.advice)}")
@@ -75,7 +75,7 @@ def _box(colour: str, content: str) -> str:
     return f'<div style="{looks};line-height:1.5;max-width:{CHART_WIDTH}px;overflow-wrap:anywhere">{content}</div>'
 
 
-def card_box(card: Card) -> str:
+def card_box(card: Failure) -> str:
     """Why a run failed and what helps; its buttons are widgets."""
     said = "".join(
         f"<div>{escaped(text)}</div>" for text in (card.sentence, card.facts, card.saved, card.advice) if text

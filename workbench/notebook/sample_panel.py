@@ -20,7 +20,7 @@ from workbench import jobs
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.families import find_model
 from workbench.notebook import rendering
-from workbench.notebook.form import Form
+from workbench.notebook.form import WidgetForm
 from workbench.notebook.live import Panel, Ticker, button, folded, wrapped
 from workbench.notebook.prompt_part import PromptPart
 from workbench.sampler import queue
@@ -39,7 +39,7 @@ class SamplePanel(Panel):
 
     def __init__(self, workspace: Workspace, values: dict[str, Any] | None = None) -> None:
         self.workspace = workspace
-        self.form = Form(SampleSettings, workspace, values)
+        self.form = WidgetForm(SampleSettings, workspace, values)
         self.ids = queue.pending(workspace)
         self._lock = threading.Lock()
         self._shown: list[tuple[queue.Progress, float]] | None = None

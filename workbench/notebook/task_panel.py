@@ -23,7 +23,7 @@ from workbench.dataset_builder.export import ExportSettings
 from workbench.dataset_builder.tasks import Name, Task
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.notebook import rendering
-from workbench.notebook.form import Form
+from workbench.notebook.form import WidgetForm
 from workbench.notebook.live import Panel, Ticker, button, folded, visible
 from workbench.settings import Settings
 from workbench.workspace import Workspace
@@ -102,7 +102,7 @@ class TaskPanel(Panel):
     def __init__(self, workspace: Workspace, dataset: str, values: dict[str, Any]) -> None:
         """values: in place of the settings' defaults. Raises ConfigError for a dataset or setting that is none."""
         self.dataset = Dataset.open(workspace, dataset)
-        self.form: Form[Any] = Form(self.settings_class, workspace, values)
+        self.form: WidgetForm[Any] = WidgetForm(self.settings_class, workspace, values)
         self.line = TaskLine(self.noun, lambda: self.task, self.watch)
         self.start_button = button(*self.words, "play", "primary")
         self.start_button.on_click(self.doing(self.start))

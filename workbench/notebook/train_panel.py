@@ -17,7 +17,7 @@ from workbench.fit.gpu_offer import offer
 from workbench.jobs.devices import gpus
 from workbench.notebook.compare_panel import ComparePanel
 from workbench.notebook.fit_part import FitPart
-from workbench.notebook.form import Form
+from workbench.notebook.form import WidgetForm
 from workbench.notebook.live import Panel, button, folded
 from workbench.notebook.run_panel import RunPanel
 from workbench.runs.run import Run
@@ -46,7 +46,7 @@ class TrainPanel(Panel):
         self.workspace, self.parent = workspace, parent
         self.runs: list[Run] = []
         self.live: RunPanel | ComparePanel | None = None
-        self.form = Form(TrainSettings, workspace, settings.model_dump(mode="json") if settings else None)
+        self.form = WidgetForm(TrainSettings, workspace, settings.model_dump(mode="json") if settings else None)
         self.fit = FitPart(workspace, self.form)
         placeholder = f"{parent.name}, numbered" if parent else "the dataset's name"
         self.name = widgets.Text(placeholder=placeholder, layout=widgets.Layout(width="300px"))

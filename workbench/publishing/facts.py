@@ -29,7 +29,7 @@ MOST_PREVIEWS = 12
 
 
 @dataclass(frozen=True)
-class Shown:
+class PublishedPreview:
     """One preview, and what it was drawn with. picture: its first frame, where it began with one."""
 
     video: Path
@@ -54,7 +54,7 @@ class Facts:
     model: Model
     settings: TrainSettings | None
     shape: tuple[int, int, int]
-    previews: tuple[Shown, ...]
+    previews: tuple[PublishedPreview, ...]
     trained: tuple[dict[str, Any], ...] = ()
     held_out: tuple[dict[str, Any], ...] = ()
     clips: tuple[tuple[Path, Clip], ...] = ()
@@ -151,7 +151,7 @@ def _clips(workspace: Workspace, settings: TrainSettings, trained: Sequence[dict
     return list(found.values())
 
 
-def _shown(video: Path, model: Model) -> Shown | None:
+def _shown(video: Path, model: Model) -> PublishedPreview | None:
     """A preview with its record; None for one that says nothing of itself."""
     record = record_of(video)
     asked = record.get("settings") if isinstance(record.get("settings"), dict) else {}
@@ -159,7 +159,7 @@ def _shown(video: Path, model: Model) -> Shown | None:
     if "prompt" not in both:
         return None
     picture = Path(str((asked or {}).get("image") or ""))
-    return Shown(
+    return PublishedPreview(
         video=video,
         prompt=str(both["prompt"]),
         seed=int(both.get("seed") or 0),

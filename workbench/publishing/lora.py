@@ -22,7 +22,7 @@ from workbench.publishing import anonymize
 from workbench.publishing.card import model_card, sample_name
 from workbench.publishing.facts import Facts, gather, training_clips
 from workbench.publishing.settings import LoraPush
-from workbench.publishing.upload_plan import CARD, Parcel, Piece, Weights
+from workbench.publishing.upload_plan import CARD, Parcel, Piece, WeightsUpload
 from workbench.publishing.usage import PICTURE
 from workbench.runs.model_card import ALSO, licence_of
 from workbench.workspace import Workspace
@@ -37,7 +37,7 @@ def parcel(workspace: Workspace, lora: ShelfLora, settings: LoraPush) -> Parcel:
     also = lora.folder / ALSO
     files: dict[str, Piece] = {WEIGHTS: _weights(facts)}
     if also.is_file():
-        files[ALSO] = Weights(also, *anonymize.header(also, {}))
+        files[ALSO] = WeightsUpload(also, *anonymize.header(also, {}))
     if settings.card:
         text = model_card(facts, settings.repo_id, settings.licence, ALSO if also.is_file() else "")
         files[CARD] = text.encode()
@@ -54,12 +54,12 @@ def parcel(workspace: Workspace, lora: ShelfLora, settings: LoraPush) -> Parcel:
     return Parcel("model", settings.repo_id, settings.private, message, files, notes, same)
 
 
-def _weights(facts: Facts) -> Weights:
+def _weights(facts: Facts) -> WeightsUpload:
     """The LoRA with notes that say which model it is for, and nothing of this machine."""
     model, lora = facts.model, facts.lora
     base = model.id if model.embedded else anonymize.words(model.source)
     more = {"base_model": base} | ({"trigger_word": lora.trigger} if lora.trigger else {})
-    return Weights(lora.path, *anonymize.header(lora.path, more))
+    return WeightsUpload(lora.path, *anonymize.header(lora.path, more))
 
 
 def config(facts: Facts) -> bytes:

@@ -21,7 +21,7 @@ from workbench.loras.library import ShelfLora
 from workbench.paths import ASSETS
 from workbench.publishing import anonymize
 from workbench.publishing.card import example, sample_name
-from workbench.publishing.facts import Facts, Shown, gather
+from workbench.publishing.facts import Facts, PublishedPreview, gather
 from workbench.publishing.settings import SpacePush
 from workbench.publishing.upload_plan import CARD, Parcel, Piece
 from workbench.publishing.usage import Usage, usage_of
@@ -113,7 +113,7 @@ def _call(used: Usage) -> str:
     return "{" + ", ".join(f"{name!r}: {value}" for name, value in used.call.items() if name not in OWN) + "}"
 
 
-def _example(place: int, shown: Shown) -> list[Any]:
+def _example(place: int, shown: PublishedPreview) -> list[Any]:
     picture = _picture(place, shown.picture) if shown.picture else None
     return [shown.prompt, picture, shown.seed, shown.steps, shown.guidance, sample_name(place)]
 

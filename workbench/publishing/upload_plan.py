@@ -18,7 +18,7 @@ CARD = "README.md"
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightsUpload:
     """A LoRA file whose notes are others than those on this disk: `head`, then the tensors from `begin` on."""
 
     path: Path
@@ -30,7 +30,7 @@ class Weights:
         return len(self.head) + self.path.stat().st_size - self.begin
 
 
-Piece = Path | bytes | Weights
+Piece = Path | bytes | WeightsUpload
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Parcel:
                 raise DataError(f"{name} has changed since it was trained on: bring it back, or turn clips off")
         found: dict[str, Path | bytes] = {}
         for name, piece in self.files.items():
-            if isinstance(piece, Weights):
+            if isinstance(piece, WeightsUpload):
                 anonymize.write_weights(piece.path, folder / name, piece.head, piece.begin)
                 piece = folder / name
             found[name] = piece

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.remote.backends import make
 from workbench.remote.job import Leave, RemoteJob
-from workbench.remote.record import Record
+from workbench.remote.record import RemoteRecord
 from workbench.remote.sync import Mirror
 from workbench.workspace import Workspace
 
@@ -15,7 +15,7 @@ from workbench.workspace import Workspace
 def main() -> int:
     folder = Path(sys.argv[1]).resolve()
     with RemoteJob(folder) as job:
-        record = Record.load(folder)
+        record = RemoteRecord.load(folder)
         mirror = Mirror(folder, job, make(Workspace.open(folder.parent.parent), folder.name, record), record)
         try:
             job.ended(mirror.go())

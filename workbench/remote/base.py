@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
 from workbench.remote import folder
-from workbench.remote.record import Record
+from workbench.remote.record import RemoteRecord
 from workbench.workspace import Workspace
 
 Tell = Callable[[int, int], None]
@@ -30,7 +30,7 @@ class Lost(Exception):
 
 
 @dataclass(frozen=True)
-class Finding:
+class TargetCheck:
     """A line of a dry run: what was looked at, what was found, what to do when it is not in order (else empty)."""
 
     title: str
@@ -39,7 +39,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class View:
+class RemoteState:
     """A run as seen from here; see box.look for the fields. alive: it runs, or waits for its turn there.
 
     interrupted: it was stopped by the place, not by a person, and wants to go on.
@@ -62,7 +62,7 @@ def ended(status: jobs.State, code: ExitCode, message: str) -> dict[str, Any]:
     return {"status": status.value, "exit_code": int(code), "message": message, "ended_at": time.time()}
 
 
-class Engine(ABC):
+class Backend(ABC):
     """One run at one place.
 
     kind: of the place's settings;  extra: the extra of this package that brings what it imports;  imports: the packages
@@ -72,7 +72,7 @@ class Engine(ABC):
     extra: ClassVar[str] = ""
     imports: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, place: Any, name: str, workspace: Workspace, run: str, record: Record) -> None:
+    def __init__(self, place: Any, name: str, workspace: Workspace, run: str, record: RemoteRecord) -> None:
         """place: its settings;  name: its name;  run: the run's, "" for a dry run"""
         self.place, self.name, self.workspace, self.run, self.record = place, name, workspace, run, record
 
@@ -85,7 +85,7 @@ class Engine(ABC):
             )
 
     @abstractmethod
-    def check(self) -> list[Finding]:
+    def check(self) -> list[TargetCheck]:
         """A dry run: what is there and what is missing. Starts and changes nothing. Raises ConfigError, Lost."""
 
     @abstractmethod
@@ -111,7 +111,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def look(self, listing: str) -> View:
+    def look(self, listing: str) -> RemoteState:
         """How it is. Raises Lost."""
 
     @abstractmethod
@@ -131,20 +131,20 @@ class Engine(ABC):
         """End the run at once. Raises Lost."""
 
 
-def findings(about: Mapping[str, Any], mine: Mapping[str, Any], free: int) -> list[Finding]:
+def findings(about: Mapping[str, Any], mine: Mapping[str, Any], free: int) -> list[TargetCheck]:
     """What `box.about` of the other side comes to, next to this side's own."""
     theirs, ours = about["versions"], mine["versions"]
     title = "video-lora-workbench"
     same = theirs[title] == ours[title]
     lines = [
-        Finding("python", str(about["python"])),
-        Finding("workbench", theirs[title] or "not installed", "" if same else f"install {ours[title]} there"),
+        TargetCheck("python", str(about["python"])),
+        TargetCheck("workbench", theirs[title] or "not installed", "" if same else f"install {ours[title]} there"),
     ]
     for name in folder.PACKAGES:
         found = theirs[name] or "missing"
         note = "" if theirs[name] == ours[name] else f" (here {ours[name]}: a run begun here cannot go on there)"
-        lines.append(Finding(name, found + note, "" if theirs[name] else f"pip install {name} there"))
+        lines.append(TargetCheck(name, found + note, "" if theirs[name] else f"pip install {name} there"))
     gpus = "; ".join(about["gpus"])
-    lines.append(Finding("GPU", gpus or "none", "" if gpus else "fine for the built-in model, too slow for others"))
-    lines.append(Finding("free disk", f"{free / 1e9:,.0f} GB"))
+    lines.append(TargetCheck("GPU", gpus or "none", "" if gpus else "fine for the built-in model, too slow for others"))
+    lines.append(TargetCheck("free disk", f"{free / 1e9:,.0f} GB"))
     return lines

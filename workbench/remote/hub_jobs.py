@@ -17,7 +17,7 @@ from typing import Any
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
 from workbench.hub import MAY_WRITE, client
-from workbench.remote.base import Engine, Finding, Lost, Tell, View, ended
+from workbench.remote.base import Backend, Lost, RemoteState, TargetCheck, Tell, ended
 from workbench.remote.hub_folder import HubFolder, explained
 from workbench.remote.hub_side import LIVE, MARK
 
@@ -28,7 +28,7 @@ AGAIN_SECONDS = 5.0  # between two tries to read its log
 FILES_AT_ONCE, BYTES_AT_ONCE = 200, 1 << 30  # of a commit
 
 
-class HubJobsEngine(Engine):
+class HubJobsEngine(Backend):
     """One run as a job of the Hub."""
 
     kind = "hf-jobs"
@@ -53,16 +53,16 @@ class HubJobsEngine(Engine):
         with explained("the account"):
             return {"namespace": self.place.namespace or client().whoami()["name"]}
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[TargetCheck]:
         self._complete()
         with explained("the account"):
             about = client().whoami()
             hardware = [one.name for one in client().list_jobs_hardware()]
         known = self.place.flavor in hardware
-        found = [Finding("login", str(about["name"])), Finding("image", self.place.image)]
+        found = [TargetCheck("login", str(about["name"])), TargetCheck("image", self.place.image)]
         remedy = "" if known else f"choose one of {', '.join(hardware)}"
-        found.append(Finding("hardware", self.place.flavor, remedy))
-        return [*found, Finding("repository", f"{self.place.repository}, private")]
+        found.append(TargetCheck("hardware", self.place.flavor, remedy))
+        return [*found, TargetCheck("repository", f"{self.place.repository}, private")]
 
     def _complete(self) -> None:
         """Raises ConfigError for a setting that is missing, or when nobody is logged in."""
@@ -126,9 +126,9 @@ class HubJobsEngine(Engine):
 
     # ---- looking
 
-    def look(self, listing: str) -> View:
+    def look(self, listing: str) -> RemoteState:
         if not self.record.job or self._log is None:
-            return View(False, "new", {}, {}, {}, {}, "")
+            return RemoteState(False, "new", {}, {}, {}, {}, "")
         log, alive = self._log, self._alive()
         if log.pushes != self._pushes or not alive:
             pushes = log.pushes
@@ -140,7 +140,7 @@ class HubJobsEngine(Engine):
             growing |= {name: files[name][0] for name in LIVE if name in files}
         beat = end.get("beat") or log.beat
         now = f"{self._pushes} {self._stage}"
-        return View(
+        return RemoteState(
             alive=alive,
             state=str(end.get("state") or log.beat.get("state") or "starting"),
             beat={name: value for name, value in beat.items() if name != "state"},

@@ -17,7 +17,7 @@ SCRATCH = ".remote"  # in the run's folder: what the mirror keeps for itself
 
 
 @dataclass
-class Record:
+class RemoteRecord:
     """What remote.json holds.
 
     place: its name, "" when the run is to go on here;  box: the run's folder there, below the place's own;  job: the

@@ -9,7 +9,7 @@ from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.remote import targets
 from workbench.remote.backends import engine_class
-from workbench.remote.record import Record
+from workbench.remote.record import RemoteRecord
 from workbench.runs.run import REMOTE, Run
 from workbench.workspace import Workspace
 
@@ -28,7 +28,7 @@ def choose(workspace: Workspace, run: Run, place: str) -> None:
     Raises ConfigError when there is no such place, when a package for it is missing, or when the run may still be at
     work elsewhere.
     """
-    record, target = Record.load(run.folder), ready(workspace, place)
+    record, target = RemoteRecord.load(run.folder), ready(workspace, place)
     if record.place == target:
         return
     if run.status.state.alive:
@@ -38,7 +38,7 @@ def choose(workspace: Workspace, run: Run, place: str) -> None:
             f"{run.name} was sent to {record.place} and its end was not brought back: start it again, which looks "
             f"there, then stop it. If {record.place} is gone for good, remove {run.folder / REMOTE}"
         )
-    Record(place=target, box=record.box).save(run.folder)
+    RemoteRecord(place=target, box=record.box).save(run.folder)
 
 
 def start_at(workspace: Workspace, run: Run, place: str) -> jobs.Status:

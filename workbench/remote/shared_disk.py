@@ -13,11 +13,11 @@ from typing import Any
 
 from workbench import policy
 from workbench.remote import folder as box
-from workbench.remote.base import Engine, Tell
+from workbench.remote.base import Backend, Tell
 from workbench.workspace import write_bytes, writing
 
 
-class NearbyEngine(Engine):
+class NearbyEngine(Backend):
     """Everything but starting and looking."""
 
     @property

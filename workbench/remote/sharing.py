@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.remote.backends import make
-from workbench.remote.record import Record
+from workbench.remote.record import RemoteRecord
 from workbench.remote.slurm import SlurmEngine
 from workbench.trainer.inputs.encoding_job import MODULE, Encoding, machine_of
 from workbench.workspace import Workspace
@@ -38,7 +38,7 @@ class Share:
 
 def send_encoding(workspace: Workspace, place: str, encoding: Encoding, nodes: int) -> list[str]:
     """Submit a job a node; returns their numbers. Raises ConfigError."""
-    engine = make(workspace, "encoding", Record(place=place, box=f"encode-{encoding.folder.parent.name[:8]}"))
+    engine = make(workspace, "encoding", RemoteRecord(place=place, box=f"encode-{encoding.folder.parent.name[:8]}"))
     if not isinstance(engine, SlurmEngine):
         raise ConfigError(
             f"{place} is of the kind {engine.kind}: shared work needs nodes that see this disk, a place of the kind "

@@ -20,7 +20,7 @@ from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import processes
 from workbench.remote import folder as box
 from workbench.remote.attempt import Attempt
-from workbench.remote.base import Finding, View, ended, findings
+from workbench.remote.base import RemoteState, TargetCheck, ended, findings
 from workbench.remote.shared_disk import NearbyEngine
 
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
@@ -42,13 +42,13 @@ class SlurmEngine(NearbyEngine):
         super().__init__(*given)
         self._state, self._asked = "UNKNOWN", 0.0
 
-    def check(self) -> list[Finding]:
-        found = [Finding("executor", self.place.executor)]
+    def check(self) -> list[TargetCheck]:
+        found = [TargetCheck("executor", self.place.executor)]
         if self.place.executor == "slurm":
             for name in ("sbatch", "srun", "sacct", "scontrol"):
                 remedy = "" if shutil.which(name) else "use the workbench on a machine from which jobs are submitted"
-                found.append(Finding(name, shutil.which(name) or "missing", remedy))
-        found.append(Finding("folder", self.root))
+                found.append(TargetCheck(name, shutil.which(name) or "missing", remedy))
+        found.append(TargetCheck("folder", self.root))
         about = box.about()
         return [*found, *(line for line in findings(about, about, box.room(self.root)) if line.title != "GPU")]
 
@@ -86,7 +86,7 @@ class SlurmEngine(NearbyEngine):
 
     # ---- looking
 
-    def look(self, listing: str) -> View:
+    def look(self, listing: str) -> RemoteState:
         seen = box.look(**self.where(), listing=listing)
         begun, alive = bool((self.folder() / jobs.PROCESS).exists()), self._alive(bool(seen["result"]))
         if not self.record.job:
@@ -95,7 +95,7 @@ class SlurmEngine(NearbyEngine):
             seen["state"] = (jobs.State.RUNNING if begun and seen["beat"] else jobs.State.STARTING).value
         elif not seen["result"] and not begun and self._state not in INTERRUPTED:
             seen["result"] = self._never_began()
-        return View(
+        return RemoteState(
             alive=alive,
             message=f"waiting for a node of {self.name} ({self._state.lower()})" if alive and not begun else "",
             interrupted=self._state in INTERRUPTED,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from workbench import policy
 from workbench.errors import CannotWrite, ConfigError, ExitCode
 from workbench.remote import folder
-from workbench.remote.base import Engine, Finding, Lost, Tell, View, findings
+from workbench.remote.base import Backend, Lost, RemoteState, TargetCheck, Tell, findings
 from workbench.remote.server import READY, message
 from workbench.workspace import writing
 
@@ -35,7 +35,7 @@ BATCH = 64  # files between two looks at what has arrived whole
 MODULE = "workbench.remote.server"
 
 
-class SshEngine(Engine):
+class SshEngine(Backend):
     """One run on one machine."""
 
     kind = "ssh"
@@ -174,10 +174,10 @@ class SshEngine(Engine):
     def _where(self) -> dict[str, str]:
         return {"root": self.place.folder, "box": self.record.box, "run": self.run}
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[TargetCheck]:
         self.open()
         return [
-            Finding("host", self.place.host),
+            TargetCheck("host", self.place.host),
             *findings(self._call("about"), folder.about(), self._call("room", root=self.place.folder)),
         ]
 
@@ -207,9 +207,9 @@ class SshEngine(Engine):
         self._call("start", **self._where())
         return ""
 
-    def look(self, listing: str) -> View:
+    def look(self, listing: str) -> RemoteState:
         seen = self._call("look", **self._where(), listing=listing)
-        return View(alive=seen["state"] in ("starting", "running", "paused", "stopping"), **seen)
+        return RemoteState(alive=seen["state"] in ("starting", "running", "paused", "stopping"), **seen)
 
     def send(self, command: str, payload: dict[str, Any]) -> None:
         self._call("send", **self._where(), command=command, payload=payload)

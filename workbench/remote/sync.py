@@ -20,10 +20,10 @@ from typing import Any
 from workbench import jobs
 from workbench.errors import CannotWrite, ConfigError
 from workbench.remote import folder as box
-from workbench.remote.base import Engine, Lost, View
+from workbench.remote.base import Backend, Lost, RemoteState
 from workbench.remote.bundle import bundle
 from workbench.remote.job import Leave, RemoteJob
-from workbench.remote.record import SCRATCH, Record
+from workbench.remote.record import SCRATCH, RemoteRecord
 from workbench.runs import checkpoints, recovery, retention
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, confined, read_json, write_bytes, write_json, writing
@@ -39,7 +39,7 @@ COMMANDS: tuple[jobs.Command, ...] = ("save", "preview", "pause", "resume", "sto
 class Mirror:
     """One run that is elsewhere, from its sending to its end."""
 
-    def __init__(self, folder: Path, job: RemoteJob, engine: Engine, record: Record) -> None:
+    def __init__(self, folder: Path, job: RemoteJob, engine: Backend, record: RemoteRecord) -> None:
         self._folder, self._job, self._engine, self._record = folder, job, engine, record
         self._run, self._workspace = Run(folder), Workspace(folder.parent.parent)
         self._listing = ""
@@ -138,7 +138,7 @@ class Mirror:
 
     # ---- here
 
-    def _take(self, view: View) -> None:
+    def _take(self, view: RemoteState) -> None:
         """What a look shows, into the folder here."""
         beat = {name: value for name, value in view.beat.items() if name not in ("time", "still")}
         if view.state in (jobs.State.NEW, jobs.State.STARTING) or not beat:

@@ -20,7 +20,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from workbench.clips.buckets import Bucket
-from workbench.runs.data import Item, TrainingData, seed_for
+from workbench.runs.data import RunClip, TrainingData, seed_for
 from workbench.runs.settings import TrainSettings
 
 
@@ -29,14 +29,14 @@ class Group:
     """Clips that are sampled in one order. amount: how many of them a pass takes, in the mean."""
 
     name: str
-    items: Sequence[Item]
+    items: Sequence[RunClip]
     amount: Fraction
 
 
 class Stream:
     """The endless order of one bucket's clips: known ones mixed in at an even share, every pass shuffled anew."""
 
-    def __init__(self, groups: Sequence[Group], known: Sequence[Item], share: float, seed: int, name: str) -> None:
+    def __init__(self, groups: Sequence[Group], known: Sequence[RunClip], share: float, seed: int, name: str) -> None:
         self._groups = groups
         self._amount = sum((group.amount for group in groups), Fraction(0))
         self._known = list(known)
@@ -49,7 +49,7 @@ class Stream:
         """Batches in which each of the new clips comes once, or as many clips as there are new ones."""
         return self._amount / (batch_size * (1 - self._share))
 
-    def item(self, place: int) -> Item:
+    def item(self, place: int) -> RunClip:
         known_before, taken = _turn(place, self._share)
         if taken:
             return self._shuffled(self._known, f"known{self._name}", known_before)
@@ -62,7 +62,7 @@ class Stream:
         of = f" of {group.name}" if group.name else ""
         return self._shuffled(group.items, f"train{of}{self._name}", before)
 
-    def _shuffled(self, items: Sequence[Item], purpose: str, count: int) -> Item:
+    def _shuffled(self, items: Sequence[RunClip], purpose: str, count: int) -> RunClip:
         epoch, index = divmod(count, len(items))
         return items[_order(len(items), seed_for(self._seed, f"order of {purpose}", epoch))[index]]
 
@@ -73,7 +73,7 @@ def _turn(place: int, share: Fraction) -> tuple[int, bool]:
     return before, math.floor((place + 1) * share) > before
 
 
-def _groups(train: Sequence[Item], bucket: Bucket) -> list[Group]:
+def _groups(train: Sequence[RunClip], bucket: Bucket) -> list[Group]:
     """The groups of a bucket. A group has its share of a pass over all buckets, split among them as its clips are."""
     repeated = [item for item in train for _ in range(item.repeats)]
     shares = {item.group: Fraction(str(item.share)) for item in repeated}
@@ -114,7 +114,7 @@ class Batches:
         """Batches in which each of the new clips comes once, over all buckets."""
         return float(sum(self._per_pass))
 
-    def batch(self, number: int) -> list[Item]:
+    def batch(self, number: int) -> list[RunClip]:
         """The clips of the batch with this number, counted from 0 over the whole run; all of one bucket."""
         if len(self._streams) == 1:
             return [self._streams[0].item(number * self._size + index) for index in range(self._size)]

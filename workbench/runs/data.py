@@ -27,7 +27,7 @@ SHARE = re.compile(r"(?P<name>[^=@]+?)(=(?P<repeats>\d+))?(@(?P<weight>[\d.]+))?
 
 
 @dataclass(frozen=True)
-class Source:
+class DatasetShare:
     """One dataset of a run: how often its clips come, and what their loss counts."""
 
     name: str
@@ -36,7 +36,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Item:
+class RunClip:
     """One clip in a run: where it is, what it is called, which frames of it are taken, in which shape.
 
     group, share: clips of one group are sampled as often as its share says, over the shares of all groups; clips of a
@@ -77,23 +77,23 @@ class TrainingData:
     dropped: a sentence per clip that could not be used
     """
 
-    train: tuple[Item, ...]
-    known: tuple[Item, ...]
-    held_out: tuple[Item, ...]
+    train: tuple[RunClip, ...]
+    known: tuple[RunClip, ...]
+    held_out: tuple[RunClip, ...]
     buckets: tuple[Bucket, ...]
     dropped: tuple[str, ...]
 
     @property
-    def items(self) -> tuple[Item, ...]:
+    def items(self) -> tuple[RunClip, ...]:
         return (*self.train, *self.known, *self.held_out)
 
     def lock(self) -> list[dict[str, Any]]:
         return [item.record() for item in self.items]
 
 
-def sources_of(settings: TrainSettings) -> list[Source]:
+def sources_of(settings: TrainSettings) -> list[DatasetShare]:
     """The datasets of the new concept, the first one first. Raises ConfigError."""
-    found = [Source(settings.dataset), *(parse_source(text) for text in settings.more_datasets)]
+    found = [DatasetShare(settings.dataset), *(parse_source(text) for text in settings.more_datasets)]
     if settings.dataset_weights == "sampling":
         for source in found:
             if source.repeats > 1 or not source.weight:
@@ -117,14 +117,14 @@ def datasets_of(settings: TrainSettings) -> list[tuple[str, str]]:
     return [(setting, name) for setting, name in found if name]
 
 
-def parse_source(text: str) -> Source:
+def parse_source(text: str) -> DatasetShare:
     """NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT. Raises ConfigError."""
     match = SHARE.fullmatch(text.strip())
     try:
         assert match is not None
-        source = Source(match["name"].strip(), int(match["repeats"] or 1), float(match["weight"] or 1.0))
+        source = DatasetShare(match["name"].strip(), int(match["repeats"] or 1), float(match["weight"] or 1.0))
     except (AssertionError, ValueError):
-        source = Source("", 0)
+        source = DatasetShare("", 0)
     if source.repeats < 1:
         sentence = f"more_datasets has {text[:80]!r}: write NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT, as in cats=3@0.5"
         raise ConfigError(sentence, {"more_datasets": sentence})
@@ -140,17 +140,17 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     _, model = find_model(settings.model)
     shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
     taking = Taking(settings.frame_sampling, settings.skip_start, settings.skip_end, settings.crop, settings.seed)
-    used: list[tuple[Role, Source]] = [("train", source) for source in sources_of(settings)]
+    used: list[tuple[Role, DatasetShare]] = [("train", source) for source in sources_of(settings)]
     if name := settings.regularization_dataset:
-        used.append(("known", Source(name, weight=settings.regularization_weight)))
+        used.append(("known", DatasetShare(name, weight=settings.regularization_weight)))
     clips = {name: read_clips(workspace.dataset(name)) for name in dict.fromkeys(source.name for _, source in used)}
     everything = [taking.usable(clip) for of_one in clips.values() for clip in of_one]
     buckets = _buckets(settings, model, shape, everything)
     if (name := settings.validation_dataset) and settings.held_out:  # it has no say in the shapes
-        used.append(("held_out", Source(name)))
+        used.append(("held_out", DatasetShare(name)))
         clips[name] = read_clips(workspace.dataset(name))
 
-    roles: dict[Role, list[Item]] = {"train": [], "known": [], "held_out": []}
+    roles: dict[Role, list[RunClip]] = {"train": [], "known": [], "held_out": []}
     dropped: list[str] = []
     for role, source in dict.fromkeys(used):
         items, left_out = _usable(workspace.dataset(source.name), source, clips[source.name], buckets, shape, taking)
@@ -173,7 +173,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     )
 
 
-def _measured(settings: TrainSettings, train: Sequence[Item], validation: Sequence[Item]) -> list[Item]:
+def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Sequence[RunClip]) -> list[RunClip]:
     """The clips that are measured on: of the validation dataset, or some of those to train on. Raises DataError."""
     contents = {item.sha256 for item in train}
     name, held_out = settings.validation_dataset, settings.held_out
@@ -215,14 +215,14 @@ def _buckets(settings: TrainSettings, model: Model, shape: Shape, clips: Sequenc
 
 def _usable(
     dataset: Path,
-    source: Source,
+    source: DatasetShare,
     clips: Sequence[Clip],
     buckets: tuple[Bucket, ...],
     shape: Shape,
     taking: Taking,
-) -> tuple[list[Item], list[str]]:
+) -> tuple[list[RunClip], list[str]]:
     """The items of one dataset, and a sentence for each clip that is left out. Raises DataError when none is left."""
-    info, items, dropped = read_info(dataset), list[Item](), list[str]()
+    info, items, dropped = read_info(dataset), list[RunClip](), list[str]()
     placed = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).placed
     for clip, place in zip(clips, placed, strict=True):
         path = dataset / clip.file_name
@@ -236,7 +236,7 @@ def _usable(
             dropped.append(f"{clip.file_name}: {place.dropped or plans[0].dropped}")
         else:
             caption = info.caption(clip)
-            items += [Item(path, "", caption, one, "train", bucket, source.repeats, source.weight) for one in plans]
+            items += [RunClip(path, "", caption, one, "train", bucket, source.repeats, source.weight) for one in plans]
     if not items:
         reasons = "; ".join(dropped[:3]) or "it has no clips"
         raise DataError(f"dataset {dataset.name} has no clip that can be used ({reasons})")

@@ -25,7 +25,7 @@ BEGIN = "---- this start begins at "  # a line of the log, by which one start is
 Kind = Literal[
     "go on",  # start the run again
     "from start",  # begin at step 0 again, where no checkpoint is whole
-    "fork",  # go on from `Card.checkpoint` in a new run, with `Action.settings` changed
+    "fork",  # go on from `Failure.checkpoint` in a new run, with `Action.settings` changed
     "new run",  # put the run's settings into the form, with `Action.settings` changed
     "log in",  # say how one logs in to the Hub: in a terminal, never on a page
     "free space",  # show which checkpoints and caches can go
@@ -43,7 +43,7 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Card:
+class Failure:
     """What a person reads and presses when a run has failed."""
 
     rule: str
@@ -61,7 +61,7 @@ Change = Callable[[TrainSettings], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Rule:
+class FailureRule:
     """Fits a run whose exit code is one of `codes` (0: died without one) and that said something like `says`.
 
     cause, advice: what the card says; kinds: its buttons; change: what would help in the settings, a button before them
@@ -110,27 +110,27 @@ DEAD = 0  # in place of the exit code of a run that left none
 UNKNOWN = (DEAD, ExitCode.BUG)
 MEMORY, DISK, HUB = ExitCode.OUT_OF_MEMORY, ExitCode.CANNOT_WRITE, ExitCode.MODEL_UNAVAILABLE
 RULES = (
-    Rule(
+    FailureRule(
         "hang", "The run stood still",
         f"Go on from the checkpoint; if it stops at the same place again, {STACKS} in the run's folder says where.",
         (ExitCode.HUNG,),
     ),
-    Rule(
+    FailureRule(
         "hang in native code", "The run stood still",
         f"A library did not give control back; {STACKS} in the run's folder says which. Go on from the checkpoint.",
         (DEAD,), r"^Timeout \(\d",
     ),
-    Rule(
+    FailureRule(
         "no whole checkpoint", "There is no checkpoint to go on from",
         "Nothing was changed: put a whole checkpoint back, or begin again at step 0, which forgets the curve so far.",
         (ExitCode.RESUME_REFUSED,), NOTHING_WHOLE, kinds=("from start", "new run"),
     ),
-    Rule(
+    FailureRule(
         "resume refused", "The run cannot go on as it was",
         "Put back what has changed, or fork: a new run goes on from the checkpoint as things are now.",
         (ExitCode.RESUME_REFUSED,), kinds=("fork", "new run"),
     ),
-    Rule(
+    FailureRule(
         "GPU memory", "The GPU ran out of memory",
         "Gradient checkpointing only costs time; fewer frames, a smaller size, batch or rank need less, too. Close "
         "other programs on the GPU.",
@@ -139,7 +139,7 @@ RULES = (
         r"|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Error out of memory at line",
         change=lighter,
     ),
-    Rule(
+    FailureRule(
         "host memory", "The machine ran out of memory",
         "Close other programs, or use fewer loader threads, a smaller batch or size; a container may have a limit of "
         "its own. Then go on from the checkpoint.",
@@ -148,33 +148,33 @@ RULES = (
         r"|Unable to allocate .* for an array|cannot allocate",
         kinds=("go on", "new run"),
     ),
-    Rule(
+    FailureRule(
         "out of memory", "Out of memory", "Fewer frames, a smaller size, batch or rank need less.", (MEMORY,),
         change=lighter,
     ),
-    Rule(
+    FailureRule(
         "not a number", "The loss broke",
         "A lower learning rate, or bf16 instead of fp16, keeps the numbers in range. Go on from the last good "
         "checkpoint with that.",
         (ExitCode.NON_FINITE_LOSS,), change=calmer,
     ),
-    Rule(
+    FailureRule(
         "read-only disk", "The disk cannot be written",
         "Make the workspace writable, or move it to another disk, then go on.",
         (DISK, *UNKNOWN), r"disk is read-only|[Rr]ead-only file system|permission is missing|PermissionError",
     ),
-    Rule(
+    FailureRule(
         "disk full", "The disk is full", "Free some space, then go on: everything up to the checkpoint is safe.",
         (DISK, *UNKNOWN),
         r"No space left on device|disk is full|[Qq]uota (is used up|exceeded)|the disk has .* MB left|\(os error 28\)"
         r"|code: 28\b|bus error",
         kinds=("free space", "go on"),
     ),
-    Rule(
+    FailureRule(
         "disk", "The disk refused", "Look at what the sentence names, then go on: the checkpoint is safe.", (DISK,),
         kinds=("go on", "free space"),
     ),
-    Rule(
+    FailureRule(
         "gated model", "The model asks for consent",
         "Accept its terms on its page on huggingface.co, log in on this machine (hf auth login in a terminal), then "
         "go on.",
@@ -183,36 +183,38 @@ RULES = (
         r"|401 Client Error|403 (Client Error|Forbidden)",
         kinds=("log in", "go on"),
     ),
-    Rule(
+    FailureRule(
         "no network", "The Hub cannot be reached",
         "Check the connection, then go on; what was fetched so far is kept.",
         (HUB, *UNKNOWN),
         r"cannot be downloaded|name resolution|Max retries exceeded|ConnectionError|ConnectTimeout|ReadTimeout"
         r"|Network is unreachable|LocalEntryNotFoundError|couldn't connect to|OfflineModeIsEnabled",
     ),
-    Rule(
+    FailureRule(
         "model", "The model could not be loaded", "Do what the sentence says, then go on.", (HUB,),
     ),
-    Rule("GPU taken", "The GPU is taken", "Wait for the other job or stop it, then go on.", (ExitCode.DEVICE_BUSY,)),
-    Rule(
+    FailureRule(
+        "GPU taken", "The GPU is taken", "Wait for the other job or stop it, then go on.", (ExitCode.DEVICE_BUSY,)
+    ),
+    FailureRule(
         "damaged file", "A file of weights is damaged",
         "A download or a copy was cut short: remove that model from the Hub's cache (hf cache rm) or copy the file "
         "again, then go on.",
         (HUB, *UNKNOWN),
         r"SafetensorError|HeaderTooLarge|MetadataIncompleteBuffer|PytorchStreamReader failed|holds no .safetensors",
     ),
-    Rule(
+    FailureRule(
         "missing package", "A package is missing", "Install what the sentence names (pip install NAME), then go on.",
         (ExitCode.BAD_CONFIG, HUB, *UNKNOWN), r"ModuleNotFoundError|No module named|ImportError|pip install",
     ),
-    Rule(
+    FailureRule(
         "old card", "The card cannot run this build of torch",
         "Install a torch made for this card (python scripts/install.py), then go on.",
         UNKNOWN,
         r"no kernel image is available|is not compatible with the current PyTorch installation"
         r"|driver version is insufficient|driver on your system is too old",
     ),
-    Rule(
+    FailureRule(
         "number format", "The card lacks this number format",
         "Use another precision: bf16 needs an NVIDIA card of 2020 (Ampere) or later, fp16 runs on older ones.",
         UNKNOWN,
@@ -220,14 +222,14 @@ RULES = (
         r"|requires \.target sm_80|doesn't support bf16",
         change=other_format,
     ),
-    Rule(
+    FailureRule(
         "GPU failed", "The GPU failed",
         "Go on from the checkpoint; if it happens again, restart the machine and look at its log (dmesg).",
         UNKNOWN,
         r"illegal memory access|unspecified launch failure|device-side assert|ECC error|GPU is lost|off the bus"
         r"|CUDA error",
     ),
-    Rule(
+    FailureRule(
         "shapes", "Sizes do not fit together",
         "The weights are of another model or size than the settings say: compare model, frames, height, width and "
         "start_from, and begin a new run.",
@@ -236,23 +238,23 @@ RULES = (
         r"|shape '.*' is invalid for input|doesn't match the broadcast shape|Given groups=.*expected input",
         kinds=("new run",),
     ),
-    Rule(
+    FailureRule(
         "setting", "A setting does not fit", "Put it right in the form and start.", (ExitCode.BAD_CONFIG,),
         kinds=("new run",),
     ),
-    Rule(
+    FailureRule(
         "clips", "The clips do not fit", "Look at the dataset, mend it, then go on.", (ExitCode.BAD_DATA,),
         kinds=("dataset", "go on"),
     ),
-    Rule(
+    FailureRule(
         "killed", "The process was killed",
         "If nobody did it, memory ran out: close other programs, or use a smaller batch or size. Go on from the "
         "checkpoint.",
         UNKNOWN, r"^(Process \d+ of \d+: )?The process was killed", kinds=("go on", "new run"),
     ),
-    Rule("died", "The process is gone", "Go on from the checkpoint.", (DEAD,)),
+    FailureRule("died", "The process is gone", "Go on from the checkpoint.", (DEAD,)),
 )  # fmt: skip
-BUG = Rule("bug", "An error inside the workbench", "Go on; if it happens again, the log says where.", ())
+BUG = FailureRule("bug", "An error inside the workbench", "Go on; if it happens again, the log says where.", ())
 LABELS: dict[Kind, str] = {
     "new run": "Copy settings to the form",
     "log in": "How to log in",
@@ -261,7 +263,7 @@ LABELS: dict[Kind, str] = {
 }
 
 
-def card(status: Status, log: str, saved: Sequence[int], settings: TrainSettings | None = None) -> Card | None:
+def card(status: Status, log: str, saved: Sequence[int], settings: TrainSettings | None = None) -> Failure | None:
     """The card of a run that failed or died; None of any other.
 
     log: its last lines; saved: steps of its checkpoints, oldest first; settings: None where they cannot be read.
@@ -271,7 +273,7 @@ def card(status: Status, log: str, saved: Sequence[int], settings: TrainSettings
     rule = _rule(status, log)
     checkpoint = saved[-1] if saved else None
     settings = settings and oom_fallback.in_use(status.folder, settings)
-    return Card(
+    return Failure(
         rule=rule.name,
         cause=rule.cause,
         sentence=status.message,
@@ -284,7 +286,7 @@ def card(status: Status, log: str, saved: Sequence[int], settings: TrainSettings
     )
 
 
-def _saved(rule: Rule, checkpoint: int | None) -> str:
+def _saved(rule: FailureRule, checkpoint: int | None) -> str:
     if rule.says == NOTHING_WHOLE:
         return ""  # its sentence says what is damaged
     return f"The last checkpoint is of step {checkpoint}." if checkpoint else "No checkpoint was written yet."
@@ -306,7 +308,7 @@ def memory_facts(text: str) -> str:
     return ", ".join(words) + "."
 
 
-def _rule(status: Status, log: str) -> Rule:
+def _rule(status: Status, log: str) -> FailureRule:
     code = DEAD if status.state is State.DIED else status.exit_code
     said = f"{status.message}\n{_last_words(log)}"
     stacks = status.folder / STACKS
@@ -326,7 +328,7 @@ def _last_words(log: str) -> str:
     return traceback if found else "\n".join(own.splitlines()[-LAST_LINES:])
 
 
-def _actions(rule: Rule, checkpoint: int | None, settings: TrainSettings | None) -> tuple[Action, ...]:
+def _actions(rule: FailureRule, checkpoint: int | None, settings: TrainSettings | None) -> tuple[Action, ...]:
     """The rule's buttons, the one that helps most first; what needs a checkpoint is left out where there is none."""
     found = []
     if rule.change is not None and settings is not None and (changed := rule.change(settings)):

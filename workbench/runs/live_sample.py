@@ -12,7 +12,7 @@ from workbench.settings import Settings, field, parse
 WHAT = "Try it now"
 
 
-class Try(Settings):
+class LiveSample(Settings):
     """What to draw; what is left empty is as in the run's own previews."""
 
     prompt: str = field("", title="Prompt", section=WHAT, lines=2, help="Empty: the run's first preview prompt.")
@@ -32,6 +32,6 @@ class Try(Settings):
     )
 
     @classmethod
-    def read(cls, values: Any) -> Try:
+    def read(cls, values: Any) -> LiveSample:
         """From a command's JSON. Raises ConfigError."""
         return parse(cls, values if isinstance(values, dict) else {"try": values})

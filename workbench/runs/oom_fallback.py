@@ -26,7 +26,7 @@ RECORD = "stepped_down.json"
 RECOMPUTING = ("none", "keep attention", "full", "offloaded")  # fastest first
 
 
-class Record(BaseModel):
+class FallbackRecord(BaseModel):
     """What the file holds."""
 
     time: float
@@ -36,7 +36,7 @@ class Record(BaseModel):
     why: str
 
 
-_RECORD = TypeAdapter(Record)
+_RECORD = TypeAdapter(FallbackRecord)
 
 
 def record(run: Path) -> dict[str, Any]:

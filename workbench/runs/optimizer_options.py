@@ -44,7 +44,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Rule:
+class OptimizerRule:
     """Where an optimizer comes from and which of its constants optimizer_options may set."""
 
     package: str = ""  # as it is imported; "" comes with torch
@@ -53,11 +53,11 @@ class Rule:
 
 
 COLLECTION = ("pytorch_optimizer", "pytorch-optimizer")
-RULES: dict[str, Rule] = {
-    "adamw": Rule(options={"amsgrad": Option(bool)}),
-    "adam": Rule(options={"amsgrad": Option(bool)}),
-    "adamw-8bit": Rule("bitsandbytes", "bitsandbytes", {"min_8bit_size": Option(int)}),
-    "prodigy": Rule(
+RULES: dict[str, OptimizerRule] = {
+    "adamw": OptimizerRule(options={"amsgrad": Option(bool)}),
+    "adam": OptimizerRule(options={"amsgrad": Option(bool)}),
+    "adamw-8bit": OptimizerRule("bitsandbytes", "bitsandbytes", {"min_8bit_size": Option(int)}),
+    "prodigy": OptimizerRule(
         *COLLECTION,
         {
             "beta3": Option(float, 0.0, 1.0),
@@ -70,7 +70,7 @@ RULES: dict[str, Rule] = {
             "safeguard_warmup": Option(bool),
         },
     ),
-    "came": Rule(
+    "came": OptimizerRule(
         *COLLECTION,
         {
             "beta3": Option(float, 0.0, 1.0),
@@ -82,7 +82,7 @@ RULES: dict[str, Rule] = {
             "ams_bound": Option(bool),
         },
     ),
-    "schedule-free": Rule(
+    "schedule-free": OptimizerRule(
         *COLLECTION,
         {
             "r": Option(float),
@@ -91,7 +91,7 @@ RULES: dict[str, Rule] = {
             "ams_bound": Option(bool),
         },
     ),
-    "muon": Rule(
+    "muon": OptimizerRule(
         *COLLECTION,
         {
             "momentum": Option(float, 0.0, 0.9999),

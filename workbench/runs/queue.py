@@ -9,7 +9,7 @@ processes. It is called by whoever starts a run, and again and again by one smal
 reads the queue, waits in it or holds a device starts anew when it is gone. So a run that fails or is killed stops
 nobody, and a thousand that wait cost next to nothing.
 
-A paused run lends its device (Turn.lent): it stands first in the file meanwhile, so that the runs after it go on
+A paused run lends its device (QueueSlot.lent): it stands first in the file meanwhile, so that the runs after it go on
 waiting, while a person may sample. Not covered: which device (devices), the lock itself (gpu_lock).
 """
 
@@ -165,13 +165,13 @@ class _Guard:
 
 
 @contextlib.contextmanager
-def turn(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> Iterator[Turn]:
+def turn(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> Iterator[QueueSlot]:
     """Wait until it is this run's turn, then hold its devices.
 
     Runs of other devices are not waited for. A program that only keeps a model warm is asked to let go of it.
     Raises jobs.Stop when asked to stop while waiting.
     """
-    guard, taken = _Guard(workspace), Turn(workspace, devices, job)
+    guard, taken = _Guard(workspace), QueueSlot(workspace, devices, job)
     try:
         taken.take()
         yield taken
@@ -180,11 +180,11 @@ def turn(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> Iter
         guard.end()
 
 
-class Turn:
+class QueueSlot:
     """A run's hold on its devices. `locks`: file descriptors of their locks."""
 
     def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> None:
-        self._workspace, self._slug, self._place = workspace, job.folder.name, _Place(workspace, devices, job)
+        self._workspace, self._slug, self._place = workspace, job.folder.name, _QueuePosition(workspace, devices, job)
         self._held = contextlib.ExitStack()
         self.locks: list[int] = []
 
@@ -232,7 +232,7 @@ class _Overtaken(Exception):
     """Another run was moved ahead of the one that waits for the device."""
 
 
-class _Place:
+class _QueuePosition:
     """A run's place in the queue, as its own process sees it."""
 
     def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> None:

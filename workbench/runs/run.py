@@ -31,7 +31,7 @@ from workbench.runs import checkpoints as checkpoint
 from workbench.runs import forks, queue, retention
 from workbench.runs.checks import check, resolved
 from workbench.runs.forks import PARENT
-from workbench.runs.live_sample import Try
+from workbench.runs.live_sample import LiveSample
 from workbench.runs.metrics import read_metrics
 from workbench.runs.recovery import FROM_START
 from workbench.runs.settings import TrainSettings
@@ -204,14 +204,14 @@ class Run:
         asked = {"prompt": prompt, "scales": list(scales)}
         self._draw({"previews": True, **{name: value for name, value in asked.items() if value}})
 
-    def try_it(self, wish: Try) -> None:
+    def try_it(self, wish: LiveSample) -> None:
         """Draw a video with the weights as they are after the present step; it is shown with the samples, too.
 
         Asked for several times before that, several are drawn.
         """
         self._draw({}, wish)
 
-    def _draw(self, asked: dict[str, Any], *tries: Try) -> None:
+    def _draw(self, asked: dict[str, Any], *tries: LiveSample) -> None:
         """Leave the command beside what was asked for and is not taken yet."""
         path, waiting = self.folder / jobs.CONTROL / "preview", dict[str, Any]()
         if path.exists():

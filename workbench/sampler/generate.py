@@ -32,7 +32,7 @@ from workbench.jobs.devices import Device
 from workbench.sampler import offload_plan
 from workbench.sampler.adapters import Adapters
 from workbench.sampler.decoding import How, decode
-from workbench.sampler.inputs import Inputs, inputs_of
+from workbench.sampler.inputs import SampleInputs, inputs_of
 from workbench.sampler.loras import fetched
 from workbench.sampler.pictures import first_frames, last_frames, read_picture
 from workbench.sampler.settings import SampleSettings, Speed
@@ -226,11 +226,11 @@ class Sampler:
                 self._texts.popitem(last=False)
         return {name: value.to(self._place) for name, value in self._texts[prompt].items()}
 
-    def _latents_shape(self, inputs: Inputs) -> tuple[int, ...]:
+    def _latents_shape(self, inputs: SampleInputs) -> tuple[int, ...]:
         shape = inputs.shape
         return self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width)
 
-    def _given(self, inputs: Inputs, noise: torch.Generator) -> dict[str, torch.Tensor]:
+    def _given(self, inputs: SampleInputs, noise: torch.Generator) -> dict[str, torch.Tensor]:
         """What the denoising begins with beside noise: a first frame, frames to go on from, a video to change."""
         import torch
 
@@ -278,7 +278,7 @@ class Sampler:
             if aside:
                 self.transformer.to(self._place)
 
-    def _record(self, inputs: Inputs, loras: list[dict[str, Any]], how: How, seconds: float) -> dict[str, Any]:
+    def _record(self, inputs: SampleInputs, loras: list[dict[str, Any]], how: How, seconds: float) -> dict[str, Any]:
         """Every input as it was in the end, beside the settings as they were asked for."""
         return {
             "settings": inputs.settings.model_dump(mode="json"),

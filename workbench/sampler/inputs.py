@@ -20,7 +20,7 @@ from workbench.workspace import Workspace
 
 
 @dataclass(frozen=True)
-class Inputs:
+class SampleInputs:
     """Everything that makes a sample, nothing left open.
 
     kept_frames: how many of the last frames of `settings.continue_from` the video begins with
@@ -37,7 +37,7 @@ class Inputs:
     kept_frames: int = 0
 
 
-def inputs_of(workspace: Workspace, settings: SampleSettings) -> Inputs:
+def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
     """Fill in the model's own values and check all that can be checked before the weights. Raises ConfigError."""
     family, model = find_model(settings.model)
     _check_pictures(model, settings)
@@ -49,7 +49,7 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> Inputs:
     shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
     _check_change(settings, steps := settings.steps or model.steps)
     scale = model.guidance_scale if settings.guidance_scale is None else settings.guidance_scale
-    return Inputs(
+    return SampleInputs(
         settings=settings,
         family=family,
         model=model,

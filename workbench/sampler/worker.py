@@ -119,7 +119,7 @@ class Worker:
         sample_id, settings, into = request
         sampler = self._sampler_for(sample_id, settings)
         self.obey(sample_id)
-        watcher = _Watcher(self, sample_id, sampler, settings)
+        watcher = _CancelWatcher(self, sample_id, sampler, settings)
         drawn = sampler.generate(self._workspace, settings, watcher.step)
         video = queue.target(self._workspace, sample_id, into)
         write_sample(video, drawn.frames, drawn.fps, drawn.record, self._workspace.root)
@@ -189,7 +189,7 @@ class Worker:
         self._job.beat(*arguments, **more)
 
 
-class _Watcher:
+class _CancelWatcher:
     """What one drawing tells: where it is, how long it still takes, how it looks so far."""
 
     def __init__(self, worker: Worker, sample_id: str, sampler: Sampler, settings: SampleSettings) -> None:

@@ -76,7 +76,7 @@ def push(folder: Path, settings: TrainSettings) -> None:
         sys.stdout.write(f"{said}\n")
 
 
-def compute(job: jobs.Job, settings: TrainSettings, place: Place, turn: queue.Turn | None = None) -> None:
+def compute(job: jobs.Job, settings: TrainSettings, place: Place, turn: queue.QueueSlot | None = None) -> None:
     """Load torch, and train. turn: what is lent while the run is paused; None where it is not this process's to lend"""
     with Watchdog(job, settings.hang_minutes, place.rank):
         job.beat("loading torch")

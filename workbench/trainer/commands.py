@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from workbench import jobs
-from workbench.runs.live_sample import Try
+from workbench.runs.live_sample import LiveSample
 from workbench.trainer.monitoring.live_sample import draw_try
 from workbench.trainer.pausing import aside
 from workbench.trainer.session import Session
@@ -41,7 +41,7 @@ def obey(session: Session, late: bool = False) -> None:
 
 def _draw(session: Session, asked: dict[str, Any]) -> None:
     """Previews, unless the command asks only for videos to try the weights."""
-    tries = [Try.read(one) for one in asked.get("tries") or ()]
+    tries = [LiveSample.read(one) for one in asked.get("tries") or ()]
     for one in tries:
         draw_try(session, one)
     if asked.get("previews") or not tries:

@@ -24,7 +24,7 @@ from workbench.jobs import processes
 from workbench.jobs.devices import GIGABYTE, Device, pick_devices
 from workbench.runs import oom_fallback
 from workbench.runs.data import seed_for
-from workbench.runs.queue import Turn
+from workbench.runs.queue import QueueSlot
 from workbench.runs.recovery import asked_from_start
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.commands import obey
@@ -36,7 +36,7 @@ from workbench.trainer.inputs.encoder import free_memory
 from workbench.trainer.session import Session, say
 
 
-def train(run: Path, job: jobs.Job, place: Place = ALONE, turn: Turn | None = None) -> None:
+def train(run: Path, job: jobs.Job, place: Place = ALONE, turn: QueueSlot | None = None) -> None:
     """Train, or go on with, the run in this folder. Raises WorkbenchError, or jobs.Stop when asked to stop.
 
     place: which of the processes that train it together this one is;  turn: its devices, lent while it is paused
@@ -57,7 +57,7 @@ def train(run: Path, job: jobs.Job, place: Place = ALONE, turn: Turn | None = No
 
 def finished(
     run: Path, job: jobs.Job, settings: TrainSettings, device: Device, ranks: Ranks, deadline: Deadline,
-    turn: Turn | None = None, from_start: bool = False,
+    turn: QueueSlot | None = None, from_start: bool = False,
 ) -> bool:  # fmt: skip
     """Train to the end; False where memory ran out and the run can go on with less. Nothing is held afterwards."""
     with processes.loading():

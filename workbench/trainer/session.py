@@ -29,14 +29,14 @@ from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.checks import check, check_ranks, initial_lora
 from workbench.runs.data import load_data, seed_for
 from workbench.runs.metrics import MetricsWriter, read_metrics
-from workbench.runs.queue import Turn
+from workbench.runs.queue import QueueSlot
 from workbench.runs.recovery import beginning
 from workbench.runs.run import previews_of
 from workbench.runs.sessions import record_start
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import saving, threads
 from workbench.trainer.distributed.ranks import Ranks
-from workbench.trainer.inputs.batch_inputs import Inputs, view_of
+from workbench.trainer.inputs.batch_inputs import BatchInputs, view_of
 from workbench.trainer.inputs.cache import Cache
 from workbench.trainer.inputs.encoder import Encoder, View, free_memory
 from workbench.trainer.model import memory_levels, optimizers
@@ -45,7 +45,7 @@ from workbench.trainer.model.learning_rate import learning_rate
 from workbench.trainer.model.trainable import Trainable, continue_from
 from workbench.trainer.monitoring import trackers
 from workbench.trainer.monitoring.evaluation import Leak, held_out_by_band
-from workbench.trainer.monitoring.preview_inputs import Shown
+from workbench.trainer.monitoring.preview_inputs import PreviewInputs
 from workbench.trainer.monitoring.previews import Previewer
 from workbench.workspace import Workspace, read_json, write_json
 
@@ -82,7 +82,7 @@ class Session:
         self.note = ""  # what a person should know of where it began
         self.trouble = ""  # and of what went wrong lately
         self.stop_asked = False  # while something took long; orders ends the run
-        self.turn: Turn | None = None  # its devices, where they are this process's to lend
+        self.turn: QueueSlot | None = None  # its devices, where they are this process's to lend
         self.packages = (*PACKAGES, *optimizer_options.package(settings))
 
         job.beat("reading the dataset")
@@ -99,7 +99,7 @@ class Session:
             say(f"shapes: {'; '.join(map(str, data.buckets))}")
         self.info = read_info(self.workspace.dataset(settings.dataset))
         self.shape = data.buckets[0].shape(self.shape.fps)
-        self.shown = Shown(data, settings)
+        self.shown = PreviewInputs(data, settings)
         known = settings.leak_prompts or self.model.everyday_prompts or self.family.everyday_prompts
         self.everyday = [prompt for prompt in known if prompt.strip()][:LEAK_PROBES]
 
@@ -178,7 +178,7 @@ class Session:
         if ranks.count > 1:
             self.job.beat("waiting for what other processes encode", patient=True)
             ranks.wait()
-        self.inputs = Inputs(self.encoder, self.model, self.data, settings, ranks.count)
+        self.inputs = BatchInputs(self.encoder, self.model, self.data, settings, ranks.count)
 
     def _encoding(self, phase: str, done: int, total: int, seconds: float) -> None:
         self.job.beat(phase, done, total, step_seconds=seconds)

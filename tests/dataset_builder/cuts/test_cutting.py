@@ -215,7 +215,7 @@ def test_a_lost_recording_is_told(folder: Path) -> None:
 
 def test_an_odd_rate_keeps_its_frames(tmp_path: Path) -> None:
     (tmp_path / "clips").mkdir()
-    with media.Writer(tmp_path / "clips/a.mp4", 128, 96, Fraction(30000, 1001)) as writer:
+    with media.VideoWriter(tmp_path / "clips/a.mp4", 128, 96, Fraction(30000, 1001)) as writer:
         for picture in scenery(4, 200, speed=1):
             writer.write(media.bt709_frame(picture))
     clip = Clip(file_name="clips/a.mp4")

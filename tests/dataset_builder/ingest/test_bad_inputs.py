@@ -14,7 +14,7 @@ from PIL import Image
 from tests.dataset_builder import foreign
 from workbench.clips import media
 from workbench.clips.records import Clip, file_sha256
-from workbench.dataset_builder import Dataset, Verdict
+from workbench.dataset_builder import Dataset, ImportResult
 from workbench.errors import DataError
 from workbench.workspace import Workspace
 
@@ -30,7 +30,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return dataset
 
 
-def verdict_on(dataset: Dataset, name: str) -> Verdict:
+def verdict_on(dataset: Dataset, name: str) -> ImportResult:
     (found,) = [verdict for verdict in dataset.verdicts if Path(verdict.source).name == name]
     return found
 

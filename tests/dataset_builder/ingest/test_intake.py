@@ -20,10 +20,10 @@ from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.clips import media
 from workbench.clips.records import Clip
-from workbench.dataset_builder import Dataset, ImportSettings, Verdict
+from workbench.dataset_builder import Dataset, ImportResult, ImportSettings
 from workbench.dataset_builder.ingest import canonical, conversion, intake
 from workbench.dataset_builder.ingest.results import append_verdict, read_verdicts
-from workbench.dataset_builder.sources.layouts.base import Source
+from workbench.dataset_builder.sources.layouts.base import SourceFile
 from workbench.errors import CannotWrite, ConfigError, DataError, ExitCode
 from workbench.workspace import Workspace
 
@@ -96,10 +96,10 @@ def test_full_disk_ends_the_import_with_its_reason(workspace: Workspace, tmp_pat
 
 
 def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
-    append_verdict(tmp_path, Verdict(source="/a.mp4", outcome="taken"))
+    append_verdict(tmp_path, ImportResult(source="/a.mp4", outcome="taken"))
     with (tmp_path / "sources.jsonl").open("a") as file:
         file.write('{"source": "/b.m')
-    append_verdict(tmp_path, Verdict(source="/c.mp4", outcome="refused", notes=("empty file",)))
+    append_verdict(tmp_path, ImportResult(source="/c.mp4", outcome="refused", notes=("empty file",)))
     assert [verdict.source for verdict in read_verdicts(tmp_path)] == ["/a.mp4", "/c.mp4"]
 
 
@@ -127,7 +127,7 @@ def test_members_of_an_archive_are_judged_one_by_one(workspace: Workspace, tmp_p
         for name, colour in (("a", "red"), ("b", "blue")):
             archive.write(make_clip(tmp_path / f"{name}.mp4", 4, colour=colour), f"inside/{name}.mp4")
         archive.writestr("inside/page.mp4", "<html>")
-    sources = [Source(tmp_path / "clips.zip", name, f"inside/{name}.mp4") for name in ("a", "b", "page", "missing")]
+    sources = [SourceFile(tmp_path / "clips.zip", name, f"inside/{name}.mp4") for name in ("a", "b", "page", "missing")]
     dataset = Dataset.create(workspace, "Zip")
     found = intake.ingest(dataset.folder, sources)
     assert [verdict.outcome for verdict in found] == ["taken", "taken", "refused", "refused"]
@@ -138,7 +138,10 @@ def test_members_of_an_archive_are_judged_one_by_one(workspace: Workspace, tmp_p
 
 
 def test_scaled_down_when_asked_only(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
-    sources = [Source(make_clip(tmp_path / "wide.mp4", 4, (200, 120))), Source(make_clip(tmp_path / "small.mp4", 4))]
+    sources = [
+        SourceFile(make_clip(tmp_path / "wide.mp4", 4, (200, 120))),
+        SourceFile(make_clip(tmp_path / "small.mp4", 4)),
+    ]
     dataset = Dataset.create(workspace, "Small")
     wide, small = intake.ingest(dataset.folder, sources, longest_side=100)
     assert (wide.width, wide.height, wide.notes) == (100, 60, ("scaled down from 200x120 as asked",))
@@ -148,16 +151,16 @@ def test_scaled_down_when_asked_only(workspace: Workspace, tmp_path: Path, make_
 def test_a_picture_comes_back_from_an_export_as_it_is(workspace: Workspace, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     Image.fromarray(draw(1)[0]).save(picture)
-    (made,) = intake.ingest(Dataset.create(workspace, "One").folder, [Source(picture)])
+    (made,) = intake.ingest(Dataset.create(workspace, "One").folder, [SourceFile(picture)])
     exported = tmp_path / "exported.mp4"
     exported.write_bytes((workspace.dataset("one") / made.file_name).read_bytes())
-    (back,) = intake.ingest(Dataset.create(workspace, "Two").folder, [Source(exported)])
+    (back,) = intake.ingest(Dataset.create(workspace, "Two").folder, [SourceFile(exported)])
     assert (back.outcome, back.frames, back.fps, back.clip_sha256) == ("taken", 1, made.fps, made.clip_sha256)
 
 
 def test_two_imports_into_one_dataset_do_not_meet(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
     dataset = Dataset.create(workspace, "Twice")
-    source = Source(make_clip(tmp_path / "a.mp4"))
+    source = SourceFile(make_clip(tmp_path / "a.mp4"))
 
     def meanwhile(*_: object) -> None:
         with pytest.raises(ConfigError, match="another import into twice is running"):

@@ -19,9 +19,9 @@ from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.cuts import cutting, seeking, splitting
 from workbench.dataset_builder.cuts.filmstrip import filmstrip
 from workbench.dataset_builder.cuts.splitting import Split, SplitSettings, plan_split
-from workbench.dataset_builder.parallel import Progress, Tick
+from workbench.dataset_builder.parallel import ClipProgress, Tick
 from workbench.errors import ConfigError
-from workbench.ui.datasets.timeline import Reel, Timeline
+from workbench.ui.datasets.timeline import Timeline, TimelineClip
 from workbench.workspace import Workspace
 
 FPS, MINUTES = 1, 30
@@ -83,7 +83,9 @@ def test_the_timeline_counts_in_its_frames(dataset: Dataset, tmp_path: Path) -> 
     part = (FRAMES - 40, FRAMES - 8)
     cuts = [0, 8, FRAMES - 1, FRAMES]
     shown = Timeline.value(
-        Reel(clip.file_name, master.path, master.frames, master.fps, 32, 32, part, strip.path, strip.times, cuts)
+        TimelineClip(
+            clip.file_name, master.path, master.frames, master.fps, 32, 32, part, strip.path, strip.times, cuts
+        )
     )
     assert (shown["frames"], shown["start_frame"], shown["end_frame"]) == (FRAMES, *part)
     assert shown["cuts"] == [8, FRAMES - 1]
@@ -113,7 +115,7 @@ def test_windows_are_planned_without_a_look_at_it(dataset: Dataset, decoded: lis
 
 
 def test_its_cuts_are_found_with_progress(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Progress] = []
+    told: list[ClipProgress] = []
     seen = threading.Event()
     plan_clip = splitting.plan_clip
 
@@ -127,7 +129,7 @@ def test_its_cuts_are_found_with_progress(dataset: Dataset, monkeypatch: pytest.
 
         return plan_clip(folder, clip, settings, ticks)
 
-    def tell(now: Progress) -> None:
+    def tell(now: ClipProgress) -> None:
         told.append(now)
         if 0 < now.frames < FRAMES and now.frame_seconds:
             seen.set()

@@ -16,7 +16,7 @@ import pytest
 
 from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.archives import ArchiveTree, extract
-from workbench.dataset_builder.sources.survey import Source, find_sources, survey
+from workbench.dataset_builder.sources.survey import SourceFile, find_sources, survey
 from workbench.errors import CannotWrite, DataError
 
 MODES = {"a.tar": "w", "a.tar.gz": "w:gz"}
@@ -40,7 +40,7 @@ def write_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
 
 
 def taken(path: Path, member: str, folder: Path) -> bytes:
-    extract(Source(path, member=member), folder / "out.bin", 1_000_000)
+    extract(SourceFile(path, member=member), folder / "out.bin", 1_000_000)
     return (folder / "out.bin").read_bytes()
 
 
@@ -128,7 +128,7 @@ def test_counts_and_totals_have_caps(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(archives, "MOST_BYTES", 2)
     assert list(ArchiveTree(path).refused) == ["2.mp4", "after 3.mp4"]
     with pytest.raises(DataError, match="1 bytes, more than the 0 that an import takes"):
-        extract(Source(path, member="0.mp4"), tmp_path / "out", 0)
+        extract(SourceFile(path, member="0.mp4"), tmp_path / "out", 0)
 
 
 def test_broken_archives_say_so(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_broken_archives_say_so(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="gone.tar cannot be read"):
         taken(tmp_path / "gone.tar", "a.mp4", tmp_path)
     with pytest.raises(CannotWrite):
-        extract(Source(whole, member="a.mp4"), tmp_path / "no" / "folder" / "a.mp4", 10_000)
+        extract(SourceFile(whole, member="a.mp4"), tmp_path / "no" / "folder" / "a.mp4", 10_000)
     assert not list(tmp_path.glob(".*.part"))
 
 

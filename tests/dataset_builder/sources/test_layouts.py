@@ -18,7 +18,7 @@ from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.export import ExportSettings, export
 from workbench.dataset_builder.sources.archives import extract
 from workbench.dataset_builder.sources.layouts import LAYOUTS, shards
-from workbench.dataset_builder.sources.survey import LONGEST_CAPTION, Problem, Source, Survey, clean_caption, survey
+from workbench.dataset_builder.sources.survey import LONGEST_CAPTION, Problem, SourceFile, Survey, clean_caption, survey
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace
 
@@ -31,7 +31,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_dataset(tmp_path_factory.mktemp("small") / "small-things")
 
 
-def content(source: Source, folder: Path) -> str:
+def content(source: SourceFile, folder: Path) -> str:
     """The SHA-256 of a source's bytes, taken out of its archive if it lies in one."""
     if not source.member:
         return file_sha256(source.path)

@@ -15,7 +15,7 @@ from workbench.families import families
 from workbench.families.base import Model
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.model import lora
-from workbench.trainer.monitoring.evaluation import Leak, Probe, band_middles, held_out_by_band
+from workbench.trainer.monitoring.evaluation import EvaluationInput, Leak, band_middles, held_out_by_band
 
 CPU = torch.device("cpu")
 FAMILY = families()[0]
@@ -37,13 +37,13 @@ class Toy:
     def _count(self, *_: Any) -> None:
         self.calls += 1
 
-    def probe(self, caption: str, frames: int | None = None, clip: bool = False) -> Probe:
+    def probe(self, caption: str, frames: int | None = None, clip: bool = False) -> EvaluationInput:
         model = self.model
         shape = FAMILY.latents_shape(self.folder, frames or model.frames, model.height, model.width)
         drawn = torch.randn(2, *shape, generator=torch.Generator().manual_seed(len(caption)))
         moments = {"mean": drawn[:1], "std": drawn[1:].abs()} if clip else None
         condition = torch.zeros(1, *shape) if model.task == "image-to-video" else None
-        return Probe(caption, shape, FAMILY.encode_text(self.encoder, [caption]), moments, condition)
+        return EvaluationInput(caption, shape, FAMILY.encode_text(self.encoder, [caption]), moments, condition)
 
     def train(self, size: float) -> None:
         for name, parameter in self.trainable:
@@ -56,7 +56,7 @@ class Toy:
         yield
         self.transformer.enable_adapters()
 
-    def held_out(self, *probes: Probe, seed: int = 1) -> tuple[float, ...]:
+    def held_out(self, *probes: EvaluationInput, seed: int = 1) -> tuple[float, ...]:
         found = held_out_by_band(FAMILY, self.transformer, self.schedule, iter(probes), seed, CPU)
         assert found.total == pytest.approx(fmean(found.bands))
         return found.bands

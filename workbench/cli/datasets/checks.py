@@ -11,7 +11,7 @@ import click
 from workbench.cli.datasets import outcomes
 from workbench.cli.datasets.tasks import run_task, started, task_flags, watch_task, with_dataset
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from
-from workbench.dataset_builder.checks.findings import MENDS, Mend, Report
+from workbench.dataset_builder.checks.findings import MENDS, CheckReport, Mend
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.checks.statistics import Histogram
 from workbench.dataset_builder.dataset import Dataset
@@ -69,13 +69,13 @@ def mend(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...], detach: 
     return started(dataset, "mend") if detach else watch_task(dataset, "mend")
 
 
-def _report(dataset: Dataset) -> Report:
+def _report(dataset: Dataset) -> CheckReport:
     if (report := dataset.report) is None:
         raise ConfigError(f"{dataset.name} was never checked: workbench dataset check {dataset.name}")
     return report
 
 
-def _known_kind(report: Report, kind: str) -> None:
+def _known_kind(report: CheckReport, kind: str) -> None:
     kinds = list(dict.fromkeys(finding.kind for finding in report.findings))
     if kind and kind not in kinds:
         raise ConfigError(f"the check found no {kind!r}: it found {', '.join(kinds) or 'nothing to mend'}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
-from workbench.dataset_builder.checks.findings import Report
+from workbench.dataset_builder.checks.findings import CheckReport
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.tasks import Name
 
@@ -73,7 +73,7 @@ SENTENCES: dict[Name, Callable[[Dataset, Result], Iterator[str]]] = {
 }
 
 
-def report_lines(dataset: Dataset, report: Report, kind: str = "", most: int = MOST_OF_A_KIND) -> Iterator[str]:
+def report_lines(dataset: Dataset, report: CheckReport, kind: str = "", most: int = MOST_OF_A_KIND) -> Iterator[str]:
     """The findings by kind, the worst first, each kind with the commands that mend it; kind: that one alone."""
     yield f"{dataset.name}: {report.sentence}"
     chosen = [finding for finding in report.findings if kind in ("", finding.kind)]

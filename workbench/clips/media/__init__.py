@@ -3,8 +3,8 @@
 from workbench.clips.media.kinds import ENDINGS, SUFFIXES, check_file, is_picture
 from workbench.clips.media.opening import (
     HDR_TRANSFERS,
-    Probe,
-    Times,
+    FrameTimes,
+    VideoFacts,
     orientation,
     presentation_times,
     probe,
@@ -13,16 +13,16 @@ from workbench.clips.media.opening import (
 )
 from workbench.clips.media.reading import Pixels, decode, raw_frames, read_frames, thumbnail, write_thumbnail
 from workbench.clips.media.windows import read_own_clip
-from workbench.clips.media.writing import Writer, bt709_frame, encode, without_comment
+from workbench.clips.media.writing import VideoWriter, bt709_frame, encode, without_comment
 
 __all__ = [
     "ENDINGS",
     "HDR_TRANSFERS",
     "SUFFIXES",
     "Pixels",
-    "Probe",
-    "Times",
-    "Writer",
+    "VideoFacts",
+    "FrameTimes",
+    "VideoWriter",
     "bt709_frame",
     "check_file",
     "decode",

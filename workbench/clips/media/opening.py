@@ -29,7 +29,7 @@ THREADS = 2  # fixed, so that a file encodes to the same bytes on every machine
 
 
 @dataclass(frozen=True)
-class Probe:
+class VideoFacts:
     """What a video file says of itself, and what its first frame shows.
 
     width, height: as stored, after rotation; sample_aspect: width of a stored pixel over its height
@@ -98,7 +98,7 @@ def _tracks(container: Any) -> list[Any]:
     return [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
 
 
-def probe(path: Path, most_pixels: int | None = None) -> Probe:
+def probe(path: Path, most_pixels: int | None = None) -> VideoFacts:
     """Look at a video file; decodes its first frame, unless its header promises more than `most_pixels`.
 
     Raises DataError with the reason in words.
@@ -123,7 +123,7 @@ def probe(path: Path, most_pixels: int | None = None) -> Probe:
             transparent = bool(first.to_ndarray(format="rgba")[..., 3].min() < 255)
         else:
             transparent = transparent or any(component.is_alpha for component in first.format.components)
-        return Probe(
+        return VideoFacts(
             width=first.height if turned else first.width,
             height=first.width if turned else first.height,
             fps=float(stream.average_rate or stream.guessed_rate or 0),
@@ -166,7 +166,7 @@ def orientation(frame: Any) -> tuple[int, bool]:
 
 
 @dataclass(frozen=True)
-class Times:
+class FrameTimes:
     """When each frame is shown, in seconds from the first, as the file's packets say.
 
     last:  how long the last one is shown, 0 when the file does not say
@@ -178,7 +178,7 @@ class Times:
     whole: bool
 
 
-def read_times(path: Path) -> Times:
+def read_times(path: Path) -> FrameTimes:
     """The times of all frames of the first video track; nothing is decoded. Raises DataError."""
     import av
 
@@ -195,7 +195,7 @@ def read_times(path: Path) -> Times:
                 frames.append((time, length))
     frames.sort()
     whole = not segment_is_cut(path) and end - begin + 1 >= 0.95 * promised
-    return Times([time - frames[0][0] for time, _ in frames], frames[-1][1] if frames else 0.0, whole)
+    return FrameTimes([time - frames[0][0] for time, _ in frames], frames[-1][1] if frames else 0.0, whole)
 
 
 def presentation_times(path: Path) -> list[float]:

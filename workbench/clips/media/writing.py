@@ -25,7 +25,7 @@ FAITHFUL = {"qp": "13", "preset": "superfast"}
 BARE = {"movflags": "+faststart", "fflags": "+bitexact"}
 
 
-class Writer:
+class VideoWriter:
     """An mp4 every browser plays (H.264 yuv420p, index first), there whole or not at all. A context manager.
 
     crf, preset: for videos to be shown; without a crf it is written faithfully (FAITHFUL), for clips to be learned from
@@ -79,7 +79,7 @@ class Writer:
             self._container.mux(self._stream.encode(frame))
         self.frames += 1
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> VideoWriter:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -106,7 +106,7 @@ def encode(frames: Pixels, path: Path, fps: float, comment: str | None = None, c
 
     _, height, width, _ = frames.shape
     frames = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
-    with Writer(path, frames.shape[2], frames.shape[1], fps, comment=comment, crf=crf) as writer:
+    with VideoWriter(path, frames.shape[2], frames.shape[1], fps, comment=comment, crf=crf) as writer:
         for picture in frames:
             writer.write(bt709_frame(picture))
 
@@ -129,7 +129,7 @@ def without_comment(path: Path) -> bytes:
 
 
 def bt709_frame(picture: Pixels) -> Any:
-    """A uint8 [H, W, 3] picture as the PyAV frame that `Writer` takes."""
+    """A uint8 [H, W, 3] picture as the PyAV frame that `VideoWriter` takes."""
     import av
     import numpy as np
     from av.video.reformatter import ColorRange, Colorspace

@@ -78,7 +78,7 @@ class Finding(BaseModel):
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """The last check, as far as it still holds.
 
     clips: how many it looked at;  outdated: findings left out because a clip changed since
@@ -135,7 +135,7 @@ def write_report(dataset: Path, checked_at: float, model: str, clips: Sequence[C
     })  # fmt: skip
 
 
-def read_report(dataset: Path) -> Report | None:
+def read_report(dataset: Path) -> CheckReport | None:
     """The last check; None when there was none. Raises ConfigError when its file is broken."""
     path = dataset / FOLDER / FILE
     if not path.exists():
@@ -144,7 +144,7 @@ def read_report(dataset: Path) -> Report | None:
     clips = {clip.file_name: clip for clip in read_clips(dataset)}
     every = [Finding.model_validate(one) for one in kept["findings"]]
     true = tuple(finding for finding in every if _holds(finding, clips, info))
-    return Report(
+    return CheckReport(
         checked_at=kept["checked_at"],
         model=kept["model"],
         clips=len(kept["clips"]),

@@ -166,7 +166,7 @@ def measure(dataset: Path, clip: Clip) -> Measures:
 
     path = dataset / clip.file_name
     try:
-        watcher = _Watcher(clip.frames, clip.fps or 8.0)
+        watcher = _ProgressWatcher(clip.frames, clip.fps or 8.0)
         watcher.watch(path)
         borders = find_borders(path)
         text = text_detection.find_text(path) if text_detection.can_read() else None
@@ -175,7 +175,7 @@ def measure(dataset: Path, clip: Clip) -> Measures:
     return Measures(sha256=clip.sha256, borders=borders, text=text, **watcher.found())
 
 
-class _Watcher:
+class _ProgressWatcher:
     """One pass over a clip's frames; keeps a second of small pictures, and a tiny one a frame."""
 
     def __init__(self, frames: int, fps: float) -> None:

@@ -87,7 +87,7 @@ def master_of(dataset: Path, clip: Clip) -> Master:
 
 
 @lru_cache(maxsize=64)
-def _facts(path: Path, changed: int) -> tuple[media.Probe, str]:
+def _facts(path: Path, changed: int) -> tuple[media.VideoFacts, str]:
     """What a file is, and its digest: read once as long as nobody touches it; `changed` is its time of change."""
     return media.probe(path), file_sha256(path)
 
@@ -262,7 +262,7 @@ def _write(dataset: Path, master: Master, cut: Cut, target: Path, tick: Tick) ->
     with contextlib.closing(frames_from(master.path, cut.start)) as frames:
         first = next(frames)
         cropped = _cropper(first[1], cut.crop)
-        with media.Writer(temporary, width, height, fps, like=first[1]) as writer:
+        with media.VideoWriter(temporary, width, height, fps, like=first[1]) as writer:
             for number, frame in itertools.chain([first], frames):
                 if number == wanted[writer.frames]:
                     writer.write(cropped(frame))

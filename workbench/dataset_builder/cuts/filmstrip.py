@@ -18,7 +18,7 @@ WIDEST = 65_500  # pixels, what a JPEG can hold
 
 
 @dataclass(frozen=True)
-class Strip:
+class Filmstrip:
     """A row of frames. path: the JPEG; times: seconds of each frame, from the left; width: pixels of one frame."""
 
     path: Path
@@ -26,7 +26,7 @@ class Strip:
     width: int
 
 
-def filmstrip(path: Path, cache: Path, frames: int = 24, height: int = 64) -> Strip:
+def filmstrip(path: Path, cache: Path, frames: int = 24, height: int = 64) -> Filmstrip:
     """The clip's strip from the folder `cache`, else drawn now and kept there; a clip of fewer frames has fewer.
 
     Raises DataError when the clip cannot be read or the strip would be too wide, CannotWrite.
@@ -38,7 +38,7 @@ def filmstrip(path: Path, cache: Path, frames: int = 24, height: int = 64) -> St
         write_bytes(target, _drawn(path, frames, height))
     with Image.open(target) as picture:  # the times are in the file itself, so that the two cannot part
         about = json.loads(picture.info["comment"])
-    return Strip(target, tuple(about["times"]), about["width"])
+    return Filmstrip(target, tuple(about["times"]), about["width"])
 
 
 def _drawn(path: Path, count: int, height: int) -> bytes:

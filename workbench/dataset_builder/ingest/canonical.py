@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
-from workbench.clips.media import Probe, Times
+from workbench.clips.media import FrameTimes, VideoFacts
 from workbench.dataset_builder.ingest.conversion import mended, picture_mends, square_size
 from workbench.dataset_builder.ingest.pictures import MAX_SIDE, PICTURE_FPS, PICTURE_MARK, write_picture
 from workbench.dataset_builder.ingest.remuxing import copy_video
@@ -90,7 +90,7 @@ def normalise(
     return Normalised(float(timing.fps), frames, middle.width, middle.height, tuple(mends), warnings, middle)
 
 
-def _check_limits(about: Probe) -> None:
+def _check_limits(about: VideoFacts) -> None:
     """Refuse from the header what would take hours and gigabytes. Raises DataError."""
     if about.width * about.height > MAX_PIXELS:
         raise DataError(f"too large: {about.width}x{about.height}, at most 4096x2304: scale it down first")
@@ -131,7 +131,7 @@ class _Damage:
         except DataError as error:
             self.reason = str(error)
 
-    def ends_early(self, about: Probe, times: Times) -> bool:
+    def ends_early(self, about: VideoFacts, times: FrameTimes) -> bool:
         """Whether far fewer frames came than the file's header promises, or than there are packets."""
         end = self._last_time + times.last + 2 / max(about.fps, 1)
         cut = not times.whole or (bool(about.frames) and end < 0.95 * about.seconds)
@@ -145,7 +145,7 @@ def _write(frames: Iterator[Any], target: Path, timing: Timing, on_frame: Callab
     if first is None or second is None:
         raise DataError("one frame only, or damaged after the first: copy it again, or give a longer clip")
     middle, half = first, round(timing.seconds * timing.fps) // 2
-    with media.Writer(target, first.width, first.height, timing.fps, like=first) as writer:
+    with media.VideoWriter(target, first.width, first.height, timing.fps, like=first) as writer:
         for frame in itertools.chain((first, second), frames):
             middle = frame if writer.frames <= half else middle
             writer.write(frame)
@@ -156,7 +156,7 @@ def _write(frames: Iterator[Any], target: Path, timing: Timing, on_frame: Callab
 # ---- taking a canonical file as it is -------------------------------------------------------------------------------
 
 
-def _is_canonical(about: Probe, timing: Timing, silent: bool = True) -> bool:
+def _is_canonical(about: VideoFacts, timing: Timing, silent: bool = True) -> bool:
     """Whether a file of which nothing else has to be mended has the canonical form, or has it but for its sound."""
     right_form = about.codec == "h264" and about.pixel_format == "yuv420p" and "mp4" in about.container
     right_time = abs(about.fps / float(timing.fps) - 1) < 1e-6
@@ -182,7 +182,7 @@ def _take_as_it_is(source: Path, target: Path, promised: int, on_frame: Callable
     return True
 
 
-def _take_own_picture(source: Path, target: Path, about: Probe) -> Normalised:
+def _take_own_picture(source: Path, target: Path, about: VideoFacts) -> Normalised:
     """Take a one-frame clip that we once made of a picture; any other such video is a mistake. Raises DataError."""
     if media.read_comment(source) != PICTURE_MARK or not _take_as_it_is(source, target, 1, lambda: None):
         raise DataError(ONE_FRAME)

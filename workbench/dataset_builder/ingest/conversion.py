@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from workbench.clips.media import Probe
+from workbench.clips.media import VideoFacts
 from workbench.dataset_builder.ingest.timing import Timed
 from workbench.errors import DataError
 
@@ -22,7 +22,7 @@ RGB = 0
 PLAIN_MATRICES = (1, 2, 5, 6)  # BT.709, not said, BT.601 twice: what every player shows rightly
 
 
-def square_size(about: Probe) -> Size:
+def square_size(about: VideoFacts) -> Size:
     """(width, height) as stored, enlarged so that pixels are square: nothing is lost."""
     width, height = (about.height, about.width) if about.rotation % 180 == 90 else (about.width, about.height)
     aspect = about.sample_aspect
@@ -37,7 +37,7 @@ def reduced(size: Size, longest_side: int | None) -> Size:
     return width, height
 
 
-def picture_mends(about: Probe, longest_side: int | None = None) -> list[str]:
+def picture_mends(about: VideoFacts, longest_side: int | None = None) -> list[str]:
     """What has to be changed about the pictures, in words; none for a picture of canonical form."""
     mends = []
     width, height = size = square_size(about)
@@ -66,7 +66,7 @@ def picture_mends(about: Probe, longest_side: int | None = None) -> list[str]:
     return mends
 
 
-def mended(frames: Iterable[Timed], about: Probe, longest_side: int | None = None) -> Iterator[Timed]:
+def mended(frames: Iterable[Timed], about: VideoFacts, longest_side: int | None = None) -> Iterator[Timed]:
     """The frames in the canonical form. They end where the picture changes its size: that is another recording."""
     graph, first = None, None
     waiting = deque[float]()
@@ -86,7 +86,7 @@ def mended(frames: Iterable[Timed], about: Probe, longest_side: int | None = Non
         yield from _pushed(graph, None, about, waiting)
 
 
-def _filters(about: Probe, longest_side: int | None) -> list[tuple[str, str]]:
+def _filters(about: VideoFacts, longest_side: int | None) -> list[tuple[str, str]]:
     """FFmpeg's filters that bring the picture to the canonical form; none when it has it."""
     if about.pixel_format == "yuv420p" and not picture_mends(about, longest_side):
         return []
@@ -122,7 +122,7 @@ def _graph(steps: list[tuple[str, str]], first: Any) -> Any:
     return graph
 
 
-def _pushed(graph: Any, frame: Any, about: Probe, waiting: deque[float]) -> Iterator[Timed]:
+def _pushed(graph: Any, frame: Any, about: VideoFacts, waiting: deque[float]) -> Iterator[Timed]:
     """What the filters hand out after one more frame, or None for the end. Raises DataError."""
     import av
 

@@ -29,10 +29,10 @@ from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder.history import editing
 from workbench.dataset_builder.ingest.canonical import MAX_PIXELS
 from workbench.dataset_builder.ingest.pictures import read_picture
-from workbench.dataset_builder.ingest.results import Verdict, append_verdict
+from workbench.dataset_builder.ingest.results import ImportResult, append_verdict
 from workbench.dataset_builder.ingest.worker import MEMORY_BYTES, Watch
 from workbench.dataset_builder.sources import archives
-from workbench.dataset_builder.sources.layouts.base import Source
+from workbench.dataset_builder.sources.layouts.base import SourceFile
 from workbench.errors import CannotWrite, DataError
 from workbench.jobs import processes
 from workbench.paths import CODE
@@ -49,8 +49,8 @@ OTHER = "it has another first frame already, which stays"
 
 
 def take(
-    dataset: Path, sources: Sequence[Source], verdicts: Sequence[Verdict], on_picture: Callable[[], None]
-) -> list[Verdict]:
+    dataset: Path, sources: Sequence[SourceFile], verdicts: Sequence[ImportResult], on_picture: Callable[[], None]
+) -> list[ImportResult]:
     """Take the pictures of imported sources into the dataset; the verdicts with what became of each picture.
 
     on_picture: called after each; may raise to stop. Raises CannotWrite.
@@ -89,7 +89,7 @@ def _put(dataset: Path, answers: Mapping[str, tuple[str, str]]) -> dict[str, str
     return notes
 
 
-def _noted(dataset: Path, verdict: Verdict, note: str) -> Verdict:
+def _noted(dataset: Path, verdict: ImportResult, note: str) -> ImportResult:
     if not note:
         return verdict
     new = verdict.model_copy(update={"notes": (*verdict.notes, note)})
@@ -106,7 +106,7 @@ class _Reader:
         self._scratch = dataset / ".import" / f"first-frame-{os.getpid()}"
         self._child: subprocess.Popen[str] | None = None
 
-    def ask(self, picture: Source, clip: str) -> tuple[str, str]:
+    def ask(self, picture: SourceFile, clip: str) -> tuple[str, str]:
         """(name of the picture that was kept or "", what became of it). Raises CannotWrite."""
         try:
             if picture.member:

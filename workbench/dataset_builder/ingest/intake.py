@@ -23,9 +23,9 @@ from pathlib import Path
 
 from workbench.clips import media, records
 from workbench.dataset_builder.ingest.ledger import Ledger
-from workbench.dataset_builder.ingest.results import Verdict, clip_id, storable
+from workbench.dataset_builder.ingest.results import ImportResult, clip_id, storable
 from workbench.dataset_builder.sources import archives
-from workbench.dataset_builder.sources.layouts.base import Source
+from workbench.dataset_builder.sources.layouts.base import SourceFile
 from workbench.errors import CannotWrite, ConfigError, DataError
 from workbench.jobs import processes
 from workbench.jobs.locks import flock
@@ -41,16 +41,16 @@ WAITING = 20.0  # times as long on the clock, for a child that hangs without com
 MOST_MEMBER_BYTES = 8 * 1024**3
 TICK_SECONDS = 0.5
 FOLDER, SCRATCH, LOCK = ".import", "scratch", "lock"
-Progress = Callable[[int, int, Verdict | None], None]
+Progress = Callable[[int, int, ImportResult | None], None]
 """Called with (done, total, verdict) after each file, and with None twice a second meanwhile; may raise to stop."""
 
 
 def ingest(
     dataset: Path,
-    sources: Sequence[Source],
+    sources: Sequence[SourceFile],
     on_progress: Progress = lambda *_: None,
     longest_side: int | None = None,
-) -> list[Verdict]:
+) -> list[ImportResult]:
     """The verdict on every source, in their order; pictures are scaled down to `longest_side` pixels, if given.
 
     Raises ConfigError when another import into the dataset is running, CannotWrite, and whatever `on_progress` raises.
@@ -77,11 +77,13 @@ def _alone(dataset: Path) -> Iterator[None]:
         yield
 
 
-def _ingest(dataset: Path, sources: Sequence[Source], on_progress: Progress, longest_side: int | None) -> list[Verdict]:
-    tasks: queue.SimpleQueue[Source] = queue.SimpleQueue()
+def _ingest(
+    dataset: Path, sources: Sequence[SourceFile], on_progress: Progress, longest_side: int | None
+) -> list[ImportResult]:
+    tasks: queue.SimpleQueue[SourceFile] = queue.SimpleQueue()
     for source in sources:
         tasks.put(source)
-    results: queue.SimpleQueue[Verdict | CannotWrite] = queue.SimpleQueue()
+    results: queue.SimpleQueue[ImportResult | CannotWrite] = queue.SimpleQueue()
     ledger = Ledger(dataset, sources)
     count = min(_cores(), len(sources))
     workers = [_Worker(dataset, ledger, longest_side, number) for number in range(count)]
@@ -127,7 +129,9 @@ class _Worker:
         self._closed = False
         self._lock = threading.Lock()
 
-    def work(self, tasks: queue.SimpleQueue[Source], results: queue.SimpleQueue[Verdict | CannotWrite]) -> None:
+    def work(
+        self, tasks: queue.SimpleQueue[SourceFile], results: queue.SimpleQueue[ImportResult | CannotWrite]
+    ) -> None:
         """Judge files until none is left, then let the child go."""
         try:
             while not self._closed:
@@ -146,8 +150,8 @@ class _Worker:
             if self._child is not None:
                 self._child.kill()
 
-    def _judge(self, source: Source) -> Verdict:
-        refused = Verdict(source=source.key, outcome="refused")
+    def _judge(self, source: SourceFile) -> ImportResult:
+        refused = ImportResult(source=source.key, outcome="refused")
         try:
             with self._on_disk(source) as path:
                 media.check_file(path)
@@ -158,7 +162,7 @@ class _Worker:
             return refused.model_copy(update={"notes": (f"it cannot be read: {error.strerror}",)})
 
     @contextlib.contextmanager
-    def _on_disk(self, source: Source) -> Iterator[Path]:
+    def _on_disk(self, source: SourceFile) -> Iterator[Path]:
         """The source's file; a member of an archive lies in a scratch file meanwhile. Raises DataError, CannotWrite."""
         if not source.member:
             yield source.path
@@ -172,7 +176,7 @@ class _Worker:
         finally:
             self._scratch.unlink(missing_ok=True)
 
-    def _judge_file(self, refused: Verdict, path: Path) -> Verdict:
+    def _judge_file(self, refused: ImportResult, path: Path) -> ImportResult:
         sha256 = records.file_sha256(path)
         if known := self._ledger.known(refused.source, sha256):
             return known
@@ -181,7 +185,7 @@ class _Worker:
         task: dict[str, object] = {"source": str(path), "sha256": sha256, "longest_side": self._longest_side}
         answer, reason = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6)
         if answer is not None:
-            verdict = Verdict.model_validate_json(answer).model_copy(update={"source": refused.source})
+            verdict = ImportResult.model_validate_json(answer).model_copy(update={"source": refused.source})
         else:
             verdict = refused.model_copy(update={"notes": (reason,), "sha256": sha256})
         if not verdict.usable and not there:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.ingest.results import Verdict
+from workbench.dataset_builder.ingest.results import ImportResult
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources.survey import Survey
 
@@ -29,7 +29,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         problems[:] = surveyed.problems[:MOST_PROBLEMS]
         sys.stdout.write("".join(f"{sentence}\n" for sentence in surveyed.sentences))
 
-    def on_progress(done: int, total: int, verdict: Verdict | None) -> None:
+    def on_progress(done: int, total: int, verdict: ImportResult | None) -> None:
         nonlocal began
         if verdict is not None:
             counts[verdict.outcome] += 1

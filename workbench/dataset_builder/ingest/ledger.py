@@ -13,8 +13,8 @@ from pathlib import Path
 from workbench.clips import records
 from workbench.clips.records import Clip
 from workbench.dataset_builder.history import REMOVED, editing
-from workbench.dataset_builder.ingest.results import Verdict, append_verdict, clip_id, read_verdicts, storable
-from workbench.dataset_builder.sources.layouts.base import Source
+from workbench.dataset_builder.ingest.results import ImportResult, append_verdict, clip_id, read_verdicts, storable
+from workbench.dataset_builder.sources.layouts.base import SourceFile
 
 SAVE_SECONDS = 3.0
 
@@ -22,22 +22,22 @@ SAVE_SECONDS = 3.0
 class Ledger:
     """The dataset's sources so far, and the clips still to be written to metadata.jsonl."""
 
-    def __init__(self, dataset: Path, sources: Sequence[Source]) -> None:
+    def __init__(self, dataset: Path, sources: Sequence[SourceFile]) -> None:
         self.dataset = dataset
         self.verdicts = {verdict.source: verdict for verdict in read_verdicts(dataset)}
         self._captions = {storable(source.key): source.caption for source in sources}
         self._order = {storable(source.key): number for number, source in enumerate(sources)}
         self._new: dict[str, int] = {}  # file name -> place among the clips of this import
-        self._made: dict[str, Verdict] = {}  # by the source's SHA-256, the clip's SHA-256 and the clip's file name
+        self._made: dict[str, ImportResult] = {}  # by the source's SHA-256, the clip's SHA-256 and the clip's file name
         for clip in records.read_clips(dataset):
             self._remember(_of_record(clip))
         for verdict in self.verdicts.values():
             if verdict.outcome in ("taken", "mended"):
                 self._remember(verdict)
-        self._unsaved: list[Verdict] = []
+        self._unsaved: list[ImportResult] = []
         self._saved_at = time.monotonic()
 
-    def known(self, source: str, sha256: str) -> Verdict | None:
+    def known(self, source: str, sha256: str) -> ImportResult | None:
         """The verdict on a source whose content the dataset has, or had; None when it is new, or lost from disk."""
         first = self._made.get(sha256) or self._made.get(_file_name(sha256))
         place = first and self._place(first)
@@ -47,7 +47,7 @@ class Ledger:
         note = place if same else f"the same content as {first.name!r}: kept once"
         return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
 
-    def _place(self, verdict: Verdict) -> str | None:
+    def _place(self, verdict: ImportResult) -> str | None:
         """Where the clip of a verdict is now, in words."""
         if (self.dataset / verdict.file_name).exists():
             return "imported before"
@@ -57,12 +57,12 @@ class Ledger:
             return "taken out of the dataset before: bring it back from there"
         return None
 
-    def _remember(self, verdict: Verdict) -> None:
+    def _remember(self, verdict: ImportResult) -> None:
         for key in (verdict.sha256, verdict.clip_sha256, verdict.file_name):
             if key:
                 self._made[key] = verdict
 
-    def add(self, verdict: Verdict) -> Verdict:
+    def add(self, verdict: ImportResult) -> ImportResult:
         """Put a verdict on disk and return it. The same content twice, met by two workers at once, counts once."""
         if verdict.outcome in ("taken", "mended"):
             first = self._made.get(verdict.sha256)
@@ -95,7 +95,7 @@ class Ledger:
             self._unsaved.clear()
         self._saved_at = time.monotonic()
 
-    def _record(self, verdict: Verdict, known: dict[str, Clip]) -> None:
+    def _record(self, verdict: ImportResult, known: dict[str, Clip]) -> None:
         caption = self._captions.get(verdict.source, "")
         if verdict.file_name not in known:
             if not (self.dataset / verdict.file_name).exists():
@@ -110,9 +110,9 @@ def _file_name(sha256: str) -> str:
     return f"clips/{clip_id(sha256)}.mp4"
 
 
-def _of_record(clip: Clip) -> Verdict:
+def _of_record(clip: Clip) -> ImportResult:
     """A clip that no verdict tells of (a plain VideoFolder, a part of a recording) as if it had one."""
-    return Verdict(
+    return ImportResult(
         source=clip.source or clip.file_name,
         outcome="taken",
         file_name=clip.file_name,

@@ -38,7 +38,7 @@ def write_picture(
     if min(width, height) < 16:
         raise DataError(f"too small: {upright.width}x{upright.height}, at least 16x16: give a larger picture")
     pixels = np.asarray(upright)[:height, :width]
-    with media.Writer(target, width, height, PICTURE_FPS, comment=PICTURE_MARK) as writer:
+    with media.VideoWriter(target, width, height, PICTURE_FPS, comment=PICTURE_MARK) as writer:
         writer.write(media.bt709_frame(pixels))
     return width, height, (f"a picture ({name}): made a clip of one frame", *mends)
 

@@ -19,7 +19,7 @@ SOURCES = "sources.jsonl"
 Outcome = Literal["taken", "mended", "known", "refused"]
 
 
-class Verdict(BaseModel):
+class ImportResult(BaseModel):
     """One source file's fate.
 
     source:  the file's path, or "archive.zip::folder/a.mp4"
@@ -87,20 +87,20 @@ def clip_id(sha256: str) -> str:
     return sha256[:16]
 
 
-def read_verdicts(dataset: Path) -> list[Verdict]:
+def read_verdicts(dataset: Path) -> list[ImportResult]:
     """The newest verdict on every source file, in the order the first ones came in."""
     path = dataset / SOURCES
-    found: dict[str, Verdict] = {}
+    found: dict[str, ImportResult] = {}
     if path.exists():
         for line in path.read_text(encoding="utf-8", errors="replace").split(
             "\n"
         ):  # not splitlines: names may hold U+2028
             with contextlib.suppress(ValueError):
-                verdict = Verdict.model_validate_json(line)
+                verdict = ImportResult.model_validate_json(line)
                 found[verdict.source] = verdict
     return list(found.values())
 
 
-def append_verdict(dataset: Path, verdict: Verdict) -> None:
+def append_verdict(dataset: Path, verdict: ImportResult) -> None:
     """Add a line. Raises CannotWrite."""
     append_line(dataset / SOURCES, verdict.model_dump_json())

@@ -21,7 +21,7 @@ from pathlib import Path
 from workbench.clips import media
 from workbench.clips.records import file_sha256
 from workbench.dataset_builder.ingest.canonical import normalise
-from workbench.dataset_builder.ingest.results import Verdict, clip_id
+from workbench.dataset_builder.ingest.results import ImportResult, clip_id
 from workbench.errors import CannotWrite, DataError
 
 READY, ALIVE = "ready", "alive"
@@ -67,11 +67,11 @@ class Watch:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, watch: Watch) -> Verdict:
+def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, watch: Watch) -> ImportResult:
     """Make clip and thumbnail of one source file, or say why not. Raises CannotWrite."""
     import av
 
-    refused = Verdict(source=str(source), outcome="refused", sha256=sha256)
+    refused = ImportResult(source=str(source), outcome="refused", sha256=sha256)
     name = f"clips/{clip_id(sha256)}.mp4"
     try:
         made = normalise(source, dataset / name, longest_side, watch.frame)
@@ -91,7 +91,7 @@ def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, wa
         return refused.model_copy(update={"notes": (reason,)})
     except Exception as error:  # noqa: BLE001 - one strange file must not end the import
         return refused.model_copy(update={"notes": (f"it cannot be read ({type(error).__name__}: {error})",)})
-    return Verdict(
+    return ImportResult(
         source=str(source),
         outcome="mended" if made.mends else "taken",
         notes=made.mends + made.warnings,

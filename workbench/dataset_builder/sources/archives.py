@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from workbench import policy
-from workbench.dataset_builder.sources.layouts.base import MOST_TEXT_BYTES, TEXT_SUFFIXES, Source, Tree
+from workbench.dataset_builder.sources.layouts.base import MOST_TEXT_BYTES, TEXT_SUFFIXES, SourceFile, Tree
 from workbench.errors import DataError
 from workbench.workspace import writing
 
@@ -72,11 +72,11 @@ class ArchiveTree(Tree):
     def _data(self, name: str) -> bytes:
         return self._texts.get(name, b"")
 
-    def _source(self, name: str, caption: str) -> Source:
-        return Source(self.path, caption, name)
+    def _source(self, name: str, caption: str) -> SourceFile:
+        return SourceFile(self.path, caption, name)
 
 
-def extract(source: Source, target: Path, most_bytes: int) -> None:
+def extract(source: SourceFile, target: Path, most_bytes: int) -> None:
     """Write the bytes of an archive's member into a new file, whole or not at all. Raises DataError, CannotWrite."""
     part = target.with_name(f".{target.name}.part")
     try:

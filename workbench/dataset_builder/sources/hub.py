@@ -21,7 +21,7 @@ from workbench.clips.records import DatasetInfo, read_clips, read_info
 from workbench.dataset_builder.export import Collector, ExportSettings, items
 from workbench.dataset_builder.sources import archives, parquet
 from workbench.dataset_builder.sources.layouts import layout_named
-from workbench.dataset_builder.sources.layouts.base import IMAGE_SUFFIXES, TEXT_SUFFIXES, Item
+from workbench.dataset_builder.sources.layouts.base import IMAGE_SUFFIXES, TEXT_SUFFIXES, ExportedClip
 from workbench.errors import CannotWrite, DataError
 from workbench.hub import Pushed, client, explained
 from workbench.workspace import confined, writing
@@ -160,7 +160,7 @@ def push(dataset: Path, settings: ExportSettings, on_file: OnFile = lambda *_: N
     return hub.push("dataset", settings.repo_id, files, message, settings.private, on_file)
 
 
-def card(info: DatasetInfo, found: Sequence[Item], settings: ExportSettings) -> str:
+def card(info: DatasetInfo, found: Sequence[ExportedClip], settings: ExportSettings) -> str:
     """The dataset's README.md, made from what is known of it."""
     from huggingface_hub import DatasetCardData
 

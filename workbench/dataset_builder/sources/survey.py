@@ -30,8 +30,8 @@ from workbench.dataset_builder.sources.layouts.base import (
     Columns,
     Layout,
     Problem,
-    Report,
-    Source,
+    ReadingNotes,
+    SourceFile,
     Tree,
     clean_caption,
     read_text,
@@ -42,7 +42,7 @@ from workbench.dataset_builder.sources.layouts.sidecars import CAPTION_SUFFIXES
 from workbench.dataset_builder.sources.layouts.tables import CSV
 from workbench.errors import DataError
 
-__all__ = ["LONGEST_CAPTION", "Found", "Problem", "Source", "Survey", "clean_caption", "find_sources", "read_text",
+__all__ = ["LONGEST_CAPTION", "SurveyedFiles", "Problem", "SourceFile", "Survey", "clean_caption", "find_sources", "read_text",
            "survey"]  # fmt: skip
 
 MOST_SOURCES = 100_000
@@ -50,7 +50,7 @@ USUAL = Columns()
 
 
 @dataclass(frozen=True)
-class Found:
+class SurveyedFiles:
     """What one folder, archive, row of shards or handful of files holds.
 
     layout, others: names of the layout it is read as and of those that would fit as well; parts: how many archives
@@ -61,7 +61,7 @@ class Found:
     path: Path
     layout: str
     others: tuple[str, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[SourceFile, ...]
     size: int
     problems: Mapping[Problem, tuple[str, ...]]
     refused: Mapping[str, str]
@@ -96,12 +96,12 @@ class Found:
 class Survey:
     """Everything that was given, as it would be imported. too_many: only the first MOST_SOURCES are taken."""
 
-    found: tuple[Found, ...]
+    found: tuple[SurveyedFiles, ...]
     refused: Mapping[str, str]
     too_many: bool = False
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[SourceFile]:
         return [source for part in self.found for source in part.sources]
 
     @property
@@ -127,7 +127,7 @@ class Survey:
         return lines
 
 
-def find_sources(given: Iterable[Path | str], layout: str = "") -> list[Source]:
+def find_sources(given: Iterable[Path | str], layout: str = "") -> list[SourceFile]:
     """The videos and pictures in what is given, each once. Raises DataError when nothing of it can be read."""
     return readable(survey(given, layout)).sources
 
@@ -149,7 +149,7 @@ def survey(given: Iterable[Path | str], layout: str = "", columns: Columns = USU
     forced = layout_named(layout) if layout else None
     paths = list(dict.fromkeys(Path(os.path.abspath(Path(item).expanduser())) for item in given))
     refused: dict[str, str] = {}
-    found: list[Found] = []
+    found: list[SurveyedFiles] = []
     seen: set[str] = set()
     fits = forced is None
     for tree in _trees(paths, refused):
@@ -172,9 +172,9 @@ def survey(given: Iterable[Path | str], layout: str = "", columns: Columns = USU
     return Survey(tuple(_capped(_joined(found))), refused, len(seen) > MOST_SOURCES)
 
 
-def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> Found:
+def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> SurveyedFiles:
     """What a tree holds in that layout; `seen` are the keys of sources that came before."""
-    report = Report()
+    report = ReadingNotes()
     captions = layout.captions(tree, report)
     media = tree.media
     names = set(media)
@@ -202,7 +202,7 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> Fou
         report.add(Problem.OTHER, name)
     problems = {problem: tuple(names) for problem, names in report.names.items() if names}
     others = tuple(other.name for other in fits if other is not layout)
-    return Found(tree.path, layout.name, others, tuple(sources), size, problems, tree.refused)
+    return SurveyedFiles(tree.path, layout.name, others, tuple(sources), size, problems, tree.refused)
 
 
 def _is_poster(name: str, has_caption: bool, videos: set[str], names: set[str]) -> bool:
@@ -217,9 +217,9 @@ def _stem(name: str) -> str:
     return without_suffix(name).rpartition("/")[2]
 
 
-def _joined(found: list[Found]) -> Iterator[Found]:
+def _joined(found: list[SurveyedFiles]) -> Iterator[SurveyedFiles]:
     """Archives of one folder and layout that stand in a row, such as shards, as one."""
-    last: Found | None = None
+    last: SurveyedFiles | None = None
     for part in found:
         if last and is_archive(part.path) and part.layout == last.layout and _home(last) == part.path.parent:
             names = {problem: (*last.problems.get(problem, ()), *part.problems.get(problem, ()))
@@ -234,12 +234,12 @@ def _joined(found: list[Found]) -> Iterator[Found]:
         yield last
 
 
-def _home(part: Found) -> Path | None:
+def _home(part: SurveyedFiles) -> Path | None:
     """The folder whose archives a part stands for, None when it is no archive."""
     return part.path if part.parts > 1 else part.path.parent if is_archive(part.path) else None
 
 
-def _capped(found: Iterable[Found]) -> Iterator[Found]:
+def _capped(found: Iterable[SurveyedFiles]) -> Iterator[SurveyedFiles]:
     room = MOST_SOURCES
     for part in found:
         if room:
@@ -290,8 +290,8 @@ class FilesTree(Tree):
     def _data(self, name: str) -> bytes:
         return _text_bytes(self._paths[name])
 
-    def _source(self, name: str, caption: str) -> Source:
-        return Source(self._paths[name], caption)
+    def _source(self, name: str, caption: str) -> SourceFile:
+        return SourceFile(self._paths[name], caption)
 
 
 def _trees(given: list[Path], refused: dict[str, str]) -> Iterator[Tree]:

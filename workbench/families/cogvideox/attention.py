@@ -62,7 +62,7 @@ def join_projections(transformer: Any) -> None:
         if all(type(base) is nn.Linear and not base.weight.requires_grad for base in bases):
             attention.to_qkv = _joined(bases)
             for place, name in enumerate(PROJECTIONS):
-                part, layer = Part(attention, place), getattr(attention, name)
+                part, layer = JoinedProjection(attention, place), getattr(attention, name)
                 if layer is bases[place]:
                     setattr(attention, name, part)
                 else:
@@ -79,7 +79,7 @@ def _joined(layers: list[Any]) -> nn.Linear:
     return joined
 
 
-class Part(nn.Module):
+class JoinedProjection(nn.Module):
     """One of the projections whose weights lie together in the attention's `to_qkv`."""
 
     def __init__(self, attention: nn.Module, place: int) -> None:

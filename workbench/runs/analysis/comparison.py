@@ -17,7 +17,7 @@ from workbench.errors import ConfigError
 from workbench.jobs import duration
 from workbench.runs.analysis.charts import Line, chart
 from workbench.runs.analysis.curves import Curves, Row
-from workbench.runs.analysis.diagnosis import Verdict, best_step, judge
+from workbench.runs.analysis.diagnosis import Diagnosis, best_step, judge
 from workbench.runs.analysis.report import curves_of
 from workbench.runs.run import Preview, Run
 from workbench.runs.sessions import seconds_used
@@ -44,7 +44,7 @@ class Compared:
     run: Run
     settings: TrainSettings | None
     curves: Curves
-    verdict: Verdict
+    verdict: Diagnosis
 
     @property
     def name(self) -> str:

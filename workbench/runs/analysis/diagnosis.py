@@ -41,7 +41,7 @@ NEAR = 0.7
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Diagnosis:
     """How a run goes. `advice`: what to do next; `best_step`: of the saved checkpoints, None when not known."""
 
     kind: Kind
@@ -71,7 +71,7 @@ def _at(held_out: Mapping[int, float], step: int) -> float | None:
     return (1 - share) * held_out[before] + share * held_out[after]
 
 
-def judge(curves: Curves, checkpoints: Sequence[int]) -> Verdict:
+def judge(curves: Curves, checkpoints: Sequence[int]) -> Diagnosis:
     """The verdict on a run, living or over."""
     best = best_step(dict(curves.held_out), checkpoints)
     measured = [Mean(step, value, 1) for step, value in sorted(curves.held_out.items())]
@@ -82,7 +82,7 @@ def judge(curves: Curves, checkpoints: Sequence[int]) -> Verdict:
         points = [(mean.step, mean.value) for mean in grouped(curves.detrended(), MOST // 4)]
     what = "held-out loss" if held_out else "training loss"
     if len(points) < FEWEST:
-        return Verdict("too early", "It is too early to tell.", "Wait for a few more measurements.", best)
+        return Diagnosis("too early", "It is too early to tell.", "Wait for a few more measurements.", best)
     steps, values = [step for step, _ in points], [value for _, value in points]
     noise = noise_of(values)
     since = _rising_since(values, noise)
@@ -91,16 +91,16 @@ def judge(curves: Curves, checkpoints: Sequence[int]) -> Verdict:
     return _risen_not(curves, what, steps, values, noise, best)
 
 
-def _risen(curves: Curves, what: str, step: int, held_out: bool, best: int | None) -> Verdict:
+def _risen(curves: Curves, what: str, step: int, held_out: bool, best: int | None) -> Diagnosis:
     back = f"Use the checkpoint of step {best}" if best is not None else "Use an earlier checkpoint"
     if held_out and _train_falls(curves, step):
-        return Verdict(
+        return Diagnosis(
             "over-fitting",
             f"Over-fitting since step {step}: the {what} rises from there, while the training loss still falls.",
             f"{back}; for a longer run, add clips, or lower the rank or the learning rate.",
             best,
         )
-    return Verdict(
+    return Diagnosis(
         "getting worse",
         f"Getting worse since step {step}: the {what} rises from there.",
         f"{back}, and train with a lower learning rate: a third of it is a good start.",
@@ -110,13 +110,13 @@ def _risen(curves: Curves, what: str, step: int, held_out: bool, best: int | Non
 
 def _risen_not(
     curves: Curves, what: str, steps: Sequence[int], values: Sequence[float], noise: float, best: int | None
-) -> Verdict:
+) -> Diagnosis:
     own, others = _changes(curves)
     first, last = values[0], median(values[-3:])
     gain = first - last
     if gain <= max(NOISES * noise, GAIN * first):
         if own is not None and own > SMALL_CHANGE:
-            return Verdict(
+            return Diagnosis(
                 "levelled off",
                 f"The model's output has changed by {own:.0%}, but the {what} is no lower than at step {steps[0]}.",
                 "Look at the previews: it may have learned the style of the clips it saw. More clips, or captions "
@@ -124,7 +124,7 @@ def _risen_not(
                 best,
             )
         changed = "" if own is None else f", and the model's output has changed by {own:.1%} only"
-        return Verdict(
+        return Diagnosis(
             "no effect yet",
             f"No effect yet: the {what} is where it was at step {steps[0]}{changed}.",
             "Train longer; if nothing moves within some hundred steps, raise the learning rate threefold.",
@@ -132,7 +132,7 @@ def _risen_not(
         )
     percent = f"the {what} is {gain / first:.0%} lower than at step {steps[0]}"
     if own is not None and others is not None and own > SMALL_CHANGE and others >= NEAR * own:
-        return Verdict(
+        return Diagnosis(
             "leaks",
             f"It learns ({percent}), but it leaks: other prompts change by {others:.0%}, its own by {own:.0%}.",
             "Add known clips, say in the captions what is new and what is not, or stop earlier.",
@@ -140,13 +140,13 @@ def _risen_not(
         )
     third = len(values) // 3
     if third >= 3 and median(values[-2 * third : -third]) - median(values[-third:]) < max(gain / 20, noise):
-        return Verdict(
+        return Diagnosis(
             "levelled off",
             f"Levelled off: {percent}, but the last third of the run brought next to nothing.",
             "It can be stopped; more clips or a lower learning rate may bring a little more.",
             best,
         )
-    return Verdict("learning", f"Learning: {percent}.", "Let it go on while the previews get better.", best)
+    return Diagnosis("learning", f"Learning: {percent}.", "Let it go on while the previews get better.", best)
 
 
 def _changes(curves: Curves) -> tuple[float | None, float | None]:

@@ -22,7 +22,7 @@ from workbench.runs import oom_fallback
 from workbench.runs.analysis import report_tables as tables
 from workbench.runs.analysis.charts import Line, chart, escaped, legend
 from workbench.runs.analysis.curves import BANDS, TIMESTEPS, Curves, Row
-from workbench.runs.analysis.diagnosis import Verdict, judge
+from workbench.runs.analysis.diagnosis import Diagnosis, judge
 from workbench.runs.run import Preview, Run
 from workbench.runs.sessions import read_starts, seconds_used
 from workbench.workspace import read_object, write_text
@@ -84,7 +84,7 @@ def curves_of(run: Run) -> Curves:
 # ---- head
 
 
-def _head(run: Run, curves: Curves, verdict: Verdict) -> str:
+def _head(run: Run, curves: Curves, verdict: Diagnosis) -> str:
     status, settings = run.status, run.settings
     kind = {State.FINISHED: "good", State.FAILED: "bad", State.DIED: "bad"}.get(status.state, "")
     judged = "good" if verdict.kind in GOOD else "bad" if verdict.kind in BAD else ""
@@ -191,7 +191,7 @@ def _video(path: Path) -> str:
 # ---- curves
 
 
-def _curves(curves: Curves, verdict: Verdict) -> str:
+def _curves(curves: Curves, verdict: Diagnosis) -> str:
     """The curves that there are, the one that says most first."""
     loss, detrended = _by_name(curves.loss_rows()), _by_name(curves.detrended_rows())
     held = loss.get("held-out clips", [])

@@ -22,7 +22,7 @@ from workbench.records import read_record
 from workbench.runs import failures, retention
 from workbench.runs.analysis.charts import escaped
 from workbench.runs.analysis.curves import Curves
-from workbench.runs.analysis.diagnosis import Verdict
+from workbench.runs.analysis.diagnosis import Diagnosis
 from workbench.runs.run import CARD, Run
 from workbench.runs.sessions import Start
 from workbench.runs.settings import TrainSettings
@@ -160,7 +160,7 @@ def _repeats(clip: dict[str, Any]) -> str:
 # ---- checkpoints and history
 
 
-def checkpoints(run: Run, curves: Curves, verdict: Verdict) -> str:
+def checkpoints(run: Run, curves: Curves, verdict: Diagnosis) -> str:
     """The checkpoints on disk, the best and the starred ones named."""
     starred, rows = retention.starred(run.folder), []
     for step in run.checkpoints:

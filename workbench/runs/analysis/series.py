@@ -62,7 +62,7 @@ class Buckets(Generic[B]):
 
 
 @dataclass(slots=True)
-class Bucket:
+class StepBucket:
     """Values of neighbouring steps. `low` and `high` are (value, step)."""
 
     count: int = 0
@@ -80,7 +80,7 @@ class Bucket:
         if value > self.high[0]:
             self.high = (value, step)
 
-    def merge(self, later: Bucket) -> None:
+    def merge(self, later: StepBucket) -> None:
         self.count += later.count
         self.total += later.total
         self.low, self.high = min(self.low, later.low), max(self.high, later.high)
@@ -101,7 +101,7 @@ class Series:
 
     def __init__(self, most: int = POINTS) -> None:
         """most: points at most that `points` returns; 4 or more."""
-        self._buckets = Buckets(Bucket, (most - 2) // 2)
+        self._buckets = Buckets(StepBucket, (most - 2) // 2)
         self._first: tuple[int, float] | None = None
         self.last: tuple[int, float] | None = None
 

@@ -15,11 +15,11 @@ import torch
 
 from workbench.families.base import Model, Tensors
 from workbench.runs.batches import Batches
-from workbench.runs.data import Item, TrainingData, seed_for
+from workbench.runs.data import RunClip, TrainingData, seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.conditions import FirstFrames
 from workbench.trainer.inputs.encoder import FIRST_FRAME, Encoder, View, view_of
-from workbench.trainer.monitoring.evaluation import Probe
+from workbench.trainer.monitoring.evaluation import EvaluationInput
 
 # First frames encoded at one visit of the VAE to a GPU, in batches: a visit moves its weights twice.
 FRAMES_AHEAD = 16
@@ -29,7 +29,7 @@ FRAMES_AHEAD = 16
 class Batch:
     """One batch of one shape, on the device. timesteps, weights: [B]; weights: what each clip's loss counts."""
 
-    items: list[Item]
+    items: list[RunClip]
     latents: torch.Tensor
     text: Tensors
     noise: torch.Tensor
@@ -42,7 +42,7 @@ class Batch:
 class _Read:
     """A batch as it comes from the disk: still without a device."""
 
-    items: list[Item]
+    items: list[RunClip]
     shape: tuple[int, ...]
     moments: Tensors
     text: Tensors
@@ -53,7 +53,7 @@ class _Read:
     low: Tensors | None
 
 
-class Inputs:
+class BatchInputs:
     """Reads and draws the batches of one run."""
 
     def __init__(
@@ -160,10 +160,10 @@ class Inputs:
 
     # ---- fixed inputs, for measuring
 
-    def clips(self, items: Iterable[Item]) -> Iterator[Probe]:
+    def clips(self, items: Iterable[RunClip]) -> Iterator[EvaluationInput]:
         """A probe a clip: its caption and, where the model takes one, its picture with always the same noise on it."""
         for item in items:
-            yield Probe(
+            yield EvaluationInput(
                 name=item.sha256,
                 shape=self.latents_shape(item),
                 text=self._there(self._texts([item.caption])),
@@ -171,15 +171,15 @@ class Inputs:
                 condition=self._fixed_condition(item),
             )
 
-    def captions(self, captions: Sequence[str], item: Item) -> Iterator[Probe]:
+    def captions(self, captions: Sequence[str], item: RunClip) -> Iterator[EvaluationInput]:
         """A probe a caption, without a clip or a picture, in the shape of `item`."""
         shape = self.latents_shape(item)
         condition = None if self.view == "clip" else torch.zeros(1, *shape, device=self._device)
         for caption in captions:
             text = self._there(self._texts([caption]))
-            yield Probe(name=caption, shape=shape, text=text, condition=condition)
+            yield EvaluationInput(name=caption, shape=shape, text=text, condition=condition)
 
-    def _fixed_condition(self, item: Item) -> torch.Tensor | None:
+    def _fixed_condition(self, item: RunClip) -> torch.Tensor | None:
         if self.view == "clip":
             return None
         key = self._encoder.clip_key(item, self.view, False, self._settings.low_resolution_scale)
@@ -195,13 +195,13 @@ class Inputs:
                 self._fixed[key] = self._family.draw_latents(low, noise).cpu()
         return self._fixed[key].to(self._device)
 
-    def picture(self, item: Item) -> torch.Tensor:
+    def picture(self, item: RunClip) -> torch.Tensor:
         """The first frame of a clip: float32 [1, 3, H, W] in [-1, 1]."""
         return self._pixels([item], [False]).float() / 127.5 - 1.0
 
     # ---- parts
 
-    def latents_shape(self, item: Item) -> tuple[int, ...]:
+    def latents_shape(self, item: RunClip) -> tuple[int, ...]:
         """Shape of a clip's latents, without the batch axis."""
         bucket = item.bucket
         return self._family.latents_shape(self._folder, bucket.frames, bucket.height, bucket.width)
@@ -221,7 +221,7 @@ class Inputs:
         ).tolist()
         return found
 
-    def _views(self, items: Sequence[Item], mirrored: Sequence[bool], view: View) -> Tensors:
+    def _views(self, items: Sequence[RunClip], mirrored: Sequence[bool], view: View) -> Tensors:
         reduction = self._settings.low_resolution_scale
         read = self._encoder.clip
         return _together([read(item, view, flip, reduction) for item, flip in zip(items, mirrored, strict=True)])
@@ -235,7 +235,7 @@ class Inputs:
         zeros = caption is None and self._settings.dropped_caption == "zeros"
         return self._family.no_text(text) if zeros else text
 
-    def _pixels(self, items: Sequence[Item], mirrored: Sequence[bool]) -> torch.Tensor:
+    def _pixels(self, items: Sequence[RunClip], mirrored: Sequence[bool]) -> torch.Tensor:
         return self._views(items, mirrored, "first frame")[FIRST_FRAME]
 
     def _there(self, tensors: Tensors) -> dict[str, torch.Tensor]:
@@ -244,7 +244,7 @@ class Inputs:
     def _noise(self, count: int, shape: tuple[int, ...], purpose: str, *place: int) -> torch.Tensor:
         return torch.randn(count, *shape, generator=self._generator(purpose, *place))
 
-    def noise(self, item: Item, purpose: str) -> torch.Tensor:
+    def noise(self, item: RunClip, purpose: str) -> torch.Tensor:
         """Standard normal noise shaped as one clip's latents, always the same for a purpose."""
         return self._noise(1, self.latents_shape(item), purpose).to(self._device)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.families.base import Family, Model, Tensors
-from workbench.runs.data import Item
+from workbench.runs.data import RunClip
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.cache import Cache, Damaged, key_of, part_identity
 
@@ -57,7 +57,7 @@ class Encoder:
     def caption_key(self, caption: str) -> str:
         return key_of({"text": caption, "encoder": self._text, "dtype": str(self.dtype)})
 
-    def clip_key(self, item: Item, view: View = "clip", mirrored: bool = False, reduction: float = 1.0) -> str:
+    def clip_key(self, item: RunClip, view: View = "clip", mirrored: bool = False, reduction: float = 1.0) -> str:
         """Where a view of a clip is kept; reduction: how many times smaller its low-resolution self is."""
         plan = item.plan
         what: dict[str, Any] = {
@@ -76,7 +76,7 @@ class Encoder:
         """The embedding of a caption that was encoded; encoded again where its file is damaged."""
         return self._read(self.caption_key(caption), lambda: self.encode_captions([caption], lambda *_: None))
 
-    def clip(self, item: Item, view: View = "clip", mirrored: bool = False, reduction: float = 1.0) -> Tensors:
+    def clip(self, item: RunClip, view: View = "clip", mirrored: bool = False, reduction: float = 1.0) -> Tensors:
         """A view of a clip that was encoded; encoded again where its file is damaged."""
         key = self.clip_key(item, view, mirrored, reduction)
         return self._read(key, lambda: self.encode_clip(item, view, mirrored, reduction))
@@ -114,10 +114,10 @@ class Encoder:
             del encoder
 
     def encode_clips(
-        self, items: Iterable[Item], views: Iterable[View], mirrored: bool, reduction: float, progress: Progress
+        self, items: Iterable[RunClip], views: Iterable[View], mirrored: bool, reduction: float, progress: Progress
     ) -> None:
         """Encode every view that is not in the cache yet, also mirrored if asked; the VAE is freed afterwards."""
-        missing: dict[str, tuple[Item, View, bool]] = {}
+        missing: dict[str, tuple[RunClip, View, bool]] = {}
         for item in items:
             for view in views:
                 for flipped in (False, True) if mirrored else (False,):
@@ -133,7 +133,7 @@ class Encoder:
                 self.encode_clip(item, view, flipped, reduction)
                 progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
 
-    def encode_clip(self, item: Item, view: View, mirrored: bool, reduction: float) -> None:
+    def encode_clip(self, item: RunClip, view: View, mirrored: bool, reduction: float) -> None:
         """Encode one view of one clip, whether it is in the cache or not."""
         key = self.clip_key(item, view, mirrored, reduction)
         video = read_first_frame(item) if view == "first frame" else read_video(item)
@@ -189,13 +189,13 @@ class Encoder:
         return self.family.encode_video(vae, video)
 
 
-def given_picture(item: Item) -> Path | None:
+def given_picture(item: RunClip) -> Path | None:
     """The picture that came with the clip as its first frame, where the run takes that frame."""
     name = item.plan.clip.first_frame
     return item.path.parent.parent / name if name and item.plan.indices[0] == 0 else None
 
 
-def read_first_frame(item: Item) -> torch.Tensor:
+def read_first_frame(item: RunClip) -> torch.Tensor:
     """The picture that a clip is trained to begin with: [1, 3, 1, H, W], float32 in [-1, 1]."""
     path = given_picture(item)
     if path is None:
@@ -211,7 +211,7 @@ def read_first_frame(item: Item) -> torch.Tensor:
     return (pixels.permute(2, 0, 1).float() / 127.5 - 1.0)[None, :, None]
 
 
-def read_video(item: Item, first_only: bool = False) -> torch.Tensor:
+def read_video(item: RunClip, first_only: bool = False) -> torch.Tensor:
     """The planned frames of a clip, or the first of them: [1, 3, F, H, W], float32 in [-1, 1]."""
     import torch
 

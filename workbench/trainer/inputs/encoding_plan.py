@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.families import find_model
 from workbench.families.base import Family, Model
-from workbench.runs.data import Item, TrainingData, load_data
+from workbench.runs.data import RunClip, TrainingData, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.cache import Cache
 from workbench.trainer.inputs.encoder import Encoder, View, view_of
@@ -26,7 +26,7 @@ TORCH_NAMES = {short: f"torch.{long}" for long, short in PRECISIONS.items()}
 class Piece:
     """One view of one clip."""
 
-    item: Item
+    item: RunClip
     view: View
     mirrored: bool
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Probe:
+class EvaluationInput:
     """What the model is asked on fixed noise: a clip with its caption, or a caption alone.
 
     name:      seeds the noise; a clip's content hash, so that the figure does not move when the clips' order does
@@ -57,7 +57,7 @@ def band_middles(timesteps: int) -> tuple[int, ...]:
 
 
 def held_out_by_band(
-    family: Family, transformer: Any, schedule: Any, probes: Iterable[Probe], seed: int, device: torch.device
+    family: Family, transformer: Any, schedule: Any, probes: Iterable[EvaluationInput], seed: int, device: torch.device
 ) -> HeldOutLoss:
     """The loss of clips by timestep band. `probes` may be a generator: one clip is on the device at a time.
 
@@ -96,8 +96,8 @@ class Leak:
         self,
         family: Family,
         schedule: Any,
-        own: Sequence[Probe],
-        others: Sequence[Probe],
+        own: Sequence[EvaluationInput],
+        others: Sequence[EvaluationInput],
         seed: int,
         device: torch.device,
     ) -> None:
@@ -129,14 +129,14 @@ class Leak:
             for place, probe in enumerate(probes)
         ]
 
-    def _timestep(self, probe: Probe, place: int) -> int:
+    def _timestep(self, probe: EvaluationInput, place: int) -> int:
         last = self._family.timesteps - 1
         middles = band_middles(self._family.timesteps)
         # A few probes should see the whole range: the middle first, then outwards.
         spread = (last, *sorted(middles, key=lambda one: abs(one - last / 2)))
         return last if probe.moments is None else spread[place % len(spread)]
 
-    def _output(self, transformer: Any, probe: Probe, place: int) -> torch.Tensor:
+    def _output(self, transformer: Any, probe: EvaluationInput, place: int) -> torch.Tensor:
         import torch
 
         # Seeded by place, not by caption: both sides get the same noise, and only the caption tells them apart.

@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.runs.live_sample import Try
+from workbench.runs.live_sample import LiveSample
 from workbench.sampler.samples import new_id, video_path, write_sample
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workbench.trainer.session import Session
 
 
-def draw_try(session: Session, wish: Try) -> None:
+def draw_try(session: Session, wish: LiveSample) -> None:
     """Draw it, and show it with the run and with the samples. What goes wrong is said in the log; the run goes on."""
     phase = "drawing a video to try"
     if session.idle:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from workbench import policy
 from workbench.errors import ConfigError
-from workbench.runs.data import Item, TrainingData
+from workbench.runs.data import RunClip, TrainingData
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.inputs.batch_inputs import Inputs
+from workbench.trainer.inputs.batch_inputs import BatchInputs
 from workbench.trainer.inputs.encoder import read_video
 from workbench.trainer.monitoring.previews import PreviewClip, PreviewPrompt
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CLIPS = 2  # whose captions are the prompts where none are given, and that are shown as they go in
 
 
-class Shown:
+class PreviewInputs:
     """The prompts and clips of one run."""
 
     def __init__(self, data: TrainingData, settings: TrainSettings) -> None:
@@ -33,34 +33,34 @@ class Shown:
         self._items = fitting or [*data.held_out, *data.train]
         self.prompts = list(settings.preview_prompts) or [item.caption for item in self._items[:CLIPS]]
 
-    def asked(self, prompts: Sequence[str], inputs: Inputs) -> list[PreviewPrompt]:
+    def asked(self, prompts: Sequence[str], inputs: BatchInputs) -> list[PreviewPrompt]:
         """The prompts with their embeddings, and for an image-to-video model each with its picture."""
         return [self._asked(prompt, inputs) for prompt in prompts]
 
-    def _asked(self, prompt: str, inputs: Inputs) -> PreviewPrompt:
+    def _asked(self, prompt: str, inputs: BatchInputs) -> PreviewPrompt:
         text, item = inputs.embeddings([prompt]), self._item(prompt)
         if self._conditioned(inputs):
             return PreviewPrompt(prompt, text, condition=next(inputs.clips([item])).condition)
         return PreviewPrompt(prompt, text, self.picture(prompt, inputs))
 
-    def picture(self, prompt: str, inputs: Inputs) -> torch.Tensor | None:
+    def picture(self, prompt: str, inputs: BatchInputs) -> torch.Tensor | None:
         """The picture that a video of a prompt begins with: float32 [1, 3, H, W] in [-1, 1]; None without one."""
         if inputs.view == "clip" or self._conditioned(inputs):
             return None
         given, item = self._settings.preview_images, self._item(prompt)
         return read_picture(Path(given[self._place(prompt) % len(given)]), item) if given else inputs.picture(item)
 
-    def _conditioned(self, inputs: Inputs) -> bool:
+    def _conditioned(self, inputs: BatchInputs) -> bool:
         """Whether a clip gives more than a picture."""
         return inputs.view != "clip" and (inputs.view == "low resolution" or self._settings.condition_frames == "every")
 
     def _place(self, prompt: str) -> int:
         return self.prompts.index(prompt) if prompt in self.prompts else 0
 
-    def _item(self, prompt: str) -> Item:
+    def _item(self, prompt: str) -> RunClip:
         return self._items[self._place(prompt) % len(self._items)]
 
-    def clips(self, inputs: Inputs) -> list[PreviewClip]:
+    def clips(self, inputs: BatchInputs) -> list[PreviewClip]:
         """Some clips as the model is shown them."""
         found = []
         for item in self._items[:CLIPS]:
@@ -70,7 +70,7 @@ class Shown:
         return found
 
 
-def read_picture(path: Path, like: Item) -> torch.Tensor:
+def read_picture(path: Path, like: RunClip) -> torch.Tensor:
     """A picture file scaled and cropped to a clip's shape: float32 [1, 3, H, W] in [-1, 1]. Raises ConfigError."""
     import numpy as np
     import torch

@@ -24,7 +24,7 @@ from workbench.runs import checkpoints
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.encoder import free_memory
 from workbench.trainer.loop import set_arithmetic, train_step
-from workbench.trainer.monitoring.preview_inputs import Shown
+from workbench.trainer.monitoring.preview_inputs import PreviewInputs
 from workbench.trainer.session import Session
 
 STEPS = 3  # the first has to find its kernels and its memory
@@ -109,7 +109,7 @@ class Trial(Session):
             buckets=(bucket,),
         )
         self.shape = bucket.shape(self.shape.fps)
-        self.shown = Shown(self.data, self.settings)
+        self.shown = PreviewInputs(self.data, self.settings)
         self.shown.prompts = self.shown.prompts[:1]
         super()._encode()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.compare import WallSettings
+from workbench.compare import GridSettings
 from workbench.compare.cost import cost
 from workbench.compare.settings import NONE
 from workbench.compare.suggestions import base_of, newest, saved, suggested
@@ -29,11 +29,11 @@ OF_RUN = "that of the run"
 FILLED = ("prompts", "images", "seeds", "checkpoints", "scales")
 
 
-class WallForm(Form[WallSettings]):
+class WallForm(Form[GridSettings]):
     """The form of WallSettings, with the model and the speed of its samples beside it."""
 
     def __init__(self, workspace: Workspace) -> None:
-        super().__init__(WallSettings, workspace, WallSettings())
+        super().__init__(GridSettings, workspace, GridSettings())
         with gr.Row(elem_classes="fields"):
             self.drawn_by = gr.Dropdown(
                 [(OF_RUN, ""), *((model.title, model.id) for model in models())], value="", label="Model",
@@ -79,7 +79,7 @@ class WallForm(Form[WallSettings]):
         """The runs and LoRAs there are now."""
         return [gr.update(choices=self._options(spec)) for spec in self.specs if spec.source in ("runs", "loras")]
 
-    def asked(self, *values: Any) -> tuple[WallSettings, SampleSettings]:
+    def asked(self, *values: Any) -> tuple[GridSettings, SampleSettings]:
         """The settings as the fields hold them, and what the samples begin with. Raises ConfigError."""
         *own, model, speed = values
         settings = self.parse(own)
@@ -107,4 +107,4 @@ class WallForm(Form[WallSettings]):
         try:
             return render.note(cost(self.workspace, *self.asked(*values)))
         except ConfigError as error:
-            return sentences(error, WallSettings)
+            return sentences(error, GridSettings)

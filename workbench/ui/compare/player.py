@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench.compare import CellState, Wall, marks
+from workbench.compare import CellState, Grid, marks
 from workbench.compare.view import data, details
 from workbench.errors import ConfigError
 from workbench.ui.core import render
@@ -79,7 +79,7 @@ class Player:
             elem_id=elem_id,
         )
 
-    def value(self, wall: Wall) -> dict[str, Any]:
+    def value(self, wall: Grid) -> dict[str, Any]:
         """The component's value for a wall; looks after its requests and numbers, too. Raises ConfigError.
 
         A wall at rest whose files did not change is not looked at again.
@@ -131,11 +131,11 @@ class Player:
         """The settings that drew a video."""
         return {"details": details(cell_of(self._wall(asked), asked.key))}
 
-    def _wall(self, asked: Asked) -> Wall:
-        return Wall.open(self.workspace, asked.wall)
+    def _wall(self, asked: Asked) -> Grid:
+        return Grid.open(self.workspace, asked.wall)
 
 
-def cell_of(wall: Wall, key: str) -> Any:
+def cell_of(wall: Grid, key: str) -> Any:
     """One of a wall's videos. Raises ConfigError where it shows no such one."""
     cell = wall.look().cell(key)
     if cell is None or cell.state is not CellState.DONE:
@@ -143,7 +143,7 @@ def cell_of(wall: Wall, key: str) -> Any:
     return cell
 
 
-def _mark(wall: Wall) -> tuple[int, ...]:
+def _mark(wall: Grid) -> tuple[int, ...]:
     """What changes whenever a wall at rest does."""
     names = ("wall.json", "marks.json", "numbers.json", "requests.json", "cells")
     found = []

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from workbench import jobs
-from workbench.compare import Wall, WallSettings
+from workbench.compare import Grid, GridSettings
 from workbench.compare.grid import EXPORTING
 from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
 from workbench.ui.compare.form import WallForm
@@ -35,7 +35,7 @@ class WallsTab:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self._names = Recent(lambda: [(wall.name, wall.settings.title) for wall in Wall.all(workspace)])
+        self._names = Recent(lambda: [(wall.name, wall.settings.title) for wall in Grid.all(workspace)])
         self.note = gr.HTML(elem_id="wall-note")
         with gr.Row(elem_classes="choosing"):
             self.walls = gr.Dropdown([], label="Wall", scale=3, elem_id="wall-choice", visible=False)
@@ -106,7 +106,7 @@ class WallsTab:
         """Let a video's settings fill in the Sample tab's form."""
 
         def use(event: gr.EventData) -> list[Any]:
-            wall = Wall.open(self.workspace, str(event.wall))
+            wall = Grid.open(self.workspace, str(event.wall))
             settings = cell_of(wall, str(event.key)).settings
             tell("The form now holds the settings of this video.", 4)
             return [gr.Tabs(selected="sample"), "", *form.write(settings.model_dump(mode="json"))]
@@ -142,7 +142,7 @@ class WallsTab:
         }  # fmt: skip
         if shown is None:
             return values | {"note": render.note(EMPTY, "empty")}
-        wall = Wall(self.workspace, self.workspace.wall(shown))
+        wall = Grid(self.workspace, self.workspace.wall(shown))
         try:
             data = self.player.value(wall)
         except WorkbenchError as error:
@@ -162,18 +162,18 @@ class WallsTab:
 
     # ---- doing
 
-    def _open(self, chosen: str | None) -> Wall:
+    def _open(self, chosen: str | None) -> Grid:
         names = [name for name, _ in self._names.get()]
         if not names:
             raise ConfigError("there is no wall yet: make one with the form below")
-        return Wall.open(self.workspace, chosen if chosen in names else names[0])
+        return Grid.open(self.workspace, chosen if chosen in names else names[0])
 
     def _make(self, seen: Seen, *values: Any) -> list[Any]:
         try:
             settings, base = self.form.asked(*values)
-            wall = Wall.create(self.workspace, settings, base)
+            wall = Grid.create(self.workspace, settings, base)
         except ConfigError as error:
-            return [gr.skip(), sentences(error, WallSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
+            return [gr.skip(), sentences(error, GridSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
         _drawn(wall)
         return [wall.name, "", gr.update(open=False), *self._show(wall.name, seen)]
 
@@ -183,7 +183,7 @@ class WallsTab:
             settings, _ = self.form.asked(*values)
             wall.change(settings)
         except ConfigError as error:
-            return [sentences(error, WallSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
+            return [sentences(error, GridSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
         _drawn(wall)
         return ["", gr.update(open=False), *self._show(wall.name, seen)]
 
@@ -201,7 +201,7 @@ def _hidden(hidden: bool) -> Any:
     return (hidden, lambda: gr.update(visible=not hidden))
 
 
-def _drawn(wall: Wall) -> None:
+def _drawn(wall: Grid) -> None:
     """Ask for what is missing; a wall whose videos cannot be drawn now stays, and says why."""
     try:
         wall.ask()
@@ -209,21 +209,21 @@ def _drawn(wall: Wall) -> None:
         warn(f"{error} The wall is kept; Draw what is missing goes on.", "Not drawn yet")
 
 
-def _ask(wall: Wall) -> str:
+def _ask(wall: Grid) -> str:
     return f"{wall.ask()} videos are asked for."
 
 
-def _cancel(wall: Wall) -> str:
+def _cancel(wall: Grid) -> str:
     wall.cancel()
     return "What was not drawn yet is taken back."
 
 
-def _export(wall: Wall) -> str:
+def _export(wall: Grid) -> str:
     wall.export()
     return ""
 
 
-def exported(wall: Wall) -> str:
+def exported(wall: Grid) -> str:
     """The export: how far it is, or its files."""
     now = jobs.status(wall.folder / EXPORTING)
     if now.state.alive:

@@ -22,7 +22,7 @@ from workbench.jobs.devices import Load, load, pick_device
 from workbench.runs import queue as run_queue
 from workbench.runs import retention
 from workbench.runs.analysis.curves import TIMESTEPS, Curves
-from workbench.runs.analysis.diagnosis import Verdict, judge
+from workbench.runs.analysis.diagnosis import Diagnosis, judge
 from workbench.runs.retention import Doomed
 from workbench.runs.run import Preview, Run
 from workbench.runs.settings import TrainSettings
@@ -64,7 +64,7 @@ class Scaled:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownVideos:
     """Videos beside the previews, and how many previews are there as latents only.
 
     inputs: (what a clip is, the clip as it goes in, what the VAE keeps of it)
@@ -91,11 +91,11 @@ class Snapshot:
     settings: TrainSettings | None
     width: int
     curves: Curves
-    verdict: Verdict
+    verdict: Diagnosis
     previews: list[Preview]
     checkpoints: list[int]
     kept: Kept
-    shown: Shown
+    shown: ShownVideos
     queue: list[str]
     parent: dict[str, Any]
     decoding: jobs.Status | None
@@ -155,7 +155,7 @@ class Live:
             return None
         with self._lock:
             if name not in self._runs:
-                look = Look(Run.open(self.workspace, name), self._queue)
+                look = RunReader(Run.open(self.workspace, name), self._queue)
                 self._runs[name] = Recent(look.now)
                 for oldest in list(self._runs)[:-KEPT_RUNS]:
                     del self._runs[oldest]
@@ -172,7 +172,7 @@ class Live:
         return device.name, load(device)
 
 
-class Look:
+class RunReader:
     """Looks at one run again and again, and reads of it only what is new."""
 
     def __init__(self, run: Run, queue: Recent[list[str]]) -> None:
@@ -180,7 +180,7 @@ class Look:
         self._curves = Curves(run.folder, _timesteps(run))
         self._seen: list[tuple[str, int]] = []
         self._previews: list[Preview] = []
-        self._shown = Shown()
+        self._shown = ShownVideos()
         self._kept: tuple[tuple[object, ...], Kept] = ((), Kept())
 
     def now(self) -> Snapshot:
@@ -233,7 +233,7 @@ class Look:
             self._seen, self._previews, self._shown = folders, self._run.previews, shown_beside(self._run.folder)
 
 
-def shown_beside(run: Path) -> Shown:
+def shown_beside(run: Path) -> ShownVideos:
     """What lies in a run's folder of previews beside the previews themselves."""
     inputs = []
     for shown in sorted(run.glob("previews/step-00000000/input-*.mp4")):
@@ -250,7 +250,7 @@ def shown_beside(run: Path) -> Shown:
     tried = [video for place in folders.values() for video in place.glob("try-*.mp4")]
     videos = sorted(tried, key=lambda video: video.stat().st_mtime, reverse=True)
     tries = tuple((video, _record(video)) for video in videos[:KEPT_TRIES])
-    return Shown(tuple(inputs), tuple(scaled), tries, len(latents))
+    return ShownVideos(tuple(inputs), tuple(scaled), tries, len(latents))
 
 
 def _record(video: Path) -> dict[str, Any]:

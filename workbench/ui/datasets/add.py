@@ -22,7 +22,7 @@ from workbench.settings import parse, specs
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler
 from workbench.ui.datasets import head
-from workbench.ui.datasets.panel import Host, Look, Panel
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
 UPLOADS = "uploads"
@@ -33,7 +33,7 @@ COLUMNS = (
 )
 
 
-class AddPanel(Panel):
+class AddPanel(DatasetPanel):
     """Stands on the left of the tab, because it makes datasets grow whichever panel is open."""
 
     def __init__(self, workspace: Workspace, roots: Sequence[Path]) -> None:
@@ -84,7 +84,7 @@ class AddPanel(Panel):
     def view(self) -> dict[str, Any]:  # type: ignore[override]
         return {"progress": self.progress, "stop": self.stop, "go_on": self.go_on}
 
-    def values(self, look: Look) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> dict[str, Any]:
         status = look.dataset.task("import").status
         problems = look.dataset.task("import").result.get("problems", ())[:3]
         alive, broken = status.state.alive, status.state in ("stopped", "failed", "died")
@@ -94,7 +94,7 @@ class AddPanel(Panel):
             "go_on": (broken, lambda: gr.update(visible=broken)),
         }
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: DatasetHost) -> None:
         given = [self.files, self.path, self.browse, self.layout, *self.columns]
         self.look.click(handler(self._survey), given, self.found, **QUIET)
         taken = self.take.click(

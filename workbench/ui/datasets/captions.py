@@ -13,11 +13,11 @@ from workbench.errors import ConfigError
 from workbench.ui.core import render
 from workbench.ui.core.form import Form
 from workbench.ui.datasets import head
-from workbench.ui.datasets.panel import Host, Look, Panel, start_task
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, start_task
 from workbench.workspace import Workspace
 
 
-class CaptionPanel(Panel):
+class CaptionPanel(DatasetPanel):
     """What each captioner needs, the form, and how it goes."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -37,7 +37,7 @@ class CaptionPanel(Panel):
     def view(self) -> dict[str, Any]:  # type: ignore[override]
         return {"progress": self.progress, "stop": self.stop}
 
-    def values(self, look: Look) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> dict[str, Any]:
         task = look.dataset.task("caption")
         status, result = task.status, task.result
         alive = status.state.alive
@@ -50,7 +50,7 @@ class CaptionPanel(Panel):
             "stop": (alive, lambda: gr.update(visible=alive)),
         }
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: DatasetHost) -> None:
         host.act(self.start.click, self._start, self.form.inputs, [self.form.problems])
         host.act(self.marked.click, self._start_marked, [host.selected, *self.form.inputs], [self.form.problems])
         host.act(self.stop.click, lambda dataset: dataset.task("caption").stop())

@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.dataset_builder.checks.findings import MENDS, Finding, Mend, Report, Severity
+from workbench.dataset_builder.checks.findings import MENDS, CheckReport, Finding, Mend, Severity
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
@@ -16,14 +16,14 @@ from workbench.ui.core import render
 from workbench.ui.core.form import Form
 from workbench.ui.datasets import head
 from workbench.ui.datasets.clips import checked_at
-from workbench.ui.datasets.panel import Host, Look, Panel, start_task
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, start_task
 from workbench.workspace import Workspace
 
 KINDS = {Severity.STOPS: "bad", Severity.HURTS: "going", Severity.LOOK: "idle"}
 MOST_OF_A_KIND = 40
 
 
-class CheckPanel(Panel):
+class CheckPanel(DatasetPanel):
     """The form, the findings, and a choice of what to mend how."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -48,7 +48,7 @@ class CheckPanel(Panel):
         names = ("progress", "stop", "found", "mending", "which", "mended", "stop_mending", "go_on_mending")
         return {name: getattr(self, name) for name in names}
 
-    def values(self, look: Look) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> dict[str, Any]:
         task = look.dataset.task("check")
         status = task.status
         alive = status.state.alive
@@ -75,7 +75,7 @@ class CheckPanel(Panel):
             "go_on_mending": (broken, lambda: gr.update(visible=broken)),
         }
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: DatasetHost) -> None:
         host.act(self.start.click, self._start, self.form.inputs, [self.form.problems])
         host.act(self.stop.click, lambda dataset: dataset.task("check").stop())
         host.act(self.which.input, self._ways, [self.which], [self.how])
@@ -98,7 +98,7 @@ class CheckPanel(Panel):
         return dataset.start_mend(_chosen(dataset, which), how) or None
 
 
-def _choices(report: Report) -> list[tuple[str, str]]:
+def _choices(report: CheckReport) -> list[tuple[str, str]]:
     """One entry for all findings of a kind, and one for each finding."""
     entries = []
     for kind, group in groupby(sorted(report.findings, key=lambda f: f.kind), key=lambda f: f.kind):
@@ -114,7 +114,7 @@ def _chosen(dataset: Dataset, which: list[str]) -> list[Finding]:
     return [f for f in (report.findings if report else ()) if f.mends and (f.id in which or f"kind:{f.kind}" in which)]
 
 
-def _report(report: Report | None, dataset: Dataset) -> str:
+def _report(report: CheckReport | None, dataset: Dataset) -> str:
     """Everything that was found, by kind, the worst first, with the clips' pictures."""
     if report is None:
         return render.note(

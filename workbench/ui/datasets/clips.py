@@ -20,7 +20,7 @@ from workbench.errors import ConfigError
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler
 from workbench.ui.datasets.clip_grid import ClipGrid, version
-from workbench.ui.datasets.panel import Host, Look, Panel
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
 SHOWN = 8  # captions in the preview of a replacement
@@ -46,7 +46,7 @@ def _findings(folder: Path, records: tuple[int, ...], checked: int) -> dict[str,
     return marks
 
 
-class ClipsPanel(Panel):
+class ClipsPanel(DatasetPanel):
     """The grid, the player, the tools for many captions."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -88,7 +88,7 @@ class ClipsPanel(Panel):
     def view(self) -> dict[str, Any]:  # type: ignore[override]
         return {"grid": self.component, "selection": self.selection, "said": self.said, "player": self.player}
 
-    def values(self, look: Look) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> dict[str, Any]:
         value = self.grid.value(look.dataset, checked_at(look.dataset.folder))
         chosen, clip = look.selected, look.clip
         words = "1 clip is marked" if len(chosen) == 1 else f"{len(chosen):,} clips are marked"
@@ -99,7 +99,7 @@ class ClipsPanel(Panel):
             "player": ((look.dataset.name, clip), lambda: _player(look.dataset, clip)),
         }
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: DatasetHost) -> None:
         names = host.selected
         opened = self.component.open(handler(_opened), None, host.clip, **QUIET)
         host.refresh(opened)

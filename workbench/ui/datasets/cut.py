@@ -24,8 +24,8 @@ from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler, tell
 from workbench.ui.core.form import Form
 from workbench.ui.datasets import head
-from workbench.ui.datasets.panel import Host, Look, Panel, start_task
-from workbench.ui.datasets.timeline import Reel, Timeline
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, start_task
+from workbench.ui.datasets.timeline import Timeline, TimelineClip
 from workbench.workspace import Workspace
 
 STRIPS = "strips"  # below the workspace's cache
@@ -34,7 +34,7 @@ MOST_LINES = 40  # of what a look found
 LONGEST_LOOK = 300.0  # seconds of recording that are scored while a person waits
 
 
-class CutPanel(Panel):
+class CutPanel(DatasetPanel):
     """One clip on the timeline, and below it the same for many clips as a task."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -68,7 +68,7 @@ class CutPanel(Panel):
         names = ("hint", "buttons", "stop", "progress")
         return {name: getattr(self, name) for name in names} | {"timeline": self.timeline.component}
 
-    def values(self, look: Look) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> dict[str, Any]:
         clip, status, result = look.clip, look.dataset.task("split").status, look.dataset.task("split").result
         alive = status.state.alive
         film = clip is not None and not clip.is_image
@@ -81,7 +81,7 @@ class CutPanel(Panel):
             "stop": (alive, lambda: gr.update(visible=alive)),
         }
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: DatasetHost) -> None:
         part = self.timeline.component
         for event, read, kept in (
             (part.span, _span, self.span), (part.cuts, _cuts, self.marks), (part.crop, _box, self.box)
@@ -116,7 +116,7 @@ class CutPanel(Panel):
         taken = [(c.start, c.end) for c in (cutting.cut_of(other, master) for other in others)]
         reel = {"part": (cut.start, cut.end), "crop": cut.crop, "cuts": ()} | more
         return Timeline.value(
-            Reel(
+            TimelineClip(
                 clip.file_name,
                 master.path,
                 master.frames,

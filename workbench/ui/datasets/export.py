@@ -15,12 +15,12 @@ from workbench.publishing.upload_plan import Parcel
 from workbench.ui.core import render
 from workbench.ui.core.form import Form, sentences
 from workbench.ui.datasets import head
-from workbench.ui.datasets.panel import Host, Look, Panel, start_task
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, start_task
 from workbench.ui.loras import publish_words
 from workbench.workspace import Workspace
 
 
-class ExportPanel(Panel):
+class ExportPanel(DatasetPanel):
     """The form of an export, and how it goes."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -36,7 +36,7 @@ class ExportPanel(Panel):
     def view(self) -> dict[str, Any]:  # type: ignore[override]
         return {"progress": self.progress, "stop": self.stop}
 
-    def values(self, look: Look) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> dict[str, Any]:
         task = look.dataset.task("export")
         status, result = task.status, task.result
         alive = status.state.alive
@@ -46,7 +46,7 @@ class ExportPanel(Panel):
             "stop": (alive, lambda: gr.update(visible=alive)),
         }
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: DatasetHost) -> None:
         host.act(self.look.click, self._going, self.form.inputs, [self.form.problems, self.going])
         host.act(self.start.click, self._start, self.form.inputs, [self.form.problems, self.going])
         host.act(self.stop.click, lambda dataset: dataset.task("export").stop())

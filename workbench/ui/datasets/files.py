@@ -12,7 +12,7 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.history import Change
 from workbench.errors import ConfigError
 from workbench.ui.core import render
-from workbench.ui.datasets.panel import Host, Look, Panel
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
 WORDS = {"taken": "taken", "mended": "mended", "known": "already here", "refused": "refused"}
@@ -21,7 +21,7 @@ DONE = {"change": "", "undo": "undone: ", "redo": "done again: ", "note": ""}
 MOST_ROWS = 500
 
 
-class FilesPanel(Panel):
+class FilesPanel(DatasetPanel):
     """Verdicts, clips taken out, history."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -40,7 +40,7 @@ class FilesPanel(Panel):
         names = ("verdicts", "removed_part", "removed", "history", "undo_part", "change")
         return {name: getattr(self, name) for name in names}
 
-    def values(self, look: Look) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> dict[str, Any]:
         dataset = look.dataset
 
         def removed() -> Any:
@@ -59,7 +59,7 @@ class FilesPanel(Panel):
         }
         return {name: (look.mark, make) for name, make in makers.items()}
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: DatasetHost) -> None:
         host.act(self.restore.click, self._restore, [self.removed])
         host.act(self.undo.click, self._undo, [self.change])
 

@@ -23,7 +23,7 @@ from workbench.sampler.vae_reconstruction import Reconstruction
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler
 from workbench.ui.datasets.clips import figure
-from workbench.ui.datasets.panel import Host, Look, Panel
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
 MOST_ROWS = 500
@@ -31,7 +31,7 @@ MOST_BUCKETS = 3  # to begin with
 SIMILAR = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learnt."
 
 
-class SeesPanel(Panel):
+class SeesPanel(DatasetPanel):
     """The plan of the open clip, of all clips, and the buckets that lose least."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -54,7 +54,7 @@ class SeesPanel(Panel):
     def view(self) -> dict[str, Any]:  # type: ignore[override]
         return {"one": self.one, "buttons": self.buttons, "plans": self.plans, "buckets": self.buckets}
 
-    def values(self, look: Look) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> dict[str, Any]:
         mark = (look.mark, look.model, look.shape, look.problem)
         return {
             "one": ((mark, look.clip), lambda: _one(look)),
@@ -63,7 +63,7 @@ class SeesPanel(Panel):
             "buckets": ((look.mark, look.model), lambda: _buckets(look.dataset, look.model, MOST_BUCKETS)),
         }
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: DatasetHost) -> None:
         here = [host.chosen, host.clip, host.model, host.frames]
         self.play.click(handler(lambda *look: self._play(*_resolved(host, *look))), here, self.seen,
                         api_visibility="private")  # fmt: skip
@@ -83,7 +83,9 @@ class SeesPanel(Panel):
         return [str(found.folder), _beside(found), gr.Timer(active=True)]
 
 
-def _resolved(host: Host, chosen: str | None, name: str | None, model: str, frames: str) -> tuple[Dataset, Clip, Shape]:
+def _resolved(
+    host: DatasetHost, chosen: str | None, name: str | None, model: str, frames: str
+) -> tuple[Dataset, Clip, Shape]:
     from workbench.ui.datasets.tab import wanted_shape
 
     if not name:
@@ -111,7 +113,7 @@ def _beside(found: Reconstruction) -> str:
     return render.note(f"The VAE's picture could not be made. {status.message}", "bad")
 
 
-def _one(look: Look) -> str:
+def _one(look: DatasetView) -> str:
     """The plan of the open clip."""
     if look.clip is None:
         return render.note("Open a clip under Clips to play what the model sees of it.", "empty")
@@ -133,7 +135,7 @@ def _use(plan: FramePlan) -> str:
     return "" if plan.dropped else f". That is {plan.use}."
 
 
-def _plans(look: Look) -> str:
+def _plans(look: DatasetView) -> str:
     """What the model sees of every clip, in words; the clips that are left out first."""
     if look.shape is None:
         return render.note(look.problem, "bad")

@@ -9,11 +9,11 @@ import gradio as gr
 from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.checks.statistics import Histogram, Statistics
 from workbench.ui.core import render
-from workbench.ui.datasets.panel import Look, Panel
+from workbench.ui.datasets.panel import DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
 
-class NumbersPanel(Panel):
+class NumbersPanel(DatasetPanel):
     """Bars drawn as plain HTML: nothing to load, nothing to wait for."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -23,7 +23,7 @@ class NumbersPanel(Panel):
     def view(self) -> dict[str, Any]:  # type: ignore[override]
         return {"pictures": self.pictures}
 
-    def values(self, look: Look) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> dict[str, Any]:
         checked = look.dataset.folder / FOLDER / "result.json"
         mark = (look.mark, checked.stat().st_mtime_ns if checked.exists() else 0)
         return {"pictures": (mark, lambda: _drawn(look.dataset.statistics))}

@@ -28,7 +28,7 @@ S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True)
-class Look:
+class DatasetView:
     """What a panel is shown.
 
     dataset:  the chosen one;  clip: the clip that is open in it, None when none is
@@ -46,16 +46,16 @@ class Look:
     mark: tuple[Any, ...]
 
 
-class Panel(ABC):
+class DatasetPanel(ABC):
     """One part of the tab. Build the components in __init__ and name those that follow the dataset in `view`."""
 
     view: dict[str, Any]
 
-    def values(self, look: Look) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> dict[str, Any]:
         """What the components of `view` show, by name; costly ones as (signature, function that makes it)."""
         return {}
 
-    def wire(self, host: Host) -> None:  # noqa: B027 - a panel that only shows has none
+    def wire(self, host: DatasetHost) -> None:  # noqa: B027 - a panel that only shows has none
         """Connect the listeners."""
 
 
@@ -73,7 +73,7 @@ def start_task(dataset: Dataset, name: Name, form: Form[S], values: Sequence[Any
     return render.problems([])
 
 
-class Host:
+class DatasetHost:
     """What a panel may use of the tab: what is chosen, and `act` for everything a person can do."""
 
     def __init__(self, workspace: Workspace, chosen: gr.BrowserState, clip: gr.BrowserState, selected: gr.State,

@@ -28,7 +28,7 @@ from workbench.ui.datasets.export import ExportPanel
 from workbench.ui.datasets.files import FilesPanel
 from workbench.ui.datasets.model_view import SeesPanel
 from workbench.ui.datasets.numbers import NumbersPanel
-from workbench.ui.datasets.panel import Host, Look, Panel
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
 PANELS: tuple[tuple[str, str, type[Any]], ...] = (
@@ -81,7 +81,7 @@ class DatasetTab:
                     self.undo = gr.Button("Undo", visible=False, elem_id="undo-change")
                     self.redo = gr.Button("Do again", visible=False, elem_id="redo-change")
                 with gr.Tabs(visible=False, elem_id="dataset-panels") as self.body:
-                    self.panels: dict[str, Panel] = {}
+                    self.panels: dict[str, DatasetPanel] = {}
                     for name, title, panel in PANELS:
                         with gr.Tab(title, id=name, elem_id=f"panel-{name}"):
                             self.panels[name] = panel(workspace)
@@ -98,7 +98,7 @@ class DatasetTab:
         self.chosen = gr.BrowserState(None, storage_key="workbench-dataset", secret="workbench")
         clip = gr.BrowserState(None, storage_key="workbench-clip", secret="workbench")
         selected, seen = gr.State([]), gr.State(Seen())
-        self.host = Host(self.workspace, self.chosen, clip, selected, self.model, self.frames)
+        self.host = DatasetHost(self.workspace, self.chosen, clip, selected, self.model, self.frames)
         outputs = list(self.view.values())
         looking = [self.chosen, clip, selected, self.model, self.frames, seen]
         for event in (load, self.model.change, self.frames.submit, self.frames.blur):
@@ -151,7 +151,7 @@ class DatasetTab:
         shape, problem = self._shape(model, frames)
         mark = (dataset.name, *dataset.version)
         found = next((one for one in dataset.clips if one.file_name == clip), None) if clip else None
-        look = Look(dataset, found, tuple(selected or ()), model, shape, problem, mark)
+        look = DatasetView(dataset, found, tuple(selected or ()), model, shape, problem, mark)
         values: dict[str, Any] = {
             "dataset": ((names, dataset.name), lambda: gr.update(choices=names, value=dataset.name)),
             "summary": ((mark, model, frames), lambda: head.summary(dataset, dataset.plans(shape) if shape else [])),

@@ -19,7 +19,7 @@ NOTHING: dict[str, Any] = {"clip": ""}
 
 
 @dataclass(frozen=True)
-class Reel:
+class TimelineClip:
     """What the timeline shows.
 
     clip:    names it in every event;  video: the file to play
@@ -67,7 +67,7 @@ class Timeline:
         )
 
     @staticmethod
-    def value(reel: Reel | None) -> dict[str, Any]:
+    def value(reel: TimelineClip | None) -> dict[str, Any]:
         """The component's value; None hides it. The same clip again keeps playhead and zoom."""
         if reel is None:
             return NOTHING

@@ -21,7 +21,7 @@ EMPTY = (
 MOST = 500  # cards at once; the search finds among all
 
 
-class Grid:
+class LoraCards:
     """Builds the component. Its event `chosen` carries {"names": [...]}: which cards are selected now."""
 
     def __init__(self) -> None:

@@ -16,14 +16,14 @@ from workbench.errors import ConfigError
 from workbench.loras import library, removal, tasks
 from workbench.loras.opened import TORCH_FILES
 from workbench.loras.removal import CleaningSettings
-from workbench.loras.settings import ExtractSettings, ImportSettings
+from workbench.loras.settings import ExtractSettings, LoraImportSettings
 from workbench.settings import Settings
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, TICK, UPWARDS, Seen, handler, tell, tick, watch
 from workbench.ui.core.form import Form, sentences
 from workbench.ui.core.live import Live, Recent
 from workbench.ui.loras.chosen import ChosenPart
-from workbench.ui.loras.grid import Grid, data, size
+from workbench.ui.loras.grid import LoraCards, data, size
 from workbench.ui.loras.publish import PublishPart
 from workbench.ui.loras.work import working
 from workbench.workspace import Workspace
@@ -39,7 +39,7 @@ class ShelfTab:
         self.workspace = workspace
         self._shelf = Recent(lambda: library.shelf(workspace, checkpoints=True), LOOK_SECONDS)
         self._tasks = Recent(lambda: tasks.everything(workspace))
-        self.grid = Grid()
+        self.grid = LoraCards()
         self.work = gr.HTML(elem_id="lora-work")
         self.stop = gr.Button("Stop it", variant="stop", visible=False, elem_id="lora-stop")
         self.chosen = ChosenPart(workspace)
@@ -48,7 +48,7 @@ class ShelfTab:
                 label="A LoRA's file: .safetensors of any trainer, or SAT's .pt", height=140, elem_id="lora-file",
                 file_types=[".safetensors", *TORCH_FILES], buttons=[],
             )  # fmt: skip
-            self.importing = Form(ImportSettings, workspace, ImportSettings())
+            self.importing = Form(LoraImportSettings, workspace, LoraImportSettings())
             self.take = gr.Button("Import", variant="primary", elem_id="lora-take")
         with gr.Accordion("Make a LoRA of a full fine-tune", open=False, elem_id="lora-extract"):
             self.extracting = Form(ExtractSettings, workspace, ExtractSettings())
@@ -187,7 +187,7 @@ class ShelfTab:
             elif not settings.source.strip():
                 raise ConfigError("there is nothing to import: drop a file, or say which one under From")
         except ConfigError as error:
-            return [sentences(error, ImportSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
+            return [sentences(error, LoraImportSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
         return ["", None, *self._begin(settings, names, seen)]
 
     def _extract(self, names: Sequence[str] | None, seen: Seen, *values: Any) -> list[Any]:

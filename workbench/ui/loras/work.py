@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.jobs import State, duration, log_tail
-from workbench.loras.tasks import TASKS, Task
+from workbench.loras.tasks import TASKS, LoraTask
 from workbench.ui.core import render
 
 SHOWN = 3  # of those that are over
 RECENT_SECONDS = 3600
 
 
-def working(tasks: Sequence[Task]) -> str:
+def working(tasks: Sequence[LoraTask]) -> str:
     """What is under way, and the last that ended within the hour."""
     alive = [task for task in tasks if task.status.state.alive]
     since = time.time() - RECENT_SECONDS
@@ -25,7 +25,7 @@ def working(tasks: Sequence[Task]) -> str:
     return "".join([*map(_alive, alive), *map(_over, over[:SHOWN])])
 
 
-def _alive(task: Task) -> str:
+def _alive(task: LoraTask) -> str:
     status = task.status
     left = f" · about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
     count = f" · layer {status.step} of {status.total}" if status.total else ""
@@ -33,7 +33,7 @@ def _alive(task: Task) -> str:
     return f'{render.bar(share)}<p class="doing">{render.escaped((status.phase or "starting") + count + left)}</p>'
 
 
-def _over(task: Task) -> str:
+def _over(task: LoraTask) -> str:
     doing = TASKS[task.name][3] if task.name in TASKS else "the operation"
     if task.status.state is State.FINISHED:
         made = Path(task.made)

@@ -30,7 +30,7 @@ class Everything(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Named(BaseModel):
+class ScaledLora(BaseModel):
     """One LoRA, as a setting names it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -51,7 +51,7 @@ class LoraStack:
             apply_default_css=False,
             server_functions=[
                 answering("lora_choices", Everything, lambda _: {"choices": choices(workspace)}),
-                answering("lora_facts", Named, lambda named: {"text": facts(workspace, named.name)}),
+                answering("lora_facts", ScaledLora, lambda named: {"text": facts(workspace, named.name)}),
             ],
             elem_id=elem_id,
         )

@@ -25,7 +25,7 @@ FORCE = "fit"  # what the refusal of a LoRA says in any case
 NOTHING: dict[str, Any] = {"note": "", "cards": [], "more": 0, "elsewhere": 0, "failed": []}
 
 
-class Strip:
+class QueueStrip:
     """Builds the component. Its event is asked {"do", "id"}: cancel, all, again, force, dismiss, show."""
 
     def __init__(self, workspace: Workspace) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from workbench import policy
-from workbench.compare import Wall
+from workbench.compare import Grid
 from workbench.compare.suggestions import of_sample
 from workbench.errors import ConfigError, DeviceBusy
 from workbench.sampler import prompt_enhancer, queue
@@ -25,7 +25,7 @@ from workbench.ui.core.live import Live
 from workbench.ui.sample import result
 from workbench.ui.sample.enhancer import WriterPart
 from workbench.ui.sample.history import History
-from workbench.ui.sample.queue_strip import Strip, find
+from workbench.ui.sample.queue_strip import QueueStrip, find
 from workbench.ui.sample.request_form import SampleForm
 from workbench.workspace import Workspace
 
@@ -58,7 +58,7 @@ class SampleTab:
                 )  # fmt: skip
                 self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             with gr.Column(scale=9, min_width=420):
-                self.strip = Strip(workspace)
+                self.strip = QueueStrip(workspace)
                 self.result = gr.HTML(js_on_load=result.BUTTONS, elem_id="sample-result")
                 self.history = History(workspace)
 
@@ -112,7 +112,7 @@ class SampleTab:
             if sample is None:
                 return [gr.skip(), gr.skip()]
             scale = float(sample.record.get("guidance_scale") or 1)
-            wall = Wall.create(self.workspace, *of_sample(sample.settings, scale))
+            wall = Grid.create(self.workspace, *of_sample(sample.settings, scale))
             wall.ask()
             return [gr.Tabs(selected="walls"), wall.name]
 

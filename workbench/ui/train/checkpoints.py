@@ -21,7 +21,7 @@ from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET
 from workbench.ui.core.form import sentences
 from workbench.ui.core.live import Snapshot
-from workbench.ui.train.part import Host, Part
+from workbench.ui.train.part import TrainHost, TrainPart
 
 NEWEST = ("the newest", "")
 REMOVE = "Remove old checkpoints now"
@@ -31,7 +31,7 @@ FORK_HELP = (
 )
 
 
-class CheckpointsPart(Part):
+class CheckpointsPart(TrainPart):
     """A table; star, remove, fork."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class CheckpointsPart(Part):
             "fork": (name, hidden),
         }
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: TrainHost) -> None:
         def fork(run: Run, step: str, name: str, *values: Any) -> Run:
             made = run.fork(host.workspace, chosen_step(run, step), host.form.parse(values), name.strip() or None)
             made.start()

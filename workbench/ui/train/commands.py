@@ -18,13 +18,13 @@ from workbench.runs.settings import TrainSettings
 from workbench.ui.core import render
 from workbench.ui.core.live import Snapshot
 from workbench.ui.train import run_view
-from workbench.ui.train.part import Host, Part
+from workbench.ui.train.part import TrainHost, TrainPart
 from workbench.ui.train.previews import waits
 
 STACKS = "Show what it is doing"
 
 
-class CommandsPart(Part):
+class CommandsPart(TrainPart):
     """A row of buttons, of which those are there that make sense."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class CommandsPart(Part):
             "seen_stacks": (shown, lambda: ""),
         }
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: TrainHost) -> None:
         host.act(self.resume.click, go_on)
         host.act(self.stop.click, stop)
         host.act(self.pause.click, pause)

@@ -14,13 +14,13 @@ from workbench.runs.analysis import curve_charts as charts
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, tick
 from workbench.ui.core.live import Snapshot
-from workbench.ui.train.part import Host, Part
+from workbench.ui.train.part import TrainHost, TrainPart
 
 DRAWN = 300  # steps that can be told apart in a chart
 SECONDS = 2.0  # between looks at them while they are open
 
 
-class CurvesPart(Part):
+class CurvesPart(TrainPart):
     """Loss and leak; by noise level, learning rate and the loss as it came below."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class CurvesPart(Part):
     def values(self, snapshot: Snapshot) -> dict[str, Any]:
         return {"main": (mark(snapshot), lambda: main(snapshot))}
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: TrainHost) -> None:
         seen, timer = gr.State(Seen()), gr.Timer(SECONDS, active=False)
 
         def look(chosen: str | None, seen: Seen) -> Any:

@@ -13,24 +13,24 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.jobs import State
 from workbench.runs import failures
-from workbench.runs.failures import Action, Card
+from workbench.runs.failures import Action, Failure
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.ui.core import render
 from workbench.ui.core.live import Snapshot
-from workbench.ui.train.part import Host, Part
+from workbench.ui.train.part import TrainHost, TrainPart
 from workbench.workspace import Workspace
 
 BUTTONS = 3
 PRESSED = ("go on", "from start", "fork", "new run")  # what a button can do; the other kinds are said in words
 
 
-def card_of(snapshot: Snapshot) -> Card | None:
+def card_of(snapshot: Snapshot) -> Failure | None:
     """The card of a run that failed or died; None of any other."""
     return failures.card(snapshot.status, snapshot.log, snapshot.checkpoints, snapshot.settings)
 
 
-class FailurePart(Part):
+class FailurePart(TrainPart):
     """The note under the head, and the buttons of a failed run."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class FailurePart(Part):
             found[f"button{place}"] = (label, lambda look=look: gr.update(**look))
         return found
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: TrainHost) -> None:
         def press(run: Run, label: str) -> Run | TrainSettings:
             return pressed(host.workspace, host.shown(run.name), label)
 
@@ -84,14 +84,14 @@ def pressed(workspace: Workspace, snapshot: Snapshot, label: str) -> Run | Train
     return fork
 
 
-def _pressable(card: Card) -> list[Action]:
+def _pressable(card: Failure) -> list[Action]:
     return [action for action in card.actions if action.kind in PRESSED][:BUTTONS]
 
 
 # ---- as HTML
 
 
-def drawn(card: Card, snapshot: Snapshot) -> str:
+def drawn(card: Failure, snapshot: Snapshot) -> str:
     """The card: what happened, the run's own sentence, what is safe, what to do, the last lines."""
     said = [card.sentence, card.facts, f"{card.saved} {card.advice}", *_ways(card, snapshot)]
     lines = "".join(f"<p>{render.escaped(line)}</p>" for line in said if line)
@@ -99,7 +99,7 @@ def drawn(card: Card, snapshot: Snapshot) -> str:
     return f'<div class="note bad card"><h3>{render.escaped(card.cause)}</h3>{lines}{log}</div>'
 
 
-def _ways(card: Card, snapshot: Snapshot) -> list[str]:
+def _ways(card: Failure, snapshot: Snapshot) -> list[str]:
     """What no button of this page can do, in words."""
     model = snapshot.settings.model if snapshot.settings else ""
     words = {

@@ -14,7 +14,7 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.fit import levels, measurement, rows
 from workbench.fit.estimate import Fit, look
 from workbench.fit.gpus import CHOICES, HERE
-from workbench.fit.rows import Row
+from workbench.fit.rows import PhaseRow
 from workbench.runs.settings import TrainSettings
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler, send, tick
@@ -141,7 +141,7 @@ def table(fit: Fit) -> str:
     )
 
 
-def _bar(row: Row, scale: float) -> str:
+def _bar(row: PhaseRow, scale: float) -> str:
     total = sum(row.parts.values()) or 1.0
     parts = "".join(
         f'<i title="{render.escaped(f"{name} {rows.size(gb)}")}" '

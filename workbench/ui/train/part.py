@@ -21,7 +21,7 @@ from workbench.ui.core.live import Live, Snapshot
 from workbench.workspace import Workspace
 
 
-class Part(ABC):
+class TrainPart(ABC):
     """One part of the tab. Build the components in __init__ and name those that follow the run in `view`."""
 
     view: dict[str, Any]
@@ -30,11 +30,11 @@ class Part(ABC):
         """What the components of `view` show, by name; costly ones as (signature, function that makes it)."""
         return {}
 
-    def wire(self, host: Host) -> None:  # noqa: B027 - a part that only shows has none
+    def wire(self, host: TrainHost) -> None:  # noqa: B027 - a part that only shows has none
         """Connect the listeners."""
 
 
-class Host:
+class TrainHost:
     """What a part may use of the tab: which run is shown, the form, and `act` for everything that can be done."""
 
     def __init__(

@@ -11,13 +11,13 @@ import gradio as gr
 
 from workbench.errors import ConfigError
 from workbench.jobs import State
-from workbench.runs.live_sample import Try
+from workbench.runs.live_sample import LiveSample
 from workbench.runs.run import Preview, Run
 from workbench.settings import Spec, parse, specs
 from workbench.ui.core import render
 from workbench.ui.core.form import from_component, to_component
 from workbench.ui.core.live import Snapshot, thinned
-from workbench.ui.train.part import Host, Part
+from workbench.ui.train.part import TrainHost, TrainPart
 
 COLUMNS = 8
 SCALES = (0.0, 0.5, 1.0)
@@ -28,7 +28,7 @@ TRY_HELP = (
 AT_SCALES = "Preview at 0, 0.5 and 1"
 
 
-class PreviewsPart(Part):
+class PreviewsPart(TrainPart):
     """Before and after of a finished run, the table, what was asked for, what goes in."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class PreviewsPart(Part):
         self.scaled = gr.HTML(elem_id="scaled-previews")
         with gr.Accordion("Try it now", open=False, visible=False, elem_id="try-now") as self.trying:
             gr.HTML(f'<p class="hint">{TRY_HELP}</p>')
-            prompt, *numbers = specs(Try)
+            prompt, *numbers = specs(LiveSample)
             self.wish = [self._field(prompt)]
             with gr.Row(elem_classes="fields"):
                 self.wish += [self._field(spec) for spec in numbers]
@@ -82,7 +82,7 @@ class PreviewsPart(Part):
             "inputs": what_goes_in(snapshot),
         }
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: TrainHost) -> None:
         def draw(run: Run, prompt: str) -> str:
             run.preview(prompt.strip() or None)
             return "The previews are drawn after this step."
@@ -98,8 +98,8 @@ class PreviewsPart(Part):
             return "The previews are decoded in the background, and come one by one."
 
         def try_it(run: Run, *values: Any) -> str:
-            given = zip(specs(Try), values, strict=True)
-            run.try_it(parse(Try, {spec.name: from_component(spec, value) for spec, value in given}))
+            given = zip(specs(LiveSample), values, strict=True)
+            run.try_it(parse(LiveSample, {spec.name: from_component(spec, value) for spec, value in given}))
             return "The video is drawn after this step; it comes here and under Sample."
 
         host.act(self.try_now.click, try_it, self.wish)

@@ -14,10 +14,10 @@ from workbench.runs import queue
 from workbench.runs.run import Run
 from workbench.ui.core import render
 from workbench.ui.core.live import Snapshot
-from workbench.ui.train.part import Host, Part
+from workbench.ui.train.part import TrainHost, TrainPart
 
 
-class QueuePart(Part):
+class QueuePart(TrainPart):
     """A list, and three buttons for the run that is shown, while that one waits."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class QueuePart(Part):
             "down": (last, lambda: gr.update(interactive=not last)),
         }
 
-    def wire(self, host: Host) -> None:
+    def wire(self, host: TrainHost) -> None:
         def moved(by: int) -> Any:
             def move(run: Run) -> None:
                 order = queue.order(host.workspace)

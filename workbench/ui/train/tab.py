@@ -27,7 +27,7 @@ from workbench.ui.train.curves import CurvesPart
 from workbench.ui.train.failure import FailurePart
 from workbench.ui.train.fit import FitPart
 from workbench.ui.train.gpus import GpusPart
-from workbench.ui.train.part import Host, Part
+from workbench.ui.train.part import TrainHost, TrainPart
 from workbench.ui.train.previews import PreviewsPart
 from workbench.ui.train.queue import QueuePart
 from workbench.ui.train.target import WherePart
@@ -47,7 +47,7 @@ class TrainTab:
 
     def __init__(self, workspace: Workspace, live: Live) -> None:
         self.workspace, self.live = workspace, live
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, TrainPart] = {}
         with gr.Row():
             with gr.Column(scale=4, min_width=330, elem_classes="side"):
                 self.runs = gr.Radio(
@@ -108,7 +108,7 @@ class TrainTab:
         self.fit.wire(load)
         self.gpus.wire()
         self.where.wire(load)
-        host = Host(self.live, self.form, chosen, seen, outputs, self._show)
+        host = TrainHost(self.live, self.form, chosen, seen, outputs, self._show)
         for part in self.parts.values():
             part.wire(host)
         self.tracker.wire(chosen)

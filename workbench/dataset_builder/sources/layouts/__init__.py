@@ -5,13 +5,13 @@ from __future__ import annotations
 from workbench.dataset_builder.sources.layouts.base import Layout, Tree
 from workbench.dataset_builder.sources.layouts.labels import Labels
 from workbench.dataset_builder.sources.layouts.lists import Lists
-from workbench.dataset_builder.sources.layouts.shards import Shards
+from workbench.dataset_builder.sources.layouts.shards import WebDatasetShards
 from workbench.dataset_builder.sources.layouts.sidecars import Sidecars
 from workbench.dataset_builder.sources.layouts.tables import Csv, VideoFolder
 from workbench.errors import ConfigError
 
 # The most telling signs first: text files beside videos are found in most of the others, too.
-LAYOUTS: tuple[Layout, ...] = (Lists(), Labels(), VideoFolder(), Csv(), Shards(), Sidecars())
+LAYOUTS: tuple[Layout, ...] = (Lists(), Labels(), VideoFolder(), Csv(), WebDatasetShards(), Sidecars())
 
 
 def fitting(tree: Tree) -> list[Layout]:

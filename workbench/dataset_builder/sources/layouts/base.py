@@ -1,7 +1,7 @@
 """What a layout of a video dataset is: how it is recognised, read and written. One file a layout, beside this one.
 
-A layout reads a `Tree` (a folder, files given together, or an archive: sources, archives) and writes through a `Writer`
-(a folder or an archive: export), so each works in all of them. Captions are read in whatever encoding editors write.
+A layout reads a `Tree` (a folder, files given together, or an archive: sources, archives) and writes through a
+`LayoutWriter` (a folder or an archive: export), so each works in all of them. Captions are read in whatever encoding editors write.
 Not covered: which layouts there are (layouts), the videos themselves (ingest).
 """
 
@@ -67,7 +67,7 @@ def column_names(columns: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A video or picture to import, and the caption that came with it ("" when there is none).
 
     path: the file, or the archive that holds it; member: its name inside the archive, "" for a file
@@ -77,7 +77,7 @@ class Source:
     path: Path
     caption: str = ""
     member: str = ""
-    first_frame: Source | None = None
+    first_frame: SourceFile | None = None
 
     @property
     def key(self) -> str:
@@ -144,7 +144,7 @@ def one_line(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", plain).split())
 
 
-def json_lines(text: str, name: str, report: Report) -> Iterator[Mapping[str, Any]]:
+def json_lines(text: str, name: str, report: ReadingNotes) -> Iterator[Mapping[str, Any]]:
     """The objects of a JSON Lines file; other lines are noted under that name."""
     for number, line in enumerate(text.split("\n"), 1):
         try:
@@ -182,7 +182,7 @@ class Problem(StrEnum):
     NO_NAMES = "no column of file names, which is called file_name, video, path or file: name it with video_column"
 
 
-class Report:
+class ReadingNotes:
     """What a layout noticed while it was read: problem -> names, in the order they were met.
 
     first_frames: video -> the picture that the layout names as its first frame, which is no clip of its own
@@ -254,7 +254,7 @@ class Tree(ABC):
         """The file's name before the folder that holds everything was left out."""
         return self._prefix + name
 
-    def source(self, name: str, caption: str) -> Source:
+    def source(self, name: str, caption: str) -> SourceFile:
         """The file as something to import."""
         return self._source(self._prefix + name, caption)
 
@@ -262,7 +262,7 @@ class Tree(ABC):
     def _data(self, name: str) -> bytes: ...
 
     @abstractmethod
-    def _source(self, name: str, caption: str) -> Source: ...
+    def _source(self, name: str, caption: str) -> SourceFile: ...
 
 
 def _folder_of_all(names: Mapping[str, int]) -> str:
@@ -295,7 +295,7 @@ def without_suffix(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Item:
+class ExportedClip:
     """A clip to write. name: its file name in the layout ("1a2b3c4d5e6f7a8b.mp4"), one dot, no spaces, unique.
 
     first_frame: the picture that came with it as its first frame
@@ -317,7 +317,7 @@ class Item:
         return self.clip.model_dump(mode="json", include={"fps", "frames", "width", "height", "sha256"})
 
 
-class Writer(ABC):
+class LayoutWriter(ABC):
     """Where a layout is written to: a new folder or archive. Everything raises CannotWrite."""
 
     splits = False  # whether `shard` gives a new archive each time
@@ -331,11 +331,11 @@ class Writer(ABC):
         """Put a text file there, UTF-8."""
 
     @abstractmethod
-    def picture(self, name: str, item: Item) -> None:
+    def picture(self, name: str, item: ExportedClip) -> None:
         """Put the first frame of a clip there, as PNG: the picture that came with it, else its own."""
 
     @abstractmethod
-    def shard(self, name: str) -> AbstractContextManager[Writer]:
+    def shard(self, name: str) -> AbstractContextManager[LayoutWriter]:
         """A writer into a tar of that name inside this one; a tar is its own only shard. Raises ConfigError (zip)."""
 
 
@@ -358,14 +358,14 @@ class Layout(ABC):
         """Whether the tree looks like this layout, from its files' names alone."""
 
     @abstractmethod
-    def captions(self, tree: Tree, report: Report) -> dict[str, str]:
+    def captions(self, tree: Tree, report: ReadingNotes) -> dict[str, str]:
         """File name -> caption of the media that the layout names, in its order; the caller adds the rest after them.
 
         Pictures that are no clips of their own are reported as first frames or posters. Raises DataError.
         """
 
     @abstractmethod
-    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+    def write(self, items: Sequence[ExportedClip], writer: LayoutWriter, first_frames: bool) -> None:
         """Write the clips in this layout; `captions` of it then gives the same. Raises CannotWrite, ConfigError.
 
         first_frames: also each clip's first frame, in layouts that have a place for it; if any clip came with a picture

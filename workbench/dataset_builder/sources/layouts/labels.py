@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.dataset_builder.sources.layouts.base import (
-    Item,
+    ExportedClip,
     Layout,
+    LayoutWriter,
     Problem,
-    Report,
+    ReadingNotes,
     Tree,
-    Writer,
     one_line,
     without_suffix,
 )
@@ -26,7 +26,7 @@ class Labels(Layout):
     def recognise(self, tree: Tree) -> bool:
         return bool(_labels(tree)) and any(name.startswith(VIDEOS) for name in tree.media)
 
-    def captions(self, tree: Tree, report: Report) -> dict[str, str]:
+    def captions(self, tree: Tree, report: ReadingNotes) -> dict[str, str]:
         labels = _labels(tree)
         found = {}
         for name in tree.media:
@@ -38,7 +38,7 @@ class Labels(Layout):
             report.add(Problem.NO_VIDEO, name)
         return found
 
-    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+    def write(self, items: Sequence[ExportedClip], writer: LayoutWriter, first_frames: bool) -> None:
         for item in items:
             writer.file(VIDEOS + item.name, item.file)
             writer.text(f"{LABELS}{item.stem}.txt", one_line(item.caption) + "\n")

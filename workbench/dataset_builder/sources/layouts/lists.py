@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.dataset_builder.sources.layouts.base import Item, Layout, Problem, Report, Tree, Writer, one_line
+from workbench.dataset_builder.sources.layouts.base import (
+    ExportedClip,
+    Layout,
+    LayoutWriter,
+    Problem,
+    ReadingNotes,
+    Tree,
+    one_line,
+)
 
 VIDEOS, IMAGES = "videos.txt", "images.txt"
 PROMPTS = ("prompts.txt", "prompt.txt", "captions.txt")
@@ -22,7 +30,7 @@ class Lists(Layout):
     def recognise(self, tree: Tree) -> bool:
         return VIDEOS in tree.files and any(name in tree.files for name in PROMPTS)
 
-    def captions(self, tree: Tree, report: Report) -> dict[str, str]:
+    def captions(self, tree: Tree, report: ReadingNotes) -> dict[str, str]:
         names = _lines(tree, VIDEOS)
         while names and not names[-1].strip():
             names.pop()
@@ -47,7 +55,7 @@ class Lists(Layout):
             _pair(tree, names, report)
         return found
 
-    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+    def write(self, items: Sequence[ExportedClip], writer: LayoutWriter, first_frames: bool) -> None:
         first_frames = first_frames or any(item.first_frame for item in items)
         for item in items:
             writer.file(f"videos/{item.name}", item.file)
@@ -59,7 +67,7 @@ class Lists(Layout):
             writer.text(IMAGES, "".join(f"images/{item.stem}.png\n" for item in items))
 
 
-def _pair(tree: Tree, videos: Sequence[str], report: Report) -> None:
+def _pair(tree: Tree, videos: Sequence[str], report: ReadingNotes) -> None:
     """Which picture is the first frame of which video, by line. An empty line leaves its video without one."""
     lines = _lines(tree, IMAGES)
     while len(lines) > len(videos) and not lines[-1].strip():

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from workbench.clips.records import Clip
 from workbench.dataset_builder.sources.layouts.base import (
     TEXT_COLUMNS,
-    Item,
+    ExportedClip,
     Layout,
+    LayoutWriter,
     Problem,
-    Report,
+    ReadingNotes,
     Tree,
-    Writer,
     column_names,
     json_lines,
     one_line,
@@ -35,7 +35,7 @@ SHARD_BYTES = 1_000_000_000  # what readers of shards are made for
 SHARD_CLIPS = 10_000
 
 
-class Shards(Layout):
+class WebDatasetShards(Layout):
     name = "webdataset"
     title = "WebDataset shards (.tar)"
     description = (
@@ -49,7 +49,7 @@ class Shards(Layout):
         texts = {key for key, suffix in map(_split, tree.files) if suffix in (*SUFFIXES, ID)}
         return any(tree.beside or _split(name)[0] in texts for name in tree.media)
 
-    def captions(self, tree: Tree, report: Report) -> dict[str, str]:
+    def captions(self, tree: Tree, report: ReadingNotes) -> dict[str, str]:
         texts: dict[str, dict[str, str]] = defaultdict(dict)
         for name in tree.files:
             key, suffix = _split(name)
@@ -68,7 +68,7 @@ class Shards(Layout):
             report.add(Problem.NO_VIDEO, key)
         return found
 
-    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+    def write(self, items: Sequence[ExportedClip], writer: LayoutWriter, first_frames: bool) -> None:
         for number, group in enumerate(_groups(items) if writer.splits else [items]):
             with writer.shard(f"shard-{number:06d}.tar") as shard:
                 for item in group:
@@ -88,7 +88,7 @@ def _split(name: str) -> tuple[str, str]:
     return f"{folder}/{key}", suffix.lower()
 
 
-def _meta(tree: Tree, report: Report) -> dict[str, str]:
+def _meta(tree: Tree, report: ReadingNotes) -> dict[str, str]:
     """Key -> caption of the records beside the shard."""
     found, present, name = dict[str, str](), dict[str, None](), tree.path.name.partition(".")[0] + META
     for row in json_lines(tree.beside, name, report):
@@ -109,7 +109,7 @@ def _keys(tree: Tree, name: str, texts: dict[str, str]) -> Iterator[str]:
         yield tree.text(texts[ID]).strip()
 
 
-def _caption(tree: Tree, texts: dict[str, str], report: Report) -> str:
+def _caption(tree: Tree, texts: dict[str, str], report: ReadingNotes) -> str:
     for suffix in SUFFIXES:
         name = texts.get(suffix)
         text = tree.text(name) if name else ""
@@ -136,9 +136,9 @@ def _duration(clip: Clip) -> float:
     return seconds
 
 
-def _groups(items: Sequence[Item]) -> Iterator[list[Item]]:
+def _groups(items: Sequence[ExportedClip]) -> Iterator[list[ExportedClip]]:
     """The clips of each shard."""
-    group: list[Item] = []
+    group: list[ExportedClip] = []
     size = 0
     for item in items:
         length = item.file.stat().st_size

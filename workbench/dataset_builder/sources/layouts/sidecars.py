@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.dataset_builder.sources.layouts.base import (
-    Item,
+    ExportedClip,
     Layout,
+    LayoutWriter,
     Problem,
-    Report,
+    ReadingNotes,
     Tree,
-    Writer,
     one_line,
     without_suffix,
 )
@@ -29,7 +29,7 @@ class Sidecars(Layout):
     def recognise(self, tree: Tree) -> bool:
         return bool(tree.media)
 
-    def captions(self, tree: Tree, report: Report) -> dict[str, str]:
+    def captions(self, tree: Tree, report: ReadingNotes) -> dict[str, str]:
         found = {name: report.clean(name, text) for name in tree.media if (text := sidecar(tree, name))}
         if tree.whole:
             stems = {without_suffix(name) for name in tree.media}
@@ -38,7 +38,7 @@ class Sidecars(Layout):
                     report.add(Problem.NO_VIDEO, name)
         return found
 
-    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+    def write(self, items: Sequence[ExportedClip], writer: LayoutWriter, first_frames: bool) -> None:
         for item in items:
             writer.file(item.name, item.file)
             writer.text(f"{item.stem}.txt", one_line(item.caption) + "\n")

@@ -17,12 +17,12 @@ from workbench.dataset_builder.sources.layouts.base import (
     NAME_COLUMNS,
     TEXT_COLUMNS,
     Columns,
-    Item,
+    ExportedClip,
     Layout,
+    LayoutWriter,
     Problem,
-    Report,
+    ReadingNotes,
     Tree,
-    Writer,
     column_names,
     first_text,
     json_lines,
@@ -40,7 +40,7 @@ class Table(Layout):
 
     file: str
 
-    def captions(self, tree: Tree, report: Report) -> dict[str, str]:
+    def captions(self, tree: Tree, report: ReadingNotes) -> dict[str, str]:
         found: dict[str, str] = {}
         # A folder comes before those inside it, so that the nearest table has the last word.
         for folder in sorted({_folder(name) for name in tree.files if _file(name) in (CSV, METADATA)}):
@@ -66,7 +66,7 @@ class VideoFolder(Table):
     def recognise(self, tree: Tree) -> bool:
         return any(_file(name) == METADATA for name in tree.files) and bool(tree.media)
 
-    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+    def write(self, items: Sequence[ExportedClip], writer: LayoutWriter, first_frames: bool) -> None:
         lines = []
         for item in items:
             writer.file(f"videos/{item.name}", item.file)
@@ -84,7 +84,7 @@ class Csv(Table):
     def recognise(self, tree: Tree) -> bool:
         return any(_file(name) == CSV for name in tree.files) and bool(tree.media)
 
-    def write(self, items: Sequence[Item], writer: Writer, first_frames: bool) -> None:
+    def write(self, items: Sequence[ExportedClip], writer: LayoutWriter, first_frames: bool) -> None:
         table = io.StringIO(newline="")
         rows = csv.writer(table)
         rows.writerow(["file_name", "text"])
@@ -104,7 +104,7 @@ def _folder(name: str) -> str:
     return name[: name.rfind("/") + 1]
 
 
-def _rows(tree: Tree, folder: str, report: Report) -> dict[str, str]:
+def _rows(tree: Tree, folder: str, report: ReadingNotes) -> dict[str, str]:
     """File name -> caption as a folder's tables have them; the later line counts, and metadata.jsonl before the csv.
 
     Raises DataError for a table without the column that a person named.
@@ -131,7 +131,7 @@ def _rows(tree: Tree, folder: str, report: Report) -> dict[str, str]:
     return found
 
 
-def _check_columns(table: str, present: Sequence[str], columns: Columns, report: Report) -> None:
+def _check_columns(table: str, present: Sequence[str], columns: Columns, report: ReadingNotes) -> None:
     """Say so when a table lacks the column of captions or names. Raises DataError when a person named it."""
     shown = f"{table} (columns: {column_names(present)})"
     for setting, wanted, usual, problem in (
@@ -144,7 +144,7 @@ def _check_columns(table: str, present: Sequence[str], columns: Columns, report:
             report.add(problem, shown)
 
 
-def _first_frame(tree: Tree, folder: str, video: str, picture: str, report: Report) -> None:
+def _first_frame(tree: Tree, folder: str, video: str, picture: str, report: ReadingNotes) -> None:
     """Note the picture that a row names as its video's first frame."""
     found, of = tree.match(picture, folder) if picture else None, tree.match(video, folder)
     if found is not None and of is not None:
@@ -153,7 +153,7 @@ def _first_frame(tree: Tree, folder: str, video: str, picture: str, report: Repo
         report.add(Problem.NO_PICTURE, folder + picture)
 
 
-def _csv(text: str, table: str, report: Report) -> Iterator[Mapping[str, Any]]:
+def _csv(text: str, table: str, report: ReadingNotes) -> Iterator[Mapping[str, Any]]:
     csv.field_size_limit(16 * 1024**2)  # a caption of a megabyte is cut later, with a word about it
     try:
         yield from csv.DictReader(io.StringIO(text.replace("\0", " "), newline=""))
