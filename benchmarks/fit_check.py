@@ -48,9 +48,9 @@ ON_CPU: dict[str, tuple[str, dict[str, Any]]] = {
     "medium, DoRA": ("medium", {"batch_size": 4, "dora": True}),
 }
 LEVELS = ({"gradient_checkpointing": "keep attention"}, {"gradient_checkpointing": "full"},
-          {"gradient_checkpointing": "offloaded"}, {"gradient_checkpointing": "full", "base_weights": "fp8"},
-          {"gradient_checkpointing": "offloaded", "base_weights": "nf4"},
-          {"gradient_checkpointing": "offloaded", "streamed_blocks": 20})  # fmt: skip
+          {"gradient_checkpointing": "offloaded"}, {"gradient_checkpointing": "full", "base_model_precision": "fp8"},
+          {"gradient_checkpointing": "offloaded", "base_model_precision": "nf4"},
+          {"gradient_checkpointing": "offloaded", "blocks_to_swap": 20})  # fmt: skip
 ON_GPU = ("cogvideox-2b", "cogvideox-5b", "cogvideox1.5-5b")
 
 

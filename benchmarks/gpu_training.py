@@ -74,17 +74,17 @@ LEVELS: dict[str, dict[str, Any]] = {
     "full, compiled": {"gradient_checkpointing": "full", "compile": True},
     "offloaded, compiled": {"gradient_checkpointing": "offloaded", "compile": True},
     "fp8, keep attention, compiled": {
-        "base_weights": "fp8", "gradient_checkpointing": "keep attention", "compile": True,
+        "base_model_precision": "fp8", "gradient_checkpointing": "keep attention", "compile": True,
     },
-    "fp8, full, compiled": {"base_weights": "fp8", "gradient_checkpointing": "full", "compile": True},
-    "fp8, offloaded, compiled": {"base_weights": "fp8", "gradient_checkpointing": "offloaded", "compile": True},
-    "int8, full, compiled": {"base_weights": "int8", "gradient_checkpointing": "full", "compile": True},
-    "nf4, full, compiled": {"base_weights": "nf4", "gradient_checkpointing": "full", "compile": True},
-    "nf4, offloaded, compiled": {"base_weights": "nf4", "gradient_checkpointing": "offloaded", "compile": True},
-    "half streamed, offloaded": {"gradient_checkpointing": "offloaded", "streamed_blocks": -2},
-    "all streamed, offloaded": {"gradient_checkpointing": "offloaded", "streamed_blocks": -1},
+    "fp8, full, compiled": {"base_model_precision": "fp8", "gradient_checkpointing": "full", "compile": True},
+    "fp8, offloaded, compiled": {"base_model_precision": "fp8", "gradient_checkpointing": "offloaded", "compile": True},
+    "int8, full, compiled": {"base_model_precision": "int8", "gradient_checkpointing": "full", "compile": True},
+    "nf4, full, compiled": {"base_model_precision": "nf4", "gradient_checkpointing": "full", "compile": True},
+    "nf4, offloaded, compiled": {"base_model_precision": "nf4", "gradient_checkpointing": "offloaded", "compile": True},
+    "half streamed, offloaded": {"gradient_checkpointing": "offloaded", "blocks_to_swap": -2},
+    "all streamed, offloaded": {"gradient_checkpointing": "offloaded", "blocks_to_swap": -1},
     "fp8, all streamed, offloaded": {
-        "base_weights": "fp8", "gradient_checkpointing": "offloaded", "streamed_blocks": -1,
+        "base_model_precision": "fp8", "gradient_checkpointing": "offloaded", "blocks_to_swap": -1,
     },
 }  # fmt: skip
 REFERENCES = ("diffusers", "finetune")
@@ -138,10 +138,10 @@ def autocast(device: torch.device) -> Any:
 def our_step(size: Size, level: dict[str, Any], device: torch.device) -> Callable[[int], None]:
     """The step of a run at a level: what trainer.loop computes, with what trainer.session prepares."""
     blocks = size.config["num_layers"]
-    streamed = level.get("streamed_blocks", 0)
+    streamed = level.get("blocks_to_swap", 0)
     settings = TrainSettings().changed(
         rank=RANK, alpha=float(RANK), targets="attention",
-        **{**level, "streamed_blocks": -(-blocks // -streamed) if streamed < 0 else streamed},
+        **{**level, "blocks_to_swap": -(-blocks // -streamed) if streamed < 0 else streamed},
     )  # fmt: skip
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     place = torch.device("cpu") if begins_on_host(settings) else device

@@ -91,7 +91,7 @@ def _table(members: list[Spec]) -> str:
 
 def _models(known: list[Model]) -> str:
     rows = [
-        "| Id | Model | Weights | Made for | Frames | Sizes | Licence |",
+        "| Id | Model | Weights | Made for | Frames | Sizes | License |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for model in known:
@@ -99,7 +99,7 @@ def _models(known: list[Model]) -> str:
         rows.append(
             f"| `{model.id}` | {model.title} | {'in the project' if model.local else weights} "
             f"| {model.frames} frames of {model.width}x{model.height} at {model.fps} fps | {model.frame_rule} "
-            f"| multiples of {model.size_multiple} | {model.licence} |"
+            f"| multiples of {model.size_multiple} | {model.license} |"
         )
     return "\n".join(rows) + "\n"
 

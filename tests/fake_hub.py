@@ -161,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/api/repos/create":
             return self._create(json.loads(body))
         if path == "/api/validate-yaml":
-            wrong = [{"message": '"license" must be one of [apache-2.0, mit, other]'}] if b"no-licence" in body else []
+            wrong = [{"message": '"license" must be one of [apache-2.0, mit, other]'}] if b"no-license" in body else []
             return self.answer(400 if wrong else 200, {"errors": wrong, "warnings": []})
         if stores:
             hub.objects[path.rpartition("/")[2]] = body

@@ -76,7 +76,7 @@ def push(
                 raise
             said = "; ".join(str(error).splitlines()[1:]).replace("- ", "")[:400]
             raise ConfigError(
-                f"the Hub refuses the card of {repo_id} ({said}): is the licence one it knows?"
+                f"the Hub refuses the card of {repo_id} ({said}): is the license one it knows?"
             ) from error
     place = repo_id if kind == "model" else f"{kind}s/{repo_id}"
     return Pushed(f"{api.endpoint}/{place}", made.oid, made.oid != before.sha)

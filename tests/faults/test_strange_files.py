@@ -48,7 +48,7 @@ def bad(workspace: Workspace, make_clip: Callable[..., Path], tmp_path: Path, mo
     changed = {"run": "good", "step": 10, "changed": {"rank": [4, 8]}, "dropped": ["x"]}
     write_json(run.folder / "parent.json", changed)
     less = {"time": 1.0, "step": 3, "before": {"rank": 4}, "after": {"rank": 4}, "why": "x"}
-    write_json(run.folder / "stepped_down.json", less)
+    write_json(run.folder / "oom_fallback.json", less)
     write_json(run.folder / jobs.HEARTBEAT, {"phase": "x", "step": 1, "total": 2, "time": 1.0, "still": 1})
     write_lora(run.folder / "lora.safetensors", layer("blocks.0.attn1.to_q", 2, 8, 8), 2.0)
     shutil.copy(run.folder / "lora.safetensors", run.folder / "checkpoints" / "step-00000010")
@@ -81,8 +81,9 @@ def read_all(shell: Shell, workspace: Workspace) -> None:
 
 def files(workspace: Workspace, run: Run) -> list[Path]:
     names = (
-        "config.json", "process.json", "heartbeat.json", "result.json", "parent.json", "metrics.jsonl", "starts.jsonl",
-        "stars.json", "best.json", "stepped_down.json", "dataset.lock.json", "published.json", "README.md", "job.log",
+        "config.json", "process.json", "heartbeat.json", "result.json", "parent.json", "metrics.jsonl",
+        "sessions.jsonl",
+        "stars.json", "best.json", "oom_fallback.json", "dataset.lock.json", "published.json", "README.md", "job.log",
         "remote.json", "waiting.json", ".glance.json", "lora.safetensors", "previews/step-00000010/0.json",
         "previews/step-00000010/0-scale-0.5.json", "previews/step-00000010/try-0.json",
         "checkpoints/step-00000010/MANIFEST.json",

@@ -64,14 +64,14 @@ def test_seconds_are_those_of_the_cost_model() -> None:
     for name, seconds in wanted.items():
         fit = reckoned(name, rank=64, gradient_checkpointing="full")
         assert fit.times.step == pytest.approx(seconds, rel=0.1)
-    slower = reckoned("cogvideox-5b", gradient_checkpointing="offloaded", streamed_blocks=42)
+    slower = reckoned("cogvideox-5b", gradient_checkpointing="offloaded", blocks_to_swap=42)
     assert slower.times.step > reckoned("cogvideox-5b", gradient_checkpointing="full").times.step
 
 
 def test_each_level_of_the_ladder_needs_less() -> None:
     ladder = [{"gradient_checkpointing": level} for level in levels.RECOMPUTING]
-    ladder += [{**ladder[-1], "base_weights": each} for each in ("fp8", "nf4")]
-    ladder.append({**ladder[-1], "streamed_blocks": 42})
+    ladder += [{**ladder[-1], "base_model_precision": each} for each in ("fp8", "nf4")]
+    ladder.append({**ladder[-1], "blocks_to_swap": 42})
     needs = [training(reckoned("cogvideox-5b", **values)) for values in ladder]
     assert needs == sorted(needs, reverse=True)
     assert needs[-1] < needs[0] / 10
@@ -91,7 +91,7 @@ def test_every_preset_fits_its_card_and_no_faster_one_was_passed_over(name: str,
     fit = reckon(found.settings, model, known, card)
     assert fit.fits
     assert not fit.tight
-    kept = found.settings.base_weights
+    kept = found.settings.base_model_precision
     for one, worth in levels.candidates(wanted, known, card):
         other = reckon(one, model, known, card)
         if other.fits and not other.tight:

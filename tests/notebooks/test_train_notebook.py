@@ -44,7 +44,7 @@ def test_the_training_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypat
     assert len(runs) == 4
     assert all(run.status.state is State.FINISHED for run in runs.values())
     first, fork = runs["demo-stripes"], runs["demo-stripes-2"]
-    assert len((first.folder / "starts.jsonl").read_text().splitlines()) == 2, "it was stopped and went on"
+    assert len((first.folder / "sessions.jsonl").read_text().splitlines()) == 2, "it was stopped and went on"
     assert fork.parent["run"] == first.name
     assert list(first.folder.glob("previews/step-*/*-scale-0.5.mp4"))
     rates = {run.settings.learning_rate for name, run in runs.items() if "learning_rate" in name}

@@ -158,7 +158,7 @@ def test_what_may_not_be_is_refused_before_anything_goes(
     assert hub.repos["me/open"] == {"README.md": b"mine"}
     assert not hub.objects
     assert "must be OWNER/NAME" in shell("publish", "lora", "cats", "--to", "not a name").err
-    said = shell("publish", "lora", "cats", "--to", "me/cats", "--licence", "no-licence")
+    said = shell("publish", "lora", "cats", "--to", "me/cats", "--license", "no-license")
     assert "the Hub refuses the card of me/cats" in said.err
     assert '"license" must be one of' in said.err
     assert not hub.repos.pop("me/cats")

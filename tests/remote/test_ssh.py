@@ -68,7 +68,7 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
     assert run.result == jobs.result(there)
     last = run.checkpoints[-1]
     assert steps(run) == list(range(1, last + 1))
-    for name in ("metrics.jsonl", "starts.jsonl", "dataset.lock.json"):
+    for name in ("metrics.jsonl", "sessions.jsonl", "dataset.lock.json"):
         assert (run.folder / name).read_bytes() == (there / name).read_bytes()
     assert {p.relative_to(there) for p in (there / "previews").rglob("*.*")} == {
         p.relative_to(run.folder) for p in (run.folder / "previews").rglob("*.*")

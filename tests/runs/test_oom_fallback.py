@@ -16,7 +16,7 @@ from workbench.families.base import Model
 from workbench.jobs import Job, State, Status
 from workbench.runs import oom_fallback
 from workbench.runs.failures import card, lighter
-from workbench.runs.oom_fallback import step_down
+from workbench.runs.oom_fallback import cheaper
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import loop
@@ -93,13 +93,13 @@ def test_a_second_time_it_ends_and_its_card_knows_what_was_tried(
     ended = Status(run.folder, State.FAILED, message=OUT, exit_code=ExitCode.OUT_OF_MEMORY)
     found = card(ended, "", run.checkpoints, run.settings)
     assert found is not None
-    assert found.actions[0].settings == {"streamed_blocks": 1}
+    assert found.actions[0].settings == {"blocks_to_swap": 1}
 
 
 def test_without_the_switch_it_ends_at_once(
     workspace: Workspace, dataset: Dataset, toy_model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = create(workspace, toy_model.source, steps=2, evaluate_every=0, step_down=False)
+    run = create(workspace, toy_model.source, steps=2, evaluate_every=0, oom_fallback=False)
     with pytest.raises(torch.OutOfMemoryError):
         driven(run, monkeypatch, [1])
     assert oom_fallback.record(run.folder) == {}
@@ -109,11 +109,11 @@ def test_the_ladder_ends(toy_model: Model) -> None:
     settings: TrainSettings | None = TrainSettings(model=toy_model.source)
     seen = []
     while settings is not None:
-        seen.append((settings.gradient_checkpointing, settings.streamed_blocks))
-        settings = step_down(settings)
+        seen.append((settings.gradient_checkpointing, settings.blocks_to_swap))
+        settings = cheaper(settings)
     assert seen == [
         ("none", 0), ("keep attention", 0), ("full", 0), ("offloaded", 0), ("offloaded", 1), ("offloaded", 2)
     ]  # fmt: skip
     full = TrainSettings(model=toy_model.source, method="full", gradient_checkpointing="offloaded")
-    assert step_down(full) is None
+    assert cheaper(full) is None
     assert lighter(full.changed(precision="bf16")) == {}

@@ -224,7 +224,7 @@ def test_waiting_runs_stand_in_their_order(workspace: Workspace) -> None:
 
 def test_the_time_limit_is_a_time_of_day(workspace: Workspace) -> None:
     run = write_run(workspace, "limited", time_limit=90.0)
-    (run.folder / "starts.jsonl").unlink()  # it waits for its turn
+    (run.folder / "sessions.jsonl").unlink()  # it waits for its turn
     alive(run)
     assert "stops at" not in run_view.head(look(workspace, run), Live(workspace))
     record_start(run.folder, 0)

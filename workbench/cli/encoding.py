@@ -27,7 +27,8 @@ HOW = tuple(spec.name for spec in specs(EncodeSettings))
 WHAT = (
     "dataset", "more_datasets", "regularization_dataset", "model", "condition", "low_resolution_scale", "frames",
     "height", "width", "fps", "frame_sampling", "skip_start", "skip_end", "crop", "flip", "held_out",
-    "validation_dataset", "buckets", "bucket_limit", "preview_prompts", "leak_prompts", "device", "precision", "seed",
+    "validation_dataset", "buckets", "bucket_limit", "preview_prompts", "preservation_prompts", "device", "precision",
+    "seed",
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ JOBS = (
 )
 MOST = {
     "TrainSettings.steps": 600, "batch_size": 8, "gradient_accumulation": 1, "rank": 32, "bucket_limit": 4,
-    "preview_count": 1, "preview_prompts": 4, "leak_prompts": 8, "preview_steps": 75, "keep_checkpoints": 5,
+    "preview_count": 1, "preview_prompts": 4, "preservation_prompts": 8, "preview_steps": 75, "keep_checkpoints": 5,
     "SampleSettings.steps": 100, "frames": 17, "height": 64, "width": 64, "videos": 4, "loras": 4,
     "prompt": 2000, "negative_prompt": 2000, "loader_threads": 2, "idle_seconds": 120, "more_datasets": 2,
 }  # fmt: skip

@@ -131,7 +131,7 @@ def _previews(run: Run, target: Path, begun: float) -> tuple[list[str], list[lis
 
 
 def _starts(run: Run) -> list[dict[str, Any]]:
-    path = run.folder / "starts.jsonl"
+    path = run.folder / "sessions.jsonl"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return [json.loads(line) for line in text.splitlines() if line.strip()]
 

@@ -76,7 +76,7 @@ class Model:
     steps: int
     guidance_scale: float
     scheduler: str
-    licence: str
+    license: str
     largest: tuple[int, int] | None = None
     download_gb: float = 0.0
     local: bool = False

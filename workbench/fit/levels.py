@@ -76,7 +76,7 @@ def words(changed: dict[str, Any]) -> str:
 def candidates(settings: TrainSettings, facts: ModelFacts, card: GpuModel) -> Iterator[tuple[TrainSettings, float]]:
     """Every combination on the ladder, with what it must be worth."""
     lora, cuda = settings.method == "lora", card.kind == "cuda"
-    fewer = settings.base_weights if settings.base_weights != "as stored" else "fp8"
+    fewer = settings.base_model_precision if settings.base_model_precision != "as stored" else "fp8"
     weights = dict.fromkeys(("as stored", fewer, "nf4")) if lora else ("as stored",)
     streamed = dict.fromkeys((0, *(round(facts.blocks * quarter / 4) for quarter in range(1, 5))))
     optimizers = [settings.optimizer]
@@ -90,7 +90,7 @@ def candidates(settings: TrainSettings, facts: ModelFacts, card: GpuModel) -> It
         worth = WORTH[kept] * (1.0 if optimizer == settings.optimizer else ANOTHER_OPTIMIZER)
         yield settings.model_copy(
             update={
-                "gradient_checkpointing": level, "base_weights": kept, "streamed_blocks": blocks,
+                "gradient_checkpointing": level, "base_model_precision": kept, "blocks_to_swap": blocks,
                 "optimizer": optimizer,
             }
         ), worth  # fmt: skip

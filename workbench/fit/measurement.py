@@ -31,7 +31,7 @@ FOLDER = ".measuring"
 MATTERS = (
     "model", "method", "condition", "condition_frames", "frames", "height", "width", "buckets", "bucket_limit",
     "batch_size", "optimizer", "rank", "targets", "lora_dropout", "dora", "train_also", "precision", "ema_decay",
-    "gradient_checkpointing", "base_weights", "streamed_blocks", "compile", "attention", "preview_latents_only",
+    "gradient_checkpointing", "base_model_precision", "blocks_to_swap", "compile", "attention", "preview_latents_only",
 )  # fmt: skip
 
 

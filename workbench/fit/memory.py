@@ -166,9 +166,9 @@ def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[fl
     if settings.method == "full":
         return 0.0, 0.0
     of_blocks = facts.blocks * facts.block_values
-    each = facts.block_values * FROZEN.get(settings.base_weights, float(number))
+    each = facts.block_values * FROZEN.get(settings.base_model_precision, float(number))
     rest = (facts.values - of_blocks) * number
-    streamed = min(settings.streamed_blocks, facts.blocks)
+    streamed = min(settings.blocks_to_swap, facts.blocks)
     here = facts.blocks - streamed + (min(RING, streamed))
     return rest + here * each, streamed * each
 

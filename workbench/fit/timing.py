@@ -61,7 +61,7 @@ def step_seconds(settings: TrainSettings, facts: ModelFacts, card: GpuModel, siz
     backward = linear * (2 if settings.method == "full" else 1) + attention * ATTENTION_BACKWARD + 2 * beside
     operations = (linear + attention + beside + again + backward) * settings.batch_size
     seconds = operations / _rate(facts, card)
-    seconds *= UNPACKING[settings.base_weights] * OPTIMIZING.get(settings.optimizer, 1.0)
+    seconds *= UNPACKING[settings.base_model_precision] * OPTIMIZING.get(settings.optimizer, 1.0)
     seconds *= STOCK if settings.attention == "stock" else 1.0
     seconds *= COMPILED if settings.compile and card.kind == "cuda" else 1.0
     if card.kind == "cpu":

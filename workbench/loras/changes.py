@@ -50,7 +50,7 @@ class ModelWeights:
             return tensor
 
 
-def base_weights(model: str, said: Said) -> ModelWeights:
+def base_model_precision(model: str, said: Said) -> ModelWeights:
     """The transformer's weights of a model, downloaded if need be. Raises ConfigError, ModelUnavailable."""
     family, known = find_model(model)
     return ModelWeights(family.fetch(known, said) / family.lora_prefix)
@@ -66,7 +66,7 @@ def base_for(loras: list[Opened], model: str, said: Said) -> ModelWeights | None
             f"{stretching[0].title} is a DoRA and does not say for which model, whose weights are needed: import it "
             f"with its model first"
         )
-    return base_weights(model, said)
+    return base_model_precision(model, said)
 
 
 @dataclass(frozen=True)

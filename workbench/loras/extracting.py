@@ -17,7 +17,7 @@ from workbench.families import find_model
 from workbench.families.facts import BLOCK
 from workbench.lora_names import RUNS
 from workbench.loras import low_rank
-from workbench.loras.changes import ModelWeights, base_weights
+from workbench.loras.changes import ModelWeights, base_model_precision
 from workbench.loras.low_rank import RankLimit
 from workbench.loras.making import Made, Step, Story, of_layers, pair_of, percent, put
 from workbench.loras.opened import Said
@@ -33,7 +33,7 @@ def extract(workspace: Workspace, settings: ExtractSettings, said: Said, step: S
         raise ConfigError("rank and share are both empty: give the rank, or the share of the change to keep")
     place, model, title, trigger = _source(workspace, settings)
     family, known = find_model(model)
-    base, tuned = base_weights(model, said), ModelWeights(place)
+    base, tuned = base_model_precision(model, said), ModelWeights(place)
     if differing := sorted(name for name in base if name not in tuned or tuned[name].shape != base[name].shape):
         raise ConfigError(
             f"{place.parent.name} is no fine-tune of {known.title} ({differing[0]} is missing or has another size): "

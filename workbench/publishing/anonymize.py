@@ -23,7 +23,7 @@ HERE = (
     "device",
     "gpus",
     "loader_threads",
-    "hang_minutes",
+    "stall_timeout",
     "push_to_hub",
     "repository",
 )

@@ -43,7 +43,7 @@ Made with Video LoRA Workbench {version}{packages}.
 """
 
 
-def model_card(facts: Facts, repo_id: str, licence: str = "", also: str = "") -> str:
+def model_card(facts: Facts, repo_id: str, license: str = "", also: str = "") -> str:
     """README.md; also: the second file of weights, where there is one."""
     lora, model = facts.lora, facts.model
     widget = [
@@ -58,7 +58,7 @@ def model_card(facts: Facts, repo_id: str, licence: str = "", also: str = "") ->
     trigger = f"## Trigger word\n\nWrite **{lora.trigger}** in the prompt to call it up.\n\n" if lora.trigger else ""
     packages = ", ".join(f"{name} {version}" for name, version in facts.packages)
     return TEMPLATE.format(
-        metadata=card.metadata(model, lora.trigger, widget, licence=licence),
+        metadata=card.metadata(model, lora.trigger, widget, license=license),
         gallery="<Gallery />\n\n" if widget else "",
         title=lora.title,
         what=anonymize.words(_what(facts)),
@@ -105,7 +105,7 @@ def _card_facts(facts: Facts, settings: TrainSettings) -> CardFacts:
         "steps": facts.lora.steps or settings.steps,
         "changes": facts.changes,
         "parent": run.parent or None,
-        "stepped_down": oom_fallback.sentence(oom_fallback.record(run.folder)),
+        "oom_fallback": oom_fallback.sentence(oom_fallback.record(run.folder)),
     }
 
 

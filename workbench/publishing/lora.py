@@ -39,7 +39,7 @@ def parcel(workspace: Workspace, lora: ShelfLora, settings: LoraPush) -> Parcel:
     if also.is_file():
         files[ALSO] = WeightsUpload(also, *anonymize.header(also, {}))
     if settings.card:
-        text = model_card(facts, settings.repo_id, settings.licence, ALSO if also.is_file() else "")
+        text = model_card(facts, settings.repo_id, settings.license, ALSO if also.is_file() else "")
         files[CARD] = text.encode()
     for place, shown in enumerate(facts.previews):
         files[sample_name(place)] = anonymize.video(shown.video)
@@ -99,8 +99,8 @@ def _clip_name(folder: Path, clip: Clip) -> str:
 def _notes(facts: Facts, settings: LoraPush) -> tuple[str, ...]:
     """What to know before it goes."""
     found = []
-    if not licence_of(facts.model, settings.licence):
-        found.append("The base model's licence is not known here: choose one, a repository without allows nothing.")
+    if not licence_of(facts.model, settings.license):
+        found.append("The base model's license is not known here: choose one, a repository without allows nothing.")
     if not facts.previews:
         found.append("There are no previews to show: draw some first, people choose by them.")
     if facts.model.local:

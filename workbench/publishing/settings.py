@@ -19,8 +19,8 @@ class LoraPush(Settings):
         True, title="Private", section=WHERE,
         help="Only you see the repository. Everybody may load and copy what is public.",
     )  # fmt: skip
-    licence: str = field(
-        "", title="Licence", section=WHAT,
+    license: str = field(
+        "", title="License", section=WHAT,
         help="In the Hub's short form: apache-2.0, cc-by-4.0, other. Empty: the base model's, which also binds what is "
         "made from it.",
     )  # fmt: skip

@@ -81,15 +81,15 @@ def _check_lora(settings: TrainSettings) -> None:
 
 
 def _check_memory(settings: TrainSettings) -> None:
-    if settings.streamed_blocks and settings.gradient_checkpointing not in RECOMPUTES_BLOCKS:
+    if settings.blocks_to_swap and settings.gradient_checkpointing not in RECOMPUTES_BLOCKS:
         raise _refusal(
-            "streamed_blocks",
-            f"streamed_blocks is {settings.streamed_blocks} and gradient_checkpointing is "
+            "blocks_to_swap",
+            f"blocks_to_swap is {settings.blocks_to_swap} and gradient_checkpointing is "
             f"{settings.gradient_checkpointing}: a block whose weights have left must be computed again for its "
             f"gradient. Set gradient_checkpointing to full or offloaded",
         )
     if settings.method == "full":
-        for name, none in (("streamed_blocks", 0), ("base_weights", "as stored")):
+        for name, none in (("blocks_to_swap", 0), ("base_model_precision", "as stored")):
             if (value := getattr(settings, name)) != none:
                 raise _refusal(
                     name,
@@ -132,8 +132,8 @@ def check_ranks(settings: TrainSettings, count: int) -> None:
 def _check_pieces(settings: TrainSettings) -> None:
     """Refuse what does not go with weights in pieces."""
     for name, plain, why in (
-        ("streamed_blocks", 0, "keeps weights elsewhere in another way"),
-        ("base_weights", "as stored", "cuts weights as they are stored"),
+        ("blocks_to_swap", 0, "keeps weights elsewhere in another way"),
+        ("base_model_precision", "as stored", "cuts weights as they are stored"),
         ("compile", False, "changes a block's weights while it computes, which no translated block was proved with"),
         ("dora", False, "has no whole matrix at hand to measure, with which a DoRA begins"),
     ):

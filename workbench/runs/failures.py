@@ -88,7 +88,7 @@ def lighter(settings: TrainSettings) -> dict[str, Any]:
         }
     if settings.precision == "fp32":
         return {"precision": "auto"}
-    if (cheaper := oom_fallback.step_down(settings)) is None:
+    if (cheaper := oom_fallback.cheaper(settings)) is None:
         return {}
     now = settings.model_dump(mode="json")
     return {name: value for name, value in cheaper.model_dump(mode="json").items() if now[name] != value}

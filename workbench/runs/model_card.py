@@ -57,7 +57,7 @@ class CardFacts(TypedDict):
     usage:   the family's code that draws with a LoRA file;  packages: name -> version
     changes: how much the model's output changes on its own captions and on prompts to leave alone
     parent:  of a fork, its parent.json;  also: whether ALSO lies beside the LoRA
-    stepped_down: what was changed when memory ran out, a sentence; "" when it did not
+    oom_fallback: what was changed when memory ran out, a sentence; "" when it did not
     """
 
     clips: int
@@ -69,7 +69,7 @@ class CardFacts(TypedDict):
     steps: NotRequired[int]
     changes: NotRequired[tuple[float, float] | None]
     parent: NotRequired[dict[str, Any] | None]
-    stepped_down: NotRequired[str]
+    oom_fallback: NotRequired[str]
     also: NotRequired[bool]
 
 
@@ -96,14 +96,14 @@ def _metadata(model: Model, settings: TrainSettings, facts: CardFacts) -> str:
 
 
 def metadata(
-    model: Model, trigger_word: str, widget: Sequence[Mapping[str, Any]], full: bool = False, licence: str = ""
+    model: Model, trigger_word: str, widget: Sequence[Mapping[str, Any]], full: bool = False, license: str = ""
 ) -> str:
     """What the Hub reads of a card: YAML, every text quoted as JSON does, which YAML understands.
 
-    widget: as the Hub has it, {"text": prompt, "output": {"url": video}};  licence: "" for the base model's
+    widget: as the Hub has it, {"text": prompt, "output": {"url": video}};  license: "" for the base model's
     """
     kind = ["full-finetune"] if full else ["lora", "template:sd-lora"]
-    values: dict[str, Any] = licence_of(model, licence)
+    values: dict[str, Any] = licence_of(model, license)
     if not model.local:  # the Hub refuses a card whose base model it does not know
         values |= {"base_model": model.source, "base_model_relation": "finetune" if full else "adapter"}
     values |= {"library_name": "diffusers", "pipeline_tag": model.task}
@@ -117,15 +117,15 @@ def metadata(
 
 
 def licence_of(model: Model, chosen: str = "") -> dict[str, Any]:
-    """The card's licence: the chosen one, else the base model's, by the Hub's names; {} when it is not known."""
-    name = (chosen or model.licence).strip()
+    """The card's license: the chosen one, else the base model's, by the Hub's names; {} when it is not known."""
+    name = (chosen or model.license).strip()
     if name.lower() in LICENCES or (chosen and chosen != "other"):
         return {"license": name.lower()}
-    if model.licence == "unknown":
+    if model.license == "unknown":
         return {"license": "other"} if chosen else {}
-    title = model.licence.partition("(")[0].strip()
+    title = model.license.partition("(")[0].strip()
     link = {} if model.local else {"license_link": f"https://huggingface.co/{model.source}/blob/main/LICENSE"}
-    return {"license": "other", "license_name": slugify(title).replace("licence", "license"), **link}
+    return {"license": "other", "license_name": slugify(title).replace("license", "license"), **link}
 
 
 def what(model: Model, settings: TrainSettings, facts: CardFacts) -> str:
@@ -220,7 +220,7 @@ def origin(settings: TrainSettings, facts: CardFacts) -> str:
     if settings.start_from:
         said.append(f"It went on from the LoRA {settings.start_from}.")
     said = said or ["It began with the base model."]
-    return " ".join(filter(None, [*said, facts.get("stepped_down", "")]))
+    return " ".join(filter(None, [*said, facts.get("oom_fallback", "")]))
 
 
 def table(values: Mapping[str, Any]) -> str:

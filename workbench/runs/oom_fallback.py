@@ -1,6 +1,6 @@
 """A run whose memory ran out goes on, once, with the next cheaper settings that do not change what is learned.
 
-    runs/NAME/stepped_down.json     {time, step, before, after, why}: settings by name as they were and as they are now
+    runs/NAME/oom_fallback.json     {time, step, before, after, why}: settings by name as they were and as they are now
 
 config.json stays what the person chose; a run that is started again goes on with the cheaper settings. No torch. Not
 covered: which settings are cheaper (levels), releasing what the run holds (loop), runs of several processes, which end
@@ -22,7 +22,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 from workbench.workspace import write_json
 
-RECORD = "stepped_down.json"
+RECORD = "oom_fallback.json"
 RECOMPUTING = ("none", "keep attention", "full", "offloaded")  # fastest first
 
 
@@ -58,12 +58,12 @@ def step(run: Path, settings: TrainSettings, at: int, why: str) -> str:
 
     at: the last step done; why: what the error said. Raises CannotWrite.
     """
-    if not settings.step_down or record(run):
+    if not settings.oom_fallback or record(run):
         return ""
-    cheaper = step_down(settings)
-    if cheaper is None:
+    others = cheaper(settings)
+    if others is None:
         return ""
-    before, after = settings.model_dump(mode="json"), cheaper.model_dump(mode="json")
+    before, after = settings.model_dump(mode="json"), others.model_dump(mode="json")
     changed = [name for name in before if before[name] != after[name]]
     noted = {
         "time": time.time(),
@@ -87,7 +87,7 @@ def sentence(noted: dict[str, Any]) -> str:
     return f"Memory ran out after step {noted['step']}; the run went on with less: {changes}. It learns the same."
 
 
-def step_down(settings: TrainSettings) -> TrainSettings | None:
+def cheaper(settings: TrainSettings) -> TrainSettings | None:
     """The next cheaper settings that leave what is learned as it is, bit for bit on a processor; None at the end.
 
     First more is computed twice, then frozen blocks are streamed: half of them, then all.
@@ -102,5 +102,5 @@ def step_down(settings: TrainSettings) -> TrainSettings | None:
         blocks = family.facts(model).blocks
     except WorkbenchError:
         return None
-    more = next((count for count in (blocks // 2, blocks) if count > settings.streamed_blocks), None)
-    return None if more is None else settings.changed(streamed_blocks=more)
+    more = next((count for count in (blocks // 2, blocks) if count > settings.blocks_to_swap), None)
+    return None if more is None else settings.changed(blocks_to_swap=more)

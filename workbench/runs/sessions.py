@@ -1,4 +1,4 @@
-"""starts.jsonl: a line each time a run's process was ready to train. What a report says of machine and time. No torch.
+"""sessions.jsonl: a line each time a run's process was ready to train. No torch.
 
 Keys: time, step (the last one done before: 0, or the checkpoint's), before (when the start before this one wrote its
 last line of metrics, 0 where there was none), device, precision, versions (package -> version), trained (values that
@@ -23,7 +23,7 @@ from workbench.records import LATEST
 from workbench.runs.metrics import METRICS
 from workbench.workspace import append_line, from_json
 
-STARTS = "starts.jsonl"
+STARTS = "sessions.jsonl"
 TAIL = 1 << 20  # bytes; a line is far shorter
 
 

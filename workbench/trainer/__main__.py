@@ -78,7 +78,7 @@ def push(folder: Path, settings: TrainSettings) -> None:
 
 def compute(job: jobs.Job, settings: TrainSettings, place: Place, turn: queue.QueueSlot | None = None) -> None:
     """Load torch, and train. turn: what is lent while the run is paused; None where it is not this process's to lend"""
-    with Watchdog(job, settings.hang_minutes, place.rank):
+    with Watchdog(job, settings.stall_timeout, place.rank):
         job.beat("loading torch")
         with processes.loading():
             from workbench.trainer.loop import train

@@ -72,7 +72,7 @@ def _card(
         "changes": changes,
         "parent": Run(session.run).parent or None,
         "also": bool(session.settings.train_also),
-        "stepped_down": oom_fallback.sentence(oom_fallback.record(session.run)),
+        "oom_fallback": oom_fallback.sentence(oom_fallback.record(session.run)),
     }
     return model_card(session.run.name, session.model, session.settings, facts)
 

@@ -100,7 +100,7 @@ class Session:
         self.info = read_info(self.workspace.dataset(settings.dataset))
         self.shape = data.buckets[0].shape(self.shape.fps)
         self.shown = PreviewInputs(data, settings)
-        known = settings.leak_prompts or self.model.everyday_prompts or self.family.everyday_prompts
+        known = settings.preservation_prompts or self.model.everyday_prompts or self.family.everyday_prompts
         self.everyday = [prompt for prompt in known if prompt.strip()][:LEAK_PROBES]
 
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)

@@ -174,7 +174,7 @@ def test_batches_must_share_out_evenly() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"parallel": "fsdp", "base_weights": "int8"}, "base_weights is int8 and parallel is fsdp"),
+        ({"parallel": "fsdp", "base_model_precision": "int8"}, "base_model_precision is int8 and parallel is fsdp"),
         ({"parallel": "fsdp", "method": "full", "optimizer": "muon"}, "optimizer is muon, .*: use adamw, or ddp"),
     ],
 )

@@ -68,8 +68,8 @@ def test_each_level_computes_what_the_plain_model_does(
     loss, plain = outcome(0)
     for values in (
         {"gradient_checkpointing": "keep attention"}, {"gradient_checkpointing": "full"},
-        {"gradient_checkpointing": "offloaded"}, {"gradient_checkpointing": "full", "streamed_blocks": 2},
-        {"gradient_checkpointing": "offloaded", "streamed_blocks": 1},
+        {"gradient_checkpointing": "offloaded"}, {"gradient_checkpointing": "full", "blocks_to_swap": 2},
+        {"gradient_checkpointing": "offloaded", "blocks_to_swap": 1},
     ):  # fmt: skip
         found, ours = outcome(1, **values)
         assert found == loss
@@ -79,10 +79,10 @@ def test_each_level_computes_what_the_plain_model_does(
     assert found == pytest.approx(loss, rel=1e-6)
     assert cosine(ours, plain) > 1 - 1e-6
     for how, least in (("int8", 0.995), ("fp8", 0.99), ("nf4", 0.9)):
-        found, ours = outcome(3, base_weights=how)
+        found, ours = outcome(3, base_model_precision=how)
         assert found == pytest.approx(loss, rel=0.05), how
         assert cosine(ours, plain) > least, how
-        both = outcome(4, base_weights=how, gradient_checkpointing="full", streamed_blocks=1)[1]
+        both = outcome(4, base_model_precision=how, gradient_checkpointing="full", blocks_to_swap=1)[1]
         assert all(torch.equal(both[name], ours[name]) for name in ours), how
 
 
@@ -91,7 +91,7 @@ def test_a_run_ends_with_a_proved_lora_while_its_weights_are_rounded_and_elsewhe
 ) -> None:
     run = create(
         workspace, toy("rotary"), frames=9, steps=3, evaluate_every=2, preview_every=2, preview_steps=2,
-        base_weights="nf4", gradient_checkpointing="offloaded", streamed_blocks=2,
+        base_model_precision="nf4", gradient_checkpointing="offloaded", blocks_to_swap=2,
     )  # fmt: skip
     made = session(run)
     steps(made, Deadline(None))
@@ -103,13 +103,13 @@ def test_a_run_ends_with_a_proved_lora_while_its_weights_are_rounded_and_elsewhe
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"streamed_blocks": 2}, "gradient_checkpointing is none: a block whose weights have left"),
+        ({"blocks_to_swap": 2}, "gradient_checkpointing is none: a block whose weights have left"),
         (
-            {"streamed_blocks": 2, "gradient_checkpointing": "keep attention"},
+            {"blocks_to_swap": 2, "gradient_checkpointing": "keep attention"},
             "gradient_checkpointing is keep attention",
         ),
-        ({"method": "full", "base_weights": "fp8"}, "base_weights is fp8, which is for frozen weights"),
-        ({"method": "full", "streamed_blocks": 2, "gradient_checkpointing": "full"}, "streamed_blocks is 2"),
+        ({"method": "full", "base_model_precision": "fp8"}, "base_model_precision is fp8, which is for frozen weights"),
+        ({"method": "full", "blocks_to_swap": 2, "gradient_checkpointing": "full"}, "blocks_to_swap is 2"),
     ],
     ids=str,
 )

@@ -42,8 +42,17 @@ from workbench.dataset_builder.sources.layouts.sidecars import CAPTION_SUFFIXES
 from workbench.dataset_builder.sources.layouts.tables import CSV
 from workbench.errors import DataError
 
-__all__ = ["LONGEST_CAPTION", "SurveyedFiles", "Problem", "SourceFile", "Survey", "clean_caption", "find_sources", "read_text",
-           "survey"]  # fmt: skip
+__all__ = [
+    "LONGEST_CAPTION",
+    "Problem",
+    "SourceFile",
+    "Survey",
+    "SurveyedFiles",
+    "clean_caption",
+    "find_sources",
+    "read_text",
+    "survey",
+]
 
 MOST_SOURCES = 100_000
 USUAL = Columns()

@@ -14,7 +14,7 @@ from workbench.families.base import Frames, Model, Task
 from workbench.families.cogvideox.files import config, index
 from workbench.paths import ASSETS
 
-LICENCE = "CogVideoX licence (research; commercial use needs registration)"
+LICENCE = "CogVideoX license (research; commercial use needs registration)"
 PIPELINES: dict[str, Task] = {
     "CogVideoXPipeline": "text-to-video", "CogVideoXImageToVideoPipeline": "image-to-video",
     "CogVideoXVideoToVideoPipeline": "text-to-video",  # the same weights under another pipeline's name
@@ -36,45 +36,45 @@ TINY_PROMPTS = (
 TINY = Model(
     id="tiny-cogvideox", title="Tiny CogVideoX (built in)", family="cogvideox", source=str(ASSETS / "tiny-cogvideox"),
     revision=None, task="text-to-video", frames=9, fps=8, height=40, width=40, frame_rule=Frames(8, 17),
-    size_multiple=8, steps=25, guidance_scale=3.0, scheduler="DDIM", licence="Apache-2.0", local=True, embedded=True,
+    size_multiple=8, steps=25, guidance_scale=3.0, scheduler="DDIM", license="Apache-2.0", local=True, embedded=True,
     everyday_prompts=TINY_PROMPTS,
 )  # fmt: skip
 TINY_I2V = Model(
     id="tiny-cogvideox-i2v", title="Tiny CogVideoX, image to video (built in)", family="cogvideox",
     source=str(ASSETS / "tiny-cogvideox-i2v"), revision=None, task="image-to-video", frames=9, fps=8, height=40,
     width=40, frame_rule=Frames(8, 17), size_multiple=8, steps=25, guidance_scale=3.0, scheduler="DDIM",
-    licence="Apache-2.0", local=True, embedded=True, everyday_prompts=TINY_PROMPTS,
+    license="Apache-2.0", local=True, embedded=True, everyday_prompts=TINY_PROMPTS,
 )  # fmt: skip
 PUBLISHED = tuple(replace(model, aliases=(model.source.replace("THUDM/", "zai-org/"),)) for model in (
     Model(
         id="cogvideox-2b", title="CogVideoX 2B", family="cogvideox", source="THUDM/CogVideoX-2b",
         revision="1137dacfc2c9c012bed6a0793f4ecf2ca8e7ba01", task="text-to-video", frames=49, fps=8, height=480,
         width=720, frame_rule=Frames(8, 49), size_multiple=16, steps=50, guidance_scale=6.0, scheduler="DDIM",
-        licence="Apache-2.0", download_gb=13.5,
+        license="Apache-2.0", download_gb=13.5,
     ),
     Model(
         id="cogvideox-5b", title="CogVideoX 5B", family="cogvideox", source="THUDM/CogVideoX-5b",
         revision="8d6ea3f817438460b25595a120f109b88d5fdfad", task="text-to-video", frames=49, fps=8, height=480,
         width=720, frame_rule=Frames(8, 49), size_multiple=16, steps=50, guidance_scale=6.0, scheduler="DPM",
-        licence=LICENCE, download_gb=21.0,
+        license=LICENCE, download_gb=21.0,
     ),
     Model(
         id="cogvideox-5b-i2v", title="CogVideoX 5B, image to video", family="cogvideox",
         source="THUDM/CogVideoX-5b-I2V", revision="a6f0f4858a8395e7429d82493864ce92bf73af11", task="image-to-video",
         frames=49, fps=8, height=480, width=720, frame_rule=Frames(8, 49), size_multiple=16, fixed_size=True, steps=50,
-        guidance_scale=6.0, scheduler="DPM", licence=LICENCE, download_gb=21.0,
+        guidance_scale=6.0, scheduler="DPM", license=LICENCE, download_gb=21.0,
     ),
     Model(
         id="cogvideox1.5-5b", title="CogVideoX 1.5 5B", family="cogvideox", source="THUDM/CogVideoX1.5-5B",
         revision="fdc5267c90b5c06492985b966e43aae984e189e0", task="text-to-video", frames=81, fps=16, height=768,
         width=1360, frame_rule=Frames(16, 161), size_multiple=16, largest=LARGEST, steps=50, guidance_scale=6.0,
-        scheduler="DPM", licence=LICENCE, download_gb=21.0,
+        scheduler="DPM", license=LICENCE, download_gb=21.0,
     ),
     Model(
         id="cogvideox1.5-5b-i2v", title="CogVideoX 1.5 5B, image to video", family="cogvideox",
         source="THUDM/CogVideoX1.5-5B-I2V", revision="46c90528707aebbe69066390b4fe7e7d24c9c2a4", task="image-to-video",
         frames=81, fps=16, height=768, width=1360, frame_rule=Frames(16, 161), size_multiple=16, largest=LARGEST,
-        steps=50, guidance_scale=6.0, scheduler="DPM", licence=LICENCE, download_gb=21.0,
+        steps=50, guidance_scale=6.0, scheduler="DPM", license=LICENCE, download_gb=21.0,
     ),
 ))  # fmt: skip
 BUILT_IN = tuple(model for model in (TINY, TINY_I2V) if (Path(model.source) / "model_index.json").is_file())
@@ -110,7 +110,7 @@ def _described(folder: Path) -> Model | None:
         frame_rule=_frame_rule(transformer), size_multiple=spatial * transformer["patch_size"],
         largest=room if newer else None,
         fixed_size=bool(transformer.get("use_learned_positional_embeddings")), steps=50, guidance_scale=6.0,
-        scheduler="DPM" if "DPM" in pipeline["scheduler"][1] else "DDIM", licence="unknown", local=True,
+        scheduler="DPM" if "DPM" in pipeline["scheduler"][1] else "DDIM", license="unknown", local=True,
     )  # fmt: skip
 
 

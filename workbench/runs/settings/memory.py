@@ -27,12 +27,12 @@ class MemorySettings(Settings):
         "but the attention, which costs most to repeat. full: every block. offloaded: every block, with what is "
         "still kept in the machine's own memory. Needed for the large models on most cards.",
     )  # fmt: skip
-    base_weights: BaseWeights = field(
+    base_model_precision: BaseWeights = field(
         "as stored", title="Frozen weights", section=MEMORY, advanced=True,
         help="How the model's own weights, which a LoRA leaves alone, are kept: int8 and fp8 need half the memory of "
         "bf16, nf4 a quarter. Each rounds the model a little. Not with full fine-tuning.",
     )  # fmt: skip
-    streamed_blocks: int = field(
+    blocks_to_swap: int = field(
         0, title="Streamed blocks", section=MEMORY, low=0, high=1000, unit="blocks", advanced=True,
         help="So many transformer blocks keep their frozen weights in the machine's own memory and come to the GPU "
         "just before they are used. Needs full or offloaded gradient checkpointing. 0 keeps all on the GPU.",
@@ -47,7 +47,7 @@ class MemorySettings(Settings):
         help="Which kernel computes the attention. auto: the fastest that PyTorch has for the card. flash-attn: the "
         "package of that name. stock: diffusers' own code, for comparing.",
     )  # fmt: skip
-    step_down: bool = field(
+    oom_fallback: bool = field(
         True, title="Step down when memory runs out", section=MEMORY, advanced=True,
         help="When the GPU's memory runs out, go on once from the last checkpoint with the next cheaper setting that "
         "does not change what is learned, instead of ending.",

@@ -61,7 +61,7 @@ class WatchSettings(Settings):
         50, title="Measure every", section=WATCH, low=0, high=1_000_000, unit="steps", advanced=True,
         help="Steps between measurements of the held-out loss and of the leak. 0 measures none.",
     )  # fmt: skip
-    leak_prompts: tuple[str, ...] = field(
+    preservation_prompts: tuple[str, ...] = field(
         (), title="Prompts to leave alone", section=WATCH, lines=3, advanced=True,
         help="One a line: how much the model's answer to these changes is measured beside how much it changes for "
         "its own captions. Empty: some everyday prompts.",
@@ -95,7 +95,7 @@ class WatchSettings(Settings):
         "", title="Repository", section=WATCH, advanced=True,
         help="Where it goes, as OWNER/NAME. Empty: your account and the run's name.",
     )  # fmt: skip
-    hang_minutes: float = field(
+    stall_timeout: float = field(
         15.0, title="Watchdog", section=WATCH, low=0.0, high=10_000.0, unit="minutes", advanced=True,
         help="End the run, with what every thread was doing in its log, when nothing has happened for so long. 0 is "
         "off. Downloads are not counted.",

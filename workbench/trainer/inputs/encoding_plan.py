@@ -42,7 +42,7 @@ class EncodingWork:
 
 def everyday_prompts(family: Family, model: Model, settings: TrainSettings) -> list[str]:
     """What the LoRA should leave alone, as far as it is measured."""
-    known = settings.leak_prompts or model.everyday_prompts or family.everyday_prompts
+    known = settings.preservation_prompts or model.everyday_prompts or family.everyday_prompts
     return [prompt for prompt in known if prompt.strip()][:LEAK_PROBES]
 
 

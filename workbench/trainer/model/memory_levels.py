@@ -21,7 +21,7 @@ from workbench.runs.settings import TrainSettings
 
 def begins_on_host(settings: TrainSettings, in_pieces: bool = False) -> bool:
     """Whether the model must not come to the device as it is stored: it may not fit there."""
-    return in_pieces or settings.base_weights != "as stored" or settings.streamed_blocks > 0
+    return in_pieces or settings.base_model_precision != "as stored" or settings.blocks_to_swap > 0
 
 
 class Ladder:
@@ -35,17 +35,17 @@ class Ladder:
         self._blocks = blocks
         if settings.method == "lora" and settings.attention != "stock":
             family.join_projections(transformer)
-        if settings.base_weights != "as stored":
+        if settings.base_model_precision != "as stored":
             from workbench.memory.low_bit import shrink
 
             for block in blocks:  # rounded where that is fast, one at a time, so that one at most is there unrounded
-                shrink([block.to(device)], settings.base_weights)
-                if settings.streamed_blocks:
+                shrink([block.to(device)], settings.base_model_precision)
+                if settings.blocks_to_swap:
                     block.to("cpu")
-        if settings.streamed_blocks:
+        if settings.blocks_to_swap:
             from workbench.memory.block_swap import Streamer
 
-            Streamer(blocks, settings.streamed_blocks, device)
+            Streamer(blocks, settings.blocks_to_swap, device)
         if in_pieces:
             from workbench.trainer.distributed.sharding import cut
 
@@ -55,7 +55,7 @@ class Ladder:
         level, random = settings.gradient_checkpointing, settings.lora_dropout > 0
         recompute = recomputing(level, random) if level != "none" else None
         # Within a translated block the compiler plans what is kept; what comes and goes must stay outside of it.
-        inside = settings.compile and not settings.streamed_blocks and level in ("keep attention", "full")
+        inside = settings.compile and not settings.blocks_to_swap and level in ("keep attention", "full")
         if recompute is not None and not inside:
             transformer.enable_gradient_checkpointing(recompute)
         if settings.compile:

@@ -85,7 +85,7 @@ class Watchdog:
         kept = f"the last checkpoint is of step {saved[-1]}" if saved else "no checkpoint was written yet"
         error = Hung(
             f"nothing happened for {jobs.duration(self._limit)} in the phase {phase!r}{where}: {kept}. "
-            f"{self._path.name} says what every thread was doing; raise hang_minutes if the machine is only slow"
+            f"{self._path.name} says what every thread was doing; raise stall_timeout if the machine is only slow"
         )
         sys.stderr.write(f"{error}\n{self._path.read_text()}")
         sys.stderr.flush()

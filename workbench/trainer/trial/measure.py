@@ -37,7 +37,7 @@ PHASES = {
     "loading the video encoder": memory.CLIPS, "encoding clips": memory.CLIPS, "measuring": memory.MEASURING,
     "saving a checkpoint": memory.SAVING,
 }  # fmt: skip
-LEFTOVERS = ("checkpoints", "previews", "metrics.jsonl", "dataset.lock.json", "starts.jsonl", "stars.json")
+LEFTOVERS = ("checkpoints", "previews", "metrics.jsonl", "dataset.lock.json", "sessions.jsonl", "stars.json")
 HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 
@@ -123,7 +123,7 @@ def trial_settings(settings: TrainSettings) -> TrainSettings:
     return settings.changed(
         steps=STEPS, epochs=None, save_every=STEPS, evaluate_every=int(settings.evaluate_every > 0),
         preview_every=int(settings.preview_every > 0), preview_steps=PREVIEW_STEPS, preview_count=1,
-        preview_inputs=False, tracker="none", time_limit=None, step_down=False, gpus=1, parallel="ddp",
+        preview_inputs=False, tracker="none", time_limit=None, oom_fallback=False, gpus=1, parallel="ddp",
     )  # fmt: skip
 
 

@@ -145,6 +145,6 @@ def hanging(snapshot: Snapshot) -> str:
     status = snapshot.status
     if not status.hanging:
         return ""
-    limit = snapshot.settings.hang_minutes if snapshot.settings else 0
+    limit = snapshot.settings.stall_timeout if snapshot.settings else 0
     ends = f" After {limit:g} minutes of silence it ends itself and says where it stood." if limit else ""
     return render.note(f"No sign of life for {duration(status.silent_seconds)}: look at its stacks.{ends}", "bad")

@@ -1,8 +1,8 @@
 """What a layout of a video dataset is: how it is recognised, read and written. One file a layout, beside this one.
 
-A layout reads a `Tree` (a folder, files given together, or an archive: sources, archives) and writes through a
-`LayoutWriter` (a folder or an archive: export), so each works in all of them. Captions are read in whatever encoding editors write.
-Not covered: which layouts there are (layouts), the videos themselves (ingest).
+A layout reads a `Tree` (a folder, files given together, or an archive: survey, archives) and writes through a
+`LayoutWriter` (a folder or an archive: export), so each works in all of them. Captions are read in whatever encoding
+editors write. Not covered: which layouts there are (layouts), the videos themselves (ingest).
 """
 
 from __future__ import annotations
