@@ -38,8 +38,8 @@ from workbench.dataset_builder.ingest.intake import Progress, ingest
 from workbench.dataset_builder.ingest.results import SOURCES as VERDICTS
 from workbench.dataset_builder.ingest.results import ImportResult, read_verdicts
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.sources.layouts.base import Columns
-from workbench.dataset_builder.sources.survey import USUAL, Survey, clean_caption, readable, survey
+from workbench.dataset_builder.sources.layouts.base import Columns, clean_caption
+from workbench.dataset_builder.sources.survey import USUAL, Survey, readable, survey
 from workbench.dataset_builder.tasks import Name, Task
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace, fresh_folder, is_slug, slugify

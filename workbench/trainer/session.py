@@ -2,8 +2,7 @@
 what happens between two steps: measure, preview, save.
 
 Where several processes compute a run (ranks), each has a session. All do the same in the same order, but only that of
-rank 0 writes and speaks. Not covered: the steps themselves (loop), commands (orders), what a finished run leaves
-(exporting).
+rank 0 writes and speaks. Not covered: the steps (loop), commands (commands), what a finished run leaves (export).
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ from workbench.trainer.distributed.ranks import Ranks
 from workbench.trainer.inputs.batch_inputs import BatchInputs, view_of
 from workbench.trainer.inputs.cache import Cache
 from workbench.trainer.inputs.encoder import Encoder, View, free_memory
+from workbench.trainer.inputs.encoding_plan import LEAK_PROBES, everyday_prompts
 from workbench.trainer.model import memory_levels, optimizers
 from workbench.trainer.model.ema import Ema
 from workbench.trainer.model.learning_rate import learning_rate
@@ -53,7 +53,6 @@ LOCK = "dataset.lock.json"
 PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-LEAK_PROBES = 3  # captions, or clips, on each side of the leak's measure
 
 
 class Interrupted(jobs.Stop):
@@ -100,8 +99,7 @@ class Session:
         self.info = read_info(self.workspace.dataset(settings.dataset))
         self.shape = data.buckets[0].shape(self.shape.fps)
         self.shown = PreviewInputs(data, settings)
-        known = settings.preservation_prompts or self.model.everyday_prompts or self.family.everyday_prompts
-        self.everyday = [prompt for prompt in known if prompt.strip()][:LEAK_PROBES]
+        self.everyday = everyday_prompts(self.family, self.model, settings)
 
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)
         if self.device.type == "cpu" and (said := threads.settle(run, resumed[1].get("threads") if resumed else None)):

@@ -15,8 +15,9 @@ from tests.fake_hub import TOKEN, FakeHub
 from workbench.clips.records import read_clips
 from workbench.dataset_builder.export import ExportSettings
 from workbench.dataset_builder.sources import hub
+from workbench.dataset_builder.sources.layouts.base import clean_caption
 from workbench.dataset_builder.sources.parquet import unpack
-from workbench.dataset_builder.sources.survey import clean_caption, find_sources, survey
+from workbench.dataset_builder.sources.survey import find_sources, survey
 from workbench.errors import CannotWrite, ConfigError, DataError, ModelUnavailable
 
 

@@ -18,7 +18,8 @@ from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.export import ExportSettings, export
 from workbench.dataset_builder.sources.archives import extract
 from workbench.dataset_builder.sources.layouts import LAYOUTS, shards
-from workbench.dataset_builder.sources.survey import LONGEST_CAPTION, Problem, SourceFile, Survey, clean_caption, survey
+from workbench.dataset_builder.sources.layouts.base import LONGEST_CAPTION, Problem, SourceFile, clean_caption
+from workbench.dataset_builder.sources.survey import Survey, survey
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace
 

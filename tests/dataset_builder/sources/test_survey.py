@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from workbench.dataset_builder.sources import survey as sources
-from workbench.dataset_builder.sources.survey import LONGEST_CAPTION, find_sources, survey
+from workbench.dataset_builder.sources.layouts.base import LONGEST_CAPTION
+from workbench.dataset_builder.sources.survey import find_sources, survey
 from workbench.errors import DataError
 
 

@@ -24,7 +24,7 @@ from workbench.captioners.base import Captioner, CaptionFailed, NoAnswer
 from workbench.clips.records import Clip, read_clips, read_info
 from workbench.dataset_builder.captions.answers import Answers, written_by_hand
 from workbench.dataset_builder.captions.editing import chosen
-from workbench.dataset_builder.sources.survey import clean_caption
+from workbench.dataset_builder.sources.layouts.base import clean_caption
 from workbench.errors import DataError
 from workbench.settings import Settings, field
 from workbench.workspace import Workspace

@@ -19,7 +19,7 @@ import regex
 
 from workbench.clips.records import Clip, read_clips, read_info
 from workbench.dataset_builder import history
-from workbench.dataset_builder.sources.survey import clean_caption
+from workbench.dataset_builder.sources.layouts.base import clean_caption
 from workbench.errors import ConfigError
 
 Edit = Callable[[str], str]

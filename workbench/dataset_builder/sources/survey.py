@@ -23,7 +23,6 @@ from workbench.dataset_builder.sources.archives import ArchiveTree, is_archive
 from workbench.dataset_builder.sources.layouts import fitting, layout_named
 from workbench.dataset_builder.sources.layouts.base import (
     IMAGE_SUFFIXES,
-    LONGEST_CAPTION,
     MEDIA_SUFFIXES,
     MOST_TEXT_BYTES,
     TEXT_SUFFIXES,
@@ -33,7 +32,6 @@ from workbench.dataset_builder.sources.layouts.base import (
     ReadingNotes,
     SourceFile,
     Tree,
-    clean_caption,
     read_text,
     without_suffix,
 )
@@ -41,18 +39,6 @@ from workbench.dataset_builder.sources.layouts.shards import META
 from workbench.dataset_builder.sources.layouts.sidecars import CAPTION_SUFFIXES
 from workbench.dataset_builder.sources.layouts.tables import CSV
 from workbench.errors import DataError
-
-__all__ = [
-    "LONGEST_CAPTION",
-    "Problem",
-    "SourceFile",
-    "Survey",
-    "SurveyedFiles",
-    "clean_caption",
-    "find_sources",
-    "read_text",
-    "survey",
-]
 
 MOST_SOURCES = 100_000
 USUAL = Columns()
