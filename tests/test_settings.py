@@ -16,13 +16,26 @@ from workbench.settings import Settings, field, parse, specs
 
 
 class Toy(Settings):
-    count: int = field(3, title="Count", help="How many.", section="One", low=1, high=10, unit="clips")
-    rate: float = field(0.5, title="Rate", help="How fast.", section="One", low=0.0, high=1.0)
-    size: int | None = field(None, title="Size", help="How large.", section="Two", low=8)
-    loud: bool = field(False, title="Loud", help="How loud.", section="Two", advanced=True)
-    kind: Literal["dog", "cat"] = field("cat", title="Kind", help="Which.", section="Two")
-    words: tuple[str, ...] = field((), title="Words", help="What.", section="Two", lines=3)
-    path: str = field("", title="Path", help="Where.", section="Two", source="datasets")
+    count: int = field(3, title="Count", section="One", low=1, high=10, unit="clips")
+    """How many."""
+
+    rate: float = field(0.5, title="Rate", section="One", low=0.0, high=1.0)
+    """How fast."""
+
+    size: int | None = field(None, title="Size", section="Two", low=8)
+    """How large."""
+
+    loud: bool = field(False, title="Loud", section="Two", advanced=True)
+    """How loud."""
+
+    kind: Literal["dog", "cat"] = field("cat", title="Kind", section="Two")
+    """Which."""
+
+    words: tuple[str, ...] = field((), title="Words", section="Two", lines=3)
+    """What."""
+
+    path: str = field("", title="Path", section="Two", source="datasets")
+    """Where."""
 
 
 ALL = [(cls, spec) for cls in (TrainSettings, SampleSettings) for spec in specs(cls)]

@@ -1,8 +1,8 @@
 """One declaration per setting: JSON, command line, web form, notebook form, docs and error messages come from it.
 
-A settings class subclasses `Settings` and declares each attribute with `field(...)`. Readers use `specs(cls)`, which
-lists every setting as plain data, and `parse(cls, values)`, which turns raw values into a checked, frozen object or a
-`ConfigError` whose sentences name setting, value, rule and remedy.
+A settings class subclasses `Settings` and declares each attribute with `field(...)`; the string below an attribute is
+its help text. Readers use `specs(cls)`, which lists every setting as plain data, and `parse(cls, values)`, which turns
+raw values into a checked, frozen object or a `ConfigError` whose sentences name setting, value, rule and remedy.
 
 Not covered: rules that need a model's facts (legal frame counts and sizes); those live in `families`.
 """
@@ -32,7 +32,6 @@ def field(  # noqa: PLR0913 - everything a setting is, in one place, each part n
     default: Any,
     *,
     title: str,
-    help: str,
     section: str,
     unit: str | None = None,
     advanced: bool = False,
@@ -42,22 +41,34 @@ def field(  # noqa: PLR0913 - everything a setting is, in one place, each part n
     lines: int = 1,
     path: bool = False,
 ) -> Any:
-    """Declare one setting.
+    """Declare one setting; the string below it is its help text.
 
     `low` and `high` are inclusive bounds. `source` names where a form takes its choices from at run time
     ("datasets", "models", "loras"); `lines` is the height of a text box; `path`: it may name a file or a folder of this
     machine, beside other things.
     """
     extra: dict[str, Any] = {
-        "section": section, "unit": unit, "advanced": advanced, "source": source, "lines": lines, "path": path
-    }  # fmt: skip
-    return Field(default, title=title, description=help, ge=low, le=high, json_schema_extra=extra)
+        "section": section,
+        "unit": unit,
+        "advanced": advanced,
+        "source": source,
+        "lines": lines,
+        "path": path,
+    }
+    return Field(default, title=title, ge=low, le=high, json_schema_extra=extra)
 
 
 class Settings(BaseModel):
     """Base of all settings: strict types, frozen, unknown keys refused."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        validate_default=True,
+        use_attribute_docstrings=True,
+    )
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -78,7 +89,7 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Spec:
-    """One setting as plain data, for whoever draws a form, a flag or a table row."""
+    """One setting as plain data, from which forms, flags and tables are rendered."""
 
     name: str
     title: str
@@ -137,7 +148,7 @@ def _spec(name: str, info: FieldInfo) -> Spec:
     return Spec(
         name=name,
         title=info.title or name,
-        help=info.description or "",
+        help=" ".join((info.description or "").split()),
         kind=kind,
         default=info.get_default(),
         optional=optional,

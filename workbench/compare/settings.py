@@ -23,60 +23,45 @@ FORMATS = ("mp4", "gif", "html")
 class GridSettings(Settings):
     """The settings of a wall; walls/<slug>/wall.json keeps them beside those of its samples."""
 
-    title: str = field(
-        "", title="Name", section=ROWS,
-        help="What the wall is called. Empty: the run's name.",
-    )  # fmt: skip
-    run: str = field(
-        "", title="Run", section=ROWS, source="runs",
-        help="The run whose checkpoints are compared. Prompts, sizes and seed are those of its previews unless said "
-        "otherwise.",
-    )  # fmt: skip
-    prompts: tuple[str, ...] = field(
-        (), title="Prompts", section=ROWS, lines=4,
-        help="One a line, a row each. Empty: the run's preview prompts.",
-    )  # fmt: skip
-    images: tuple[str, ...] = field(
-        (), title="First frames", section=ROWS, lines=2, advanced=True,
-        help="For image-to-video: a picture's file a line, one for each prompt or one for all. Empty: those of the "
-        "run's previews.",
-        path=True,
-    )  # fmt: skip
-    seeds: tuple[str, ...] = field(
-        (), title="Seeds", section=ROWS, advanced=True,
-        help="Several give a row for each prompt and seed. Empty: the seed of the run's previews.",
-    )  # fmt: skip
-    checkpoints: tuple[str, ...] = field(
-        (), title="Checkpoints", section=COLUMNS, source="checkpoints",
-        help="base is the model without the LoRA, a number the checkpoint of that step, final the exported LoRA. "
-        "Empty: the final one alone.",
-    )  # fmt: skip
-    scales: tuple[str, ...] = field(
-        (), title="LoRA scales", section=COLUMNS,
-        help="How strongly the LoRA acts: 0 is the base model, 1 as it was trained.",
-    )  # fmt: skip
-    loras: tuple[str, ...] = field(
-        (), title="LoRAs", section=OTHER, source="loras", advanced=True,
-        help="A column each: a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind it if not "
-        "1; none is the base model; several at once with ' + ' between them.",
-        path=True,
-    )  # fmt: skip
-    guidance: tuple[str, ...] = field(
-        (), title="Guidance scales", section=OTHER, advanced=True,
-        help="How closely the video follows the prompt. Empty: that of the run's previews.",
-    )  # fmt: skip
-    steps: tuple[str, ...] = field(
-        (), title="Denoising steps", section=OTHER, advanced=True,
-        help="More is finer and slower. Empty: those of the run's previews.",
-    )  # fmt: skip
-    schedulers: tuple[str, ...] = field(
-        (), title="Schedulers", section=OTHER, advanced=True,
-        help="How noise is removed: model (what the model was published with), DDIM or DPM.",
-    )  # fmt: skip
-    column_seeds: tuple[str, ...] = field(
-        (), title="Seeds as columns", section=OTHER, advanced=True,
-        help="A column for each seed, instead of a row.",
-    )  # fmt: skip
+    title: str = field("", title="Name", section=ROWS)
+    """What the wall is called. Empty: the run's name."""
+
+    run: str = field("", title="Run", section=ROWS, source="runs")
+    """The run whose checkpoints are compared. Prompts, sizes and seed are those of its previews unless said
+    otherwise."""
+
+    prompts: tuple[str, ...] = field((), title="Prompts", section=ROWS, lines=4)
+    """One a line, a row each. Empty: the run's preview prompts."""
+
+    images: tuple[str, ...] = field((), title="First frames", section=ROWS, lines=2, advanced=True, path=True)
+    """For image-to-video: a picture's file a line, one for each prompt or one for all. Empty: those of the run's
+    previews."""
+
+    seeds: tuple[str, ...] = field((), title="Seeds", section=ROWS, advanced=True)
+    """Several give a row for each prompt and seed. Empty: the seed of the run's previews."""
+
+    checkpoints: tuple[str, ...] = field((), title="Checkpoints", section=COLUMNS, source="checkpoints")
+    """base is the model without the LoRA, a number the checkpoint of that step, final the exported LoRA. Empty: the
+    final one alone."""
+
+    scales: tuple[str, ...] = field((), title="LoRA scales", section=COLUMNS)
+    """How strongly the LoRA acts: 0 is the base model, 1 as it was trained."""
+
+    loras: tuple[str, ...] = field((), title="LoRAs", section=OTHER, source="loras", advanced=True, path=True)
+    """A column each: a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind it if not 1; none
+    is the base model; several at once with ' + ' between them."""
+
+    guidance: tuple[str, ...] = field((), title="Guidance scales", section=OTHER, advanced=True)
+    """How closely the video follows the prompt. Empty: that of the run's previews."""
+
+    steps: tuple[str, ...] = field((), title="Denoising steps", section=OTHER, advanced=True)
+    """More is finer and slower. Empty: those of the run's previews."""
+
+    schedulers: tuple[str, ...] = field((), title="Schedulers", section=OTHER, advanced=True)
+    """How noise is removed: model (what the model was published with), DDIM or DPM."""
+
+    column_seeds: tuple[str, ...] = field((), title="Seeds as columns", section=OTHER, advanced=True)
+    """A column for each seed, instead of a row."""
 
     @field_validator("prompts", "images", mode="before")
     @classmethod
@@ -128,15 +113,12 @@ class GridSettings(Settings):
 class GridExportSettings(Settings):
     """Which files a wall is exported to; walls/<slug>/.export/config.json."""
 
-    formats: tuple[str, ...] = field(
-        FORMATS, title="Files", section="Export",
-        help="mp4: one video of the whole wall with captions. gif: the same, smaller, for places that play no video. "
-        "html: one page with the player in it, which needs nothing else.",
-    )  # fmt: skip
-    numbers: bool = field(
-        True, title="Numbers", section="Export",
-        help="Write below each video what was measured.",
-    )  # fmt: skip
+    formats: tuple[str, ...] = field(FORMATS, title="Files", section="Export")
+    """mp4: one video of the whole wall with captions. gif: the same, smaller, for places that play no video. html: one
+    page with the player in it, which needs nothing else."""
+
+    numbers: bool = field(True, title="Numbers", section="Export")
+    """Write below each video what was measured."""
 
     @field_validator("formats", mode="before")
     @classmethod

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationInfo
 
-from workbench.settings import Settings, field
+from workbench.settings import Settings
 
 NAME = re.compile(r"(?P<base>[\w.-]+(?:/[\w.-]+)?)(?::(?P<variant>[\w.-]+))?(?:@(?P<revision>\w[\w./-]*))?")
 REVISION, VARIANT = re.compile(r"\w[\w./-]{0,199}"), re.compile(r"\w[\w.-]{0,79}")
@@ -50,24 +50,6 @@ def split(name: str) -> ModelName | None:
     if found is None or ".." in (found["revision"] or ""):
         return None
     return ModelName(found["base"], found["variant"] or "", found["revision"] or "")
-
-
-def revision_field(section: str) -> Any:
-    """The setting `revision`, beside a setting `model`; see `fold`."""
-    return field(
-        "", title="Revision", section=section, advanced=True,
-        help="Of a model on the Hub: a branch, a tag or a commit. It becomes part of the model's name, as the commit "
-        "that it stands for when the work begins. Empty: the pinned commit of a known model, else the newest.",
-    )  # fmt: skip
-
-
-def variant_field(section: str) -> Any:
-    """The setting `variant`, beside a setting `model`; see `fold`."""
-    return field(
-        "", title="Variant", section=section, advanced=True,
-        help="Of a model on the Hub: which of its sets of weights is read, such as fp16, where it has several. It "
-        "becomes part of the model's name. Empty: the weights without a variant.",
-    )  # fmt: skip
 
 
 def legal_part(value: str, info: ValidationInfo) -> str:

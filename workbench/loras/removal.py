@@ -33,18 +33,14 @@ SECTION = "What goes"
 class CleaningSettings(Settings):
     """Which LoRAs a cleaning takes away."""
 
-    checkpoints: int = field(
-        1, title="Checkpoints kept", section=SECTION, low=1, high=1000,
-        help="Of every run that is over, so many of its newest checkpoints stay.",
-    )  # fmt: skip
-    days: int = field(
-        0, title="Older than", section=SECTION, low=0, high=10_000, unit="days",
-        help="Only what was made so many days ago or earlier goes. 0: whatever its age.",
-    )  # fmt: skip
-    made: bool = field(
-        False, title="Also LoRAs of no run", section=SECTION, advanced=True,
-        help="Take merged, resized, extracted and imported LoRAs away, too; not runs' exports.",
-    )  # fmt: skip
+    checkpoints: int = field(1, title="Checkpoints kept", section=SECTION, low=1, high=1000)
+    """Of every run that is over, so many of its newest checkpoints stay."""
+
+    days: int = field(0, title="Older than", section=SECTION, low=0, high=10_000, unit="days")
+    """Only what was made so many days ago or earlier goes. 0: whatever its age."""
+
+    made: bool = field(False, title="Also LoRAs of no run", section=SECTION, advanced=True)
+    """Take merged, resized, extracted and imported LoRAs away, too; not runs' exports."""
 
 
 @dataclass(frozen=True)

@@ -10,52 +10,45 @@ WHERE, WHAT = "Where to", "What"
 class LoraPush(Settings):
     """A LoRA into a model repository."""
 
-    repo_id: str = field(
-        "", title="Repository", section=WHERE,
-        help="The model repository on the Hugging Face Hub, as OWNER/NAME; it is made if it is not there. Into one "
-        "that is there, a commit is added, and nothing is deleted. Empty: your account and the LoRA's name.",
-    )  # fmt: skip
-    private: bool = field(
-        True, title="Private", section=WHERE,
-        help="Only you see the repository. Everybody may load and copy what is public.",
-    )  # fmt: skip
-    license: str = field(
-        "", title="License", section=WHAT,
-        help="In the Hub's short form: apache-2.0, cc-by-4.0, other. Empty: the base model's, which also binds what is "
-        "made from it.",
-    )  # fmt: skip
-    clips: bool = field(
-        False, title="Training clips too", section=WHAT,
-        help="Put the clips that it was trained on, with their captions, beside the LoRA. Whoever sees the repository "
-        "sees them.",
-    )  # fmt: skip
-    card: bool = field(
-        True, title="Write the model card", section=WHAT, advanced=True,
-        help="Off leaves the README.md that is there as it is, for instance when you have changed it on the Hub.",
-    )  # fmt: skip
+    repo_id: str = field("", title="Repository", section=WHERE)
+    """The model repository on the Hugging Face Hub, as OWNER/NAME; it is made if it is not there. Into one that is
+    there, a commit is added, and nothing is deleted. Empty: your account and the LoRA's name."""
+
+    private: bool = field(True, title="Private", section=WHERE)
+    """Only you see the repository. Everybody may load and copy what is public."""
+
+    license: str = field("", title="License", section=WHAT)
+    """In the Hub's short form: apache-2.0, cc-by-4.0, other. Empty: the base model's, which also binds what is made
+    from it."""
+
+    clips: bool = field(False, title="Training clips too", section=WHAT)
+    """Put the clips that it was trained on, with their captions, beside the LoRA. Whoever sees the repository sees
+    them."""
+
+    card: bool = field(True, title="Write the model card", section=WHAT, advanced=True)
+    """Off leaves the README.md that is there as it is, for instance when you have changed it on the Hub."""
 
 
 class SpacePush(Settings):
     """A demo of a LoRA that is on the Hub, into a Space."""
 
-    repo_id: str = field(
-        "", title="Space", section=WHERE,
-        help="The Space on the Hugging Face Hub, as OWNER/NAME; it is made if it is not there. Empty: your account and "
-        "the LoRA's name with -demo behind it.",
-    )  # fmt: skip
-    private: bool = field(
-        True, title="Private Space", section=WHERE,
-        help="Only you see the Space and can use it.",
-    )  # fmt: skip
+    repo_id: str = field("", title="Space", section=WHERE)
+    """The Space on the Hugging Face Hub, as OWNER/NAME; it is made if it is not there. Empty: your account and the
+    LoRA's name with -demo behind it."""
+
+    private: bool = field(True, title="Private Space", section=WHERE)
+    """Only you see the Space and can use it."""
 
 
 class LoraJob(LoraPush):
     """config.json of a push; lora: the LoRA's name on the shelf."""
 
-    lora: str = field("", title="LoRA", section=WHAT, help="Which LoRA, by its name on the shelf.")
+    lora: str = field("", title="LoRA", section=WHAT)
+    """Which LoRA, by its name on the shelf."""
 
 
 class SpaceJob(SpacePush):
     """config.json of a push; lora: the LoRA's name on the shelf."""
 
-    lora: str = field("", title="LoRA", section=WHAT, help="Which LoRA, by its name on the shelf.")
+    lora: str = field("", title="LoRA", section=WHAT)
+    """Which LoRA, by its name on the shelf."""

@@ -15,21 +15,20 @@ WHAT = "Try it now"
 class LiveSample(Settings):
     """What to draw; what is left empty is as in the run's own previews."""
 
-    prompt: str = field("", title="Prompt", section=WHAT, lines=2, help="Empty: the run's first preview prompt.")
-    seed: int = field(
-        0, title="Seed", section=WHAT, low=0, high=2**31 - 1, help="The same seed shows the same noise being removed."
-    )
-    guidance_scale: float | None = field(
-        None, title="Guidance scale", section=WHAT, low=0.0, high=50.0,
-        help="How closely the video follows the prompt. Empty: as in the run's previews.",
-    )  # fmt: skip
-    steps: int | None = field(
-        None, title="Denoising steps", section=WHAT, low=1, high=1000, unit="steps",
-        help="More is finer and slower. Empty: as in the run's previews.",
-    )  # fmt: skip
-    scale: float = field(
-        1.0, title="LoRA scale", section=WHAT, low=-4.0, high=4.0, help="0 is the base model, 1 the LoRA as it is."
-    )
+    prompt: str = field("", title="Prompt", section=WHAT, lines=2)
+    """Empty: the run's first preview prompt."""
+
+    seed: int = field(0, title="Seed", section=WHAT, low=0, high=2**31 - 1)
+    """The same seed shows the same noise being removed."""
+
+    guidance_scale: float | None = field(None, title="Guidance scale", section=WHAT, low=0.0, high=50.0)
+    """How closely the video follows the prompt. Empty: as in the run's previews."""
+
+    steps: int | None = field(None, title="Denoising steps", section=WHAT, low=1, high=1000, unit="steps")
+    """More is finer and slower. Empty: as in the run's previews."""
+
+    scale: float = field(1.0, title="LoRA scale", section=WHAT, low=-4.0, high=4.0)
+    """0 is the base model, 1 the LoRA as it is."""
 
     @classmethod
     def read(cls, values: Any) -> LiveSample:

@@ -64,51 +64,44 @@ PICTURE = "The picture is the video's first frame: describe it as it is, and wha
 class PromptSettings(Settings):
     """Who writes prompts, and how it is asked; samples/.prompting/config.json."""
 
-    writer: Literal["endpoint", "local"] = field(
-        "endpoint", title="Who writes", section=WHO,
-        help="endpoint: a server that speaks OpenAI's protocol, on this machine or elsewhere. local: a language model "
-        "that this workbench loads itself.",
-    )  # fmt: skip
-    base_url: str = field(
-        "", title="Address", section=SERVER,
-        help="For endpoint: where the server is, such as http://localhost:11434/v1. The prompt is sent there.",
-    )  # fmt: skip
-    endpoint_model: str = field(
-        "", title="Model's name there", section=SERVER, help="For endpoint: the name the server knows its model by."
-    )
-    local_model: str = field(
-        "", title="Language model", section=HERE,
-        help="For local: OWNER/NAME of an instruction-tuned model on the Hub, downloaded once, or a folder with one in "
-        "transformers' layout.",
-        path=True,
-    )  # fmt: skip
-    key_variable: str = field(
-        "OPENAI_API_KEY", title="Key's variable", section=SERVER, advanced=True,
-        help="For endpoint: the environment variable that holds the key. The key itself is never a setting. It is sent "
-        "to the host that WORKBENCH_KEY_HOSTS names for it alone (OPENAI_API_KEY: api.openai.com). Without it the "
-        "system's keyring is asked. Most servers on this machine need none.",
-    )  # fmt: skip
-    show_picture: bool = field(
-        False, title="Show it the first frame", section=SERVER, advanced=True,
-        help="For endpoint, where its model can see: the first frame is sent with the prompt.",
-    )  # fmt: skip
+    writer: Literal["endpoint", "local"] = field("endpoint", title="Who writes", section=WHO)
+    """endpoint: a server that speaks OpenAI's protocol, on this machine or elsewhere. local: a language model that this
+    workbench loads itself."""
+
+    base_url: str = field("", title="Address", section=SERVER)
+    """For endpoint: where the server is, such as http://localhost:11434/v1. The prompt is sent there."""
+
+    endpoint_model: str = field("", title="Model's name there", section=SERVER)
+    """For endpoint: the name the server knows its model by."""
+
+    local_model: str = field("", title="Language model", section=HERE, path=True)
+    """For local: OWNER/NAME of an instruction-tuned model on the Hub, downloaded once, or a folder with one in
+    transformers' layout."""
+
+    key_variable: str = field("OPENAI_API_KEY", title="Key's variable", section=SERVER, advanced=True)
+    """For endpoint: the environment variable that holds the key. The key itself is never a setting. It is sent to the
+    host that WORKBENCH_KEY_HOSTS names for it alone (OPENAI_API_KEY: api.openai.com). Without it the system's keyring
+    is asked. Most servers on this machine need none."""
+
+    show_picture: bool = field(False, title="Show it the first frame", section=SERVER, advanced=True)
+    """For endpoint, where its model can see: the first frame is sent with the prompt."""
+
     timeout_seconds: float = field(
-        120.0, title="Patience", section=SERVER, unit="seconds", low=0.1, high=3600, advanced=True,
-        help="For endpoint: how long the answer may take.",
-    )  # fmt: skip
-    device: Literal["auto", "cuda", "cpu"] = field(
-        "auto", title="Device", section=HERE, advanced=True,
-        help="For local: where it computes. On a GPU it waits until the sampler has let go of it.",
-    )  # fmt: skip
-    instruction: str = field(
-        INSTRUCTION, title="Instruction", section=ASKING, lines=6, advanced=True,
-        help="What it is asked. {prompt} stands for the short prompt.",
-    )  # fmt: skip
+        120.0, title="Patience", section=SERVER, unit="seconds", low=0.1, high=3600, advanced=True
+    )
+    """For endpoint: how long the answer may take."""
+
+    device: Literal["auto", "cuda", "cpu"] = field("auto", title="Device", section=HERE, advanced=True)
+    """For local: where it computes. On a GPU it waits until the sampler has let go of it."""
+
+    instruction: str = field(INSTRUCTION, title="Instruction", section=ASKING, lines=6, advanced=True)
+    """What it is asked. {prompt} stands for the short prompt."""
+
     longest_answer: int = field(
-        600, title="Longest answer", section=ASKING, unit="tokens", low=16, high=4096, advanced=True,
-        help="What the language model may write, its thoughts included. An answer that gets longer than the video "
-        "model reads is cut back to its last whole sentence.",
-    )  # fmt: skip
+        600, title="Longest answer", section=ASKING, unit="tokens", low=16, high=4096, advanced=True
+    )
+    """What the language model may write, its thoughts included. An answer that gets longer than the video model reads
+    is cut back to its last whole sentence."""
 
 
 @dataclass(frozen=True)

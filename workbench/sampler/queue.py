@@ -54,9 +54,9 @@ class WorkerSettings(Settings):
     """How the sampling worker behaves; samples/.worker/config.json."""
 
     idle_seconds: float = field(
-        120.0, title="Stay warm", section="Worker", unit="seconds", low=0.0, high=86400.0, advanced=True,
-        help="How long the model stays loaded after the last request.",
-    )  # fmt: skip
+        120.0, title="Stay warm", section="Worker", unit="seconds", low=0.0, high=86400.0, advanced=True
+    )
+    """How long the model stays loaded after the last request."""
 
 
 class RequestState(StrEnum):

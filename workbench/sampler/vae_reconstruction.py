@@ -38,17 +38,29 @@ WHAT, SHAPE = "What", "Shape"
 class ReconstructionSettings(Settings):
     """Which frames of which clip go through which VAE."""
 
-    dataset: str = field("", title="Dataset", section=WHAT, help="The dataset's folder.")
-    clip: str = field("", title="Clip", section=WHAT, help="The clip's file name in the dataset.")
-    model: str = field("", title="Model", section=WHAT, source="models", help="The model whose VAE is asked.")
-    frames: int = field(1, title="Frames", section=SHAPE, low=1, high=1000, unit="frames", help="1: an image.")
-    height: int = field(16, title="Height", section=SHAPE, low=8, high=4096, unit="pixels", help="Of the picture.")
-    width: int = field(16, title="Width", section=SHAPE, low=8, high=4096, unit="pixels", help="Of the picture.")
-    fps: float = field(8.0, title="Frame rate", section=SHAPE, low=0.1, high=240.0, unit="fps", help="Of training.")
-    device: Literal["auto", "cuda", "cpu"] = field(
-        "auto", title="Device", section=SHAPE, advanced=True,
-        help="auto takes the NVIDIA GPU if there is one, else the processor.",
-    )  # fmt: skip
+    dataset: str = field("", title="Dataset", section=WHAT)
+    """The dataset's folder."""
+
+    clip: str = field("", title="Clip", section=WHAT)
+    """The clip's file name in the dataset."""
+
+    model: str = field("", title="Model", section=WHAT, source="models")
+    """The model whose VAE is asked."""
+
+    frames: int = field(1, title="Frames", section=SHAPE, low=1, high=1000, unit="frames")
+    """1: an image."""
+
+    height: int = field(16, title="Height", section=SHAPE, low=8, high=4096, unit="pixels")
+    """Of the picture."""
+
+    width: int = field(16, title="Width", section=SHAPE, low=8, high=4096, unit="pixels")
+    """Of the picture."""
+
+    fps: float = field(8.0, title="Frame rate", section=SHAPE, low=0.1, high=240.0, unit="fps")
+    """Of training."""
+
+    device: Literal["auto", "cuda", "cpu"] = field("auto", title="Device", section=SHAPE, advanced=True)
+    """auto takes the NVIDIA GPU if there is one, else the processor."""
 
     @property
     def shape(self) -> Shape:

@@ -47,130 +47,63 @@ What is known about it: {caption}"""
 class CaptionSettings(Settings):
     """What `datasets/<slug>/.caption/config.json` holds."""
 
-    captioner: str = field(
-        "vision_language",
-        title="Captioner",
-        section=CAPTIONER,
-        source="captioners",
-        help="Who writes the captions: a model on this machine (vision_language), or a server that speaks OpenAI's "
-        "protocol (endpoint).",
-    )
-    model: str = field(
-        "Qwen/Qwen3-VL-4B-Instruct",
-        title="Model",
-        section=CAPTIONER,
-        source="caption_models",
-        help="For vision_language: a known model, downloaded once, or a folder with one in transformers' layout.",
-        path=True,
-    )
-    device: Literal["auto", "cuda", "cpu"] = field(
-        "auto",
-        title="Device",
-        section=CAPTIONER,
-        advanced=True,
-        help="For vision_language: where the model computes. auto takes the GPU where there is one.",
-    )
-    base_url: str = field(
-        "",
-        title="Address",
-        section=SERVER,
-        help="For endpoint: where the server is, such as http://localhost:8000/v1. The clips' frames are sent there.",
-    )
-    endpoint_model: str = field(
-        "", title="Model's name there", section=SERVER, help="For endpoint: the name the server knows its model by."
-    )
-    key_variable: str = field(
-        "OPENAI_API_KEY",
-        title="Key's variable",
-        section=SERVER,
-        help="For endpoint: the environment variable that holds the key. The key itself is never a setting. It is sent "
-        "to the host that WORKBENCH_KEY_HOSTS names for it alone (OPENAI_API_KEY: api.openai.com). Without it the "
-        "system's keyring is asked: service video-lora-workbench, user the server's host. Most local servers need "
-        "none.",
-    )
-    timeout_seconds: float = field(
-        120.0,
-        title="Patience",
-        section=SERVER,
-        unit="seconds",
-        low=0.1,
-        high=3600,
-        advanced=True,
-        help="For endpoint: how long one answer may take.",
-    )
-    which: Literal["missing", "all", "chosen"] = field(
-        "missing",
-        title="Which clips",
-        section=CLIPS,
-        help="missing: clips without a caption. all: every clip. chosen: those named below. Captions written by hand "
-        "stay in any case, unless the switch says otherwise.",
-    )
-    chosen: tuple[str, ...] = field(
-        (), title="Chosen clips", section=CLIPS, lines=3, help="File names or ids of the clips that chosen means."
-    )
-    overwrite_hand: bool = field(
-        False,
-        title="Write over hand-written captions",
-        section=CLIPS,
-        advanced=True,
-        help="Off: what a person wrote is never replaced, not even when it was written while the job runs.",
-    )
-    instruction: str = field(
-        INSTRUCTION,
-        title="Instruction",
-        section=ASKING,
-        lines=6,
-        help="What the captioner is asked. {trigger} stands for the dataset's trigger word, {caption} for the caption "
-        "the clip has; a line whose placeholder has nothing to stand for is left out.",
-    )
-    frames: int = field(
-        8,
-        title="Frames",
-        section=ASKING,
-        unit="frames",
-        low=1,
-        high=64,
-        help="How many frames of each clip are shown, spread evenly from the first to the last.",
-    )
-    picture_side: int = field(
-        768,
-        title="Longer side",
-        section=ASKING,
-        unit="pixels",
-        low=64,
-        high=4096,
-        advanced=True,
-        help="Larger frames are reduced to this before they are shown: more pixels cost memory, time and money.",
-    )
-    longest_answer: int = field(
-        300,
-        title="Longest answer",
-        section=ASKING,
-        unit="tokens",
-        low=8,
-        high=4096,
-        help="An answer that gets longer is cut back to its last whole sentence.",
-    )
-    retries: int = field(
-        2,
-        title="Retries",
-        section=ASKING,
-        low=0,
-        high=10,
-        advanced=True,
-        help="How often the same is asked again when it fails: after 1, 2, 4 ... seconds, or as the server says.",
-    )
+    captioner: str = field("vision_language", title="Captioner", section=CAPTIONER, source="captioners")
+    """Who writes the captions: a model on this machine (vision_language), or a server that speaks OpenAI's protocol
+    (endpoint)."""
 
-    processes: int = field(
-        1,
-        title="Processes",
-        section=ASKING,
-        low=1,
-        high=256,
-        advanced=True,
-        help="How many ask at once. With vision_language each has a GPU of its own, so no more than there are GPUs "
-        "work; with endpoint each asks the server.",
+    model: str = field(
+        "Qwen/Qwen3-VL-4B-Instruct", title="Model", section=CAPTIONER, source="caption_models", path=True
     )
+    """For vision_language: a known model, downloaded once, or a folder with one in transformers' layout."""
+
+    device: Literal["auto", "cuda", "cpu"] = field("auto", title="Device", section=CAPTIONER, advanced=True)
+    """For vision_language: where the model computes. auto takes the GPU where there is one."""
+
+    base_url: str = field("", title="Address", section=SERVER)
+    """For endpoint: where the server is, such as http://localhost:8000/v1. The clips' frames are sent there."""
+
+    endpoint_model: str = field("", title="Model's name there", section=SERVER)
+    """For endpoint: the name the server knows its model by."""
+
+    key_variable: str = field("OPENAI_API_KEY", title="Key's variable", section=SERVER)
+    """For endpoint: the environment variable that holds the key. The key itself is never a setting. It is sent to the
+    host that WORKBENCH_KEY_HOSTS names for it alone (OPENAI_API_KEY: api.openai.com). Without it the system's keyring
+    is asked: service video-lora-workbench, user the server's host. Most local servers need none."""
+
+    timeout_seconds: float = field(
+        120.0, title="Patience", section=SERVER, unit="seconds", low=0.1, high=3600, advanced=True
+    )
+    """For endpoint: how long one answer may take."""
+
+    which: Literal["missing", "all", "chosen"] = field("missing", title="Which clips", section=CLIPS)
+    """missing: clips without a caption. all: every clip. chosen: those named below. Captions written by hand stay in
+    any case, unless the switch says otherwise."""
+
+    chosen: tuple[str, ...] = field((), title="Chosen clips", section=CLIPS, lines=3)
+    """File names or ids of the clips that chosen means."""
+
+    overwrite_hand: bool = field(False, title="Write over hand-written captions", section=CLIPS, advanced=True)
+    """Off: what a person wrote is never replaced, not even when it was written while the job runs."""
+
+    instruction: str = field(INSTRUCTION, title="Instruction", section=ASKING, lines=6)
+    """What the captioner is asked. {trigger} stands for the dataset's trigger word, {caption} for the caption the clip
+    has; a line whose placeholder has nothing to stand for is left out."""
+
+    frames: int = field(8, title="Frames", section=ASKING, unit="frames", low=1, high=64)
+    """How many frames of each clip are shown, spread evenly from the first to the last."""
+
+    picture_side: int = field(768, title="Longer side", section=ASKING, unit="pixels", low=64, high=4096, advanced=True)
+    """Larger frames are reduced to this before they are shown: more pixels cost memory, time and money."""
+
+    longest_answer: int = field(300, title="Longest answer", section=ASKING, unit="tokens", low=8, high=4096)
+    """An answer that gets longer is cut back to its last whole sentence."""
+
+    retries: int = field(2, title="Retries", section=ASKING, low=0, high=10, advanced=True)
+    """How often the same is asked again when it fails: after 1, 2, 4 ... seconds, or as the server says."""
+
+    processes: int = field(1, title="Processes", section=ASKING, low=1, high=256, advanced=True)
+    """How many ask at once. With vision_language each has a GPU of its own, so no more than there are GPUs work; with
+    endpoint each asks the server."""
 
     @field_validator("base_url")
     @classmethod

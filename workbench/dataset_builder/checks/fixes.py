@@ -29,10 +29,11 @@ SENTENCE_SHARE = 2 / 3  # of what is read: a caption ends with a sentence if tha
 class MendSettings(Settings):
     """What `datasets/<slug>/.mend/config.json` holds. A person chooses findings and a mend instead of filling it in."""
 
-    mend: Mend = field("crop_bars", title="Mend", section="Mending", help="What to do about the findings.")
-    findings: tuple[str, ...] = field(
-        (), title="Findings", section="Mending", lines=3, help="Ids of the findings of the last check to mend."
-    )
+    mend: Mend = field("crop_bars", title="Mend", section="Mending")
+    """What to do about the findings."""
+
+    findings: tuple[str, ...] = field((), title="Findings", section="Mending", lines=3)
+    """Ids of the findings of the last check to mend."""
 
 
 def is_task(mend: Mend) -> bool:

@@ -34,60 +34,35 @@ LEFTOVER_SECONDS = 3600.0
 class SplitSettings(Settings):
     """How to cut: what a form asks for."""
 
-    clips: tuple[str, ...] = field(
-        (), title="Clips", section=PIECES, lines=3, help="Ids of the clips to split; none means all of them."
-    )
-    mode: Literal["scenes", "windows"] = field(
-        "scenes",
-        title="Cut at",
-        section=PIECES,
-        help="scenes: where one shot ends and the next begins. windows: after so many seconds, whatever they show.",
-    )
-    detector: DetectorName = field(
-        "adaptive",
-        title="Scene detector",
-        section=PIECES,
-        help="adaptive: a frame that differs far more than its neighbours do, calm in fast motion. content: by colour "
-        "and light, for calm footage. hash: by shapes, not misled by flashes.",
-    )
-    threshold: float | None = field(
-        None,
-        title="Threshold",
-        section=PIECES,
-        low=0.0,
-        high=255.0,
-        help="The score from which a frame counts as a cut: lower finds more cuts. Empty: the detector's own "
-        "(adaptive 2, content 27, hash 0.35).",
-    )
-    window_seconds: float = field(
-        5.0, title="Window", section=PIECES, unit="s", low=0.1, high=600.0, help="Length of a piece, for windows."
-    )
-    min_seconds: float = field(
-        1.0,
-        title="Shortest piece",
-        section=PIECES,
-        unit="s",
-        low=0.0,
-        high=600.0,
-        help="Shorter pieces are left out; the result names them.",
-    )
-    max_seconds: float | None = field(
-        None,
-        title="Longest piece",
-        section=PIECES,
-        unit="s",
-        low=0.1,
-        high=3600.0,
-        help="Longer shots are cut into equal pieces no longer than this. Empty: shots stay whole.",
-    )
+    clips: tuple[str, ...] = field((), title="Clips", section=PIECES, lines=3)
+    """Ids of the clips to split; none means all of them."""
+
+    mode: Literal["scenes", "windows"] = field("scenes", title="Cut at", section=PIECES)
+    """scenes: where one shot ends and the next begins. windows: after so many seconds, whatever they show."""
+
+    detector: DetectorName = field("adaptive", title="Scene detector", section=PIECES)
+    """adaptive: a frame that differs far more than its neighbours do, calm in fast motion. content: by colour and
+    light, for calm footage. hash: by shapes, not misled by flashes."""
+
+    threshold: float | None = field(None, title="Threshold", section=PIECES, low=0.0, high=255.0)
+    """The score from which a frame counts as a cut: lower finds more cuts. Empty: the detector's own (adaptive 2,
+    content 27, hash 0.35)."""
+
+    window_seconds: float = field(5.0, title="Window", section=PIECES, unit="s", low=0.1, high=600.0)
+    """Length of a piece, for windows."""
+
+    min_seconds: float = field(1.0, title="Shortest piece", section=PIECES, unit="s", low=0.0, high=600.0)
+    """Shorter pieces are left out; the result names them."""
+
+    max_seconds: float | None = field(None, title="Longest piece", section=PIECES, unit="s", low=0.1, high=3600.0)
+    """Longer shots are cut into equal pieces no longer than this. Empty: shots stay whole."""
 
 
 class SplitTask(SplitSettings):
     """What `datasets/<slug>/.split/config.json` holds: how to cut, and whether really to."""
 
-    preview: bool = field(
-        False, title="Only look", section=PIECES, help="Say what would be cut, clip by clip, and change nothing."
-    )
+    preview: bool = field(False, title="Only look", section=PIECES)
+    """Say what would be cut, clip by clip, and change nothing."""
 
 
 @dataclass(frozen=True)

@@ -46,14 +46,11 @@ Kind = Literal["captions", "clips"]
 class EncodeSettings(Settings):
     """How the work is shared on one machine."""
 
-    processes: int = field(
-        0, title="Processes", section="Work", low=0, high=256,
-        help="Workers on this machine. 0: one a GPU, without a GPU one.",
-    )  # fmt: skip
-    clips_a_shard: int = field(
-        32, title="Clips a shard", section="Work", low=1, high=10_000, advanced=True,
-        help="What a worker takes at a time: all that is lost with a machine that goes down.",
-    )  # fmt: skip
+    processes: int = field(0, title="Processes", section="Work", low=0, high=256)
+    """Workers on this machine. 0: one a GPU, without a GPU one."""
+
+    clips_a_shard: int = field(32, title="Clips a shard", section="Work", low=1, high=10_000, advanced=True)
+    """What a worker takes at a time: all that is lost with a machine that goes down."""
 
 
 @dataclass(frozen=True)
