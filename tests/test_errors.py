@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from workbench import errors, jobs
+from workbench import errors
 from workbench.errors import ConfigError, ExitCode, NonFiniteLoss, OutOfMemory, ProcessFailed, WorkbenchError
 
 TREE = dict(re.findall(r"(\w+) +(\d+)  ", errors.__doc__ or ""))
@@ -45,7 +45,7 @@ def test_a_config_error_keeps_a_sentence_per_setting() -> None:
     ],
 )
 def test_every_error_that_ends_a_job_has_a_code_and_one_line(error: Exception, code: ExitCode) -> None:
-    found, sentence = jobs.explain(error)
+    found, sentence = errors.explain(error)
     assert found is code
     assert sentence
     assert "\n" not in sentence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_a_visitors_page_gets_less(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def look(room: Room, environment: dict[str, str]) -> None:
         seen.append(environment)
-        room.process = jobs.subprocess.Popen([sys.executable, "-c", "input()"], stdin=jobs.subprocess.PIPE)
+        room.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
     monkeypatch.setattr("workbench.demo_space.sessions._open", look)
     Rooms(tmp_path / "rooms", Limits(spare=1)).close()

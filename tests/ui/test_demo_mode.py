@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -35,7 +36,7 @@ from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse
-from workbench.workspace import Workspace, write_json
+from workbench.workspace import Workspace, read_json, write_json
 
 SECRET = "the-owners-own-words"
 
@@ -139,7 +140,7 @@ def test_rooms_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     started: list[Room] = []
 
     def stand_in(room: Room, environment: dict[str, str]) -> None:
-        room.process = jobs.subprocess.Popen([sys.executable, "-c", "input()"], stdin=jobs.subprocess.PIPE)
+        room.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         assert "HF_TOKEN" not in environment
         started.append(room)
 
@@ -153,7 +154,7 @@ def test_rooms_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert three
         assert rooms.give("four") is None
         assert rooms.give("one") is one
-        sleeper = jobs.subprocess.Popen(["sleep", "60"], start_new_session=True)
+        sleeper = subprocess.Popen(["sleep", "60"], start_new_session=True)
         job = two.folder / "workspace" / "runs" / "a"
         write_json(job / jobs.PROCESS, {**jobs.processes.identity(sleeper.pid), "started_at": time.time()})
         (one.folder / "tmp" / "large").write_bytes(b"x" * 12_000)
@@ -253,7 +254,7 @@ def test_no_handler_does_what_is_switched_off(demo: Demo, visitors: tuple[Visito
     assert not hits, "nothing was asked for in the visitor's place"
     assert {path: path.stat().st_mtime_ns for path in private.rglob("*")} == before
     assert theirs == {path for path in two.room.rglob("*") if path.is_file()} - {two.room / "page.log"} | theirs
-    records = [jobs.read_json(path) for path in one.room.rglob(jobs.PROCESS)]
+    records = [read_json(path) for path in one.room.rglob(jobs.PROCESS)]
     assert {str(record["module"]) for record in records} <= set(JOBS)
     assert not [path for path in one.room.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 

@@ -12,7 +12,6 @@ old records back. Not covered: what a change means (dataset, edits), imports (th
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -24,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info, write_clips, write_info
 from workbench.errors import ConfigError
-from workbench.jobs.locks import flock
+from workbench.jobs.locks import locked
 from workbench.workspace import append_line, read_json, write_json, writing
 
 HISTORY, DETAILS, REMOVED, LOCK = "history.jsonl", ".history", ".removed", ".lock"
@@ -55,11 +54,7 @@ class Change(BaseModel):
 @contextlib.contextmanager
 def editing(dataset: Path) -> Iterator[None]:
     """Hold the dataset's records: an import and a person's edit never overwrite one another."""
-    path = dataset / LOCK
-    with writing(path):
-        file = path.open("w")
-    with file:
-        flock(file, Path(file.name), fcntl.LOCK_EX)
+    with locked(dataset / LOCK):
         yield
 
 

@@ -6,7 +6,6 @@ Without a policy (workbench.policy) everything may. Not covered: which settings 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import resource
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from workbench import policy
 from workbench.errors import ConfigError
 from workbench.jobs import processes
+from workbench.jobs.locks import locked
 from workbench.policy import OFF, Policy
 
 TRAINER, RUNS = "workbench.trainer", "workspace/runs/*"
@@ -31,8 +31,7 @@ def starting(module: str) -> Iterator[None]:
     if limits is None:
         yield
         return
-    with (Path(limits.everybody or limits.home) / LOCK).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with locked(Path(limits.everybody or limits.home) / LOCK):
         _check_start(limits, module)
         yield
 

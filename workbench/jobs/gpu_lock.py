@@ -11,7 +11,6 @@ others use.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -21,7 +20,7 @@ from typing import IO, Any
 
 from workbench.errors import ConfigError, DeviceBusy
 from workbench.jobs import processes
-from workbench.jobs.locks import flock
+from workbench.jobs.locks import acquire
 from workbench.workspace import read_json, write_json, writing
 
 LOOK_SECONDS = 1.0  # how long a look at the lock may be in the way of whoever takes it
@@ -80,7 +79,7 @@ def _lock_path(locks: Path, uuid: str) -> Path:
 def _holder_of(path: Path) -> str | None:
     with contextlib.suppress(FileNotFoundError), path.open("a+") as file:
         try:
-            flock(file, path, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            acquire(file, shared=True, wait=False)
         except BlockingIOError:
             file.seek(0)
             with contextlib.suppress(ValueError):
@@ -119,7 +118,7 @@ def _taken(file: IO[str], patience: float) -> bool:
     end = time.monotonic() + patience
     while True:
         try:
-            flock(file, Path(file.name), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            acquire(file, wait=False)
         except BlockingIOError:
             if time.monotonic() >= end:
                 return False

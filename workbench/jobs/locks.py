@@ -1,6 +1,6 @@
-"""Lock files, which the kernel frees when their holder ends, however it ends.
+"""Lock files, the one place of the project that locks: the kernel frees them when their holder ends, however it ends.
 
-Not covered: locks of devices, which name their holder and can be asked for (gpu_lock).
+Not covered: what a lock of a device says of its holder (gpu_lock).
 """
 
 from __future__ import annotations
@@ -12,34 +12,41 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.errors import CannotWrite
+from workbench.errors import CannotWrite, ConfigError
 from workbench.workspace import writing
 
-# What flock(2) says where the file system has no locks: some network and user-space file systems.
+# What flock(2) returns where the file system has no locks: some network and user-space file systems.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, busy: str = "") -> Iterator[None]:
     """Hold a lock file while something is read and written as one: two who press Start at once get one process.
 
-    Raises CannotWrite, also where the file system has no locks.
+    busy: the ConfigError's sentence when another process holds it; without one, wait for it.
+    Raises ConfigError; CannotWrite, also where the file system has no locks.
     """
     with writing(path):
         file = path.open("w")
     with file:
-        flock(file, path, fcntl.LOCK_EX)
+        try:
+            acquire(file, wait=not busy)
+        except BlockingIOError:
+            raise ConfigError(busy) from None
         yield
 
 
-def flock(file: IO[Any], path: Path, operation: int) -> None:
-    """fcntl.flock. Raises BlockingIOError as that does; CannotWrite where the file system has no locks."""
+def acquire(file: IO[Any], shared: bool = False, wait: bool = True) -> None:
+    """Lock an open file until it is closed.
+
+    Raises BlockingIOError when it is held and `wait` is False; CannotWrite where the file system has no locks.
+    """
     try:
-        fcntl.flock(file, operation)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:
         if error.errno in _NO_LOCKS:
             raise CannotWrite(
-                f"cannot lock {path}: its file system has no file locks ({error.strerror}), without which two jobs "
-                "could write the same files: put the workspace on a disk that has them"
+                f"cannot lock {file.name}: its file system has no file locks ({error.strerror}), without which two "
+                "jobs could write the same files: put the workspace on a disk that has them"
             ) from error
         raise

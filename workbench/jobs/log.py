@@ -6,9 +6,11 @@ Not covered: what the lines mean (runs.failures), what else is in a job's folder
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from pathlib import Path
+
+from workbench.errors import CannotWrite
+from workbench.jobs.locks import acquire
 
 LOG = "job.log"
 MOST = 16 * 1024**2  # bytes of a log; a longer one loses its middle
@@ -33,11 +35,11 @@ def bound(folder: Path, most: int = MOST, head: int = HEAD, tail: int = TAIL) ->
     within the moment between reading and shortening is lost. Does nothing where the file cannot be read or written.
     """
     path = folder / LOG
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, CannotWrite):
         if path.stat().st_size <= most:
             return
         with path.open("r+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one of several processes does it
+            acquire(file, wait=False)  # one of several processes does it
             size = os.fstat(file.fileno()).st_size
             if size <= most:
                 return

@@ -20,7 +20,6 @@ those that wait. Not covered: drawing (worker, generate), several workers at onc
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from workbench import jobs, policy
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import pick_device
-from workbench.jobs.locks import flock
+from workbench.jobs.locks import locked
 from workbench.sampler.inputs import inputs_of, portable
 from workbench.sampler.samples import ID, checked_id, new_id, video_path
 from workbench.sampler.settings import SampleSettings
@@ -269,9 +268,7 @@ def queue_lock(folder: Path) -> Iterator[None]:
     """Held for moments: a request never reaches a worker that is just leaving, and two clients start one worker."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "queue.lock").open("w")
-    with file:
-        flock(file, Path(file.name), fcntl.LOCK_EX)
+    with locked(folder / "queue.lock"):
         yield
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import jobs
-from workbench.errors import ExitCode, WorkbenchError
+from workbench.errors import ExitCode, WorkbenchError, explain
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import pick_device
 from workbench.sampler import queue
@@ -112,7 +112,7 @@ class Worker:
             if not isinstance(error, WorkbenchError):
                 traceback.print_exc()
                 self._unload()  # after an unknown error, or without memory, nothing loaded can be trusted
-            exit_code, message = jobs.explain(error)
+            exit_code, message = explain(error)
             queue.fail(self._folder, request.id, message, exit_code)
 
     def _draw(self, request: queue.Request) -> None:

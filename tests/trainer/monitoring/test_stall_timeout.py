@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from tests.idle_jobs import BEHAVIOUR, MODULE
 from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.errors import ExitCode
-from workbench.jobs import State
+from workbench.jobs import State, processes
 from workbench.runs import checkpoints
 from workbench.runs.failures import card
 from workbench.trainer.deadline import Deadline
@@ -58,8 +60,8 @@ def test_a_run_that_speaks_or_said_it_would_be_silent_is_left_alone(ended: dict[
 
 
 def test_a_living_run_whose_steps_stopped_coming_is_shown_as_hanging(tmp_path: Path) -> None:
-    beat = {"phase": "training", "step": 5, "total": 9, "step_seconds": 20.0, "time": jobs.time.time()}
-    (tmp_path / jobs.PROCESS).write_text(json.dumps(jobs.processes.identity(jobs.os.getpid())))
+    beat = {"phase": "training", "step": 5, "total": 9, "step_seconds": 20.0, "time": time.time()}
+    (tmp_path / jobs.PROCESS).write_text(json.dumps(processes.identity(os.getpid())))
 
     def hanging(**more: object) -> bool:
         (tmp_path / jobs.HEARTBEAT).write_text(json.dumps({**beat, **more}))

@@ -8,7 +8,6 @@ come from (sources).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import queue
@@ -26,9 +25,9 @@ from workbench.dataset_builder.ingest.ledger import Ledger
 from workbench.dataset_builder.ingest.results import ImportResult, clip_id, storable
 from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.layouts.base import SourceFile
-from workbench.errors import CannotWrite, ConfigError, DataError
+from workbench.errors import CannotWrite, DataError
 from workbench.jobs import processes
-from workbench.jobs.locks import flock
+from workbench.jobs.locks import locked
 from workbench.paths import CODE
 from workbench.workspace import writing
 
@@ -65,12 +64,7 @@ def _alone(dataset: Path) -> Iterator[None]:
     folder = dataset / FOLDER
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("w")
-    with lock:
-        try:
-            flock(lock, Path(lock.name), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"another import into {dataset.name} is running: wait for its end, or stop it") from None
+    with locked(folder / LOCK, busy=f"another import into {dataset.name} is running: wait until it ends, or stop it"):
         for leftover in (*dataset.glob("clips/.*.tmp"), *dataset.glob("thumbs/.*.tmp")):
             leftover.unlink(missing_ok=True)
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)

@@ -1,0 +1,188 @@
+"""Start, stop, command and watch a job from outside of its process.
+
+Not covered: what happens inside it (job), how its status is derived (reading), who may start one (admission).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import CannotWrite, ConfigError, ExitCode
+from workbench.jobs import admission, processes, tickets
+from workbench.jobs.job import START_LOCK, Command, clear, ended
+from workbench.jobs.locks import locked
+from workbench.jobs.log import LOG
+from workbench.jobs.reading import CONTROL, PROCESS, RESULT, State, Status, status
+from workbench.workspace import read_object, write_json, writing
+
+WITHDRAWN = "Stopped while it waited for its turn; start it again to put it into the queue."
+LEAVE_SECONDS = 10.0  # that a process which has written its result may take to end
+SAVING, SAVE_SECONDS = "saving", 60.0  # how the phase of a job begins that saves; so long it may take when it is to end
+FORCED = "Ended by force before it could save. Start it again: it goes on from what it saved last."
+
+
+def start(
+    folder: Path,
+    module: str,
+    pass_fds: tuple[int, ...] = (),
+    env: Mapping[str, str] | None = None,
+    before: Callable[[], None] = lambda: None,
+) -> Status:
+    """Start `python -m module FOLDER` detached: own session, output to job.log, no inherited secrets.
+
+    pass_fds, env: open files and variables that it gets in addition (how a secret reaches a job without a trace).
+    before: done once it is certain that this call starts the process.
+    Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite; ConfigError (policy).
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / START_LOCK):
+        now = status(folder)
+        if now.state.alive:
+            return now
+        with admission.starting(module):
+            before()
+            _let_leave(folder)
+            clear(folder)
+            _spawn(folder, module, pass_fds, {**processes.environment(), **(env or {})})
+        return status(folder)
+
+
+def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractContextManager[object]) -> Status:
+    """As `start`, but the job gets its process from `start_waiting`; until then it waits, and costs nothing.
+
+    noting: is entered around the moment from which on it waits
+    """
+    with locked(folder / START_LOCK):
+        now = status(folder)
+        if now.state.alive:
+            return now
+        with admission.starting(module), noting:
+            _let_leave(folder)
+            clear(folder)
+            tickets.write(folder, module, {**processes.environment(), **env})
+            (folder / PROCESS).unlink(missing_ok=True)  # the one before may still be on its way out
+        return status(folder)
+
+
+def start_waiting(folder: Path) -> None:
+    """Give a job that waits its process. Whoever else did so before is no harm. Raises CannotWrite."""
+    with locked(folder / START_LOCK):
+        ticket = tickets.read(folder)
+        if ticket is not None and ticket.holds and ticket.own:
+            if not processes.alive(read_object(folder / PROCESS)):
+                _spawn(folder, ticket.module, (), {**processes.environment(), **ticket.environment})
+            tickets.remove(folder)
+
+
+def withdraw(folder: Path) -> bool:
+    """End a job that waits and has no process; whether it was one. Raises CannotWrite."""
+    if not tickets.there(folder):
+        return False
+    with locked(folder / START_LOCK):
+        if tickets.read(folder) is None or processes.alive(read_object(folder / PROCESS)):
+            return False
+        write_json(folder / RESULT, ended(State.STOPPED, ExitCode.STOPPED, WITHDRAWN))
+        tickets.remove(folder)
+    return True
+
+
+def _let_leave(folder: Path) -> None:
+    """Wait until the process before, which has said how it ended, is gone: a mirror may still bring files."""
+    before, end = read_object(folder / PROCESS), time.monotonic() + LEAVE_SECONDS
+    while before.get("pid") != os.getpid() and processes.alive(before) and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def _spawn(folder: Path, module: str, pass_fds: tuple[int, ...], environment: Mapping[str, str]) -> None:
+    """Start the process, and write down which it is."""
+    with writing(folder), (folder / LOG).open("ab") as output:
+        process = subprocess.Popen(
+            processes.command(module, folder),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+            pass_fds=pass_fds,
+        )
+    record = {"module": module, **processes.identity(process.pid), "started_at": time.time()}
+    write_json(folder / PROCESS, record)
+    # Collect the exit code, else a dead job stays behind as a zombie for as long as this process lives.
+    threading.Thread(target=_bury, args=(folder, process, processes.memory_kills()), daemon=True).start()
+
+
+def _bury(folder: Path, process: subprocess.Popen[bytes], memory_kills: int) -> None:
+    """Wait for the process and, when a signal ended it, note which."""
+    if (code := process.wait()) < 0:
+        ran_out = -code == signal.SIGKILL and processes.memory_kills() > memory_kills
+        with contextlib.suppress(CannotWrite), locked(folder / START_LOCK):
+            record = read_object(folder / PROCESS)
+            if record.get("pid") == process.pid:
+                write_json(folder / PROCESS, {**record, "signal": -code, "memory_ran_out": ran_out})
+
+
+def send(folder: Path, command: Command, payload: dict[str, Any] | None = None) -> None:
+    """Leave a command for the job; it takes it at its next step. Raises CannotWrite."""
+    if command == "stop" and withdraw(folder):
+        return
+    path = folder / CONTROL / command
+    if payload:
+        write_json(path, payload)
+        return
+    with writing(path):  # an empty file: a full disk has room for it
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+
+
+def stop(folder: Path, grace: float | None = None) -> None:
+    """Ask the job to save and end. With `grace` (seconds): wait, then end its whole process group.
+
+    A job that is saving by then is given SAVE_SECONDS to finish that. One that is ended by force counts as stopped.
+    """
+    if not status(folder).state.alive:
+        return
+    send(folder, "stop")
+    if grace is None or wait(folder, grace).state.alive is False:
+        return
+    kill(folder)
+    with locked(folder / START_LOCK):
+        if status(folder).state is State.DIED:
+            write_json(folder / RESULT, ended(State.STOPPED, ExitCode.STOPPED, FORCED))
+
+
+def kill(folder: Path) -> None:
+    """End the job's process group at once (SIGTERM, two seconds, SIGKILL). Only ever touches that very process."""
+    for number, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
+        process = read_object(folder / PROCESS)
+        if withdraw(folder) or not processes.alive(process):
+            return
+        processes.signal_group(process, number)
+        end = time.monotonic() + patience + SAVE_SECONDS
+        while wait(folder, patience).phase.startswith(SAVING) and processes.alive(process) and time.monotonic() < end:
+            patience = 0.1
+
+
+def wait(folder: Path, seconds: float | None = None, poll: float = 0.05) -> Status:
+    """Wait until the job is over or the time is up, and return its status."""
+    end = None if seconds is None else time.monotonic() + seconds
+    while (now := status(folder)).state.alive and (end is None or time.monotonic() < end):
+        time.sleep(poll)
+    return now
+
+
+def stacks(folder: Path) -> str:
+    """What every thread of a living job is doing now; it goes on. Raises ConfigError when it cannot be asked."""
+    process = read_object(folder / PROCESS)
+    if not processes.handles(process, signal.SIGUSR1):
+        raise ConfigError(f"{folder.name} cannot be asked for its stacks: it does not run, or has only just begun")
+    return processes.said_on(process, signal.SIGUSR1, folder / LOG)

@@ -1,0 +1,173 @@
+"""The job's own side of the protocol, inside its process: heartbeats, commands, result.
+
+Not covered: starting and commanding it from outside (control), reading its status (reading).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from workbench.errors import CannotWrite, ExitCode, explain
+from workbench.jobs import leftovers, log, processes, reserve, tickets
+from workbench.jobs.locks import locked
+from workbench.jobs.reading import CONTROL, HEARTBEAT, PROCESS, RESULT, State
+from workbench.workspace import read_object, write_json, writing
+
+START_LOCK = ".start.lock"
+HEARTBEAT_SECONDS = 1.0
+Command = Literal["stop", "pause", "resume", "save", "preview"]
+
+
+class Stop(Exception):
+    """Raised inside a job to end it as asked; its text is shown to the person who asked."""
+
+
+class Job:
+    """The job's own side of the protocol: heartbeats, commands, result. Use as a context manager in the job's main.
+
+        with Job(folder) as job:
+            job.beat("train", step, total)
+            if job.take("stop") is not None: raise Stop
+
+    On leaving, result.json is written: "finished" for a normal end, "stopped" after `Stop`, "failed" with the error's
+    sentence otherwise. `exit_code` then holds the process's exit code. SIGTERM and SIGINT count as the stop command,
+    SIGUSR1 writes every thread's stack to the log.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.exit_code = ExitCode.FINISHED
+        self.outcome: dict[str, Any] = {}  # merged into result.json
+        self._beat: dict[str, Any] = {"phase": "starting", "step": 0, "total": 0}
+        self._said = time.monotonic()
+        self._stop_signal = threading.Event()
+        self._over = threading.Event()
+        self._result = folder / RESULT
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        (self.folder / CONTROL).mkdir(exist_ok=True)
+        self._announce()
+        with contextlib.suppress(CannotWrite):
+            reserve.reserve(self._result)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop_signal.set())
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+        self._write_beat()
+        threading.Thread(target=self._keep_beating, daemon=True).start()
+        return self
+
+    def _announce(self) -> None:
+        """The starter writes this, too; a job run by hand (python -m ...) must be found as well.
+
+        Ends the process where another one is this job.
+        """
+        with locked(self.folder / START_LOCK):
+            known = read_object(self.folder / PROCESS)
+            if known.get("pid") != os.getpid():  # run by hand
+                if processes.alive(known) and not (self.folder / RESULT).exists():
+                    who = f"{self.folder.name} runs already, as process {known['pid']}"
+                    sys.stderr.write(f"{who}: stop it first, or leave it alone\n")
+                    sys.exit(int(ExitCode.DEVICE_BUSY))
+                clear(self.folder)
+                known = {"module": "", "started_at": time.time()}
+            write_json(self.folder / PROCESS, known | processes.identity(os.getpid()))
+            tickets.remove(self.folder)
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        self._over.set()
+        if error is None:
+            self._end(State.FINISHED, "")
+        elif isinstance(error, Stop):
+            self.exit_code = ExitCode.STOPPED
+            self._end(State.STOPPED, str(error))
+        else:
+            import traceback
+
+            self.fail(error)
+            with contextlib.suppress(OSError):  # a full disk has no room for it in the log
+                traceback.print_exception(error)
+        reserve.release(self._result)
+        return isinstance(error, Exception)
+
+    def fail(self, error: BaseException) -> None:
+        """Write how the job ended; for a thread that ends the process itself (the watchdog), and for `__exit__`."""
+        self.exit_code, message = explain(error)
+        self._end(State.FAILED, message)
+
+    def _end(self, status: State, message: str) -> None:
+        result = {**self.outcome, **ended(status, self.exit_code, message)}
+        self._write_beat()  # where it ended; the last one may be a second old
+        try:
+            write_json(self._result, result)
+        except CannotWrite:
+            with contextlib.suppress(CannotWrite):
+                reserve.use(self._result, result)
+
+    def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
+        """Say where the job is. Cheap: written by a thread.
+
+        More: step_seconds (for the time left), message, paused; patient: a long silence is no hang (a download).
+        """
+        with self._lock:
+            self._beat = {"phase": phase, "step": step, "total": total, **more}
+            self._said = time.monotonic()
+
+    @property
+    def last_beat(self) -> tuple[dict[str, Any], float]:
+        """What `beat` said last, and when (time.monotonic)."""
+        with self._lock:
+            return dict(self._beat), self._said
+
+    def take(self, command: Command) -> dict[str, Any] | None:
+        """The command's payload if it was given since the last look, else None. A command is taken once."""
+        if command == "stop" and self._stop_signal.is_set():
+            return {}
+        path = self.folder / CONTROL / command
+        if not path.exists():
+            return None
+        payload = read_object(path)
+        with self._lock:
+            if command == "stop":
+                self._beat["stopping"] = True
+        self._write_beat()
+        path.unlink(missing_ok=True)
+        return payload
+
+    def _keep_beating(self) -> None:
+        leftovers.sweep(self.folder)
+        while not self._over.wait(HEARTBEAT_SECONDS):
+            self._write_beat()
+            with contextlib.suppress(CannotWrite):
+                log.bound(self.folder)
+
+    def _write_beat(self) -> None:
+        with self._lock:
+            beat = {**self._beat, "time": time.time(), "still": round(time.monotonic() - self._said, 1)}
+        temporary = self.folder / f".{HEARTBEAT}.{threading.get_ident()}"
+        # No fsync: a heartbeat is worth nothing after a power cut. A full disk misses one.
+        with contextlib.suppress(CannotWrite), writing(temporary):
+            temporary.write_text(json.dumps(beat))
+            os.replace(temporary, self.folder / HEARTBEAT)
+
+
+def clear(folder: Path) -> None:
+    """Take away what an earlier start left, and commands for it."""
+    for name in (RESULT, HEARTBEAT):
+        (folder / name).unlink(missing_ok=True)
+    for path in (folder / CONTROL).glob("*"):
+        path.unlink(missing_ok=True)
+
+
+def ended(state: State, code: int, message: str) -> dict[str, Any]:
+    """result.json of a job that ended just now."""
+    return {"status": state, "exit_code": int(code), "message": message, "ended_at": time.time()}
