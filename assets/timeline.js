@@ -1,4 +1,4 @@
-// The browser's half of workbench/ui/datasets/timeline.py: a recording on a filmstrip, with in and out points, cuts and a crop.
+// The browser's half of workbench/ui/datasets/timeline.py: a source video on a filmstrip, with in and out points, cuts and a crop.
 // Gradio runs this as a function of (element, trigger, props, server, watch). Frames count from 0; a part ends before
 // its end frame.
 'use strict';
@@ -24,7 +24,7 @@ video.disablePictureInPicture = true;
 const box = make('div', { className: 'box', tabIndex: 0, role: 'group', label: 'Crop: arrows move it, Ctrl and arrows resize it' },
   ...['nw', 'n', 'ne', 'e', 'se', 's', 'sw', 'w'].map((side) => make('i', { className: `grip ${side}` })));
 const stage = make('div', { className: 'stage' }, video, box);
-const failed = make('p', { className: 'message', hidden: true, textContent: 'This browser cannot play the recording; the points can still be set by number.' });
+const failed = make('p', { className: 'message', hidden: true, textContent: 'This browser cannot play the source video; the points can still be set by number.' });
 
 const canvas = make('canvas');
 const before = make('div', { className: 'outside' }), after = make('div', { className: 'outside' });

@@ -3,7 +3,7 @@
 The clips are generated: 5 seconds of 1280x720 at 24 fps with sound, in Matroska, as screen recorders write them, so
 that each is written anew (of an mp4 the video would be copied). A moving scene with grain is encoded a few times; the
 others are the same with a few bytes more, which to an import is other content. Ours is the import of the product:
-child processes, verdicts, checksums, thumbnails, records. The plain loop decodes and encodes with PyAV, same settings,
+child processes, results, checksums, thumbnails, records. The plain loop decodes and encodes with PyAV, same settings,
 in as many processes. They take turns on the same clips. The loader is the example's VideoDataset (decord, 49 frames,
 480x720), which keeps every clip in memory as 32-bit numbers: so it gets fewer clips. Peak memory is that of all
 processes together.
@@ -86,8 +86,8 @@ def ours(paths: Sequence[Path], folder: Path, cores: int) -> None:
     from workbench.dataset_builder.ingest import intake
     from workbench.dataset_builder.sources.layouts.base import SourceFile
 
-    verdicts = intake.ingest(folder, [SourceFile(path) for path in paths])
-    wrong = [verdict.sentence for verdict in verdicts if verdict.notes != ("sound removed",)]
+    results = intake.ingest(folder, [SourceFile(path) for path in paths])
+    wrong = [result.sentence for result in results if result.notes != ("sound removed",)]
     assert not wrong, wrong[0]
 
 

@@ -91,7 +91,7 @@ OTHERS = tuple(
     line.split()
     for line in """
     dataset trim clips {clip} {number} {number}
-    dataset rate clips {clip} --fps {number}
+    dataset set-fps clips {clip} --fps {number}
     dataset split clips {clip} --at {number}
     dataset show {text}
     dataset import {text} {text}

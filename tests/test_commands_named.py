@@ -100,7 +100,7 @@ def test_every_command_that_is_named_exists() -> None:
 
 def test_the_search_finds_what_is_wrong() -> None:
     assert wrong(" model convert X") == "no command model"
-    assert wrong(" dataset mended") == "no command mended"
+    assert wrong(" dataset fixed") == "no command fixed"
     assert wrong(" train --dataset cats --sweeps") == "no flag --sweeps"
 
 

@@ -243,4 +243,4 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise ConfigError(f"{path} is missing: check the name") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON ({error}): mend or remove it") from error
+        raise ConfigError(f"{path} cannot be read as JSON ({error}): fix or remove it") from error

@@ -64,7 +64,7 @@ def caption_a_clip(page: Page, workspace: Path) -> None:
 
 
 def cut_and_check(page: Page, workspace: Path) -> None:
-    """Shorten a clip on the filmstrip and take that back; then let the doctor look, and mend a finding."""
+    """Shorten a clip on the filmstrip and take that back; then check it, and fix a finding."""
     records = workspace / "datasets" / "rings" / "metadata.jsonl"
     before = records.read_text()
     page.get_by_role("tab", name="Cut", exact=True).click()

@@ -102,7 +102,7 @@ def test_the_newer_name_of_the_longest_answer_is_used_where_the_old_one_is_refus
     ("reply", "kind", "sentence"),
     [
         (refuses(401, f"bad key {KEY}"), ConfigError, r"refuses \(401\): the key in MY_KEY is not accepted: put"),
-        (refuses(404, "no model eye"), ConfigError, r"not found \(404: no model eye\): mend base_url .* 'eye'"),
+        (refuses(404, "no model eye"), ConfigError, r"not found \(404: no model eye\): fix base_url .* 'eye'"),
         (Reply(b"", 301, Location="http://elsewhere/"), ConfigError, r"sends us elsewhere \(301\)"),
         (refuses(429, "slow down", Retry_After="7"), NoAnswer, r"asks for fewer requests \(429: slow down\)"),
         (refuses(503), NoAnswer, r"has no time \(503\): wait and continue"),

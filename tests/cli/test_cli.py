@@ -282,7 +282,7 @@ def test_doctor_says_what_it_found(shell: Shell) -> None:
     said = shell("doctor", "--quick")
     for word in ("python", "torch", "device", "workspace", "model cache", "browser"):
         assert word in said.out
-    assert said.out.rstrip().endswith(("all in order", "to mend"))
+    assert said.out.rstrip().endswith(("all in order", "to fix"))
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["runs"], ["dataset", "--help"]])

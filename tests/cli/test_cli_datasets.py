@@ -43,7 +43,7 @@ def clip_names(shell: Shell, dataset: str) -> list[str]:
 
 @pytest.fixture
 def footage(tmp_path: Path, make_clip: MakeClip) -> Path:
-    """A folder with a recording of two shots of a second each, a plain clip, and a file that is none."""
+    """A folder with a source video of two shots of a second each, a plain clip, and a file that is none."""
     folder = tmp_path / "given"
     shots = [draw(24, (96, 64), "red", (200, 200, 200)), draw(24, (96, 64), "blue", (10, 10, 10))]
     media.encode(np.concatenate(shots), folder / "two shots.mp4", 24)
@@ -54,7 +54,7 @@ def footage(tmp_path: Path, make_clip: MakeClip) -> Path:
 
 
 def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_path: Path) -> None:
-    said = shell("dataset", "look", footage)
+    said = shell("dataset", "preview", footage)
     assert "3 videos" in said.out
     assert "2 captions" in said.out
 
@@ -84,7 +84,7 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
     assert "same_caption (1, " in said.out
     assert "short_caption" not in said.out
     parts = [name for name in clip_names(shell, "cats") if name != plain]
-    said = shell("dataset", "mend", "cats", "same_caption", "tag", parts[0])
+    said = shell("dataset", "fix", "cats", "same_caption", "tag", parts[0])
     assert said.out == "Tagged 2 clips.\n"
     assert "tags: same_caption" in shell("dataset", "show", "cats").out
 
@@ -126,10 +126,10 @@ def test_what_was_changed_can_be_taken_back(shell: Shell, dataset: Dataset) -> N
     assert shell("dataset", "remove", "squares", first, second).out.startswith("squares: 4 clips")
     assert first in shell("dataset", "restore", "squares").out
     assert shell("dataset", "restore", "squares", first).out.startswith("squares: 5 clips")
-    assert "taken out: 2 clips" in (said := shell("dataset", "history", "squares").out)
-    number = next(line.split()[0] for line in said.splitlines() if "brought back" in line)
+    assert "removed: 2 clips" in (said := shell("dataset", "history", "squares").out)
+    number = next(line.split()[0] for line in said.splitlines() if "restored" in line)
     assert shell("dataset", "undo", "squares", number).code == 0
-    assert shell("dataset", "undo", "squares").out == "undone: taken out: 2 clips\n"
+    assert shell("dataset", "undo", "squares").out == "undone: removed: 2 clips\n"
     assert len(clip_names(shell, "squares")) == 6
     assert shell("dataset", "redo", "squares").code == 0
     assert len(clip_names(shell, "squares")) == 4
@@ -144,9 +144,9 @@ def test_parts_by_hand(shell: Shell, dataset: Dataset) -> None:
     part = re.findall(r"clips/\S+", said.out)[2]
     said = shell("dataset", "crop", "squares", part, "--box", "16", "0", "32", "64")
     assert "32x64, 9 frames" in said.out
-    said = shell("dataset", "rate", "squares", re.findall(r"clips/\S+", said.out)[0], "--fps", "4")
+    said = shell("dataset", "set-fps", "squares", re.findall(r"clips/\S+", said.out)[0], "--fps", "4")
     assert "at 4 fps" in said.out
-    said = shell("dataset", "whole", "squares", *clip_names(shell, "squares")[:3])
+    said = shell("dataset", "reset-cut", "squares", *clip_names(shell, "squares")[:3])
     assert re.findall(r"clips/\S+", said.out) == [name]
     assert len(clip_names(shell, "squares")) == 6
 
@@ -162,15 +162,15 @@ def test_bars_are_cropped_and_come_back(shell: Shell, workspace: Workspace, tmp_
     assert "128x96, 9 frames" in said.out
 
 
-def test_a_mend_that_cuts_is_a_task(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
+def test_a_fix_that_cuts_is_a_task(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
     video = np.random.default_rng(0).integers(60, 200, (9, 96, 128, 3), np.uint8)
     video[:, :16] = video[:, -16:] = 0
     media.encode(video, tmp_path / "wide.mp4", 8)
     assert shell("dataset", "import", "bars", tmp_path / "wide.mp4").code == 0
     assert shell("dataset", "check", "bars", "--no-captions").code == 0
-    said = shell("dataset", "mend", "bars", "borders", "crop-bars", "--detach")
-    assert said.out == "started the task mend: workbench dataset follow bars mend\n"
-    assert shell("dataset", "follow", "bars", "mend").out.endswith("Cropped the bars of 1 clip.\n")
+    said = shell("dataset", "fix", "bars", "letterbox", "crop-bars", "--detach")
+    assert said.out == "started the task fix: workbench dataset follow bars fix\n"
+    assert shell("dataset", "follow", "bars", "fix").out.endswith("Cropped the bars of 1 clip.\n")
     assert "128x64" in shell("dataset", "show", "bars").out
     assert shell("dataset", "undo", "bars").out == "undone: cropped the bars of 1 clip\n"
 
@@ -185,7 +185,7 @@ def test_a_hub_dataset(
         }
         for name, value in (("HF_ENDPOINT", hub.url), ("HF_HUB_OFFLINE", "0"), ("HF_HUB_DISABLE_XET", "1")):
             monkeypatch.setenv(name, value)
-        look = [sys.executable, "-m", "workbench", "dataset", "look", "--hub", "me/cats"]
+        look = [sys.executable, "-m", "workbench", "dataset", "preview", "--hub", "me/cats"]
         said = subprocess.run(look, capture_output=True, text=True, cwd=ROOT, check=True)
         assert re.match(r"me/cats at \w+: .* to fetch: 1 \.mp4, 1 \.txt", said.stdout)
         imported = shell("dataset", "import", "cats", "--hub", "me/cats")
@@ -244,7 +244,7 @@ def test_the_trigger_word(shell: Shell, dataset: Dataset) -> None:
     assert "'zwx'" in shell("dataset", "trigger", "squares").out
     assert shell("dataset", "trigger", "squares", "qqy", "--write").out.startswith("6 captions changed\n")
     assert all(clip.text.startswith("qqy") for clip in dataset.clips)
-    assert shell("dataset", "trigger", "squares", "--take-out").out.startswith("6 captions changed\n")
+    assert shell("dataset", "trigger", "squares", "--remove").out.startswith("6 captions changed\n")
     assert "no trigger word" in shell("dataset", "trigger", "squares", "").out
 
 
@@ -330,7 +330,7 @@ def test_the_list_of_commands_is_short_and_whole(shell: Shell) -> None:
         (["split", "squares", "none"], 64, "there is no clip 'none'"),
         (["trim", "squares", "none", "1", "2"], 64, "there is no clip 'none'"),
         (["findings", "squares"], 64, "was never checked: workbench dataset check squares"),
-        (["mend", "squares", "blur", "sharpen"], 2, "sharpen"),
+        (["fix", "squares", "blur", "sharpen"], 2, "sharpen"),
         (["export", "squares"], 64, "name a TARGET"),
         (["replace", "squares", "(", "x", "--expression"], 64, "cannot be used as a regular expression"),
         (["auto-caption", "squares", "--captioner", "endpoint"], 64, "base_url is not set"),
@@ -338,7 +338,7 @@ def test_the_list_of_commands_is_short_and_whole(shell: Shell) -> None:
         (["start", "squares", "split"], 64, "never had the task split"),
         (["stop", "squares", "check"], 64, "only a running one can be stopped"),
         (["follow", "squares", "dance"], 2, "dance"),
-        (["trigger", "squares", "--write", "--take-out"], 64, "contradict"),
+        (["trigger", "squares", "--write", "--remove"], 64, "contradict"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_a_code(

@@ -1,4 +1,4 @@
-"""Footage with the faults that the doctor looks for: what a camera sees of a textured ground, made by arithmetic."""
+"""Footage with the faults that the dataset check looks for: a textured ground before a camera, made by arithmetic."""
 
 from __future__ import annotations
 

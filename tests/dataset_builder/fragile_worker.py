@@ -13,7 +13,9 @@ from workbench.dataset_builder.checks import measures
 from workbench.dataset_builder.ingest import canonical, worker
 
 
-def fragile(source: Path, target: Path, longest_side: int | None, on_frame: Callable[[], None]) -> canonical.Normalised:
+def fragile(
+    source: Path, target: Path, longest_side: int | None, on_frame: Callable[[], None]
+) -> canonical.CanonicalClip:
     if "crash" in source.name:
         os.abort()
     if "spin" in source.name:
@@ -29,7 +31,7 @@ def fragile(source: Path, target: Path, longest_side: int | None, on_frame: Call
         end = time.process_time() + 4
         while time.process_time() < end:
             on_frame()
-    return canonical.normalise(source, target, longest_side, on_frame)
+    return canonical.convert(source, target, longest_side, on_frame)
 
 
 def measure(dataset: Path, clip: Clip) -> measures.Measures:
@@ -41,5 +43,5 @@ def measure(dataset: Path, clip: Clip) -> measures.Measures:
 
 
 if __name__ == "__main__":
-    worker.normalise = fragile  # type: ignore[attr-defined]
+    worker.convert = fragile  # type: ignore[attr-defined]
     worker.main(Path(sys.argv[1]))

@@ -24,7 +24,7 @@ from workbench.dataset_builder.ingest.results import ImportResult
 from workbench.dataset_builder.ingest.worker import Watch, judge
 from workbench.errors import DataError
 
-MENDED = {
+CONVERTED = {
     "turned.mov": "turned upright", "uneven.mkv": "evened to 30 fps", "ten_bit.mp4": "10-bit colours",
     "hdr.mkv": "HDR colours", "full.mp4": "full-range colours", "two.mp4": "2 video tracks",
     "stretched.mp4": "stretched pixels", "interlaced.mp4": "interlaced lines", "talking.mov": "sound removed",
@@ -65,7 +65,7 @@ def check(base: Path) -> None:
     given.mkdir(parents=True)
     write(given)
     found = {path.name: judged(path, base) for path in sorted(given.iterdir()) if path.is_file()}
-    for name, words in MENDED.items():
+    for name, words in CONVERTED.items():
         assert words in found[name].sentence, found[name].sentence
     for name, words in REFUSED.items():
         assert not found[name].usable, found[name].sentence
@@ -73,11 +73,11 @@ def check(base: Path) -> None:
     for name in ("fine.mp4", "latin.mp4"):
         assert found[name].outcome in ("taken", "known"), found[name].sentence
     assert media.read_comment(given / "latin.mp4") == "caf\ufffd"
-    for verdict in found.values():
-        if verdict.usable:
-            about = media.probe(base / verdict.file_name)
-            assert (about.codec, about.pixel_format, about.frames) == ("h264", "yuv420p", verdict.frames), verdict
-            assert media.read_frames(base / verdict.file_name, [verdict.frames - 1]).dtype == np.uint8
+    for result in found.values():
+        if result.usable:
+            about = media.probe(base / result.file_name)
+            assert (about.codec, about.pixel_format, about.frames) == ("h264", "yuv420p", result.frames), result
+            assert media.read_frames(base / result.file_name, [result.frames - 1]).dtype == np.uint8
 
 
 def judged(path: Path, dataset: Path) -> ImportResult:

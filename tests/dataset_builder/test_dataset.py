@@ -20,7 +20,7 @@ def test_the_frame_rate_of_clips_is_lowered_and_comes_back(dataset: Dataset) -> 
     first, second, *_ = before = dataset.clips
     slow = dataset.set_fps(4, first.id, second.id)
     assert [(clip.fps, clip.frames, clip.text) for clip in slow] == [(4, 8, first.text), (4, 8, second.text)]
-    with pytest.raises(ConfigError, match="fps is 30, the recording has 8: frames can be left out, not made up"):
+    with pytest.raises(ConfigError, match="fps is 30, the source video has 8: frames can be left out, not made up"):
         dataset.set_fps(30, slow[0].id)
     assert dataset.set_fps(None, *(clip.id for clip in slow)) == [first, second]
     dataset.undo()

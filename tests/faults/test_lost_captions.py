@@ -77,21 +77,21 @@ def test_a_column_of_another_name_is_named_and_can_be_chosen(
     shutil.copyfile(clip, given / "a.mp4")
     (given / "metadata.csv").write_text("file_name,description,title\na.mp4,a red square,Red\n")
     sentence = "'metadata.csv (columns: file_name, description, title)': no column of captions"
-    assert sentence in shell("dataset", "look", given).out
+    assert sentence in shell("dataset", "preview", given).out
     imported = shell("dataset", "import", "squares", given)
     assert imported.code == 0
     assert sentence in imported.out
     asked = ("dataset", "import", "squares2", given, "--caption-column")
     assert shell(*asked, "description").code == 0
     assert [found.text for found in read_clips(workspace.dataset("squares2"))] == ["a red square"]
-    wrong = shell("dataset", "look", given, "--caption-column", "text")
+    wrong = shell("dataset", "preview", given, "--caption-column", "text")
     assert (wrong.code, "caption_column is 'text', which metadata.csv (columns: file_name, " in wrong.err) == (65, True)
     (given / "metadata.csv").write_text("clip,description,\x1b[2J\na.mp4,a red square,x\n")
-    looked = shell("dataset", "look", given).out
+    looked = shell("dataset", "preview", given).out
     assert "no column of file names" in looked
     assert "\x1b" not in looked
     both = ("--video-column", "clip", "--caption-column", "description")
-    assert "1 captions" in shell("dataset", "look", given, *both).out
+    assert "1 captions" in shell("dataset", "preview", given, *both).out
 
 
 def test_columns_of_parquet_keep_their_names(tmp_path: Path) -> None:

@@ -48,10 +48,10 @@ def test_a_video_of_any_kind_is_taken(tmp_path: Path, name: str) -> None:
     else:  # a GIF or an animated PNG
         pictures = [Image.fromarray(picture) for picture in video]
         pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=100)
-    verdict = judged(path, tmp_path)
-    assert verdict.usable, verdict.sentence
-    assert verdict.frames == 12, verdict.sentence
-    shown = media.read_frames(tmp_path / verdict.file_name, [0, 11])
+    result = judged(path, tmp_path)
+    assert result.usable, result.sentence
+    assert result.frames == 12, result.sentence
+    shown = media.read_frames(tmp_path / result.file_name, [0, 11])
     assert np.abs(shown[0].astype(int) - shown[1]).max() > 60, "it moves"
     assert [source.name for source in find_sources([tmp_path]) if source.path == path] == [name]
 
@@ -77,8 +77,8 @@ def test_what_is_not_taken_is_named_with_its_reason(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(ImportSettings(sources=(str(given),), dataset="mixed").model_dump_json())
     run(dataset.folder, config, job)  # type: ignore[arg-type]
-    assert job.outcome["counts"] == {"taken": 1, "mended": 0, "known": 0, "refused": 4}
-    reasons = {Path(v.source).name: v.notes[0] for v in dataset.verdicts if not v.usable}
+    assert job.outcome["counts"] == {"taken": 1, "converted": 0, "known": 0, "refused": 4}
+    reasons = {Path(v.source).name: v.notes[0] for v in dataset.import_results if not v.usable}
     assert reasons["phone.HEIC"] == "a HEIC picture, as iPhones take them: convert it to JPEG or PNG first"
     assert reasons["scan.tif"] == "a TIFF or raw camera picture: convert it to JPEG or PNG first"
     assert reasons["old.rm"] == "a RealMedia file: convert it to mp4 first"
@@ -106,10 +106,10 @@ class Noted:
 @pytest.mark.parametrize("ending", ["mp4", "mkv"])
 def test_a_long_still_is_shortened_and_the_rest_is_taken(tmp_path: Path, ending: str) -> None:
     times = [number / 30 for number in range(15)] + [7000 + number / 30 for number in range(15)]
-    verdict = judged(write_video(tmp_path / f"screen.{ending}", draw(30), times=times), tmp_path)
-    assert verdict.notes[1:] == ("a still of more than 30 s shortened to that",), verdict.sentence
-    assert verdict.frames == 30 * 30 + 29
-    shown = media.read_frames(tmp_path / verdict.file_name, [14, 900, 928]).astype(int)
+    result = judged(write_video(tmp_path / f"screen.{ending}", draw(30), times=times), tmp_path)
+    assert result.notes[1:] == ("a still of more than 30 s shortened to that",), result.sentence
+    assert result.frames == 30 * 30 + 29
+    shown = media.read_frames(tmp_path / result.file_name, [14, 900, 928]).astype(int)
     assert np.abs(shown[0] - shown[1]).max() < 12
     assert np.abs(shown[1] - shown[2]).max() > 60
 
@@ -124,10 +124,10 @@ def test_a_still_at_the_end_is_no_damage(tmp_path: Path) -> None:
             packet.stream = stream
             written.mux(packet)
     assert media.probe(path).seconds > 13
-    verdict = judged(path, tmp_path)
-    assert verdict.usable
-    assert not any("damaged" in note for note in verdict.notes), verdict.sentence
-    assert verdict.frames >= 12 * 12
+    result = judged(path, tmp_path)
+    assert result.usable
+    assert not any("damaged" in note for note in result.notes), result.sentence
+    assert result.frames >= 12 * 12
 
 
 @pytest.mark.parametrize(("ending", "codec"), [("mkv", "libx264"), ("webm", "libvpx"), ("flv", "flv"), ("wmv", "wmv2")])
@@ -158,9 +158,9 @@ def test_a_mirrored_display_matrix_is_obeyed(tmp_path: Path, matrix: tuple[int, 
     place, (a, b, c, d) = data.index(b"tkhd") + 44, matrix
     data[place : place + 36] = struct.pack(">9i", a * ONE, b * ONE, 0, c * ONE, d * ONE, 0, 0, 0, 1 << 30)
     path.write_bytes(data)
-    verdict = judged(path, tmp_path)
+    result = judged(path, tmp_path)
     wanted = CORNERS[matrix][1](foreign.marked())
-    for shown in (media.read_frames(tmp_path / verdict.file_name, [6])[0], list(media.decode(path))[6][1]):
+    for shown in (media.read_frames(tmp_path / result.file_name, [6])[0], list(media.decode(path))[6][1]):
         assert np.abs(shown.astype(int) - wanted[6]).mean() < 6, CORNERS[matrix][0]
 
 
@@ -168,9 +168,9 @@ def test_a_mirrored_display_matrix_is_obeyed(tmp_path: Path, matrix: tuple[int, 
 
 
 def refusal(path: Path) -> str:
-    verdict = judged(path, path.parent)
-    assert not verdict.usable, verdict.sentence
-    (note,) = verdict.notes
+    result = judged(path, path.parent)
+    assert not result.usable, result.sentence
+    (note,) = result.notes
     assert "Error" not in note
     assert "Errno" not in note
     assert ":" in note, "a remedy follows the reason"
@@ -215,9 +215,9 @@ def test_rare_colours_are_refused_in_words(tmp_path: Path, matrix: int) -> None:
 
 
 def test_colours_that_few_players_show_rightly_are_converted(tmp_path: Path) -> None:
-    verdict = judged(write_coloured(tmp_path / "wide.mp4", colorspace=9), tmp_path)
-    assert verdict.notes == ("rare colours brought to those that every player shows rightly (BT.709)",)
-    assert media.probe(tmp_path / verdict.file_name).matrix == 1
+    result = judged(write_coloured(tmp_path / "wide.mp4", colorspace=9), tmp_path)
+    assert result.notes == ("rare colours brought to those that every player shows rightly (BT.709)",)
+    assert media.probe(tmp_path / result.file_name).matrix == 1
 
 
 # ---- captions -------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_a_caption_in_no_encoding_is_named_and_none_is_taken(tmp_path: Path) -> 
     assert any("'a.txt': text whose encoding nobody can tell: save it as UTF-8" in line for line in found.problems)
 
 
-def test_the_verdict_of_an_ogg_video_is_not_sound(tmp_path: Path) -> None:
-    verdict: ImportResult = judged(write_video(tmp_path / "film.ogv", codec="libvpx"), tmp_path)
-    assert verdict.usable
-    assert not any("sound" in note for note in verdict.notes)
+def test_the_import_result_of_an_ogg_video_does_not_name_sound(tmp_path: Path) -> None:
+    result: ImportResult = judged(write_video(tmp_path / "film.ogv", codec="libvpx"), tmp_path)
+    assert result.usable
+    assert not any("sound" in note for note in result.notes)

@@ -30,7 +30,7 @@ def test_clips_are_shown_captioned_and_planned(studio: Studio) -> None:
     panel = dataset_panel(studio.workspace, "rings", studio.settings)
     dataset = Dataset.open(studio.workspace, "rings")
     assert len(panel.cards.grid.children) == 5
-    assert panel.verdicts.value.count("taken") == 5
+    assert panel.results.value.count("taken") == 5
     assert "5 clips" in panel.summary.value
     picture, caption, plan, mark, take_out = panel.cards.grid.children[0].children
     assert not mark.value
@@ -135,9 +135,9 @@ def test_chosen_files_are_imported_and_what_is_no_video_is_refused(studio: Studi
     panel.wait(PATIENCE)
     assert panel.dataset is not None
     assert panel.dataset.name == "chosen"
-    assert [verdict.usable for verdict in panel.dataset.verdicts] in ([True, False], [False, True])
-    assert "refused" in panel.verdicts.value
-    assert "<i>" not in panel.verdicts.value
+    assert [result.usable for result in panel.dataset.import_results] in ([True, False], [False, True])
+    assert "refused" in panel.results.value
+    assert "<i>" not in panel.results.value
     panel.close()
 
 
@@ -164,7 +164,7 @@ def test_a_look_comes_before_an_import_and_an_import_as_the_fields_say(studio: S
 
 @pytest.fixture(scope="module")
 def footage(studio: Studio, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """A recording of two shots, one of them seen again, and a picture with bars."""
+    """A source video of two shots, one of them seen again, and a picture with bars."""
     folder = tmp_path_factory.mktemp("footage")
     one, two = (
         np.stack([picture for _, picture in media.decode(path)]) for path in sorted(CLIPS.glob("*.mp4"))[2:10:6]
@@ -177,8 +177,8 @@ def footage(studio: Studio, tmp_path_factory: pytest.TempPathFactory) -> Dataset
 
 
 def test_clips_are_cut_by_hand_and_all_at_once(studio: Studio, footage: Dataset) -> None:
-    recording = next(clip for clip in footage.clips if clip.source == "recording.mp4")
-    table = cut_panel(studio.workspace, footage.name, recording.id)
+    long = next(clip for clip in footage.clips if clip.source == "recording.mp4")
+    table = cut_panel(studio.workspace, footage.name, long.id)
     assert table.span.value == (0.0, 4.5)
     table.buttons["Find the cuts"].click()
     assert table.marks == [18]
@@ -203,11 +203,11 @@ def test_clips_are_cut_by_hand_and_all_at_once(studio: Studio, footage: Dataset)
     table.fps_field.value = ""
     table.buttons["Leave frames out"].click()
     assert footage.clip(table.clip.value).fps == 8
-    table.buttons["Back to the whole recording"].click()
-    assert table.clip.value == recording.file_name
+    table.buttons["Reset the cut"].click()
+    assert table.clip.value == long.file_name
     table.close()
 
-    cutter = split_panel(studio.workspace, footage.name, clips=[recording.id], threshold=200.0)
+    cutter = split_panel(studio.workspace, footage.name, clips=[long.id], threshold=200.0)
     cutter.start_button.click()
     assert "threshold is 200" in cutter.said.value
     cutter.form.set({"threshold": None})
@@ -222,22 +222,22 @@ def test_clips_are_cut_by_hand_and_all_at_once(studio: Studio, footage: Dataset)
     cutter.close()
 
 
-def test_findings_have_pictures_and_buttons_that_mend(studio: Studio, footage: Dataset) -> None:
+def test_findings_have_pictures_and_buttons_that_fix(studio: Studio, footage: Dataset) -> None:
     bars = "bars.mp4 has black bars"
-    doctor = check_panel(studio.workspace, footage.name, captions=False)
-    doctor.start_button.click()
-    assert doctor.wait(PATIENCE).state is State.FINISHED
+    checker = check_panel(studio.workspace, footage.name, captions=False)
+    checker.start_button.click()
+    assert checker.wait(PATIENCE).state is State.FINISHED
     assert footage.report is not None
-    assert "borders" in [finding.kind for finding in footage.report.findings]
-    text, crop, *_ = next(row.children for row in doctor.found.children[1:] if bars in row.children[0].value)
+    assert "letterbox" in [finding.kind for finding in footage.report.findings]
+    text, crop, *_ = next(row.children for row in checker.found.children[1:] if bars in row.children[0].value)
     assert "<img" in text.value
     assert crop.description == "Crop the bars"
     crop.click()
-    assert doctor.wait_mend(PATIENCE).state is State.FINISHED
-    assert "Cropped the bars of 1 clip" in doctor.mending.said.value
+    assert checker.wait_fix(PATIENCE).state is State.FINISHED
+    assert "Cropped the bars of 1 clip" in checker.fixing.said.value
     assert [clip.height for clip in footage.clips if clip.source == "bars.mp4"] == [160]
-    assert not [row for row in doctor.found.children[1:] if bars in row.children[0].value]
-    doctor.close()
+    assert not [row for row in checker.found.children[1:] if bars in row.children[0].value]
+    checker.close()
 
 
 def test_the_model_s_frames_and_what_its_vae_gives_back_are_played(studio: Studio) -> None:

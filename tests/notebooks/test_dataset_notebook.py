@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 from workbench import Dataset, Workspace
 
 NOTEBOOK = Path(__file__).resolve().parent.parent.parent / "notebooks" / "2_dataset.ipynb"
-# What the clips made for it come to: six given, three shots of the recording, one without its bars.
+# What the clips made for it come to: six given, three shots of the source video, one without its bars.
 CLIPS = 10
 
 
@@ -38,7 +38,7 @@ def test_the_dataset_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatc
     dataset, again = (Dataset.open(workspace, name) for name in ("footage-tour", "footage-tour-again"))
     assert len(dataset.clips) == CLIPS
     assert all(clip.text.endswith("flat colours") for clip in dataset.clips)
-    assert sum(not verdict.usable for verdict in dataset.verdicts) == 1
+    assert sum(not result.usable for result in dataset.import_results) == 1
     shots = [clip for clip in dataset.clips if clip.source == "recording.mp4"]
     assert [(clip.span, clip.frames, clip.crop) for clip in shots] == [
         ((0.0, 2.125), 17, None), ((2.125, 4.25), 17, None), ((4.25, 6.375), 17, None)

@@ -68,22 +68,22 @@ def test_the_rate_of_the_open_clip_is_set(dataset: Dataset, workspace: Workspace
     assert dataset.clips[0] == clip
 
 
-def test_a_mend_that_cuts_goes_on_behind_the_page(workspace: Workspace) -> None:
+def test_a_fix_that_cuts_goes_on_behind_the_page(workspace: Workspace) -> None:
     wide = np.repeat(np.repeat(footage.barred(1), 4, axis=1), 4, axis=2)
     dataset = Dataset(footage.write_footage(workspace.dataset("bars"), {"one": wide, "two": wide[2:]}, {}))
     found = [
-        picture_finding("borders", "Bars", f"bars {clip.id}", Severity.HURTS, [clip], ["crop_bars", "tag"],
+        picture_finding("letterbox", "Bars", f"bars {clip.id}", Severity.HURTS, [clip], ["crop_bars", "tag"],
                         crop=(0, 64, 640, 320))
         for clip in dataset.clips
     ]  # fmt: skip
     write_report(dataset.folder, 0.0, "any", dataset.clips, found)
     panel = built(CheckPanel, workspace)
-    assert panel._mend(dataset, [found[0].id], "tag") == "Tagged 1 clip."
-    assert panel._mend(dataset, ["kind:borders"], "crop_bars") is None
-    assert shown(panel, dataset, "stop_mending")["visible"]
-    assert dataset.task("mend").wait(PATIENCE).state is jobs.State.FINISHED
-    assert "Cropped the bars of 2 clips." in shown(panel, dataset, "mended")
-    assert not shown(panel, dataset, "stop_mending")["visible"]
+    assert panel._fix(dataset, [found[0].id], "tag") == "Tagged 1 clip."
+    assert panel._fix(dataset, ["kind:letterbox"], "crop_bars") is None
+    assert shown(panel, dataset, "stop_fixing")["visible"]
+    assert dataset.task("fix").wait(PATIENCE).state is jobs.State.FINISHED
+    assert "Cropped the bars of 2 clips." in shown(panel, dataset, "fixed")
+    assert not shown(panel, dataset, "stop_fixing")["visible"]
     assert [clip.height for clip in dataset.clips] == [320, 320]
 
 

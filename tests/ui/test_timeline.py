@@ -1,4 +1,4 @@
-"""What the timeline is given: plain data, always inside the recording."""
+"""What the timeline is given: plain data, always inside the source video."""
 
 from __future__ import annotations
 

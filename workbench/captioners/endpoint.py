@@ -108,7 +108,7 @@ class Endpoint(Captioner):
         try:
             return self._client.post(self._url, json=body)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise NoAnswer(f"{self._url} cannot be reached ({error}): start the server, or mend base_url") from None
+            raise NoAnswer(f"{self._url} cannot be reached ({error}): start the server, or fix base_url") from None
         except httpx.TimeoutException:
             reason = f"no answer within {self._settings.timeout_seconds:g} seconds"
             raise CaptionFailed(
@@ -129,7 +129,7 @@ class Endpoint(Captioner):
             raise ConfigError(f"{self._url} refuses ({status}): {problem}: put a valid key there and start again")
         if status == 404:
             raise ConfigError(
-                f"{self._url} is not found (404{said}): mend base_url (most end in /v1), or endpoint_model, "
+                f"{self._url} is not found (404{said}): fix base_url (most end in /v1), or endpoint_model, "
                 f"which is {self._settings.endpoint_model!r}"
             )
         if status in BUSY:

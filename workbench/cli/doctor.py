@@ -1,7 +1,7 @@
 """`workbench doctor`: is everything in order on this machine? Each line says what is, and what to do if it is not.
 
 No torch here: what is installed is read from the packages' own records, and what is tried is tried in a process of its
-own (trial). Not covered: mending anything.
+own (trial). Not covered: fixing anything.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Check:
 def doctor(workspace: Workspace, quick: bool) -> int:
     """Check this machine: versions, device, disk, models, browser; then import a clip and train two steps.
 
-    Ends with 0 when nothing needs mending.
+    Ends with 0 when nothing needs fixing.
     """
     checks = [*_versions(), _device(), _disk(workspace), *_models(), _browser(), *_names(workspace)]
     if not quick:
@@ -66,7 +66,7 @@ def doctor(workspace: Workspace, quick: bool) -> int:
         if check.remedy:
             click.echo(f"  {'':<{width}}  -> {check.remedy}")
     wrong = sum(bool(check.remedy) for check in checks)
-    click.echo(f"{wrong} to mend" if wrong else "all in order")
+    click.echo(f"{wrong} to fix" if wrong else "all in order")
     return int(ExitCode.BAD_CONFIG) if wrong else 0
 
 

@@ -92,7 +92,7 @@ def remove(workspace: Workspace, name: str) -> None:
 def check(workspace: Workspace, name: str) -> int:
     """Look whether a place is ready: starts and changes nothing there.
 
-    Ends with 0 when nothing needs mending.
+    Ends with 0 when nothing needs fixing.
     """
     try:
         found = dry_run(workspace, name)

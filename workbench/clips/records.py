@@ -97,7 +97,7 @@ def _read_clips(path: Path, *version: int) -> tuple[Clip, ...]:
                 clips.append(Clip.model_validate_json(line))
             except ValueError as error:
                 raise DataError(
-                    f"{path}, line {number}, is not a clip record ({error}): mend or remove the line"
+                    f"{path}, line {number}, is not a clip record ({error}): fix or remove the line"
                 ) from error
     return tuple(clips)
 
@@ -146,5 +146,5 @@ def file_sha256(path: Path) -> str:
 def frame_at(seconds: float, fps: float) -> int:
     """The frame that is nearest to a moment of a video. Raises ConfigError for what is no number of seconds."""
     if not math.isfinite(seconds * fps):
-        raise ConfigError(f"the time {seconds} is no number of seconds: give one within the recording")
+        raise ConfigError(f"the time {seconds} is no number of seconds: give one within the source video")
     return round(seconds * fps)

@@ -4,11 +4,11 @@ Every property is read afresh from the folder, every change is on disk when its 
 
     dataset.json metadata.jsonl          title and trigger word; a line a clip (workbench.clips.records)
     clips/<id>.mp4 thumbs/<id>.jpg       named by the source file's content
-    sources.jsonl                        what became of each source file (verdicts)
+    sources.jsonl                        what became of each source file (ImportResult)
     .import/                             the import job: config.json, job.log, result.json ... (workbench.jobs)
     history.jsonl .history/ .removed/    what was done to it, and the way back; nothing is ever deleted (history)
     first_frames/                        pictures that came with clips as their first frames (first_frames)
-    .masters/                            whole recordings whose parts are clips (workbench.clips.records.Clip.master)
+    .masters/                            whole source videos whose parts are clips (workbench.clips.records.Clip.master)
 
 Long work runs as tasks (tasks). Not covered: what a task does.
 """
@@ -30,13 +30,12 @@ from workbench.clips import records as clips
 from workbench.clips.frame_plan import FramePlan, Shape
 from workbench.clips.records import Clip, DatasetInfo
 from workbench.dataset_builder import history
-from workbench.dataset_builder.checks.findings import FILE, FOLDER, CheckReport, Finding, Mend, read_report
+from workbench.dataset_builder.checks.findings import FILE, FOLDER, CheckReport, Finding, Fix, read_report
 from workbench.dataset_builder.checks.statistics import Statistics, statistics
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.history import REMOVED, Change
 from workbench.dataset_builder.ingest.intake import Progress, ingest
-from workbench.dataset_builder.ingest.results import SOURCES as VERDICTS
-from workbench.dataset_builder.ingest.results import ImportResult, read_verdicts
+from workbench.dataset_builder.ingest.results import SOURCES, ImportResult, read_import_results
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources.layouts.base import Columns, clean_caption
 from workbench.dataset_builder.sources.survey import USUAL, Survey, readable, survey
@@ -123,7 +122,7 @@ class Dataset:
 
     @property
     def removed(self) -> list[Clip]:
-        """Clips taken out, which `restore` brings back."""
+        """Removed clips, which `restore` brings back."""
         return clips.read_clips(self.folder / REMOVED)
 
     @property
@@ -141,15 +140,15 @@ class Dataset:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Changes whenever records, verdicts, history or findings do; costs a few looks at the disk."""
-        files = (clips.METADATA, clips.INFO, VERDICTS, history.HISTORY, f"{FOLDER}/{FILE}")
+        """Changes whenever records, import results, history or findings do; costs a few looks at the disk."""
+        files = (clips.METADATA, clips.INFO, SOURCES, history.HISTORY, f"{FOLDER}/{FILE}")
         paths = [self.folder / name for name in files]
         return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
     @property
-    def verdicts(self) -> list[ImportResult]:
+    def import_results(self) -> list[ImportResult]:
         """What became of every source file ever given."""
-        return read_verdicts(self.folder)
+        return read_import_results(self.folder)
 
     @property
     def summary(self) -> Summary:
@@ -161,7 +160,7 @@ class Dataset:
             sizes=dict(Counter(f"{clip.width}x{clip.height}" for clip in found).most_common()),
             fps=dict(Counter(round(clip.fps, 3) for clip in found).most_common()),
             missing_captions=sum(not clip.text.strip() for clip in found),
-            refused=sum(not verdict.usable for verdict in self.verdicts),
+            refused=sum(not result.usable for result in self.import_results),
         )
 
     def clip(self, name: str) -> Clip:
@@ -215,14 +214,14 @@ class Dataset:
             history.change(self.folder, f"trigger word {info.trigger_word or 'removed'}", info=info)
 
     def remove(self, *names: str) -> None:
-        """Take clips out of the dataset; `restore` brings them back. Raises ConfigError, CannotWrite."""
+        """Remove clips from the dataset; `restore` brings them back. Raises ConfigError, CannotWrite."""
         found = [self.clip(name) for name in names]
-        history.change(self.folder, f"taken out: {_named(found)}", {clip.file_name: () for clip in found})
+        history.change(self.folder, f"removed: {_named(found)}", {clip.file_name: () for clip in found})
 
     def restore(self, *names: str) -> None:
         """Bring back clips that were removed, caption and all. Raises ConfigError, CannotWrite."""
         found = [_find(self.removed, name) for name in names]
-        history.change(self.folder, f"brought back: {_named(found)}", added=found)
+        history.change(self.folder, f"restored: {_named(found)}", added=found)
 
     @property
     def history(self) -> list[Change]:
@@ -244,8 +243,8 @@ class Dataset:
         return history.undo(self.folder, self._number(number, self.undoable, "undo"))
 
     def redo(self, number: int | None = None) -> Change:
-        """Do again what was undone last. Raises ConfigError, CannotWrite."""
-        return history.undo(self.folder, self._number(number, self.redoable, "do again"))
+        """Redo what was undone last. Raises ConfigError, CannotWrite."""
+        return history.undo(self.folder, self._number(number, self.redoable, "redo"))
 
     def _number(self, number: int | None, standing: Sequence[Change], verb: str) -> int:
         if number is None and not standing:
@@ -253,7 +252,7 @@ class Dataset:
         return number if number is not None else standing[0].number
 
     def task(self, name: Name) -> Task:
-        """A background task on this dataset: import, split, check, mend, caption or export."""
+        """A background task on this dataset: import, split, check, fix, caption or export."""
         return Task(self.folder, name)
 
     # ---- importing
@@ -284,14 +283,14 @@ class Dataset:
                 f"no videos in {', '.join(given) or 'an empty list'}: give {media.ENDINGS} files, "
                 f"pictures, or a zip or tar of them"
             )
-        verdicts = ingest(self.folder, sources, on_progress, longest_side)
+        results = ingest(self.folder, sources, on_progress, longest_side)
         count = len(sources)
-        verdicts = first_frames.take(self.folder, sources, verdicts, lambda: on_progress(count, count, None))
-        new = sum(verdict.outcome in ("taken", "mended") for verdict in verdicts)
-        history.note(self.folder, f"imported {new} of {len(verdicts)} files", new)
-        if not any(verdict.usable for verdict in verdicts):
-            raise DataError(f"none of the {len(verdicts)} files can be used: {verdicts[0].sentence}")
-        return verdicts
+        results = first_frames.take(self.folder, sources, results, lambda: on_progress(count, count, None))
+        new = sum(result.outcome in ("taken", "converted") for result in results)
+        history.note(self.folder, f"imported {new} of {len(results)} files", new)
+        if not any(result.usable for result in results):
+            raise DataError(f"none of the {len(results)} files can be used: {results[0].sentence}")
+        return results
 
     def start_import(self, paths: Sequence[Path | str], **more: Any) -> jobs.Status:
         """The same as a background task; more: other settings of an import. Raises ConfigError, CannotWrite."""
@@ -300,10 +299,10 @@ class Dataset:
         sources = tuple(os.path.abspath(Path(path).expanduser()) for path in paths)
         return self.task("import").start(ImportSettings(sources=sources, dataset=self.name, **more))
 
-    # ---- cutting: always from the whole recording, so that every part can be made wider again
+    # ---- cutting: always from the whole source video, so that every part can be made wider again
 
     def trim(self, name: str, start: float, end: float) -> Clip:
-        """Another span of the clip's recording, in seconds. Raises ConfigError, DataError, CannotWrite."""
+        """Another span of the clip's source video, in seconds. Raises ConfigError, DataError, CannotWrite."""
         return cutting.trim(self.folder, self.clip(name), start, end)
 
     def crop(self, name: str, box: cutting.Box | None) -> Clip:
@@ -311,41 +310,41 @@ class Dataset:
         return cutting.crop(self.folder, [self.clip(name)], box)[0]
 
     def split(self, name: str, spans: Sequence[tuple[float, float]]) -> list[Clip]:
-        """A clip for each span, in seconds of the recording, in place of this one. Raises as `trim`."""
+        """A clip for each span, in seconds of the source video, in place of this one. Raises as `trim`."""
         return cutting.split(self.folder, self.clip(name), spans)
 
     def set_fps(self, fps: float | None, *names: str) -> list[Clip]:
-        """A lower frame rate by leaving frames out, the duration stays; None: the recordings' own. Raises as `trim`."""
+        """A lower frame rate by leaving frames out; None: the source videos' own. Raises as `trim`."""
         return cutting.set_fps(self.folder, [self.clip(name) for name in names], fps)
 
-    def whole(self, *names: str) -> list[Clip]:
-        """Back to the whole recordings. Raises as `trim`."""
-        return cutting.whole(self.folder, [self.clip(name) for name in names])
+    def reset_cut(self, *names: str) -> list[Clip]:
+        """Back to the whole source videos. Raises as `trim`."""
+        return cutting.reset_cut(self.folder, [self.clip(name) for name in names])
 
-    # ---- the doctor
+    # ---- the dataset check
 
     @property
     def report(self) -> CheckReport | None:
         """What the last check found, as far as it still holds; None when there was none."""
         return read_report(self.folder)
 
-    def mend(self, findings: Sequence[Finding], mend: Mend) -> str:
-        """Mend findings of the report alike, in one change, now; says what was done.
+    def fix(self, findings: Sequence[Finding], fix: Fix) -> str:
+        """Fix findings of the report alike, in one change, now; says what was done.
 
         Raises ConfigError, DataError, CannotWrite.
         """
         from workbench.dataset_builder.checks import fixes
 
-        return fixes.apply(self.folder, findings, mend)
+        return fixes.apply(self.folder, findings, fix)
 
-    def start_mend(self, findings: Sequence[Finding], mend: Mend) -> str:
-        """The same without a wait: what encodes clips becomes the task "mend", and "" is returned. Raises as `mend`."""
+    def start_fix(self, findings: Sequence[Finding], fix: Fix) -> str:
+        """The same without a wait: what encodes clips becomes the task "fix", and "" is returned. Raises as `fix`."""
         from workbench.dataset_builder.checks import fixes
 
-        if not fixes.is_task(mend):
-            return self.mend(findings, mend)
-        fixes.check_findings(self.folder, findings, mend)
-        self.task("mend").start(fixes.MendSettings(mend=mend, findings=tuple(found.id for found in findings)))
+        if not fixes.is_task(fix):
+            return self.fix(findings, fix)
+        fixes.check_findings(self.folder, findings, fix)
+        self.task("fix").start(fixes.FixSettings(fix=fix, findings=tuple(found.id for found in findings)))
         return ""
 
     @property

@@ -139,7 +139,7 @@ def undo(dataset: Path, number: int) -> Change:
             raise ConfigError(f"{clash[0]} was changed again since: undo the later change first")
         there = {clip.file_name for clip in after}
         if clash := [c.source or c.file_name for c in before if c.file_name in now and c.file_name not in there]:
-            raise ConfigError(f"{clash[0]} is in the dataset again: take it out first")
+            raise ConfigError(f"{clash[0]} is in the dataset again: remove it first")
         replaced: dict[str, Sequence[Clip]] = {clip.file_name: () for clip in after}
         added: Sequence[Clip] = before
         if len(before) == len(after):

@@ -51,7 +51,7 @@ class ImportSettings(Settings):
     """The dataset the clips go into: one of yours, or the name of a new one."""
 
     trigger_word: str = field("", title="Trigger word", section=DATA)
-    """A word of your own that stands for the new concept; it is put in front of every caption without it."""
+    """A word of your own that stands for the new concept; it is added to every caption without it."""
 
     @property
     def wanted_layout(self) -> str:

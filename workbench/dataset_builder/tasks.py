@@ -2,8 +2,8 @@
 
     .import    video files become clips               (importing)
     .split     clips are cut into parts               (splitting)
-    .check     the doctor looks at every clip         (doctor)
-    .mend      clips are cut as the findings ask      (mends)
+    .check     every clip and caption is checked       (dataset_check)
+    .fix      clips are cut as the findings ask      (fixes)
     .caption   a model says what the clips show       (captioning)
     .export    the dataset in another tool's layout   (export)
 
@@ -23,12 +23,12 @@ from workbench.settings import Settings
 from workbench.workspace import read_json
 
 MODULE = "workbench.dataset_builder"
-Name = Literal["import", "split", "check", "mend", "caption", "export"]
+Name = Literal["import", "split", "check", "fix", "caption", "export"]
 MODULES: dict[Name, str] = {
     "import": "ingest.job",
     "split": "cuts.splitting",
     "check": "checks.dataset_check",
-    "mend": "checks.fixes",
+    "fix": "checks.fixes",
     "caption": "captions.captioning",
     "export": "export",
 }

@@ -53,8 +53,8 @@ class CaptionTools(Panel):
         )
         self.edit_buttons = {words: self._edit(words, edit) for words, edit in edits}
         triggers = (
-            ("Write the trigger word in", editing.put_trigger_word),
-            ("Take the trigger word out", editing.take_out_trigger_word),
+            ("Write the trigger word in", editing.add_trigger_word),
+            ("Take the trigger word out", editing.remove_trigger_word),
         )
         self.edit_buttons |= {words: self._trigger(words, edit) for words, edit in triggers}
         wrapping = widgets.Layout(flex_flow="row wrap")

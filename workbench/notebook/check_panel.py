@@ -1,6 +1,6 @@
-"""The dataset doctor in a notebook: start a check, see what it found on which clips, mend one finding or all of a kind.
+"""The dataset check in a notebook: start it, see what it found on which clips, fix one finding or all of a kind.
 
-Not covered: the checks (dataset_builder.checks.dataset_check) and the mends (dataset_builder.checks.fixes).
+Not covered: the checks (dataset_builder.checks.dataset_check) and the fixes (dataset_builder.checks.fixes).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import ipywidgets as widgets
 
 from workbench import jobs
 from workbench.clips.records import Clip
-from workbench.dataset_builder.checks.findings import MENDS, CheckReport, Finding, Mend, Severity
+from workbench.dataset_builder.checks.findings import FIXES, CheckReport, Finding, Fix, Severity
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.tasks import Name
 from workbench.notebook import rendering
@@ -23,12 +23,12 @@ from workbench.notebook.task_panel import TaskLine, TaskPanel
 from workbench.workspace import Workspace
 
 COLOURS = {Severity.STOPS: "#c62828", Severity.HURTS: "#b26a00", Severity.LOOK: "#666"}
-MOST_OF_A_KIND = 12  # with pictures and buttons each; the rest is mended with all of its kind
+MOST_OF_A_KIND = 12  # with pictures and buttons each; the rest is fixed with all of its kind
 PICTURES = 6
 
 
 class CheckPanel(TaskPanel):
-    """The form of a check and its findings, each with its clips' pictures and its mends."""
+    """The form of a check and its findings, each with its clips' pictures and its fixes."""
 
     task_name = "check"
     settings_class = CheckSettings
@@ -38,34 +38,34 @@ class CheckPanel(TaskPanel):
     def _more(self) -> list[widgets.Widget]:
         self.found = widgets.VBox([])
         self._shown: CheckReport | None = None
-        self.mending = TaskLine("mending", lambda: self.dataset.task("mend"), self.watch)
-        return [self.mending.box, self.found]
+        self.fixing = TaskLine("fixing", lambda: self.dataset.task("fix"), self.watch)
+        return [self.fixing.box, self.found]
 
-    def mend(self, findings: Sequence[Finding], mend: Mend) -> str:
-        """Mend findings alike, in one change that `undo` takes back; says what was done.
+    def fix(self, findings: Sequence[Finding], fix: Fix) -> str:
+        """Fix findings alike, in one change that `undo` takes back; says what was done.
 
-        What cuts clips is a task: it is started and "" returned (`wait_mend` waits for it). Raises ConfigError,
+        What cuts clips is a task: it is started and "" returned (`wait_fix` waits for it). Raises ConfigError,
         DataError, CannotWrite.
         """
-        done = self.dataset.start_mend(findings, mend)
+        done = self.dataset.start_fix(findings, fix)
         self.watch()
         self.say(f"{done} Undo takes it back." if done else "", "good")
         return done
 
-    def wait_mend(self, seconds: float | None = None) -> jobs.Status:
-        """Wait until a mend that is a task is over or the time is up; the panel stays live."""
-        status = self.dataset.task("mend").wait(seconds)
+    def wait_fix(self, seconds: float | None = None) -> jobs.Status:
+        """Wait until a fix that is a task is over or the time is up; the panel stays live."""
+        status = self.dataset.task("fix").wait(seconds)
         self.refresh()
         return status
 
     def _watched(self) -> tuple[Name, ...]:
-        return ("check", "mend")
+        return ("check", "fix")
 
     def refresh(self) -> bool:
-        """Show what the folders of check and mend say. True while one of them works."""
+        """Show what the folders of check and fix say. True while one of them works."""
         with self._lock:
             alive = super().refresh()
-            return self.mending.refresh(self.dataset.task("mend").result.get("done", "")) or alive
+            return self.fixing.refresh(self.dataset.task("fix").result.get("done", "")) or alive
 
     def _ended(self) -> None:
         report = self.dataset.report
@@ -81,15 +81,15 @@ class CheckPanel(TaskPanel):
         self.found.children = parts
 
     def _kind(self, findings: list[Finding], clips: dict[str, Clip]) -> list[widgets.Widget]:
-        """All findings of one kind: a line with mends for all, then each."""
+        """All findings of one kind: a line with fixes for all, then each."""
         first = findings[0]
         style = f"background:{COLOURS[first.severity]};color:#fff;border-radius:9px;padding:1px 9px"
         title = widgets.HTML(
             f'<div style="line-height:1.8"><span style="{style}">{rendering.escaped(first.severity)}</span> '
             f"<b>{rendering.escaped(first.title)}</b> ({len(findings):,})</div>"
         )
-        mends = [mend for mend in first.mends if all(mend in other.mends for other in findings)]
-        for_all = [self._button(findings, mend, f"{MENDS[mend]}: all {len(findings):,}") for mend in mends]
+        fixes = [fix for fix in first.fixes if all(fix in other.fixes for other in findings)]
+        for_all = [self._button(findings, fix, f"{FIXES[fix]}: all {len(findings):,}") for fix in fixes]
         head = widgets.HBox([title, *(for_all if len(findings) > 1 else [])], layout=_wrapping())
         more = len(findings) - MOST_OF_A_KIND
         rest = [widgets.HTML(rendering.note(f"and {more:,} more"))] if more > 0 else []
@@ -101,12 +101,12 @@ class CheckPanel(TaskPanel):
         shown_text = f'<div style="display:flex;align-items:center">{pictures}{rendering.note(finding.sentence)}</div>'
         text = widgets.HTML(shown_text, layout=widgets.Layout(flex="1 1 300px"))
         return widgets.HBox(
-            [text, *(self._button([finding], mend, MENDS[mend]) for mend in finding.mends)], layout=_wrapping()
+            [text, *(self._button([finding], fix, FIXES[fix]) for fix in finding.fixes)], layout=_wrapping()
         )
 
-    def _button(self, findings: Sequence[Finding], mend: Mend, words: str) -> widgets.Button:
-        made = button(words, f"{MENDS[mend]}; Undo takes it back", width="auto")
-        made.on_click(self.doing(partial(self.mend, findings, mend)))
+    def _button(self, findings: Sequence[Finding], fix: Fix, words: str) -> widgets.Button:
+        made = button(words, f"{FIXES[fix]}; Undo takes it back", width="auto")
+        made.on_click(self.doing(partial(self.fix, findings, fix)))
         return made
 
 

@@ -1,6 +1,6 @@
 """The clips of a dataset as cards in a notebook: each plays, takes a caption, shows its frame plan, can be marked.
 
-What is marked can be taken out, tagged or brought back to its whole recording, all at once, and goes for caption_tools.
+Marked clips can be removed, tagged or reset to their whole source video, all at once, and go for caption_tools.
 
 Not covered: importing (dataset_panel), many captions at once (caption_tools).
 """
@@ -63,7 +63,7 @@ class ClipCards(Panel):
         actions = (
             ("Take out", "Out of the dataset; Undo brings them back", self.take_out),
             ("Tag", "Put this mark on them", self.tag),
-            ("Back to the whole recording", "Undo what was ever cut from it", self.whole),
+            ("Reset the cut", "Undo what was ever cut from it", self.whole),
             ("Unmark", "Mark none", lambda: self.mark(())),
         )
         self.buttons = {words: button(words, help) for words, help, _ in actions}
@@ -100,9 +100,9 @@ class ClipCards(Panel):
         self._did()
 
     def whole(self) -> None:
-        """Let the marked clips be their whole recordings again. Raises ConfigError, DataError, CannotWrite."""
+        """Let the marked clips be their whole source videos again. Raises ConfigError, DataError, CannotWrite."""
         dataset, names = self._chosen()
-        dataset.whole(*names)
+        dataset.reset_cut(*names)
         self._did()
 
     def _chosen(self) -> tuple[Dataset, list[str]]:

@@ -28,7 +28,7 @@ HOURS = "WORKBENCH_COLAB_HOURS"  # how long the runtime lives, if it is not what
 USUAL_HOURS = 12.0
 MARGIN_MINUTES = 10.0  # for the last checkpoint, and for Drive to take it in
 TIME_IS_UP = "The time limit is reached"  # how the trainer says it
-TASKS: tuple[Name, ...] = ("import", "split", "caption", "check", "mend", "export")
+TASKS: tuple[Name, ...] = ("import", "split", "caption", "check", "fix", "export")
 
 
 def in_colab() -> bool:

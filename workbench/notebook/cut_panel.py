@@ -1,6 +1,6 @@
-"""Cut one clip by hand in a notebook: a part, cuts and a crop, on a filmstrip of its whole recording.
+"""Cut one clip by hand in a notebook: a part, cuts and a crop, on a filmstrip of its whole source video.
 
-Always from the whole recording, so that every part can be made wider again. Not covered: cutting many clips at once
+Always from the whole source video, so that every part can be made wider again. Not covered: cutting many clips at once
 (task_panel.SplitPanel), how a part is made (dataset_builder.cuts.cutting).
 """
 
@@ -14,7 +14,7 @@ from itertools import pairwise
 import ipywidgets as widgets
 
 from workbench.clips.records import Clip
-from workbench.dataset_builder.checks.letterbox import find_borders
+from workbench.dataset_builder.checks.letterbox import find_letterbox
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cutting import Box, Cut, Master
 from workbench.dataset_builder.cuts.filmstrip import filmstrip
@@ -32,7 +32,7 @@ TILES, TILE_HEIGHT = 16, 64
 
 
 class CutPanel(Panel):
-    """A clip, its recording at a glance, and the buttons that cut it; each is one change that `undo` takes back."""
+    """A clip, its source video at a glance, and the buttons that cut it; each is one change that `undo` takes back."""
 
     def __init__(self, workspace: Workspace, dataset: str, clip: str | None = None) -> None:
         """clip: file name or id of the one to begin with. Raises ConfigError."""
@@ -58,8 +58,8 @@ class CutPanel(Panel):
             ("Split at the cuts", "A clip for each shot", self.split),
             ("Find black bars", "Fill in the crop that takes them away", self.find_bars),
             ("Crop", "To the numbers given; empty: all of the picture", self.crop),
-            ("Leave frames out", "Down to the rate given; empty: the recording's own", self.set_fps),
-            ("Back to the whole recording", "Undo what was ever cut from it", self.whole),
+            ("Leave frames out", "Down to the rate given; empty: the source video's own", self.set_fps),
+            ("Reset the cut", "Undo what was ever cut from it", self.whole),
             ("Undo", "Take back the newest change of the dataset", self.undo),
         )
         self.buttons = {words: button(words, help) for words, help, _ in buttons}
@@ -107,7 +107,7 @@ class CutPanel(Panel):
         return True
 
     def show(self) -> None:
-        """The chosen clip's recording, with its part. Raises ConfigError, DataError, CannotWrite."""
+        """The chosen clip's source video, with its part. Raises ConfigError, DataError, CannotWrite."""
         self.marks = []
         clip, master, cut = self._opened()
         self._shown = clip
@@ -164,10 +164,10 @@ class CutPanel(Panel):
         self._done([self.dataset.trim(clip.file_name, start, end)])
 
     def find(self) -> list[int]:
-        """Mark the cuts of the recording on the filmstrip; returns their frames."""
+        """Mark the cuts of the source video on the filmstrip; returns their frames."""
         _, master, _ = self._opened()
         if master.frames / master.fps > LONGEST_LOOK:
-            raise ConfigError("this recording is longer than five minutes: find its cuts with split_panel")
+            raise ConfigError("this source video is longer than five minutes: find its cuts with split_panel")
         self.marks = cuts(scores(master.path, "adaptive", self.dataset.folder / SCORES), self.threshold.value)
         self._draw_strip(master)
         self.say(f"{len(self.marks)} cuts: {', '.join(f'{frame / master.fps:.2f} s' for frame in self.marks)}")
@@ -186,7 +186,7 @@ class CutPanel(Panel):
     def find_bars(self) -> None:
         """Fill in the crop that takes black bars away."""
         _, master, _ = self._opened()
-        box = find_borders(master.path)
+        box = find_letterbox(master.path)
         self.box_field.value = ", ".join(map(str, box or ()))
         self.say("" if box else "No bars were found.")
 
@@ -199,8 +199,8 @@ class CutPanel(Panel):
         self._done(self.dataset.set_fps(cutting.frame_rate(self.fps_field.value), self.clip.value))
 
     def whole(self) -> None:
-        """Back to the whole recording."""
-        self._done(self.dataset.whole(self.clip.value))
+        """Reset the cut."""
+        self._done(self.dataset.reset_cut(self.clip.value))
 
     def undo(self) -> None:
         """Take back the newest change of the dataset."""
@@ -225,7 +225,7 @@ def cut_panel(workspace: Workspace, dataset: str, clip: str | None = None) -> Cu
 
 
 def _facts(clip: Clip) -> str:
-    part = ", a part of a recording" if clip.master else ""
+    part = ", a part of a source video" if clip.master else ""
     return f"{clip.frames} frames, {clip.fps:g} fps, {clip.seconds:.2f} s, {clip.width}x{clip.height}{part}"
 
 

@@ -1,4 +1,4 @@
-"""A dataset in a notebook: look at files, import them with a verdict on each, go through the clips and their captions.
+"""A dataset in a notebook: look at files, import them with a result for each, go through the clips and their captions.
 
 The import is a job of its own, as in the web app; what another face changes shows up within a second or two. Not
 covered: the clips' cards (clip_cards), the other tasks (task_panel, check_panel).
@@ -46,7 +46,7 @@ class DatasetPanel(Panel):
         self._word = ("", "")  # the dataset and its trigger word, as they are shown
         self._make_choice(name)
         self._make_import()
-        self.summary, self.verdicts = widgets.HTML(), widgets.HTML()
+        self.summary, self.results = widgets.HTML(), widgets.HTML()
         self.undo_button = button("Undo", "Take back the newest change", "undo")
         self.redo_button = button("Do again", "Do again what was undone last", "repeat")
         self.cards = ClipCards(settings, self.refresh)
@@ -62,7 +62,7 @@ class DatasetPanel(Panel):
             widgets.HBox([_label("Videos"), widgets.VBox([self.paths, self.upload]), self.import_buttons]),
             self.more_fold, self.found, self.line.box, self.said, self.summary,
             widgets.HBox([self.undo_button, self.redo_button]),
-            folded("What became of the files", self.verdicts), self.past_fold, self.tools_fold, self.cards.box,
+            folded("What became of the files", self.results), self.past_fold, self.tools_fold, self.cards.box,
         )  # fmt: skip
         self._seen: tuple[Any, ...] = ()
         self._alive = False
@@ -230,7 +230,7 @@ class DatasetPanel(Panel):
                 return False
 
     def _show_nothing(self) -> bool:
-        self.summary.value = self.verdicts.value = ""
+        self.summary.value = self.results.value = ""
         self.line.hide()
         self.tools_fold.layout.display = self.past_fold.layout.display = "none"
         self._word = ("", "")
@@ -243,9 +243,9 @@ class DatasetPanel(Panel):
         alive = self.line.refresh(" ".join(["The import is done.", *problems]))
         self.import_button.disabled = alive
         self.summary.value = rendering.note(dataset.summary.sentence)
-        verdicts = sorted(dataset.verdicts, key=lambda verdict: verdict.usable)
-        self.verdicts.value = "".join(
-            rendering.note(verdict.sentence, "plain" if verdict.usable else "error") for verdict in verdicts
+        results = sorted(dataset.import_results, key=lambda result: result.usable)
+        self.results.value = "".join(
+            rendering.note(result.sentence, "plain" if result.usable else "error") for result in results
         )
         word = (dataset.name, dataset.info.trigger_word)
         if word != self._word:  # another dataset, or somebody else wrote it

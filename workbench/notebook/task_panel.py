@@ -29,7 +29,7 @@ from workbench.settings import Settings
 from workbench.workspace import Workspace
 
 State = jobs.State
-LONGEST_LOOK = 300.0  # seconds of a recording that is scored while a person waits
+LONGEST_LOOK = 300.0  # seconds of a source video that is scored while a person waits
 LOG_LINES = 8
 FAILURES = 20
 

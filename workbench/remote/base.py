@@ -90,7 +90,7 @@ class Backend(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Reach the place. Raises ConfigError for what trying again will not mend, Lost."""
+        """Reach the place. Raises ConfigError for what trying again will not fix, Lost."""
 
     @abstractmethod
     def close(self) -> None:

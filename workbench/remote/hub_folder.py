@@ -80,7 +80,7 @@ class HubFolder:
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """As workbench.hub says it, for who asks again: ConfigError for what trying again does not mend, else Lost.
+    """As workbench.hub says it, for who asks again: ConfigError for what trying again does not fix, else Lost.
 
     Raises FileNotFoundError as well.
     """

@@ -133,7 +133,7 @@ class SshEngine(Backend):
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """What trying again does not mend, in a sentence each."""
+        """What trying again does not fix, in a sentence each."""
         import asyncssh
 
         host = self.place.host

@@ -243,7 +243,7 @@ RULES = (
         kinds=("new run",),
     ),
     FailureRule(
-        "clips", "The clips do not fit", "Look at the dataset, mend it, then go on.", (ExitCode.BAD_DATA,),
+        "clips", "The clips do not fit", "Look at the dataset, fix it, then go on.", (ExitCode.BAD_DATA,),
         kinds=("dataset", "go on"),
     ),
     FailureRule(

@@ -66,8 +66,8 @@ def test_find_and_replace(dataset: Dataset, search: Search, replacement: str, re
     [
         (Search(""), "x", "nothing to find: give a text"),
         (Search("(a", expression=True), "x", r"'\(a' cannot be used as a regular expression \(missing \)"),
-        (Search("a", expression=True), r"\7", r"expression \(invalid group reference\): mend or simplify it"),
-        (Search("(a+)+$", expression=True), "x", r"expression \(it takes too long\): mend"),
+        (Search("a", expression=True), r"\7", r"expression \(invalid group reference\): fix or simplify it"),
+        (Search("(a+)+$", expression=True), "x", r"expression \(it takes too long\): fix"),
     ],
 )
 def test_a_search_that_cannot_be_used_says_why(
@@ -107,15 +107,15 @@ def test_a_caption_that_gets_too_long_is_cut_as_an_import_cuts_it(dataset: Datas
 
 def test_the_trigger_word_goes_in_and_out(dataset: Dataset) -> None:
     give(dataset, "ZWX running", "a zwxy, sitting", "a dog, zwx, on grass", "zwx, a dog", "seen with zwx, asleep", "")
-    assert editing.put_trigger_word(dataset.folder) == 2
+    assert editing.add_trigger_word(dataset.folder) == 2
     assert texts(dataset)[1] == "zwx a zwxy, sitting"
     assert texts(dataset)[5] == "zwx"
     assert [dataset.captions[clip.file_name] for clip in dataset.clips] == texts(dataset)
-    assert editing.take_out_trigger_word(dataset.folder) == 6
+    assert editing.remove_trigger_word(dataset.folder) == 6
     assert texts(dataset) == ["running", "a zwxy, sitting", "a dog, on grass", "a dog", "seen with, asleep", ""]
     dataset.set_trigger_word("")
     with pytest.raises(ConfigError, match="no trigger word: set one first"):
-        editing.put_trigger_word(dataset.folder)
+        editing.add_trigger_word(dataset.folder)
 
 
 def test_tags_are_counted_and_removed(dataset: Dataset) -> None:

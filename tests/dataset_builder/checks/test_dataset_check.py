@@ -1,4 +1,4 @@
-"""The doctor finds each fault on the clip that has it, says so in words, and stays silent about the rest."""
+"""The dataset check finds each fault on the clip that has it, says so in words, and stays silent about the rest."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def names(findings: list[Finding]) -> list[str]:
 
 def test_each_fault_is_found_on_its_clip_alone(checked: Path) -> None:
     found = by_kind(checked)
-    pictures = ("still", "shake", "flashes", "cuts", "borders", "blur", "left_out", "near_duplicates", "images")
+    pictures = ("still", "shake", "flashes", "cuts", "letterbox", "blur", "left_out", "near_duplicates", "images")
     assert {kind: names(found[kind]) for kind in pictures} == {
-        "still": ["still"], "shake": ["shake"], "flashes": ["flash"], "cuts": ["cut"], "borders": ["bars"],
+        "still": ["still"], "shake": ["shake"], "flashes": ["flash"], "cuts": ["cut"], "letterbox": ["bars"],
         "blur": ["blur"], "left_out": ["short"], "near_duplicates": ["good", "copy"], "images": ["image"],
     }  # fmt: skip
     assert found["cuts"][0].sentence == "cut.mov has 1 cut, at 1.5 s: the model would learn to jump."
@@ -84,7 +84,7 @@ def test_without_a_tokenizer_on_disk_nothing_is_guessed(checked: Path) -> None:
     family, model = find_model("cogvideox-2b")
     nowhere = dataclasses.replace(model, source="nobody/nothing", revision="0" * 40)
     found, counts = check_tokens(read_clips(checked), read_info(checked), family, nowhere)
-    assert [(finding.kind, finding.clips, finding.mends) for finding in found] == [("tokens_unknown", (), ())]
+    assert [(finding.kind, finding.clips, finding.fixes) for finding in found] == [("tokens_unknown", (), ())]
     assert "is not on this machine yet" in found[0].sentence
     assert counts == {}
 

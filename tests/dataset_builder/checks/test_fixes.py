@@ -1,4 +1,4 @@
-"""Every mend does what its button says, in one change: one undo brings all back."""
+"""Every fix does what its button says, in one change: one undo brings all back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.checks import fixes
 from workbench.dataset_builder.checks.findings import (
     Finding,
-    Mend,
+    Fix,
     Severity,
     picture_finding,
     read_findings,
@@ -40,11 +40,11 @@ def of_kind(dataset: Dataset, kind: str) -> list[Finding]:
     return [finding for finding in read_findings(dataset.folder) if finding.kind == kind]
 
 
-def check_way_back(dataset: Dataset, kind: str, mend: Mend, says: str) -> Callable[[], None]:
-    """Mend all of a kind; returns what undoes it and looks whether all is as it was."""
+def check_way_back(dataset: Dataset, kind: str, fix: Fix, says: str) -> Callable[[], None]:
+    """Fix all of a kind; returns what undoes it and looks whether all is as it was."""
     before, changes = dataset.clips, len(dataset.history)
     files = {clip.file_name for clip in before}
-    assert fixes.apply(dataset.folder, of_kind(dataset, kind), mend) == says
+    assert fixes.apply(dataset.folder, of_kind(dataset, kind), fix) == says
     assert len(dataset.history) == changes + 1
 
     def back() -> None:
@@ -56,7 +56,7 @@ def check_way_back(dataset: Dataset, kind: str, mend: Mend, says: str) -> Callab
 
 
 def test_the_best_of_the_copies_stays(dataset: Dataset) -> None:
-    back = check_way_back(dataset, "near_duplicates", "keep_best", "Took out 1 clip that copy a better one.")
+    back = check_way_back(dataset, "near_duplicates", "keep_best", "Removed 1 clip that copy a better one.")
     assert "copy" not in {clip.id for clip in dataset.clips}
     back()
     dataset.set_caption("copy", "written by hand")
@@ -77,12 +77,12 @@ def test_a_clip_is_split_at_its_cut(dataset: Dataset) -> None:
 
 
 def test_bars_are_cropped_and_the_finding_goes(dataset: Dataset) -> None:
-    back = check_way_back(dataset, "borders", "crop_bars", "Cropped the bars of 1 clip.")
+    back = check_way_back(dataset, "letterbox", "crop_bars", "Cropped the bars of 1 clip.")
     cropped = next(clip for clip in dataset.clips if clip.source == "bars.mov")
     assert (cropped.crop, cropped.width, cropped.height) == ((0, 16, 160, 80), 160, 80)
-    assert of_kind(dataset, "borders") == []
+    assert of_kind(dataset, "letterbox") == []
     back()
-    assert len(of_kind(dataset, "borders")) == 1
+    assert len(of_kind(dataset, "letterbox")) == 1
 
 
 def test_shortened_captions_are_read_to_their_end(dataset: Dataset) -> None:
@@ -99,7 +99,7 @@ def test_shortened_captions_are_read_to_their_end(dataset: Dataset) -> None:
 
 def test_the_trigger_word_is_written_out_once(dataset: Dataset) -> None:
     taught = dataset.captions
-    back = check_way_back(dataset, "trigger", "add_trigger", "Put 'zwx' in front of the captions of 8 clips.")
+    back = check_way_back(dataset, "trigger", "add_trigger", "Added 'zwx' to the captions of 8 clips.")
     assert dataset.captions == taught
     assert sum(clip.text.startswith("zwx ") for clip in dataset.clips) == 9
     back()
@@ -110,7 +110,7 @@ def test_many_findings_are_one_change(dataset: Dataset) -> None:
     assert fixes.apply(dataset.folder, findings, "tag") == "Tagged 2 clips."
     assert dataset.clip("still").tags == ("still", "no_caption")
     assert fixes.apply(dataset.folder, findings, "tag") == "Nothing was left to do."
-    assert fixes.apply(dataset.folder, findings, "take_out") == "Took out 2 clips."
+    assert fixes.apply(dataset.folder, findings, "remove") == "Removed 2 clips."
     dataset.undo()
     dataset.undo()
     assert dataset.clip("still").tags == ()
@@ -118,7 +118,7 @@ def test_many_findings_are_one_change(dataset: Dataset) -> None:
 
 def test_what_does_not_fit_changes_nothing(dataset: Dataset) -> None:
     before = dataset.clips
-    with pytest.raises(ConfigError, match="'Crop the bars' does not mend 'Blurred': use 'Take out' or 'Tag for later'"):
+    with pytest.raises(ConfigError, match="'Crop the bars' does not fix 'Blurred': use 'Remove' or 'Tag for later'"):
         fixes.apply(dataset.folder, of_kind(dataset, "blur"), "crop_bars")
     stale = of_kind(dataset, "blur")
     dataset.remove("blur")
@@ -132,18 +132,18 @@ def test_what_does_not_fit_changes_nothing(dataset: Dataset) -> None:
 
 
 def test_what_changes_records_alone_is_done_at_once_and_what_cuts_is_a_task(dataset: Dataset) -> None:
-    assert dataset.start_mend(of_kind(dataset, "still"), "tag") == "Tagged 1 clip."
+    assert dataset.start_fix(of_kind(dataset, "still"), "tag") == "Tagged 1 clip."
     changes = len(dataset.history)
-    assert dataset.start_mend(of_kind(dataset, "borders"), "crop_bars") == ""
-    status = dataset.task("mend").wait(PATIENCE)
+    assert dataset.start_fix(of_kind(dataset, "letterbox"), "crop_bars") == ""
+    status = dataset.task("fix").wait(PATIENCE)
     assert (status.state, status.total, status.phase) == (jobs.State.FINISHED, footage.FRAMES, "cutting")
-    assert dataset.task("mend").result["done"] == "Cropped the bars of 1 clip."
+    assert dataset.task("fix").result["done"] == "Cropped the bars of 1 clip."
     assert len(dataset.history) == changes + 1
     assert dataset.undo().what == "cropped the bars of 1 clip"
-    with pytest.raises(ConfigError, match="'Crop the bars' does not mend 'Blurred'"):
-        dataset.start_mend(of_kind(dataset, "blur"), "crop_bars")
+    with pytest.raises(ConfigError, match="'Crop the bars' does not fix 'Blurred'"):
+        dataset.start_fix(of_kind(dataset, "blur"), "crop_bars")
     with pytest.raises(ConfigError, match="none of these findings holds any more"):
-        dataset.task("mend").start(fixes.MendSettings(mend="crop_bars", findings=("gone",)))
+        dataset.task("fix").start(fixes.FixSettings(fix="crop_bars", findings=("gone",)))
 
 
 @pytest.fixture
@@ -154,16 +154,16 @@ def barred(tmp_path: Path) -> Dataset:
     dataset = Dataset(folder)
     crop = (0, 64, 640, 320)
     found = [
-        picture_finding("borders", "Bars", "bars", Severity.HURTS, [clip], ["crop_bars"], crop=crop)
+        picture_finding("letterbox", "Bars", "bars", Severity.HURTS, [clip], ["crop_bars"], crop=crop)
         for clip in dataset.clips
     ]
     write_report(folder, 0.0, "any", dataset.clips, found)
     return dataset
 
 
-def test_a_killed_mend_goes_on_and_is_one_change(barred: Dataset) -> None:
-    before, task = barred.clips, barred.task("mend")
-    barred.start_mend(read_findings(barred.folder), "crop_bars")
+def test_a_killed_fix_goes_on_and_is_one_change(barred: Dataset) -> None:
+    before, task = barred.clips, barred.task("fix")
+    barred.start_fix(read_findings(barred.folder), "crop_bars")
     end = time.monotonic() + PATIENCE
     while len(list((barred.folder / "clips").glob("*.mp4"))) < 10 and time.monotonic() < end:
         time.sleep(0.005)
@@ -187,17 +187,17 @@ def test_a_killed_mend_goes_on_and_is_one_change(barred: Dataset) -> None:
     assert barred.clips == before
 
 
-def test_a_stopped_mend_changes_nothing_and_a_lost_recording_costs_only_itself(barred: Dataset) -> None:
-    before, task = barred.clips, barred.task("mend")
-    barred.start_mend(read_findings(barred.folder), "crop_bars")
+def test_a_stopped_fix_changes_nothing_and_a_lost_recording_costs_only_itself(barred: Dataset) -> None:
+    before, task = barred.clips, barred.task("fix")
+    barred.start_fix(read_findings(barred.folder), "crop_bars")
     task.stop()
     status = task.wait(PATIENCE)
     assert status.state == jobs.State.STOPPED
     assert status.message.startswith("stopped while cutting, ")
     assert barred.clips == before
     barred.path_of(before[3]).unlink()
-    done = barred.mend(read_findings(barred.folder), "crop_bars")
-    assert done.startswith("Cropped the bars of 7 clips. clip3.mov stays: the recording of clip3.mov is missing")
+    done = barred.fix(read_findings(barred.folder), "crop_bars")
+    assert done.startswith("Cropped the bars of 7 clips. clip3.mov stays: the source video of clip3.mov is missing")
     assert [clip.crop is None for clip in barred.clips] == [number == 3 for number in range(8)]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.dataset_builder.scenery import scenery
 from workbench.clips import media
-from workbench.dataset_builder.checks.letterbox import Box, find_borders
+from workbench.dataset_builder.checks.letterbox import Box, find_letterbox
 
 SIZE = (192, 128)
 
@@ -25,7 +25,7 @@ def barred(left: int, top: int, right: int, bottom: int, colour: int = 0) -> np.
 
 def found(video: np.ndarray, tmp_path: Path, crf: int = 18) -> Box | None:
     media.encode(video, tmp_path / "clip.mp4", 8, crf=crf)
-    return find_borders(tmp_path / "clip.mp4")
+    return find_letterbox(tmp_path / "clip.mp4")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_demo_has_no_bars() -> None:
     """Broad stripes, and shapes that move over a black ground."""
     clips = sorted((Path(__file__).parents[3] / "assets" / "demo_clips").rglob("*.mp4"))
     assert len(clips) == 88
-    assert [clip.name for clip in clips if find_borders(clip) is not None] == []
+    assert [clip.name for clip in clips if find_letterbox(clip) is not None] == []
 
 
 def test_broad_black_stripes_are_no_bars(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def measured(folder: Path, video: np.ndarray) -> Measures:
 def test_an_even_pan_is_clean(tmp_path: Path) -> None:
     found = measured(tmp_path, footage.pan(1))
     assert found.motion > 2
-    assert (found.still, found.flashes, found.cuts, found.borders) == (0, (), (), None)
+    assert (found.still, found.flashes, found.cuts, found.letterbox) == (0, (), (), None)
     assert found.shake < 0.3
     assert found.blur < 0.45
 
@@ -50,7 +50,7 @@ def test_faults_are_measured_where_they_are(tmp_path: Path) -> None:
     assert (first, over) == (10, 12)
     assert height > 50
     assert [frame for frame, _ in measured(tmp_path / "cut", footage.cut(1, 2, 3)).cuts] == [12, 24]
-    assert measured(tmp_path / "bars", footage.barred(1)).borders == (0, 16, footage.WIDTH, footage.HEIGHT - 32)
+    assert measured(tmp_path / "bars", footage.barred(1)).letterbox == (0, 16, footage.WIDTH, footage.HEIGHT - 32)
 
 
 def test_shake_is_told_from_what_moves_on_its_own(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Parts are exact to the frame and look like their recording; nothing is lost; every change can be taken back."""
+"""Parts are exact to the frame and look like their source video; nothing is lost; every change can be taken back."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_span_can_be_widened_again_and_all_taken_back(folder: Path) -> None:
     slow = cutting.set_fps(folder, [cropped], 12)[0]
     assert (slow.fps, slow.frames, slow.crop) == (12, 24, cropped.crop)
     assert cutting.set_fps(folder, [slow], None)[0].file_name == cropped.file_name
-    back = cutting.whole(folder, records.read_clips(folder))[0]
+    back = cutting.reset_cut(folder, records.read_clips(folder))[0]
     assert back == first
     assert (folder / first.file_name).exists()
     for _ in range(6):
@@ -141,7 +141,7 @@ def test_a_split_is_one_change_and_joins_again(folder: Path) -> None:
     assert len(history.undoable(folder)) == 1
     with pytest.raises(ConfigError, match="is in the dataset already"):
         cutting.trim(folder, parts[0], 1, 2)
-    assert cutting.whole(folder, parts) == [first]
+    assert cutting.reset_cut(folder, parts) == [first]
     assert records.read_clips(folder) == [first]
 
 
@@ -164,11 +164,11 @@ def test_another_master_of_the_same_name_is_left_alone(folder: Path) -> None:
     clip = only(folder)
     other = folder / ".masters" / f"{clip.id}.mp4"
     other.parent.mkdir()
-    other.write_bytes(b"another recording")
+    other.write_bytes(b"another video")
     new = cutting.trim(folder, clip, 0, 1)
-    assert other.read_bytes() == b"another recording"
+    assert other.read_bytes() == b"another video"
     assert records.file_sha256(folder / new.master) == clip.sha256
-    assert cutting.whole(folder, [new])[0].sha256 == clip.sha256
+    assert cutting.reset_cut(folder, [new])[0].sha256 == clip.sha256
 
 
 def test_illegal_cuts_name_the_nearest_legal_one(folder: Path) -> None:
@@ -181,7 +181,7 @@ def test_illegal_cuts_name_the_nearest_legal_one(folder: Path) -> None:
         cutting.crop(folder, [clip], (3, 0, 101, 90))
     with pytest.raises(ConfigError, match=r"the crop is 120, 90, 8, 300 .* inside 128x96 .*: use 112, 0, 16, 96"):
         cutting.crop(folder, [clip], (120, 90, 8, 300))
-    with pytest.raises(ConfigError, match="fps is 30, the recording has 24: .*: use 24 or less"):
+    with pytest.raises(ConfigError, match="fps is 30, the source video has 24: .*: use 24 or less"):
         cutting.set_fps(folder, [clip], 30)
     with pytest.raises(ConfigError, match=r"fps is 0.1, which leaves fewer than 2 frames: use 0.64 or more"):
         cutting.set_fps(folder, [clip], 0.1)
@@ -209,7 +209,7 @@ def test_a_picture_can_be_cropped_but_not_split(tmp_path: Path) -> None:
 def test_a_lost_recording_is_told(folder: Path) -> None:
     new = cutting.trim(folder, only(folder), 0, 1)
     (folder / new.master).unlink()
-    with pytest.raises(DataError, match=r"the recording of pan\.mp4 is missing .*: import it again"):
+    with pytest.raises(DataError, match=r"the source video of pan\.mp4 is missing .*: import it again"):
         cutting.trim(folder, new, 0, 2)
 
 

@@ -28,9 +28,9 @@ FPS = 8
 
 
 @pytest.fixture(scope="session")
-def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def footage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset folder of four clips with hard cuts as in LENGTHS, and a picture; never change it."""
-    folder = tmp_path_factory.mktemp("recordings")
+    folder = tmp_path_factory.mktemp("footage")
     records = []
     for number, (name, lengths) in enumerate(LENGTHS.items()):
         media.encode(joined(lengths, seed=10 * number)[0], folder / f"clips/{name}.mp4", FPS)
@@ -44,8 +44,8 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, recordings: Path) -> Path:
-    return Path(shutil.copytree(recordings, tmp_path / "dataset"))
+def folder(tmp_path: Path, footage: Path) -> Path:
+    return Path(shutil.copytree(footage, tmp_path / "dataset"))
 
 
 def run(folder: Path, settings: SplitSettings) -> jobs.Status:
@@ -167,7 +167,7 @@ def test_a_damaged_clip_costs_only_itself(folder: Path) -> None:
     assert "one.mov stays as it is: frame " in one.sentence or "damaged" in one.sentence
     assert len(two.spans) == 2
     path.unlink()
-    assert "the recording of one.mov is missing" in plan_split(folder, SplitSettings(clips=("one",)))[0].sentence
+    assert "the source video of one.mov is missing" in plan_split(folder, SplitSettings(clips=("one",)))[0].sentence
 
 
 @pytest.mark.parametrize(

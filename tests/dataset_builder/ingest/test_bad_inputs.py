@@ -1,4 +1,4 @@
-"""Every file that people bring gets its verdict, and only canonical clips come out."""
+"""Every file that people bring gets its import result, and only canonical clips come out."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return dataset
 
 
-def verdict_on(dataset: Dataset, name: str) -> ImportResult:
-    (found,) = [verdict for verdict in dataset.verdicts if Path(verdict.source).name == name]
+def result_of(dataset: Dataset, name: str) -> ImportResult:
+    (found,) = [result for result in dataset.import_results if Path(result.source).name == name]
     return found
 
 
 def clip_of(dataset: Dataset, name: str) -> tuple[Clip, np.ndarray]:
     """The clip's record and all of its frames."""
-    clip = dataset.clip(verdict_on(dataset, name).file_name)
+    clip = dataset.clip(result_of(dataset, name).file_name)
     return clip, media.read_frames(dataset.path_of(clip), range(clip.frames))
 
 
@@ -62,15 +62,15 @@ def clip_of(dataset: Dataset, name: str) -> tuple[Clip, np.ndarray]:
         ("sound.mp4", "sound only"),
         ("tone.mp4", "sound only"),
         ("one.mp4", "one frame only"),
-        ("first_only.mp4", "the recording was cut off or is damaged"),
-        ("no_index.mp4", "the recording was cut off, its index is missing"),
-        ("only_index.mp4", "the recording was cut off"),
+        ("first_only.mp4", "the video was cut off or is damaged"),
+        ("no_index.mp4", "the video was cut off, its index is missing"),
+        ("only_index.mp4", "the video was cut off"),
         ("large.mp4", "too large: 4200x2400"),
         ("too_long.mp4", "too long: 2.2 hours"),
     ],
 )
 def test_refused_with_the_reason_in_words(built: Dataset, name: str, reason: str) -> None:
-    found = verdict_on(built, name)
+    found = result_of(built, name)
     assert found.outcome == "refused"
     assert found.notes[0].startswith(reason) or reason in found.notes[0], found.notes
     assert ":" in found.notes[0], "a remedy follows the reason"
@@ -105,9 +105,9 @@ def test_refused_with_the_reason_in_words(built: Dataset, name: str, reason: str
         ("web.webm", "rewritten for exact frame access (vp8 yuv420p)"),
     ],
 )
-def test_mended_and_said_how(built: Dataset, name: str, note: str) -> None:
-    found = verdict_on(built, name)
-    assert found.outcome == "mended", found.notes
+def test_a_converted_file_says_how(built: Dataset, name: str, note: str) -> None:
+    found = result_of(built, name)
+    assert found.outcome == "converted", found.notes
     assert any(note in text for text in found.notes), found.notes
 
 
@@ -127,8 +127,8 @@ def test_every_clip_is_canonical_and_known_exactly(built: Dataset) -> None:
 
 
 def test_canonical_file_is_taken_byte_for_byte_and_once(built: Dataset) -> None:
-    found = [verdict_on(built, name) for name in ("fine.mp4", "again.mp4")]
-    assert sorted(verdict.outcome for verdict in found) == ["known", "taken"]
+    found = [result_of(built, name) for name in ("fine.mp4", "again.mp4")]
+    assert sorted(result.outcome for result in found) == ["known", "taken"]
     assert found[0].file_name == found[1].file_name
     assert built.path_of(built.clip(found[0].file_name)).read_bytes() == Path(found[0].source).read_bytes()
 
@@ -174,25 +174,25 @@ def test_sizes_and_rates(built: Dataset) -> None:
     assert (clip_of(built, "slow_motion.mp4")[0].fps, clip_of(built, "slow_motion.mp4")[0].frames) == (60, 12)
     assert clip_of(built, "thousand.mp4")[0].frames == 5
     # Half of the frames stand before zero, and the file says not to show them.
-    assert (clip_of(built, "early.mp4")[0].frames, verdict_on(built, "early.mp4").frames) == (12, 12)
+    assert (clip_of(built, "early.mp4")[0].frames, result_of(built, "early.mp4").frames) == (12, 12)
 
 
 @pytest.mark.parametrize("name", ["hdr.mkv", "hlg.mp4"])
 def test_hdr_is_tone_mapped_not_merely_shortened(built: Dataset, name: str) -> None:
     _, frames = clip_of(built, name)
-    cut_short = next(picture for _, picture in media.decode(Path(verdict_on(built, name).source)))
+    cut_short = next(picture for _, picture in media.decode(Path(result_of(built, name).source)))
     assert frames.std() > 10
     assert np.abs(frames[0].astype(int) - cut_short).max() > 15
 
 
 def test_colours_of_the_source_are_kept(built: Dataset) -> None:
     for name in ("talking.mov", "full.mp4", "two.mp4"):
-        source = [picture for _, picture in media.decode(Path(verdict_on(built, name).source))]
+        source = [picture for _, picture in media.decode(Path(result_of(built, name).source))]
         assert np.abs(clip_of(built, name)[1].astype(int) - np.stack(source)).mean() < 1.5
 
 
 def test_long_recording_is_taken_and_said_to_need_splitting(built: Dataset) -> None:
-    found = verdict_on(built, "long.mp4")
+    found = result_of(built, "long.mp4")
     assert (found.outcome, found.notes) == ("taken", ("longer than 10 minutes: split it into clips",))
 
 
@@ -213,12 +213,12 @@ def test_pictures_become_clips_of_one_frame(built: Dataset) -> None:
 
 def test_damage_is_never_trained_on(built: Dataset) -> None:
     assert 10 < clip_of(built, "half.mp4")[0].frames < 40
-    flipped = verdict_on(built, "flipped.mp4")
+    flipped = result_of(built, "flipped.mp4")
     assert flipped.outcome == "refused" or flipped.frames < 48
 
 
 def test_odd_names_are_only_ever_text(built: Dataset) -> None:
-    found = verdict_on(built, foreign.ODD_NAME)
+    found = result_of(built, foreign.ODD_NAME)
     assert found.usable
     assert not list(built.folder.rglob("pwned"))
     assert "\n" not in found.sentence
@@ -229,7 +229,7 @@ def test_odd_names_are_only_ever_text(built: Dataset) -> None:
 @pytest.mark.parametrize("name", foreign.ODD_NAMES)
 def test_any_name_can_be_imported(built: Dataset, name: bytes) -> None:
     shown = name.decode("utf-8", "surrogateescape").encode("utf-8", "backslashreplace").decode()
-    assert verdict_on(built, shown).outcome == "taken"
+    assert result_of(built, shown).outcome == "taken"
 
 
 def test_hub_video_folder_finds_its_clips_and_no_other_video(built: Dataset) -> None:
@@ -275,5 +275,5 @@ def test_no_file_makes_us_call_the_network_or_read_another_file(tmp_path: Path) 
             with pytest.raises(DataError):
                 dataset.import_files([path])
     assert hits == []
-    assert not any(verdict.usable for verdict in dataset.verdicts)
-    assert len(dataset.verdicts) >= 16
+    assert not any(result.usable for result in dataset.import_results)
+    assert len(dataset.import_results) >= 16

@@ -68,7 +68,7 @@ def test_what_differs_is_kept_and_what_does_not_is_said_to_be_equal(dataset: Dat
     wide = np.asarray(Image.open(dataset.folder / named(dataset, "wide").first_frame))
     assert wide.shape == (64, 96, 3)
     assert [named(dataset, name).first_frame for name in ("own", "broken", "none")] == ["", "", ""]
-    notes = {verdict.name.removesuffix(".mp4"): verdict.notes for verdict in dataset.verdicts}
+    notes = {result.name.removesuffix(".mp4"): result.notes for result in dataset.import_results}
     assert notes["drawn"] == ("the first frame that came with it is kept beside it",)
     assert notes["own"] == ("the first frame that came with it is its own: not kept twice",)
     assert "is left out: the picture is damaged" in notes["broken"][0]
@@ -99,8 +99,8 @@ def test_a_dataset_folder_brings_its_own(dataset: Dataset, workspace: Workspace)
 def test_pictures_of_clips_that_are_here_already_are_taken(given: Path, dataset: Dataset, workspace: Workspace) -> None:
     later = Dataset.create(workspace, "Later")
     later.import_files([given / "videos"])
-    (verdict, *_) = later.import_files([given])
-    assert (verdict.outcome, verdict.notes[-1]) == ("known", "the first frame that came with it is kept beside it")
+    (result, *_) = later.import_files([given])
+    assert (result.outcome, result.notes[-1]) == ("known", "the first frame that came with it is kept beside it")
     assert {clip.first_frame for clip in later.clips} == {clip.first_frame for clip in dataset.clips}
 
 
@@ -114,7 +114,7 @@ def test_a_part_that_begins_elsewhere_has_none_and_the_whole_gets_it_back(datase
     dataset.undo()
     assert named(dataset, "drawn").first_frame == first
     dataset.redo()
-    dataset.whole(later.id)
+    dataset.reset_cut(later.id)
     assert named(dataset, "drawn") == clip
 
 

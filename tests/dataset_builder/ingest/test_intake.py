@@ -22,7 +22,7 @@ from workbench.clips import media
 from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset, ImportResult, ImportSettings
 from workbench.dataset_builder.ingest import canonical, conversion, intake
-from workbench.dataset_builder.ingest.results import append_verdict, read_verdicts
+from workbench.dataset_builder.ingest.results import append_import_result, read_import_results
 from workbench.dataset_builder.sources.layouts.base import SourceFile
 from workbench.errors import CannotWrite, ConfigError, DataError, ExitCode
 from workbench.workspace import Workspace
@@ -43,7 +43,7 @@ def test_a_file_that_brings_its_reader_down_costs_only_itself(
     monkeypatch.setattr(intake, "WAITING", 6.0)
     dataset = Dataset.create(workspace, "Fragile")
     found = {Path(v.source).stem: v for v in dataset.import_files([given])}
-    assert {name: verdict.outcome for name, verdict in found.items() if verdict.usable} == dict.fromkeys(
+    assert {name: result.outcome for name, result in found.items() if result.usable} == dict.fromkeys(
         ("a", "slow", "z"), "taken"
     )
     assert "brought the decoder down" in found["crash"].notes[0]
@@ -69,10 +69,10 @@ def test_importing_again_keeps_captions_and_adds_what_is_new(
     (given / "b.txt").write_text("a green square")
     make_clip(given / "d.mp4", 4, colour="yellow")
     (given / "e.mp4").write_bytes((given / "a.mp4").read_bytes())
-    outcomes = [verdict.outcome for verdict in dataset.import_files([given])]
+    outcomes = [result.outcome for result in dataset.import_files([given])]
     assert outcomes == ["known", "known", "known", "taken", "known"]
     assert texts(dataset) == {"a.mp4": "edited by hand", "b.mp4": "a green square", "c.mp4": "", "d.mp4": ""}
-    kept = {Path(verdict.source).name: verdict.outcome for verdict in dataset.verdicts}
+    kept = {Path(result.source).name: result.outcome for result in dataset.import_results}
     assert kept == {"a.mp4": "taken", "b.mp4": "taken", "c.mp4": "taken", "d.mp4": "taken", "e.mp4": "known"}
 
 
@@ -96,14 +96,14 @@ def test_full_disk_ends_the_import_with_its_reason(workspace: Workspace, tmp_pat
 
 
 def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
-    append_verdict(tmp_path, ImportResult(source="/a.mp4", outcome="taken"))
+    append_import_result(tmp_path, ImportResult(source="/a.mp4", outcome="taken"))
     with (tmp_path / "sources.jsonl").open("a") as file:
         file.write('{"source": "/b.m')
-    append_verdict(tmp_path, ImportResult(source="/c.mp4", outcome="refused", notes=("empty file",)))
-    assert [verdict.source for verdict in read_verdicts(tmp_path)] == ["/a.mp4", "/c.mp4"]
+    append_import_result(tmp_path, ImportResult(source="/c.mp4", outcome="refused", notes=("empty file",)))
+    assert [result.source for result in read_import_results(tmp_path)] == ["/a.mp4", "/c.mp4"]
 
 
-def test_what_was_cut_up_taken_out_or_exported_is_known_again(workspace: Workspace, tmp_path: Path) -> None:
+def test_what_was_cut_up_removed_or_exported_is_known_again(workspace: Workspace, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     for name, colour in (("kept", "red"), ("cut", "green"), ("out", "blue")):
@@ -115,9 +115,9 @@ def test_what_was_cut_up_taken_out_or_exported_is_known_again(workspace: Workspa
     (dataset.folder / ".removed" / cut.file_name).rename(dataset.folder / ".masters" / Path(cut.file_name).name)
     (given / "ours.mp4").write_bytes((dataset.folder / kept.file_name).read_bytes())
     found = {Path(v.source).stem: v for v in dataset.import_files([given])}
-    assert {verdict.outcome for verdict in found.values()} == {"known"}
+    assert {result.outcome for result in found.values()} == {"known"}
     assert found["cut"].notes == ("imported before, and cut into parts since",)
-    assert found["out"].notes == ("taken out of the dataset before: bring it back from there",)
+    assert found["out"].notes == ("removed from the dataset before: restore it",)
     assert found["ours"].notes == ("the same content as 'kept.mov': kept once",)
     assert [clip.source for clip in dataset.clips] == ["kept.mov"]
 
@@ -130,7 +130,7 @@ def test_members_of_an_archive_are_judged_one_by_one(workspace: Workspace, tmp_p
     sources = [SourceFile(tmp_path / "clips.zip", name, f"inside/{name}.mp4") for name in ("a", "b", "page", "missing")]
     dataset = Dataset.create(workspace, "Zip")
     found = intake.ingest(dataset.folder, sources)
-    assert [verdict.outcome for verdict in found] == ["taken", "taken", "refused", "refused"]
+    assert [result.outcome for result in found] == ["taken", "taken", "refused", "refused"]
     assert found[2].source == f"{tmp_path / 'clips.zip'}::inside/page.mp4"
     assert texts(dataset) == {"a.mp4": "a", "b.mp4": "b"}
     assert not list((dataset.folder / ".import").rglob("*.mp4"))
@@ -166,7 +166,7 @@ def test_two_imports_into_one_dataset_do_not_meet(workspace: Workspace, tmp_path
         with pytest.raises(ConfigError, match="another import into twice is running"):
             intake.ingest(dataset.folder, [source])
 
-    assert [verdict.outcome for verdict in intake.ingest(dataset.folder, [source], meanwhile)] == ["taken"]
+    assert [result.outcome for result in intake.ingest(dataset.folder, [source], meanwhile)] == ["taken"]
 
 
 def natural(frames: int, size: tuple[int, int] = (320, 192)) -> np.ndarray:
@@ -184,22 +184,22 @@ def natural(frames: int, size: tuple[int, int] = (320, 192)) -> np.ndarray:
     return np.stack(pictures).clip(0, 255).astype(np.uint8)
 
 
-@pytest.mark.parametrize("mend", [{"sound": True}, {"aspect": Fraction(3, 2)}], ids=["untouched", "stretched"])
-def test_nobody_could_see_that_a_clip_was_written_anew(tmp_path: Path, mend: dict[str, Any]) -> None:
-    source = write_video(tmp_path / "given.mov", natural(12), options={"crf": "4", "preset": "ultrafast"}, **mend)
-    made = canonical.normalise(source, tmp_path / "clip.mp4")
-    wanted = conversion.mended(media.raw_frames(source), media.probe(source))
+@pytest.mark.parametrize("fix", [{"sound": True}, {"aspect": Fraction(3, 2)}], ids=["untouched", "stretched"])
+def test_nobody_could_see_that_a_clip_was_written_anew(tmp_path: Path, fix: dict[str, Any]) -> None:
+    source = write_video(tmp_path / "given.mov", natural(12), options={"crf": "4", "preset": "ultrafast"}, **fix)
+    made = canonical.convert(source, tmp_path / "clip.mp4")
+    wanted = conversion.converted(media.raw_frames(source), media.probe(source))
     errors = []
     for (_, before), (_, after) in zip(wanted, media.raw_frames(tmp_path / "clip.mp4"), strict=True):
         errors.append((before.to_ndarray().astype(float) - after.to_ndarray()) ** 2)
     luma, overall = np.mean([error[: made.height] for error in errors]), np.mean(errors)
-    assert made.mends
+    assert made.changes
     assert not luma or 10 * np.log10(255**2 / luma) >= 45
     assert not overall or 10 * np.log10(255**2 / overall) >= 45
 
 
 def many(folder: Path, count: int) -> Path:
-    """Clips that each take a moment to mend."""
+    """Clips that each take a moment to fix."""
     folder.mkdir()
     for number in range(count):
         write_video(folder / f"{number:02}.mkv", draw(8 + number, (160, 96)), options={"preset": "ultrafast"})
@@ -209,7 +209,7 @@ def many(folder: Path, count: int) -> Path:
 
 def wait_for_lines(dataset: Dataset, count: int) -> None:
     end = time.monotonic() + PATIENCE
-    while len(dataset.verdicts) < count and time.monotonic() < end:
+    while len(dataset.import_results) < count and time.monotonic() < end:
         time.sleep(0.02)
 
 
@@ -220,7 +220,7 @@ def test_import_job_killed_half_way_goes_on_where_it_was(workspace: Workspace, t
     wait_for_lines(dataset, 2)
     os.kill(status.pid, signal.SIGKILL)
     assert jobs.wait(dataset.task("import").folder, PATIENCE).state == jobs.State.DIED
-    done = {verdict.source: verdict for verdict in dataset.verdicts}
+    done = {result.source: result for result in dataset.import_results}
     assert 2 <= len(done) < 12
     stamps = {name: dataset.path_of(Clip(file_name=v.file_name)).stat().st_mtime_ns for name, v in done.items()}
 
@@ -229,9 +229,9 @@ def test_import_job_killed_half_way_goes_on_where_it_was(workspace: Workspace, t
     assert (status.state, status.exit_code) == (jobs.State.FINISHED, 0)
     assert texts(dataset) == {f"{number:02}.mkv": f"caption {number}" for number in range(12)}
     counts = dataset.task("import").result["counts"]
-    assert counts == {"taken": 0, "mended": 12 - len(done), "known": len(done), "refused": 0}
-    for name, verdict in done.items():
-        assert dataset.path_of(dataset.clip(verdict.file_name)).stat().st_mtime_ns == stamps[name]
+    assert counts == {"taken": 0, "converted": 12 - len(done), "known": len(done), "refused": 0}
+    for name, result in done.items():
+        assert dataset.path_of(dataset.clip(result.file_name)).stat().st_mtime_ns == stamps[name]
     assert not list(dataset.folder.glob("clips/.*"))
 
 

@@ -1,4 +1,4 @@
-"""A recording of half an hour is shown, planned and cut without decoding half an hour."""
+"""A source video of half an hour is shown, planned and cut without decoding half an hour."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_its_filmstrip_looks_at_few_frames_all_over_it(dataset: Dataset, tmp_pat
     strip = filmstrip(path, tmp_path, 24, 74)
     share = 60 * MINUTES / 24
     assert [int(seconds // share) for seconds in strip.times] == list(range(24))
-    assert len(decoded) <= 24 * 31, "from keyframe to keyframe, never the whole recording"
+    assert len(decoded) <= 24 * 31, "from keyframe to keyframe, never the whole source video"
     count = len(decoded)
     assert filmstrip(path, tmp_path, 24, 74) == strip
     assert len(decoded) == count, "the second time it is read from the cache"
@@ -110,7 +110,7 @@ def test_windows_are_planned_without_a_look_at_it(dataset: Dataset, decoded: lis
     assert len(plan.spans) == 257
     assert plan.dropped == ((257 * 7, FRAMES),)
     assert decoded == []
-    with pytest.raises(ConfigError, match="the span is 1790 to 1810 s, must lie in the recording's 0 to 1800 s"):
+    with pytest.raises(ConfigError, match="the span is 1790 to 1810 s, must lie in the source video's 0 to 1800 s"):
         dataset.trim(dataset.clips[0].id, 1790, 1810)
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.dataset_builder.foreign import flip_bits, noisy, write_video
 from tests.drawing import draw
 from workbench.clips import media
-from workbench.dataset_builder.ingest.canonical import Normalised, normalise
+from workbench.dataset_builder.ingest.canonical import CanonicalClip, convert
 
 
 def streams(path: Path) -> list[bytes]:
@@ -25,9 +25,9 @@ def frames(path: Path) -> list[tuple[float, np.ndarray]]:
     return [(time, frame.to_ndarray()) for time, frame in media.raw_frames(path)]
 
 
-def taken(source: Path) -> tuple[Normalised, Path]:
+def taken(source: Path) -> tuple[CanonicalClip, Path]:
     target = source.with_name(f"{source.stem}-clip.mp4")
-    return normalise(source, target), target
+    return convert(source, target), target
 
 
 @pytest.mark.parametrize("name", ["talking.mp4", "talking.mov"])
@@ -35,7 +35,7 @@ def taken(source: Path) -> tuple[Normalised, Path]:
 def test_the_video_is_copied_byte_for_byte(tmp_path: Path, name: str, fps: float) -> None:
     source = write_video(tmp_path / name, noisy(40), fps=fps, sound=True)  # with B-frames, as x264 likes it
     made, target = taken(source)
-    assert made.mends == ("sound removed: its video is copied as it is",)
+    assert made.changes == ("sound removed: its video is copied as it is",)
     assert streams(target) == streams(source)
     for (one, before), (other, after) in itertools.zip_longest(frames(source), frames(target)):
         assert one == pytest.approx(other, abs=1e-3)
@@ -45,14 +45,14 @@ def test_the_video_is_copied_byte_for_byte(tmp_path: Path, name: str, fps: float
     assert about.fps == pytest.approx(fps, abs=1e-6)
     assert (made.frames, made.fps) == (40, about.fps)
     assert np.array_equal(media.read_frames(target, [39])[0], media.read_frames(source, [39])[0])
-    again = normalise(target, tmp_path / "again.mp4")
-    assert (again.mends, (tmp_path / "again.mp4").read_bytes()) == ((), target.read_bytes()), "it is canonical itself"
+    again = convert(target, tmp_path / "again.mp4")
+    assert (again.changes, (tmp_path / "again.mp4").read_bytes()) == ((), target.read_bytes()), "it is canonical itself"
     assert not list(tmp_path.glob(".*"))
 
 
 def test_what_has_more_wrong_with_it_is_written_anew(tmp_path: Path) -> None:
     made, target = taken(write_video(tmp_path / "ten.mp4", draw(24), pixels="yuv420p10le", sound=True))
-    assert made.mends == ("10-bit colours brought to 8 bits", "sound removed")
+    assert made.changes == ("10-bit colours brought to 8 bits", "sound removed")
     assert media.probe(target).frames == 24
 
 
@@ -60,13 +60,13 @@ def test_frames_that_the_file_says_not_to_show_stay_hidden(tmp_path: Path) -> No
     hidden = {"avoid_negative_ts": "disabled"}
     made, target = taken(write_video(tmp_path / "early.mp4", draw(24), start=-12, container=hidden, sound=True))
     assert (made.frames, media.probe(target).frames, len(frames(target))) == (12, 12, 12)
-    assert made.mends == ("sound removed",)
+    assert made.changes == ("sound removed",)
 
 
 def test_a_damaged_one_is_not_copied(tmp_path: Path) -> None:
     source = write_video(tmp_path / "torn.mp4", noisy(48), fps=24, container={"movflags": "+faststart"}, sound=True)
     flip_bits(source)
     made, target = taken(source)
-    assert "sound removed" in made.mends
-    assert any("cut off or damaged" in note for note in made.mends)
+    assert "sound removed" in made.changes
+    assert any("cut off or damaged" in note for note in made.changes)
     assert media.probe(target).frames == made.frames < 48

@@ -49,28 +49,28 @@ def auto_caption(dataset: Dataset, clips: tuple[str, ...], config: Path | None, 
 @click.command()
 @with_dataset
 @click.argument("find")
-@click.argument("put")
+@click.argument("replacement")
 @some_clips
-@click.option("--expression", is_flag=True, help="FIND is a regular expression, whose groups PUT may name (\\1).")
+@click.option("--expression", is_flag=True, help="FIND is a regular expression; REPLACEMENT may use its groups (\\1).")
 @click.option("--match-case", is_flag=True, help="Tell small letters from capitals.")
 @click.option("--whole-word", is_flag=True, help="Only where FIND is a word of its own.")
 @click.option("--preview", is_flag=True, help="Show each caption before and after, and change nothing.")
 def replace(
     dataset: Dataset,
     find: str,
-    put: str,
+    replacement: str,
     clips: tuple[str, ...],
     expression: bool,
     match_case: bool,
     whole_word: bool,
     preview: bool,
 ) -> None:
-    """Replace FIND by PUT in all captions, or those of CLIPS."""
+    """Replace FIND in all captions, or in those of CLIPS."""
     search = Search(find, expression, match_case, whole_word)
     if not preview:
-        _said(editing.replace(dataset.folder, search, put, clips or None))
+        _echo_changed(editing.replace(dataset.folder, search, replacement, clips or None))
         return
-    found = editing.preview_replace(dataset.folder, search, put, clips or None)
+    found = editing.preview_replace(dataset.folder, search, replacement, clips or None)
     for one in found:
         click.echo(f"{one.file_name}  ({one.source})\n  - {one.before}\n  + {one.after}")
     click.echo(f"{_captions(len(found))} would change")
@@ -81,8 +81,8 @@ def replace(
 @click.argument("text")
 @some_clips
 def prefix(dataset: Dataset, text: str, clips: tuple[str, ...]) -> None:
-    """Put TEXT in front of captions that do not begin with it."""
-    _said(editing.add_prefix(dataset.folder, text, clips or None))
+    """Add TEXT to the beginning of captions that do not begin with it."""
+    _echo_changed(editing.add_prefix(dataset.folder, text, clips or None))
 
 
 @click.command()
@@ -90,27 +90,27 @@ def prefix(dataset: Dataset, text: str, clips: tuple[str, ...]) -> None:
 @click.argument("text")
 @some_clips
 def suffix(dataset: Dataset, text: str, clips: tuple[str, ...]) -> None:
-    """Put TEXT behind captions that do not end with it."""
-    _said(editing.add_suffix(dataset.folder, text, clips or None))
+    """Append TEXT to captions that do not end with it."""
+    _echo_changed(editing.add_suffix(dataset.folder, text, clips or None))
 
 
 @click.command()
 @with_dataset
 @click.argument("word", required=False)
 @click.option("--write", is_flag=True, help="Write it into the captions, too, for tools that do not add it.")
-@click.option("--take-out", is_flag=True, help="Take it out of the captions; training still puts it in front.")
-def trigger(dataset: Dataset, word: str | None, write: bool, take_out: bool) -> None:
+@click.option("--remove", is_flag=True, help="Remove it from the captions; training still adds it.")
+def trigger(dataset: Dataset, word: str | None, write: bool, remove: bool) -> None:
     """Show the trigger word, or make it WORD (\"\" for none)."""
-    if write and take_out:
-        raise ConfigError("--write and --take-out contradict one another: give one of them")
+    if write and remove:
+        raise ConfigError("--write and --remove contradict one another: give one of them")
     if word is not None:
         dataset.set_trigger_word(word)
     if write:
-        _said(editing.put_trigger_word(dataset.folder))
-    if take_out:
-        _said(editing.take_out_trigger_word(dataset.folder))
+        _echo_changed(editing.add_trigger_word(dataset.folder))
+    if remove:
+        _echo_changed(editing.remove_trigger_word(dataset.folder))
     now = dataset.info.trigger_word
-    click.echo(f"trigger word {now!r}, put in front of every caption without it" if now else "no trigger word")
+    click.echo(f"trigger word {now!r}, added to every caption without it" if now else "no trigger word")
 
 
 @click.command()
@@ -127,11 +127,11 @@ def tags(dataset: Dataset, most: int) -> None:
 @click.argument("tag")
 @some_clips
 def remove_tag(dataset: Dataset, tag: str, clips: tuple[str, ...]) -> None:
-    """Take TAG out of comma-separated captions."""
-    _said(editing.remove_tag(dataset.folder, tag, clips or None))
+    """Remove TAG from comma-separated captions."""
+    _echo_changed(editing.remove_tag(dataset.folder, tag, clips or None))
 
 
-def _said(count: int) -> None:
+def _echo_changed(count: int) -> None:
     click.echo(f"{_captions(count)} changed")
 
 

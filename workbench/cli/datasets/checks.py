@@ -1,4 +1,4 @@
-"""`workbench dataset check|findings|mend|stats`: the dataset doctor, its mends, and the dataset in numbers."""
+"""`workbench dataset check|findings|fix|stats`: the dataset check, its fixes, and the dataset in numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from workbench.cli.datasets import outcomes
 from workbench.cli.datasets.tasks import run_task, started, task_flags, watch_task, with_dataset
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from
-from workbench.dataset_builder.checks.findings import MENDS, CheckReport, Mend
+from workbench.dataset_builder.checks.findings import FIXES, CheckReport, Fix
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.checks.statistics import Histogram
 from workbench.dataset_builder.dataset import Dataset
@@ -19,7 +19,7 @@ from workbench.errors import ConfigError
 
 BAR = 40  # characters of the longest bar
 MOST_ROWS = 12
-MEND_NAMES = [mend.replace("_", "-") for mend in MENDS]
+FIX_NAMES = [fix.replace("_", "-") for fix in FIXES]
 
 
 @click.command(cls=SettingsCommand)
@@ -27,7 +27,7 @@ MEND_NAMES = [mend.replace("_", "-") for mend in MENDS]
 @settings_flags(CheckSettings)
 @task_flags
 def check(dataset: Dataset, config: Path | None, detach: bool, **flags: Any) -> int:
-    """Let the doctor look for what would stop or hurt a training."""
+    """Look for what would stop or hurt a training."""
     return run_task(dataset, "check", settings_from(CheckSettings, config, flags), detach)
 
 
@@ -48,14 +48,14 @@ def findings(dataset: Dataset, kind: str) -> None:
 @click.command()
 @with_dataset
 @click.argument("kind")
-@click.argument("how", type=click.Choice(MEND_NAMES))
+@click.argument("how", type=click.Choice(FIX_NAMES))
 @click.argument("clips", nargs=-1)
 @click.option("--detach", is_flag=True, help="Start it and return at once, where clips are cut.")
-def mend(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...], detach: bool) -> int:
-    """Mend every finding of a KIND, or those on CLIPS.
+def fix(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...], detach: bool) -> int:
+    """Fix every finding of a KIND, or those on CLIPS.
 
     It is one change, which `undo` takes back. Where clips are cut it is a task, which can be stopped and goes on.
-    `findings` shows the kinds there are and the ways to mend each.
+    `findings` shows the kinds there are and the ways to fix each.
     """
     report = _report(dataset)
     _known_kind(report, kind)
@@ -63,10 +63,10 @@ def mend(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...], detach: 
     chosen = [f for f in report.findings if f.kind == kind and (not names or names & set(f.clips))]
     if not chosen:
         raise ConfigError(f"the check found no {kind} on these clips: see workbench dataset findings {dataset.name}")
-    if done := dataset.start_mend(chosen, cast(Mend, how.replace("-", "_"))):
+    if done := dataset.start_fix(chosen, cast(Fix, how.replace("-", "_"))):
         click.echo(done)
         return 0
-    return started(dataset, "mend") if detach else watch_task(dataset, "mend")
+    return started(dataset, "fix") if detach else watch_task(dataset, "fix")
 
 
 def _report(dataset: Dataset) -> CheckReport:
@@ -78,7 +78,7 @@ def _report(dataset: Dataset) -> CheckReport:
 def _known_kind(report: CheckReport, kind: str) -> None:
     kinds = list(dict.fromkeys(finding.kind for finding in report.findings))
     if kind and kind not in kinds:
-        raise ConfigError(f"the check found no {kind!r}: it found {', '.join(kinds) or 'nothing to mend'}")
+        raise ConfigError(f"the check found no {kind!r}: it found {', '.join(kinds) or 'nothing to fix'}")
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from workbench.families import find_model
 from workbench.jobs import duration
 from workbench.workspace import Workspace
 
-DONE = {"change": "", "undo": "undone: ", "redo": "done again: ", "note": ""}
+DONE = {"change": "", "undo": "undone: ", "redo": "redone: ", "note": ""}
 
 
 @click.command("list")
@@ -46,9 +46,9 @@ def show(dataset: Dataset, model: str | None) -> None:
             click.echo(f"  tags: {', '.join(clip.tags)}")
         if plan := plans.get(clip.file_name):
             click.echo(f"  {plan.sentence}")
-    for verdict in dataset.verdicts:
-        if not verdict.usable:
-            click.echo(f"\n{verdict.sentence}")
+    for result in dataset.import_results:
+        if not result.usable:
+            click.echo(f"\n{result.sentence}")
 
 
 def about(clip: Clip) -> str:
@@ -65,7 +65,7 @@ def about(clip: Clip) -> str:
 @with_dataset
 @click.argument("clips", nargs=-1, required=True)
 def remove(dataset: Dataset, clips: tuple[str, ...]) -> None:
-    """Take CLIPS out of the dataset; `restore` brings them back."""
+    """Remove CLIPS from the dataset; `restore` brings them back."""
     dataset.remove(*clips)
     click.echo(f"{dataset.name}: {dataset.summary.sentence}")
 
@@ -74,7 +74,7 @@ def remove(dataset: Dataset, clips: tuple[str, ...]) -> None:
 @with_dataset
 @click.argument("clips", nargs=-1)
 def restore(dataset: Dataset, clips: tuple[str, ...]) -> None:
-    """Bring CLIPS back, or list those that were taken out."""
+    """Restore CLIPS, or list those that were removed."""
     if clips:
         dataset.restore(*clips)
         click.echo(f"{dataset.name}: {dataset.summary.sentence}")
@@ -105,5 +105,5 @@ def undo(dataset: Dataset, number: int | None) -> None:
 @with_dataset
 @click.argument("number", type=int, required=False)
 def redo(dataset: Dataset, number: int | None) -> None:
-    """Do again what was undone last, or the undoing with that NUMBER."""
-    click.echo(f"done again: {dataset.redo(number).what}")
+    """Redo what was undone last, or the undoing with that NUMBER."""
+    click.echo(f"redone: {dataset.redo(number).what}")

@@ -1,6 +1,6 @@
-"""`workbench dataset split|trim|crop|rate|whole`: parts of recordings, each of which can be made wider again.
+"""`workbench dataset split|trim|crop|set-fps|reset-cut`: parts of source videos, each of which can be made wider again.
 
-Seconds and pixels are those of the whole recording. Not covered: finding cuts and bars (workbench.dataset_builder).
+Seconds and pixels are those of the whole source video. Not covered: finding cuts and bars (workbench.dataset_builder).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _split_at(dataset: Dataset, clips: tuple[str, ...], at: Sequence[float]) -> 
     cut = cutting.cut_of(clip, master)
     begin, end = cut.start / master.fps, cut.end / master.fps
     if outside := [second for second in at if not begin < second < end]:
-        raise ConfigError(f"--at is {outside[0]:g}, must lie inside the clip's {begin:g} to {end:g} s of its recording")
+        raise ConfigError(f"--at is {outside[0]:g}, must lie inside the clip's {begin:g} to {end:g} s")
     _say(dataset.split(clip.file_name, list(pairwise([begin, *sorted(set(at)), end]))))
 
 
@@ -65,7 +65,7 @@ def _split_at(dataset: Dataset, clips: tuple[str, ...], at: Sequence[float]) -> 
 @click.argument("start", type=float)
 @click.argument("end", type=float)
 def trim(dataset: Dataset, clip: str, start: float, end: float) -> None:
-    """Let CLIP be its recording from START to END, in seconds.
+    """Let CLIP be its source video from START to END, in seconds.
 
     The part may be wider than the clip is now.
     """
@@ -83,32 +83,32 @@ def crop(dataset: Dataset, clip: str, box: tuple[int, int, int, int] | None, bar
     if (box is not None) + bars + everything != 1:
         raise ConfigError("say what to keep of the picture: one of --box, --bars and --all")
     if bars:
-        from workbench.dataset_builder.checks.letterbox import find_borders
+        from workbench.dataset_builder.checks.letterbox import find_letterbox
 
-        box = find_borders(cutting.master_of(dataset.folder, dataset.clip(clip)).path)
+        box = find_letterbox(cutting.master_of(dataset.folder, dataset.clip(clip)).path)
         if box is None:
             raise ConfigError(f"no bars were found around {clip}: give the part to keep with --box")
     _say([dataset.crop(clip, box)])
 
 
-@click.command()
+@click.command("set-fps")
 @with_dataset
 @click.argument("clips", nargs=-1, required=True)
-@click.option("--fps", type=float, metavar="X", help="Frames a second to keep. Else the recording's own again.")
-def rate(dataset: Dataset, clips: tuple[str, ...], fps: float | None) -> None:
+@click.option("--fps", type=float, metavar="X", help="Frames a second to keep. Else the source video's own again.")
+def set_fps(dataset: Dataset, clips: tuple[str, ...], fps: float | None) -> None:
     """Lower the frame rate of CLIPS by leaving frames out."""
     _say(dataset.set_fps(fps, *clips))
 
 
-@click.command()
+@click.command("reset-cut")
 @with_dataset
 @click.argument("clips", nargs=-1, required=True)
-def whole(dataset: Dataset, clips: tuple[str, ...]) -> None:
-    """Let CLIPS be their whole recordings again.
+def reset_cut(dataset: Dataset, clips: tuple[str, ...]) -> None:
+    """Reset CLIPS to their whole source videos.
 
-    Of several parts of one, the first becomes it and the others are taken out.
+    Of several parts of one, the first becomes the whole and the others are removed.
     """
-    _say(dataset.whole(*clips))
+    _say(dataset.reset_cut(*clips))
 
 
 def _say(made: Sequence[Clip]) -> None:

@@ -10,15 +10,15 @@ import click
 from workbench.cli.datasets import captions, checks, clips, cuts, model_view, sources, tasks
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "In and out": (sources.look, sources.import_, sources.export),
+    "In and out": (sources.preview, sources.import_, sources.export),
     "Looking": (clips.list_, clips.show, checks.stats, model_view.plan, model_view.reconstruct),
     "Captions": (
         captions.caption, captions.auto_caption, captions.replace, captions.prefix, captions.suffix, captions.trigger,
         captions.tags, captions.remove_tag,
     ),
-    "Cutting": (cuts.split, cuts.trim, cuts.crop, cuts.rate, cuts.whole),
-    "The doctor": (checks.check, checks.findings, checks.mend),
-    "Out of the dataset and back": (clips.remove, clips.restore, clips.history, clips.undo, clips.redo),
+    "Cutting": (cuts.split, cuts.trim, cuts.crop, cuts.set_fps, cuts.reset_cut),
+    "Checking": (checks.check, checks.findings, checks.fix),
+    "Removing and undoing": (clips.remove, clips.restore, clips.history, clips.undo, clips.redo),
     "Background tasks": (tasks.tasks, tasks.follow, tasks.start, tasks.stop),
 }  # fmt: skip
 

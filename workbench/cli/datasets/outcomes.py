@@ -18,7 +18,7 @@ Result = dict[str, Any]
 
 
 def imported(dataset: Dataset, result: Result) -> Iterator[str]:
-    words = {"taken": "taken", "mended": "mended", "known": "already here", "refused": "refused"}
+    words = {"taken": "taken", "converted": "converted", "known": "already here", "refused": "refused"}
     counts = result.get("counts", {})
     yield "imported: " + ", ".join(f"{counts[key]} {word}" for key, word in words.items() if counts.get(key))
     yield from result.get("problems", ())
@@ -43,7 +43,7 @@ def checked(dataset: Dataset, result: Result) -> Iterator[str]:
         yield from report_lines(dataset, report)
 
 
-def mended(dataset: Dataset, result: Result) -> Iterator[str]:
+def fixed(dataset: Dataset, result: Result) -> Iterator[str]:
     yield result.get("done", "")
 
 
@@ -67,14 +67,14 @@ SENTENCES: dict[Name, Callable[[Dataset, Result], Iterator[str]]] = {
     "import": imported,
     "split": split,
     "check": checked,
-    "mend": mended,
+    "fix": fixed,
     "caption": captioned,
     "export": exported,
 }
 
 
 def report_lines(dataset: Dataset, report: CheckReport, kind: str = "", most: int = MOST_OF_A_KIND) -> Iterator[str]:
-    """The findings by kind, the worst first, each kind with the commands that mend it; kind: that one alone."""
+    """The findings by kind, the worst first, each kind with the commands that fix it; kind: that one alone."""
     yield f"{dataset.name}: {report.sentence}"
     chosen = [finding for finding in report.findings if kind in ("", finding.kind)]
     for (severity, one), group in groupby(chosen, key=lambda finding: (finding.severity, finding.kind)):
@@ -85,5 +85,5 @@ def report_lines(dataset: Dataset, report: CheckReport, kind: str = "", most: in
             yield f"  {finding.sentence}" + (f"  [{names}]" if names else "")
         if len(findings) > most:
             yield f"  ... all of them: workbench dataset findings {dataset.name} {one}"
-        if mends := [mend.replace("_", "-") for mend in findings[0].mends]:
-            yield f"  mend: workbench dataset mend {dataset.name} {one} {' | '.join(mends)}"
+        if fixes := [fix.replace("_", "-") for fix in findings[0].fixes]:
+            yield f"  fix: workbench dataset fix {dataset.name} {one} {' | '.join(fixes)}"

@@ -1,6 +1,6 @@
-"""`workbench dataset look|import|export`: clips in from anywhere, and out in another tool's layout.
+"""`workbench dataset preview|import|export`: clips in from anywhere, and out in another tool's layout.
 
-Not covered: layouts, verdicts, the Hub (workbench.dataset_builder).
+Not covered: layouts, import results, the Hub (workbench.dataset_builder).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from workbench.workspace import Workspace
 
 given_paths = click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
 HUB = {"hub_dataset": "--hub"}
-LOOK = ("layout", "hub_dataset", "revision", "hub_config", "video_column", "caption_column")
+PREVIEW = ("layout", "hub_dataset", "revision", "hub_config", "video_column", "caption_column")
 ELSEWHERE = ("repo_id", "private", "license")  # of `workbench publish dataset`
 NOTHING = "nothing was named: give files, folders or archives, or --hub OWNER/NAME"
 
 
 @click.command(cls=SettingsCommand)
 @given_paths
-@settings_flags(ImportSettings, only=LOOK, short=HUB)
-def look(paths: tuple[Path, ...], **flags: Any) -> None:
+@settings_flags(ImportSettings, only=PREVIEW, short=HUB)
+def preview(paths: tuple[Path, ...], **flags: Any) -> None:
     """Say what an import of PATHS would take, without decoding anything."""
     settings = settings_from(ImportSettings, None, flags)
     if not paths and not settings.hub_dataset:
@@ -56,19 +56,19 @@ def import_(
 ) -> int:
     """Take videos, pictures, folders and archives into the dataset NAME.
 
-    It is made if need be. Every file gets a verdict: taken, mended (how) or refused (why). Importing the same files
-    again changes nothing; an import that was stopped or killed goes on where it was.
+    It is made if need be. Every file gets an import result: taken, converted (how) or refused (why).
+    Importing the same files again changes nothing; an import that was stopped or killed resumes where it was.
     """
     given: dict[str, Any] = {"sources": tuple(os.path.abspath(path) for path in paths)} if paths else {}
     settings = settings_from(ImportSettings, config, flags, dataset=name, **given)
     if not settings.sources and not settings.hub_dataset:
         raise ConfigError(NOTHING)
     target = Dataset.ensure(workspace, name)
-    before = set(target.verdicts)
+    before = set(target.import_results)
     code = run_task(target, "import", settings.changed(dataset=target.name), detach)
-    for verdict in () if detach else target.verdicts:
-        if not verdict.usable or (verdict.notes and verdict not in before):
-            click.echo(verdict.sentence)
+    for result in () if detach else target.import_results:
+        if not result.usable or (result.notes and result not in before):
+            click.echo(result.sentence)
     for line in () if detach else target.task("import").result.get("problems", ()):
         click.echo(line)
     return code

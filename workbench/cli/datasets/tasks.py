@@ -100,7 +100,7 @@ def tasks(dataset: Dataset) -> None:
             said = f": {status.message}" if status.message else ""
             click.echo(f"{name:<8} {doing(status)}{count}{ended}{said}")
     if all(status.state is State.NEW for _, status in found):
-        click.echo("no tasks yet: import, split, check, mend, auto-caption and export start one")
+        click.echo("no tasks yet: import, split, check, fix, auto-caption and export start one")
 
 
 @click.command()

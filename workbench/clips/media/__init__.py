@@ -1,4 +1,4 @@
-"""Video files: look at them, read their frames, write them. Not covered: mending foreign files (dataset_builder)."""
+"""Video files: look at them, read their frames, write them. Not covered: fixing foreign files (dataset_builder)."""
 
 from workbench.clips.media.kinds import ENDINGS, SUFFIXES, check_file, is_picture
 from workbench.clips.media.opening import (

@@ -73,7 +73,7 @@ def opened(path: Path) -> Iterator[tuple[Any, Any]]:
         container = av.open(str(path.absolute()), options=dict(OPEN_OPTIONS), **_any_metadata())
     except (av.FFmpegError, ValueError) as error:
         if without_index(path):
-            raise DataError("the recording was cut off, its index is missing: copy it again from the camera") from error
+            raise DataError("the video was cut off, its index is missing: copy it again from the camera") from error
         raise DataError(f"not a video that can be read: give {ENDINGS}") from error
     with container:
         if not (videos := _tracks(container)):
@@ -112,7 +112,7 @@ def probe(path: Path, most_pixels: int | None = None) -> VideoFacts:
         try:
             first = next(container.decode(stream))
         except (av.FFmpegError, StopIteration) as error:
-            raise DataError("the recording was cut off or is damaged: no frame can be read, copy it again") from error
+            raise DataError("the video was cut off or is damaged: no frame can be read, copy it again") from error
         rotation, mirrored = orientation(first)
         turned = rotation % 180 == 90
         duration = (

@@ -69,7 +69,7 @@ class Search:
         return replace
 
     def _unusable(self, reason: str) -> ConfigError:
-        return ConfigError(f"{self.text!r} cannot be used as a regular expression ({reason}): mend or simplify it")
+        return ConfigError(f"{self.text!r} cannot be used as a regular expression ({reason}): fix or simplify it")
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,21 @@ def replace(dataset: Path, search: Search, replacement: str, names: Collection[s
 
 
 def add_prefix(dataset: Path, prefix: str, names: Collection[str] | None = None) -> int:
-    """Put a text and a space in front of captions; those that begin with it stay. Raises ConfigError, CannotWrite."""
+    """Add a text and a space to the beginning of captions; those that begin with it stay.
+
+    Raises ConfigError, CannotWrite.
+    """
     given = _given(prefix, "prefix")
     return _rewrite(
-        dataset, f"{given!r} put in front of captions", lambda t: t if t.startswith(given) else f"{given} {t}", names
+        dataset,
+        f"{given!r} added in front of captions",
+        lambda t: t if t.startswith(given) else f"{given} {t}",
+        names,
     )
 
 
 def add_suffix(dataset: Path, suffix: str, names: Collection[str] | None = None) -> int:
-    """Put a text behind captions, after a space unless it begins with a punctuation mark; those that end with it stay.
+    """Append a text to captions, after a space unless it begins with a punctuation mark; those that end with it stay.
 
     Raises ConfigError, CannotWrite.
     """
@@ -121,30 +127,30 @@ def add_suffix(dataset: Path, suffix: str, names: Collection[str] | None = None)
             return given.lstrip(PUNCTUATION)
         return text if text.endswith(given) else f"{text}{gap}{given}"
 
-    return _rewrite(dataset, f"{given!r} put behind captions", put, names)
+    return _rewrite(dataset, f"{given!r} appended to captions", put, names)
 
 
-def put_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int:
-    """Write the trigger word in front of captions without it, as training does by itself. Raises ConfigError."""
+def add_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int:
+    """Add the trigger word to captions without it, as training does by itself. Raises ConfigError."""
     info, word = read_info(dataset), _trigger_word(dataset)
 
     def put(text: str) -> str:
         return info.caption(Clip(file_name="", text=text))
 
-    return _rewrite(dataset, f"trigger word {word} put into captions", put, names)
+    return _rewrite(dataset, f"trigger word {word} added to captions", put, names)
 
 
-def take_out_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int:
-    """Take the dataset's trigger word out of captions (training still puts it in front). Raises ConfigError."""
+def remove_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int:
+    """Remove the dataset's trigger word from captions (training still adds it). Raises ConfigError."""
     word = _trigger_word(dataset)
     inside = regex.compile(rf"\s*(?<!\w){regex.escape(word)}(?!\w)", regex.IGNORECASE)
     return _rewrite(
-        dataset, f"trigger word {word} taken out of captions", lambda t: inside.sub("", _without_tag(t, word)), names
+        dataset, f"trigger word {word} removed from captions", lambda t: inside.sub("", _without_tag(t, word)), names
     )
 
 
 def remove_tag(dataset: Path, tag: str, names: Collection[str] | None = None) -> int:
-    """Take a tag out of comma-separated captions, whatever its case. Raises ConfigError, CannotWrite."""
+    """Remove a tag from comma-separated captions, whatever its case. Raises ConfigError, CannotWrite."""
     given = _given(tag, "tag")
     return _rewrite(dataset, f"tag {given!r} removed", lambda text: _without_tag(text, given), names)
 

@@ -31,7 +31,7 @@ def check_captions(clips: Sequence[Clip], info: DatasetInfo, fewest_words: int) 
             taught = f"only the trigger word {info.trigger_word!r}" if info.trigger_word else "nothing"
             yield caption_finding(
                 "no_caption", "No caption", f"{_name(clip)} has no caption: {taught} tells the model what it shows.",
-                Severity.HURTS, [clip], info, ["tag", "take_out"],
+                Severity.HURTS, [clip], info, ["tag", "remove"],
             )  # fmt: skip
             continue
         same.setdefault(" ".join(clip.text.lower().split()), []).append(clip)

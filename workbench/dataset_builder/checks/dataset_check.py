@@ -1,7 +1,7 @@
-"""The dataset doctor, as a job: looks at every clip and caption and says what would stop or hurt a training.
+"""The dataset check, as a job: looks at every clip and caption and says what would stop or hurt a training.
 
 Pictures are measured once per content (measures), captions counted with the chosen model's own tokenizer; findings
-offer their mends (mends). Not covered: what a clip shows.
+offer their fixes (fixes). Not covered: what a clip shows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the doctor found: plain data on disk, shown only as long as it is true.
+"""What the dataset check found: plain data on disk, shown only as long as it is true.
 
     .check/findings.json    {checked_at, model, clips, findings}: written whole by each check
 
 A finding keeps the content of each clip it was found on (its pictures' sha256, or its caption's hash): once one of its
-clips changed, the finding is out of date and no longer shown. Not covered: finding (doctor), mending (mends).
+clips changed, the finding is out of date and no longer shown. Not covered: finding (dataset_check), fixing (fixes).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.workspace import read_json, write_json
 
 FILE = "findings.json"
-Mend = Literal[
-    "take_out", "keep_best", "split_at_cuts", "keep_longest_shot", "crop_bars", "shorten_caption", "add_trigger", "tag"
+Fix = Literal[
+    "remove", "keep_best", "split_at_cuts", "keep_longest_shot", "crop_bars", "shorten_caption", "add_trigger", "tag"
 ]
-MENDS: dict[Mend, str] = {
-    "take_out": "Take out",
+FIXES: dict[Fix, str] = {
+    "remove": "Remove",
     "keep_best": "Keep the best one",
     "split_at_cuts": "Split at the cuts",
     "keep_longest_shot": "Keep the longest shot",
     "crop_bars": "Crop the bars",
     "shorten_caption": "Shorten the caption",
-    "add_trigger": "Put the trigger word in front",
+    "add_trigger": "Add the trigger word",
     "tag": "Tag for later",
 }
 
@@ -46,12 +46,12 @@ class Severity(StrEnum):
 
 
 class Finding(BaseModel):
-    """One thing that the doctor found.
+    """One thing that the dataset check found.
 
     kind, title: which check, and what it found in plain words;  sentence: that with its numbers
     clips:    file names it is about; none where it is about the check itself
     pictures: file name -> sha256 and captions: file name -> `caption_hash`, as they were when it was found
-    mends:    what could be done, the best first;  values: what the mends need to know, by their own names
+    fixes:    what could be done, the best first;  values: what the fixes need to know, by their own names
     """
 
     model_config = ConfigDict(frozen=True)
@@ -63,7 +63,7 @@ class Finding(BaseModel):
     clips: tuple[str, ...] = ()
     pictures: dict[str, str] = {}
     captions: dict[str, str] = {}
-    mends: tuple[Mend, ...] = ()
+    fixes: tuple[Fix, ...] = ()
     values: dict[str, Any] = {}
 
     @property
@@ -72,9 +72,9 @@ class Finding(BaseModel):
         return hashlib.sha256("\n".join((self.kind, *self.clips)).encode()).hexdigest()[:16]
 
     @property
-    def buttons(self) -> dict[Mend, str]:
-        """Mend -> words for its button."""
-        return {mend: MENDS[mend] for mend in self.mends}
+    def buttons(self) -> dict[Fix, str]:
+        """Fix -> words for its button."""
+        return {fix: FIXES[fix] for fix in self.fixes}
 
 
 @dataclass(frozen=True)
@@ -98,24 +98,24 @@ class CheckReport:
         counts = [(severity, sum(f.severity == severity for f in self.findings)) for severity in Severity]
         found = ", ".join(f"{count} {severity}" for severity, count in counts if count)
         since = f"; {self.new_clips} clips came or changed since: check again" if self.new_clips else ""
-        return f"{self.clips} clips looked at: {found or 'nothing to mend'}{since}"
+        return f"{self.clips} clips looked at: {found or 'nothing to fix'}{since}"
 
 
 def picture_finding(kind: str, title: str, sentence: str, severity: Severity, clips: Sequence[Clip],
-                    mends: Sequence[Mend] = (), **values: Any) -> Finding:  # fmt: skip
+                    fixes: Sequence[Fix] = (), **values: Any) -> Finding:  # fmt: skip
     """A finding that is true of these clips' pictures."""
     return Finding(
         kind=kind, title=title, sentence=sentence, severity=severity, clips=tuple(clip.file_name for clip in clips),
-        pictures={clip.file_name: clip.sha256 for clip in clips}, mends=tuple(mends), values=values,
+        pictures={clip.file_name: clip.sha256 for clip in clips}, fixes=tuple(fixes), values=values,
     )  # fmt: skip
 
 
 def caption_finding(kind: str, title: str, sentence: str, severity: Severity, clips: Sequence[Clip],
-                    info: DatasetInfo, mends: Sequence[Mend] = (), **values: Any) -> Finding:  # fmt: skip
+                    info: DatasetInfo, fixes: Sequence[Fix] = (), **values: Any) -> Finding:  # fmt: skip
     """A finding that is true of these clips' captions, as the model is taught them."""
     return Finding(
         kind=kind, title=title, sentence=sentence, severity=severity, clips=tuple(clip.file_name for clip in clips),
-        captions={clip.file_name: caption_hash(clip, info) for clip in clips}, mends=tuple(mends), values=values,
+        captions={clip.file_name: caption_hash(clip, info) for clip in clips}, fixes=tuple(fixes), values=values,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""Mend what the doctor found: one finding or many, in one change of the dataset's history, so one undo brings all back.
+"""Fix what the dataset check found: one finding or many, in one change of the history, which one undo takes back.
 
 What changes records alone is done at once. What cuts clips encodes them and so takes its time: that is a task (`run`).
-Not covered: finding (doctor), how parts are made (recutting).
+Not covered: finding (dataset_check), how parts are made (recutting).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from workbench import jobs
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
 from workbench.dataset_builder import history, parallel
-from workbench.dataset_builder.checks.findings import MENDS, Finding, Mend, read_findings
+from workbench.dataset_builder.checks.findings import FIXES, Finding, Fix, read_findings
 from workbench.dataset_builder.cuts import cutting, recutting
 from workbench.dataset_builder.cuts.cutting import Cut
 from workbench.dataset_builder.cuts.recutting import Wanted
@@ -26,28 +26,28 @@ NOTHING = "Nothing was left to do."
 SENTENCE_SHARE = 2 / 3  # of what is read: a caption ends with a sentence if that leaves this much, else with a word
 
 
-class MendSettings(Settings):
-    """What `datasets/<slug>/.mend/config.json` holds. A person chooses findings and a mend instead of filling it in."""
+class FixSettings(Settings):
+    """What `datasets/<slug>/.fix/config.json` holds. A person chooses findings and a fix instead of filling it in."""
 
-    mend: Mend = field("crop_bars", title="Mend", section="Mending")
+    fix: Fix = field("crop_bars", title="Fix", section="Fixing")
     """What to do about the findings."""
 
-    findings: tuple[str, ...] = field((), title="Findings", section="Mending", lines=3)
-    """Ids of the findings of the last check to mend."""
+    findings: tuple[str, ...] = field((), title="Findings", section="Fixing", lines=3)
+    """Ids of the findings of the last check to fix."""
 
 
-def is_task(mend: Mend) -> bool:
+def is_task(fix: Fix) -> bool:
     """Whether it encodes clips and so is to be started as a task."""
-    return mend in CUTTING
+    return fix in CUTTING
 
 
-def apply(dataset: Path, findings: Sequence[Finding], mend: Mend, tell: Tell = silent) -> str:
-    """Mend all findings alike; says what was done. Raises ConfigError, DataError, CannotWrite, what `tell` raises."""
-    check_findings(dataset, findings, mend)
+def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, tell: Tell = silent) -> str:
+    """Fix all findings alike; says what was done. Raises ConfigError, DataError, CannotWrite, what `tell` raises."""
+    check_findings(dataset, findings, fix)
     clips = {clip.file_name: clip for clip in read_clips(dataset)}
-    if mend in CUTTING:
-        return _recut(dataset, findings, clips, mend, tell)
-    records, done = RECORDS[mend](findings, clips, read_info(dataset))
+    if fix in CUTTING:
+        return _recut(dataset, findings, clips, fix, tell)
+    records, done = RECORDS[fix](findings, clips, read_info(dataset))
     changed = {name: new for name, new in records.items() if list(new) != [clips[name]]}
     if not changed:
         return NOTHING
@@ -56,13 +56,13 @@ def apply(dataset: Path, findings: Sequence[Finding], mend: Mend, tell: Tell = s
     return sentence
 
 
-def check_findings(dataset: Path, findings: Sequence[Finding], mend: Mend) -> None:
-    """Raises ConfigError unless the mend fits all of the findings, and their clips are there."""
+def check_findings(dataset: Path, findings: Sequence[Finding], fix: Fix) -> None:
+    """Raises ConfigError unless the fix fits all of the findings, and their clips are there."""
     if not findings:
         raise ConfigError("no finding is chosen: choose one or more")
-    if unfit := [finding for finding in findings if mend not in finding.mends]:
+    if unfit := [finding for finding in findings if fix not in finding.fixes]:
         raise ConfigError(
-            f"{MENDS.get(mend, mend)!r} does not mend {unfit[0].title!r}: use "
+            f"{FIXES.get(fix, fix)!r} does not fix {unfit[0].title!r}: use "
             f"{' or '.join(map(repr, unfit[0].buttons.values())) or 'nothing'}"
         )
     names = {clip.file_name for clip in read_clips(dataset)}
@@ -73,28 +73,28 @@ def check_findings(dataset: Path, findings: Sequence[Finding], mend: Mend) -> No
 # ---- the job --------------------------------------------------------------------------------------------------------
 
 
-def check(dataset: Path, settings: MendSettings) -> None:
-    """Raises ConfigError unless the findings hold and the mend fits them."""
+def check(dataset: Path, settings: FixSettings) -> None:
+    """Raises ConfigError unless the findings hold and the fix fits them."""
     found = _found(dataset, settings)
     if settings.findings and not found:
         raise ConfigError("none of these findings holds any more: check again")
-    check_findings(dataset, found, settings.mend)
+    check_findings(dataset, found, settings.fix)
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
-    """Mend as config.json says. The outcome: {done: in words}.
+    """Fix as config.json says. The outcome: {done: in words}.
 
     A finding that no longer holds is left alone: its clip was changed since, perhaps by this very task before it was
     killed.
     """
-    settings = MendSettings.load(config)
+    settings = FixSettings.load(config)
     found = _found(dataset, settings)
-    done = apply(dataset, found, settings.mend, parallel.telling(job)) if found else NOTHING
+    done = apply(dataset, found, settings.fix, parallel.telling(job)) if found else NOTHING
     print(done, flush=True)  # noqa: T201 - the job's log
     job.outcome = {"done": done}
 
 
-def _found(dataset: Path, settings: MendSettings) -> list[Finding]:
+def _found(dataset: Path, settings: FixSettings) -> list[Finding]:
     return [finding for finding in read_findings(dataset) if finding.id in settings.findings]
 
 
@@ -103,8 +103,8 @@ def _found(dataset: Path, settings: MendSettings) -> list[Finding]:
 Records = Mapping[str, Sequence[Clip]]
 
 
-def _take_out(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
-    return {name: () for finding in findings for name in finding.clips}, "Took out {}."
+def _remove(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
+    return {name: () for finding in findings for name in finding.clips}, "Removed {}."
 
 
 def _keep_best(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
@@ -113,7 +113,7 @@ def _keep_best(findings: Sequence[Finding], clips: Mapping[str, Clip], info: Dat
         blur = finding.values["blur"]
         best = max(finding.clips, key=lambda name: _worth(clips[name], blur[name]))
         records |= {name: () for name in finding.clips if name != best}
-    return records, "Took out {} that copy a better one."
+    return records, "Removed {} that copy a better one."
 
 
 def _worth(clip: Clip, blur: float) -> tuple[float, ...]:
@@ -146,7 +146,7 @@ def shortened(text: str, cut: str) -> str:
 def _add_trigger(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
     found = [clips[name] for finding in findings for name in finding.clips]
     records = {clip.file_name: [clip.changed(text=info.caption(clip))] for clip in found}
-    return records, f"Put {info.trigger_word!r} in front of the captions of {{}}."
+    return records, f"Added {info.trigger_word!r} to the captions of {{}}."
 
 
 def _tag(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
@@ -159,7 +159,7 @@ def _tag(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetIn
 
 
 RECORDS: dict[str, Callable[[Sequence[Finding], Mapping[str, Clip], DatasetInfo], tuple[Records, str]]] = {
-    "take_out": _take_out,
+    "remove": _remove,
     "keep_best": _keep_best,
     "shorten_caption": _shorten,
     "add_trigger": _add_trigger,
@@ -170,7 +170,7 @@ RECORDS: dict[str, Callable[[Sequence[Finding], Mapping[str, Clip], DatasetInfo]
 # ---- other files ----------------------------------------------------------------------------------------------------
 
 
-def _recut(dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], mend: Mend, tell: Tell) -> str:
+def _recut(dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], fix: Fix, tell: Tell) -> str:
     wanted, failed = [], dict[str, str]()
     for finding in findings:
         clip = clips[finding.clips[0]]
@@ -179,7 +179,7 @@ def _recut(dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip]
         except DataError as error:
             failed[clip.file_name] = str(error)
         else:
-            cuts = CUTTING[mend](finding, cutting.cut_of(clip, master), master.fps / (clip.fps or 1))
+            cuts = CUTTING[fix](finding, cutting.cut_of(clip, master), master.fps / (clip.fps or 1))
             wanted.append(Wanted(clip, tuple(cuts)))
 
     def what(count: int, parts: int) -> str:
@@ -187,7 +187,7 @@ def _recut(dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip]
             "split_at_cuts": f"split {_clips(count)} into {parts}",
             "keep_longest_shot": f"kept the longest shot of {_clips(count)}",
             "crop_bars": f"cropped the bars of {_clips(count)}",
-        }[mend]
+        }[fix]
 
     done = recutting.recut(dataset, wanted, what, tell)
     failed |= done.failed
@@ -198,7 +198,10 @@ def _recut(dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip]
 
 
 def _shots(finding: Finding, cut: Cut, step: float) -> list[Cut]:
-    """The parts between a clip's cuts, as parts of its recording; step: the recording's frames a frame of the clip."""
+    """The parts between a clip's cuts, as parts of its source video.
+
+    step: how many frames of the source video a frame of the clip stands for
+    """
     places = [cut.start, *(cut.start + round(frame * step) for frame in finding.values["frames"]), cut.end]
     fewest = cutting.FEWEST * step
     return [Cut(start, end, cut.crop, cut.fps) for start, end in pairwise(places) if end - start >= fewest]

@@ -1,4 +1,4 @@
-"""Black bars around a picture, letterbox, pillarbox or both: for cropping by hand and for the doctor.
+"""Black bars around a picture, letterbox, pillarbox or both: for cropping by hand and for the dataset check.
 
 Found only where it is sure: bars on opposite sides that are black and never change, with a straight edge along which
 the picture begins at once. A dark scene, a black ground, stripes or a logo in a bar do not mislead it. Not covered:
@@ -31,7 +31,7 @@ ALIKE = 0.25  # by which opposite bars may differ, of the thicker one
 Box = tuple[int, int, int, int]
 
 
-def find_borders(path: Path) -> Box | None:
+def find_letterbox(path: Path) -> Box | None:
     """(left, top, width, height) of the picture inside its bars, even pixels; None when there are surely no bars.
 
     Reads one of our own clips. Raises DataError.

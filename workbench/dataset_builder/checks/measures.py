@@ -1,9 +1,9 @@
-"""What each clip's pictures measure, once per content: motion, blur, shake, flashes, cuts, bars, letters, likeness.
+"""What each clip's pictures measure, once per content: motion, blur, shake, flashes, cuts, bars, letters, similarity.
 
     .check/measures.jsonl    a line a content (sha256); a line of another version of this module counts as missing
 
 A clip is decoded once, at small size, in a child process; as many as there are cores work at a time. Not covered:
-what the numbers mean (signals), which are bad (doctor).
+what the numbers mean (frame_metrics), which are bad (dataset_check).
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Measures(BaseModel):
     blur:       0 (sharp) to 1;  shake: percent of the width from step to step;  brightness: mean level
     flashes:    (first frame, frame where it is over, height in levels)
     cuts:       (first frame of the new shot, its score): what scenes finds, down to the detector's lowest threshold
-    borders:    (left, top, width, height) of the picture inside black bars, pixels; None without bars
+    letterbox:    (left, top, width, height) of the picture inside black bars, pixels; None without bars
     text:       (place, frames looked at that have it, what is written) of letters; None where nobody could read them
-    fingerprint: base64 of a few tiny frames (signals.fingerprint)
+    fingerprint: base64 of a few tiny frames (frame_metrics.fingerprint)
     """
 
     model_config = ConfigDict(frozen=True)
@@ -70,7 +70,7 @@ class Measures(BaseModel):
     brightness: float = 0.0
     flashes: tuple[tuple[int, int, float], ...] = ()
     cuts: tuple[tuple[int, float], ...] = ()
-    borders: tuple[int, int, int, int] | None = None
+    letterbox: tuple[int, int, int, int] | None = None
     text: tuple[text_detection.Text, ...] | None = None
     fingerprint: str = ""
 
@@ -162,17 +162,17 @@ def _pool(children: int) -> ProcessPoolExecutor:
 
 def measure(dataset: Path, clip: Clip) -> Measures:
     """Decode one clip once and measure it."""
-    from workbench.dataset_builder.checks.letterbox import find_borders
+    from workbench.dataset_builder.checks.letterbox import find_letterbox
 
     path = dataset / clip.file_name
     try:
         watcher = _ProgressWatcher(clip.frames, clip.fps or 8.0)
         watcher.watch(path)
-        borders = find_borders(path)
+        letterbox = find_letterbox(path)
         text = text_detection.find_text(path) if text_detection.can_read() else None
     except (DataError, OSError) as error:
         return Measures(sha256=clip.sha256, error=str(error))
-    return Measures(sha256=clip.sha256, borders=borders, text=text, **watcher.found())
+    return Measures(sha256=clip.sha256, letterbox=letterbox, text=text, **watcher.found())
 
 
 class _ProgressWatcher:

@@ -1,6 +1,6 @@
 """What is wrong with clips' pictures, told from their measures and from the chosen model's frame plan.
 
-Not covered: bars of other colours than black (borders says why).
+Not covered: bars of other colours than black (letterbox says why).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from workbench.clips import frame_metrics, frame_plan
 from workbench.clips.frame_plan import Shape
 from workbench.clips.records import Clip
 from workbench.dataset_builder.checks import text_detection
-from workbench.dataset_builder.checks.findings import Finding, Mend, Severity, picture_finding
+from workbench.dataset_builder.checks.findings import Finding, Fix, Severity, picture_finding
 from workbench.dataset_builder.checks.measures import Measures
 from workbench.dataset_builder.checks.settings import CheckSettings
 
-LOOK_MENDS: tuple[Mend, ...] = ("take_out", "tag")
+LOOK_FIXES: tuple[Fix, ...] = ("remove", "tag")
 
 
 def check_pictures(
@@ -31,7 +31,7 @@ def check_pictures(
         found = measured[clip.file_name]
         if found.error:
             yield picture_finding(
-                "damaged", "Cannot be read", f"{_name(clip)} {found.error}", Severity.STOPS, [clip], ["take_out"]
+                "damaged", "Cannot be read", f"{_name(clip)} {found.error}", Severity.STOPS, [clip], ["remove"]
             )
             continue
         yield from _look(clip, found, settings)
@@ -41,14 +41,14 @@ def check_pictures(
 
 
 def _look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Finding]:
-    if found.borders:
-        left, top, width, height = found.borders
+    if found.letterbox:
+        left, top, width, height = found.letterbox
         sides = "above and below" if width >= clip.width else "at the sides" if height >= clip.height else "all around"
         yield picture_finding(
-            "borders",
+            "letterbox",
             "Black bars",
             f"{_name(clip)} has black bars {sides}: the picture is {width}x{height} of {clip.width}x{clip.height}.",
-            Severity.HURTS, [clip], ["crop_bars", *LOOK_MENDS], crop=[left, top, width, height],
+            Severity.HURTS, [clip], ["crop_bars", *LOOK_FIXES], crop=[left, top, width, height],
         )  # fmt: skip
     if found.text:
         frames = 1 if clip.is_image else text_detection.LOOKS
@@ -58,13 +58,13 @@ def _look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Find
         )
         yield picture_finding(
             "text", "Letters in the picture", f"{_name(clip)} has letters: {where}. The model learns them, too.",
-            Severity.HURTS, [clip], LOOK_MENDS,
+            Severity.HURTS, [clip], LOOK_FIXES,
         )  # fmt: skip
     if found.blur > settings.blur:
         yield picture_finding(
             "blur", "Blurred", f"{_name(clip)} has a blur of {found.blur:.2f} (0 is sharp, more than "
             f"{settings.blur:g} is called blurred): the model learns the blur, too.",
-            Severity.HURTS, [clip], LOOK_MENDS,
+            Severity.HURTS, [clip], LOOK_FIXES,
         )  # fmt: skip
 
 
@@ -73,27 +73,27 @@ def _motion(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Fi
         yield picture_finding(
             "still", "Stands still", f"In {_name(clip)} nothing moves for {found.still:.0%} of its {clip.seconds:.1f} "
             "s: a model that sees this often draws still pictures.",
-            Severity.HURTS, [clip], LOOK_MENDS,
+            Severity.HURTS, [clip], LOOK_FIXES,
         )  # fmt: skip
     if found.shake > settings.shake:
         yield picture_finding(
             "shake", "Shaky", f"The camera of {_name(clip)} jerks by {found.shake:.1f}% of the picture from look to "
             f"look (more than {settings.shake:g}% is called shaky).",
-            Severity.LOOK, [clip], LOOK_MENDS,
+            Severity.LOOK, [clip], LOOK_FIXES,
         )  # fmt: skip
     bright = [first for first, _, height in found.flashes if height >= settings.flash]
     if bright:
         shown = _times(clip, bright)
         yield picture_finding(
             "flashes", "Flashes", f"{_name(clip)} flashes {_count(len(bright), 'time')}, at {shown}.",
-            Severity.LOOK, [clip], LOOK_MENDS,
+            Severity.LOOK, [clip], LOOK_FIXES,
         )  # fmt: skip
     cuts = [frame for frame, times in found.cuts if times >= settings.cut]
     if cuts:
         yield picture_finding(
             "cuts", "Cuts inside the clip", f"{_name(clip)} has {_count(len(cuts), 'cut')}, at {_times(clip, cuts)}: "
             "the model would learn to jump.",
-            Severity.HURTS, [clip], ["split_at_cuts", "keep_longest_shot", *LOOK_MENDS], frames=cuts,
+            Severity.HURTS, [clip], ["split_at_cuts", "keep_longest_shot", *LOOK_FIXES], frames=cuts,
         )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def _near_duplicates(clips: Sequence[Clip], measured: Mapping[str, Measures], th
             yield picture_finding(
                 "near_duplicates", "Nearly the same", f"{len(found)} clips look alike: {names}. "
                 "The model sees this scene as many times as often.",
-                Severity.HURTS, found, ["keep_best", *LOOK_MENDS],
+                Severity.HURTS, found, ["keep_best", *LOOK_FIXES],
                 blur={clip.file_name: measured[clip.file_name].blur for clip in found},
             )  # fmt: skip
 
@@ -122,20 +122,20 @@ def check_plans(clips: Sequence[Clip], shape: Shape, title: str) -> Iterator[Fin
         if reason := dropped[clip.file_name]:
             yield picture_finding(
                 "left_out", f"Left out by {title}", f"{_name(clip)} is {reason}.",
-                Severity.STOPS if none_left else Severity.HURTS, [clip], LOOK_MENDS,
+                Severity.STOPS if none_left else Severity.HURTS, [clip], LOOK_FIXES,
             )  # fmt: skip
         for warning in frame_plan.plan(clip, shape).warnings:
             yield picture_finding(
                 "fits_badly", f"Fits {title} badly", f"{_name(clip)} is {warning}."
                 if warning.startswith("too small") else f"{_name(clip)}: {warning}.",
-                Severity.LOOK, [clip], LOOK_MENDS,
+                Severity.LOOK, [clip], LOOK_FIXES,
             )  # fmt: skip
     if images and videos:
         verb = "is an image" if len(images) == 1 else "are images"
         yield picture_finding(
             "images", "Images among videos", f"{len(images)} of {len(clips)} clips {verb}: they teach looks, no "
             "motion, and train in a bucket of 1 frame only.",
-            Severity.LOOK, images, LOOK_MENDS,
+            Severity.LOOK, images, LOOK_FIXES,
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The settings of a check by the dataset doctor, one declaration each."""
+"""The settings of a dataset check, one declaration each."""
 
 from __future__ import annotations
 

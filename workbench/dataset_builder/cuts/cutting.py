@@ -1,10 +1,10 @@
-"""Cut clips out of their whole recordings: another span, crop or frame rate, and back. Nothing is ever lost by it.
+"""Cut clips out of their whole source videos: another span, crop or frame rate, and back. Nothing is ever lost by it.
 
-A part is always made from the master, the canonical clip of the whole recording, so a span can be widened later and a
+A part is always made from the master, the canonical clip of the whole source video: a span can be widened later, and a
 picture is never encoded more than twice. The first cut links the whole clip's file to .masters/ID.mp4; parts are named
 by what they are (master, frames, crop, rate), so the same part made twice is one file.
 
-Seconds and pixels are those of the master. Not covered: where to cut (splitting, scenes, borders), undoing (history).
+Seconds and pixels are those of the master. Not covered: where to cut (splitting, scenes, letterbox), undoing (history).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Master:
-    """A whole recording. path: where it is now; name: its place below the dataset folder once a part of it is cut."""
+    """A whole source video. path: where it is now; name: its path below the dataset once a part of it is cut."""
 
     name: str
     path: Path
@@ -71,10 +71,10 @@ class Master:
 
 
 def master_of(dataset: Path, clip: Clip) -> Master:
-    """The recording a clip comes from: the clip itself while it is whole. Raises DataError when it is not there."""
+    """The source video a clip comes from: the clip itself while it is whole. Raises DataError when it is not there."""
     path = dataset / (clip.master or clip.file_name)
     if not path.is_file():
-        raise DataError(f"the recording of {clip.source or clip.id} is missing ({path}): import it again")
+        raise DataError(f"the source video of {clip.source or clip.id} is missing ({path}): import it again")
     changed = path.stat().st_mtime_ns
     about, sha256 = _facts(path, changed)
     name = clip.master
@@ -107,13 +107,13 @@ def checked(cut: Cut, master: Master) -> Cut:
         start = min(max(0, min(cut.start, cut.end)), master.frames - fewest)
         end = min(max(start + fewest, cut.start, cut.end), master.frames)
         raise ConfigError(
-            f"the span is {_span(cut, master)}, must lie in the recording's {_span(master.whole, master)} and hold "
+            f"the span is {_span(cut, master)}, must lie in the source video's {_span(master.whole, master)} and hold "
             f"{FEWEST} frames or more: use {_span(Cut(start, end), master)}"
         )
     rate = None if cut.fps is None else float(Fraction(max(-1.0, min(1e9, cut.fps))).limit_denominator(1001))
     if rate is not None and not 0 < rate <= master.fps * (1 + 1e-6):
         raise ConfigError(
-            f"fps is {cut.fps:g}, the recording has {master.fps:.6g}: frames can be left out, not made up: "
+            f"fps is {cut.fps:g}, the source video has {master.fps:.6g}: frames can be left out, not made up: "
             f"use {master.fps:.6g} or less"
         )
     if rate is not None and (master.frames == 1 or abs(rate / master.fps - 1) < 1e-6):
@@ -181,7 +181,7 @@ def part(
     thumbnail = path.parent.parent / "thumbs" / f"{path.stem}.jpg"
     if not thumbnail.exists():
         media.thumbnail(path, thumbnail)
-    # A picture of the recording's beginning is none of a part that begins elsewhere.
+    # A picture of the source video's beginning is none of a part that begins elsewhere.
     lost = {"first_frame": ""} if clip.first_frame and (cut.start or cut.crop) else {}
     return clip.changed(
         **lost,
@@ -204,7 +204,7 @@ def part_name(master: Master, cut: Cut) -> str:
 
 
 def _whole(dataset: Path, clip: Clip, master: Master) -> Clip:
-    """The record of the whole recording, with this clip's caption."""
+    """The record of the whole source video, with this clip's caption."""
     if not clip.master:
         return clip
     stem = Path(master.name).stem
@@ -222,7 +222,7 @@ def _whole(dataset: Path, clip: Clip, master: Master) -> Clip:
 
 
 def _keep(dataset: Path, master: Master) -> None:
-    """Give the whole recording its place in .masters, before anything is cut from it."""
+    """Give the whole source video its place in .masters, before anything is cut from it."""
     if not (dataset / master.name).exists():
         _link(master.path, dataset / master.name)
 
@@ -309,7 +309,7 @@ def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> li
         if twice := [one for one in new if one.file_name in now and one.file_name not in parts]:
             raise ConfigError(
                 f"that part of {twice[0].source or twice[0].master} is in the dataset already ({twice[0].file_name}): "
-                f"take {name} out, or choose another span"
+                f"remove {name}, or choose another span"
             )
     fresh = {name: [_taking_over(now[name], one) for one in new] for name, new in parts.items() if name in now}
     fresh |= {name: list(new) for name, new in parts.items() if name not in now}  # history names what is missing
@@ -339,14 +339,14 @@ def recut(dataset: Path, what: str, cuts: Sequence[tuple[Clip, Sequence[Cut]]]) 
 
 
 def trim(dataset: Path, clip: Clip, start_seconds: float, end_seconds: float) -> Clip:
-    """Another span of the clip's recording, wider or narrower, to the nearest frame; crop and rate stay."""
+    """Another span of the clip's source video, wider or narrower, to the nearest frame; crop and rate stay."""
     cut, master = _now(dataset, clip)
     new = dataclasses.replace(cut, start=frame_at(start_seconds, master.fps), end=frame_at(end_seconds, master.fps))
     return recut(dataset, f"span of {clip.source or clip.id}", [(clip, [new])])[0]
 
 
 def split(dataset: Path, clip: Clip, spans: Sequence[tuple[float, float]]) -> list[Clip]:
-    """A part for each span, seconds of the clip's recording; crop and rate stay. Raises ConfigError for an image."""
+    """A part for each span, seconds of the clip's source video; crop and rate stay. Raises ConfigError for an image."""
     cut, master = _now(dataset, clip)
     if master.frames == 1:
         raise ConfigError(f"{clip.source or clip.id} is one picture: only videos can be split")
@@ -355,36 +355,36 @@ def split(dataset: Path, clip: Clip, spans: Sequence[tuple[float, float]]) -> li
 
 
 def crop(dataset: Path, clips: Sequence[Clip], box: Box | None) -> list[Clip]:
-    """That part of the picture (left, top, width, height in the recording's pixels); None: all of it."""
+    """That part of the picture (left, top, width, height in the source video's pixels); None: all of it."""
     new = [(clip, [dataclasses.replace(_now(dataset, clip)[0], crop=box)]) for clip in clips]
     return recut(dataset, f"crop of {_named(clips)}", new)
 
 
 def set_fps(dataset: Path, clips: Sequence[Clip], fps: float | None) -> list[Clip]:
-    """A lower frame rate by leaving frames out, the duration stays; None: the recording's own."""
+    """A lower frame rate by leaving frames out, the duration stays; None: the source video's own."""
     new = [(clip, [dataclasses.replace(_now(dataset, clip)[0], fps=fps)]) for clip in clips]
     return recut(dataset, f"frame rate of {_named(clips)}", new)
 
 
 def frame_rate(text: str) -> float | None:
-    """What a field for a frame rate says; None, the recording's own, when it is empty. Raises ConfigError."""
+    """What a field for a frame rate says; None, the source video's own, when it is empty. Raises ConfigError."""
     if not text.strip():
         return None
     with contextlib.suppress(ValueError):
         if math.isfinite(fps := float(text)):
             return fps
-    raise ConfigError(f"fps is {text[:40]!r}, must be a number such as 12: leave it empty for the recording's own")
+    raise ConfigError(f"fps is {text[:40]!r}, must be a number such as 12: leave it empty for the source video's own")
 
 
-def whole(dataset: Path, clips: Sequence[Clip]) -> list[Clip]:
-    """Back to the whole recordings. Of several parts of one the first becomes it again, the others are taken out."""
+def reset_cut(dataset: Path, clips: Sequence[Clip]) -> list[Clip]:
+    """Back to the whole source videos. Of several parts of one the first becomes it again, the others are removed."""
     parts: dict[str, list[Clip]] = {}
     seen: set[str] = set()
     for clip in clips:
         record = _whole(dataset, clip, master_of(dataset, clip))
         parts[clip.file_name] = [] if record.file_name in seen else [record]
         seen.add(record.file_name)
-    return replace(dataset, f"{_named(clips)} back to the whole recording", parts)
+    return replace(dataset, f"{_named(clips)} back to the whole source video", parts)
 
 
 def _now(dataset: Path, clip: Clip) -> tuple[Cut, Master]:

@@ -1,6 +1,6 @@
 """Put parts in the places of many clips: made one a core, with progress, and all put in place as one change.
 
-What is made stays when it ends before that, and the next one uses it. Not covered: which parts (splitting, mends), how
+What is made stays when it ends before that, and the next one uses it. Not covered: which parts (splitting, fixes), how
 a part is made (cutting).
 """
 
@@ -20,7 +20,7 @@ from workbench.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class Wanted:
-    """A clip, and the parts of its recording that shall stand in its place."""
+    """A clip, and the parts of its source video that shall stand in its place."""
 
     clip: Clip
     cuts: tuple[Cut, ...]
@@ -74,7 +74,7 @@ def _fresh(dataset: Path, one: Wanted, taken: set[str]) -> list[Cut]:
     named = {cutting.part_name(master, cut): cut for cut in (cutting.checked(cut, master) for cut in one.cuts)}
     fresh = {name: cut for name, cut in named.items() if name not in taken}
     if not fresh:
-        raise ConfigError("its parts are in the dataset already: take it out")
+        raise ConfigError("its parts are in the dataset already: remove it")
     taken |= fresh.keys()
     return list(fresh.values())
 

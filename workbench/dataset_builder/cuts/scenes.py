@@ -1,4 +1,4 @@
-"""Where a clip cuts from one shot to the next, by PySceneDetect: for splitting, for the filmstrip and for the doctor.
+"""Where a clip cuts from one shot to the next, by PySceneDetect: for splitting, the filmstrip and the dataset check.
 
 Frames are scored once per clip, and the scores are kept; moving the threshold decodes nothing. A cut is the number of
 the frame that begins the new shot; a flash, after which all is as before, is none. Not covered: dissolves and fades

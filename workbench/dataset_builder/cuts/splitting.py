@@ -2,7 +2,7 @@
 
 Short pieces are left out and named. A clip of which no piece is long enough stays as it is. All clips change at once,
 at the end: a split that was stopped or killed leaves its parts behind, and the next one uses them; so it does the
-scores of one that only looked. Not covered: how shots are found (scenes), how parts are made (recutting), dissolves.
+scores of a preview. Not covered: how shots are found (scenes), how parts are made (recutting), dissolves.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SplitSettings(Settings):
 class SplitTask(SplitSettings):
     """What `datasets/<slug>/.split/config.json` holds: how to cut, and whether really to."""
 
-    preview: bool = field(False, title="Only look", section=PIECES)
+    preview: bool = field(False, title="Preview", section=PIECES)
     """Say what would be cut, clip by clip, and change nothing."""
 
 
@@ -199,9 +199,9 @@ def _windows(start: int, end: int, length: float) -> list[tuple[int, int]]:
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
-    """Split as config.json says, or only look. The outcome: {clips, parts, preview, splits, spans, failed}.
+    """Split as config.json says, or preview it. The outcome: {clips, parts, preview, splits, spans, failed}.
 
-    splits, failed: in words; splits has a sentence a clip, spans its pieces, [start, end] in seconds of the recording
+    splits, failed: in words; splits has a sentence a clip, spans its pieces, [start, end] in seconds
     """
     settings = SplitTask.load(config)
     _clear(dataset)

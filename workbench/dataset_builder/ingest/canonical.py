@@ -18,10 +18,10 @@ from typing import Any
 
 from workbench.clips import media
 from workbench.clips.media import FrameTimes, VideoFacts
-from workbench.dataset_builder.ingest.conversion import mended, picture_mends, square_size
+from workbench.dataset_builder.ingest.conversion import converted, picture_changes, square_size
 from workbench.dataset_builder.ingest.pictures import MAX_SIDE, PICTURE_FPS, PICTURE_MARK, write_picture
 from workbench.dataset_builder.ingest.remuxing import copy_video
-from workbench.dataset_builder.ingest.timing import Timed, Timing, evened, timing_mends, timing_of
+from workbench.dataset_builder.ingest.timing import Timed, Timing, evened, timing_changes, timing_of
 from workbench.errors import DataError
 from workbench.workspace import writing
 
@@ -32,10 +32,10 @@ ONE_FRAME = "one frame only: give a clip of two frames or more, or the picture a
 
 
 @dataclass(frozen=True)
-class Normalised:
+class CanonicalClip:
     """The canonical clip.
 
-    mends:    what was changed to get there, none when it was taken byte for byte
+    changes:    what was changed to get there, none when it was taken byte for byte
     warnings: what to look out for
     middle:   its middle frame (PyAV) where it was at hand, so that nobody has to decode it again
     """
@@ -44,21 +44,21 @@ class Normalised:
     frames: int
     width: int
     height: int
-    mends: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     middle: Any = None
 
 
-def normalise(
+def convert(
     source: Path, target: Path, longest_side: int | None = None, on_frame: Callable[[], None] = lambda: None
-) -> Normalised:
+) -> CanonicalClip:
     """Write `target`, the canonical form of `source`, scaled down to `longest_side` pixels where that is given.
 
     `on_frame` is called after each frame read: a sign of life. Raises DataError with the reason in words, CannotWrite.
     """
     if media.is_picture(source):
-        width, height, changes = write_picture(source, target, MAX_PIXELS, longest_side)
-        return Normalised(float(PICTURE_FPS), 1, width, height, changes)
+        width, height, made = write_picture(source, target, MAX_PIXELS, longest_side)
+        return CanonicalClip(float(PICTURE_FPS), 1, width, height, made)
     about = media.probe(source, MAX_PIXELS)
     _check_limits(about)
     times = media.read_times(source)
@@ -68,26 +68,26 @@ def normalise(
     if timing.seconds > MAX_SECONDS:
         raise DataError(_too_long(timing.seconds))
     warnings = ("longer than 10 minutes: split it into clips",) if timing.seconds > LONG_SECONDS else ()
-    mends = [*picture_mends(about, longest_side), *timing_mends(timing)]
-    if not mends and _is_canonical(about, timing) and _take_as_it_is(source, target, about.frames, on_frame):
-        return Normalised(about.fps, about.frames, about.width, about.height, (), warnings)
-    if not mends and _is_canonical(about, timing, silent=False) and about.audio:
+    changes = [*picture_changes(about, longest_side), *timing_changes(timing)]
+    if not changes and _is_canonical(about, timing) and _take_as_it_is(source, target, about.frames, on_frame):
+        return CanonicalClip(about.fps, about.frames, about.width, about.height, (), warnings)
+    if not changes and _is_canonical(about, timing, silent=False) and about.audio:
         middle = copy_video(source, target, about.frames, on_frame)
         if middle is not None:
             copied = ("sound removed: its video is copied as it is",)
-            return Normalised(about.fps, about.frames, about.width, about.height, copied, warnings, middle)
+            return CanonicalClip(about.fps, about.frames, about.width, about.height, copied, warnings, middle)
     damage = _Damage(timing, on_frame)
-    pictures = evened(mended(damage.until(media.raw_frames(source)), about, longest_side), timing)
+    pictures = evened(converted(damage.until(media.raw_frames(source)), about, longest_side), timing)
     frames, middle = _write(pictures, target, timing, on_frame)
     if about.audio:
-        mends.append("sound removed")
+        changes.append("sound removed")
     if about.tracks > 1:
-        mends.append(f"{about.tracks} video tracks: the first one taken ({about.width}x{about.height} {about.codec})")
+        changes.append(f"{about.tracks} video tracks: the first one taken ({about.width}x{about.height} {about.codec})")
     if damage.reason or damage.ends_early(about, times):
-        mends.append(f"cut off or damaged: kept the first {frames / float(timing.fps):.2f} s ({frames} frames)")
-    if not mends:
-        mends.append(f"rewritten for exact frame access ({about.codec} {about.pixel_format})")
-    return Normalised(float(timing.fps), frames, middle.width, middle.height, tuple(mends), warnings, middle)
+        changes.append(f"cut off or damaged: kept the first {frames / float(timing.fps):.2f} s ({frames} frames)")
+    if not changes:
+        changes.append(f"rewritten for exact frame access ({about.codec} {about.pixel_format})")
+    return CanonicalClip(float(timing.fps), frames, middle.width, middle.height, tuple(changes), warnings, middle)
 
 
 def _check_limits(about: VideoFacts) -> None:
@@ -157,7 +157,7 @@ def _write(frames: Iterator[Any], target: Path, timing: Timing, on_frame: Callab
 
 
 def _is_canonical(about: VideoFacts, timing: Timing, silent: bool = True) -> bool:
-    """Whether a file of which nothing else has to be mended has the canonical form, or has it but for its sound."""
+    """Whether a file of which nothing else has to be converted has the canonical form, or has it but for its sound."""
     right_form = about.codec == "h264" and about.pixel_format == "yuv420p" and "mp4" in about.container
     right_time = abs(about.fps / float(timing.fps) - 1) < 1e-6
     return right_form and right_time and not (silent and about.audio) and about.tracks == 1
@@ -182,8 +182,8 @@ def _take_as_it_is(source: Path, target: Path, promised: int, on_frame: Callable
     return True
 
 
-def _take_own_picture(source: Path, target: Path, about: VideoFacts) -> Normalised:
+def _take_own_picture(source: Path, target: Path, about: VideoFacts) -> CanonicalClip:
     """Take a one-frame clip that we once made of a picture; any other such video is a mistake. Raises DataError."""
     if media.read_comment(source) != PICTURE_MARK or not _take_as_it_is(source, target, 1, lambda: None):
         raise DataError(ONE_FRAME)
-    return Normalised(float(PICTURE_FPS), 1, about.width, about.height)
+    return CanonicalClip(float(PICTURE_FPS), 1, about.width, about.height)

@@ -37,37 +37,37 @@ def reduced(size: Size, longest_side: int | None) -> Size:
     return width, height
 
 
-def picture_mends(about: VideoFacts, longest_side: int | None = None) -> list[str]:
+def picture_changes(about: VideoFacts, longest_side: int | None = None) -> list[str]:
     """What has to be changed about the pictures, in words; none for a picture of canonical form."""
-    mends = []
+    changes = []
     width, height = size = square_size(about)
     if about.mirrored:
-        mends.append("turned and mirrored as its file says")
+        changes.append("turned and mirrored as its file says")
     elif about.rotation:
-        mends.append("turned upright")
+        changes.append("turned upright")
     if about.sample_aspect != 1:
-        mends.append(f"stretched pixels made square (stored as {about.width}x{about.height}, now {width}x{height})")
+        changes.append(f"stretched pixels made square (stored as {about.width}x{about.height}, now {width}x{height})")
     if (smaller := reduced(size, longest_side)) != size:
-        mends.append(f"scaled down from {width}x{height} as asked")
+        changes.append(f"scaled down from {width}x{height} as asked")
     if any(side % 2 for side in smaller):
-        mends.append("cut by one row or column to an even size")
+        changes.append("cut by one row or column to an even size")
     if about.interlaced:
-        mends.append("interlaced lines joined to whole pictures")
+        changes.append("interlaced lines joined to whole pictures")
     if about.hdr:
-        mends.append("HDR colours brought to ordinary ones")
+        changes.append("HDR colours brought to ordinary ones")
     elif about.bits > 8:
-        mends.append(f"{about.bits}-bit colours brought to 8 bits")
+        changes.append(f"{about.bits}-bit colours brought to 8 bits")
     if about.matrix not in (*PLAIN_MATRICES, RGB) and not about.hdr:
-        mends.append("rare colours brought to those that every player shows rightly (BT.709)")
+        changes.append("rare colours brought to those that every player shows rightly (BT.709)")
     if about.full_range:
-        mends.append("full-range colours brought to video range")
+        changes.append("full-range colours brought to video range")
     if about.alpha:
-        mends.append("transparency removed")
-    return mends
+        changes.append("transparency removed")
+    return changes
 
 
-def mended(frames: Iterable[Timed], about: VideoFacts, longest_side: int | None = None) -> Iterator[Timed]:
-    """The frames in the canonical form. They end where the picture changes its size: that is another recording."""
+def converted(frames: Iterable[Timed], about: VideoFacts, longest_side: int | None = None) -> Iterator[Timed]:
+    """The frames in the canonical form. They end where the picture changes its size: that is another source video."""
     graph, first = None, None
     waiting = deque[float]()
     steps = _filters(about, longest_side)
@@ -88,7 +88,7 @@ def mended(frames: Iterable[Timed], about: VideoFacts, longest_side: int | None 
 
 def _filters(about: VideoFacts, longest_side: int | None) -> list[tuple[str, str]]:
     """FFmpeg's filters that bring the picture to the canonical form; none when it has it."""
-    if about.pixel_format == "yuv420p" and not picture_mends(about, longest_side):
+    if about.pixel_format == "yuv420p" and not picture_changes(about, longest_side):
         return []
     width, height = reduced(square_size(about), longest_side)
     colours = "out_range=tv"

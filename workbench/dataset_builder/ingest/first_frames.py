@@ -2,8 +2,8 @@
 
     first_frames/ID.png    RGB, as large as its clip, named by its content; the record's column `first_frame` names it
 
-Most such pictures are the clip's own first frame, taken out by another tool: those say nothing new and are dropped,
-with a word in the verdict. One that differs (a cleaned frame, a drawing) is kept. Foreign pictures are opened in a
+Most such pictures are the clip's own first frame, extracted by another tool: those say nothing new and are dropped,
+with a note in the result. One that differs (a cleaned frame, a drawing) is kept. Foreign pictures are opened in a
 child process with limits on time and memory: `python -m workbench.dataset_builder.ingest.first_frames DATASET`. Each
 line on its stdin is a task {picture, clip}, each line on its stdout {name, note}. Not covered: which picture belongs to
 which clip (layouts).
@@ -29,7 +29,7 @@ from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder.history import editing
 from workbench.dataset_builder.ingest.canonical import MAX_PIXELS
 from workbench.dataset_builder.ingest.pictures import read_picture
-from workbench.dataset_builder.ingest.results import ImportResult, append_verdict
+from workbench.dataset_builder.ingest.results import ImportResult, append_import_result
 from workbench.dataset_builder.ingest.worker import MEMORY_BYTES, Watch
 from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.layouts.base import SourceFile
@@ -49,9 +49,9 @@ OTHER = "it has another first frame already, which stays"
 
 
 def take(
-    dataset: Path, sources: Sequence[SourceFile], verdicts: Sequence[ImportResult], on_picture: Callable[[], None]
+    dataset: Path, sources: Sequence[SourceFile], results: Sequence[ImportResult], on_picture: Callable[[], None]
 ) -> list[ImportResult]:
-    """Take the pictures of imported sources into the dataset; the verdicts with what became of each picture.
+    """Take the pictures of imported sources into the dataset; the import results with what became of each picture.
 
     on_picture: called after each; may raise to stop. Raises CannotWrite.
     """
@@ -59,16 +59,16 @@ def take(
     answers: dict[str, tuple[str, str]] = {}
     told = []
     with contextlib.closing(_Reader(dataset)) as reader:
-        for source, verdict in zip(sources, verdicts, strict=True):
-            if source.first_frame is None or not verdict.usable or verdict.file_name not in there:
-                told.append(verdict)
+        for source, result in zip(sources, results, strict=True):
+            if source.first_frame is None or not result.usable or result.file_name not in there:
+                told.append(result)
                 continue
-            name, note = reader.ask(source.first_frame, verdict.file_name)
-            answers[verdict.file_name] = name, note
-            told.append(verdict)
+            name, note = reader.ask(source.first_frame, result.file_name)
+            answers[result.file_name] = name, note
+            told.append(result)
             on_picture()
     notes = _put(dataset, answers)
-    return [_noted(dataset, verdict, notes.get(verdict.file_name, "")) for verdict in told]
+    return [_noted(dataset, result, notes.get(result.file_name, "")) for result in told]
 
 
 def _put(dataset: Path, answers: Mapping[str, tuple[str, str]]) -> dict[str, str]:
@@ -89,12 +89,12 @@ def _put(dataset: Path, answers: Mapping[str, tuple[str, str]]) -> dict[str, str
     return notes
 
 
-def _noted(dataset: Path, verdict: ImportResult, note: str) -> ImportResult:
+def _noted(dataset: Path, result: ImportResult, note: str) -> ImportResult:
     if not note:
-        return verdict
-    new = verdict.model_copy(update={"notes": (*verdict.notes, note)})
-    if verdict.outcome != "known":  # what is written of its first import stays
-        append_verdict(dataset, new)
+        return result
+    new = result.model_copy(update={"notes": (*result.notes, note)})
+    if result.outcome != "known":  # what is written of its first import stays
+        append_import_result(dataset, new)
     return new
 
 
@@ -188,7 +188,7 @@ def keep(dataset: Path, picture: Path, clip: str) -> tuple[str, str]:
     from PIL import Image
 
     own = media.read_frames(dataset / clip, [0])[0]
-    given, _, mends = read_picture(picture, MAX_PIXELS)
+    given, _, changes = read_picture(picture, MAX_PIXELS)
     fitted, cut = _fitted(given, own.shape[1], own.shape[0])
     error = np.mean((np.asarray(fitted, np.float32) - own) ** 2)
     if 10 * np.log10(255**2 / max(float(error), 1e-9)) >= ALIKE_DB:
@@ -198,7 +198,7 @@ def keep(dataset: Path, picture: Path, clip: str) -> tuple[str, str]:
     name = f"{FOLDER}/{hashlib.sha256(data.getvalue()).hexdigest()[:16]}.png"
     if not (dataset / name).exists():
         write_bytes(dataset / name, data.getvalue())
-    return name, "; ".join([KEPT, *mends, *cut])
+    return name, "; ".join([KEPT, *changes, *cut])
 
 
 def _fitted(picture: Any, width: int, height: int) -> tuple[Any, list[str]]:

@@ -1,7 +1,7 @@
-"""Take source files into a dataset: each gets its verdict from a child process, so a bad file costs only itself.
+"""Take source files into a dataset: each gets its import result from a child process, so a bad file costs only itself.
 
 What is done is on disk at once (clip, thumbnail, a line in sources.jsonl; metadata.jsonl every few seconds: ledger), so
-an import that was killed goes on where it was. Not covered: how a file is judged (worker, normalise), where captions
+an import that was killed goes on where it was. Not covered: how a file is judged (worker, canonical), where captions
 come from (sources).
 """
 
@@ -41,7 +41,7 @@ MOST_MEMBER_BYTES = 8 * 1024**3
 TICK_SECONDS = 0.5
 FOLDER, SCRATCH, LOCK = ".import", "scratch", "lock"
 Progress = Callable[[int, int, ImportResult | None], None]
-"""Called with (done, total, verdict) after each file, and with None twice a second meanwhile; may raise to stop."""
+"""Called with (done, total, result) after each file, and with None twice a second meanwhile; may raise to stop."""
 
 
 def ingest(
@@ -50,7 +50,7 @@ def ingest(
     on_progress: Progress = lambda *_: None,
     longest_side: int | None = None,
 ) -> list[ImportResult]:
-    """The verdict on every source, in their order; pictures are scaled down to `longest_side` pixels, if given.
+    """The import result of every source, in their order; pictures are scaled down to `longest_side` pixels, if given.
 
     Raises ConfigError when another import into the dataset is running, CannotWrite, and whatever `on_progress` raises.
     """
@@ -102,7 +102,7 @@ def _ingest(
         for thread in threads:
             thread.join(timeout=10)
         ledger.save()
-    return [ledger.verdicts[storable(source.key)] for source in sources]
+    return [ledger.results[storable(source.key)] for source in sources]
 
 
 def _cores() -> int:
@@ -179,12 +179,12 @@ class _Worker:
         task: dict[str, object] = {"source": str(path), "sha256": sha256, "longest_side": self._longest_side}
         answer, reason = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6)
         if answer is not None:
-            verdict = ImportResult.model_validate_json(answer).model_copy(update={"source": refused.source})
+            result = ImportResult.model_validate_json(answer).model_copy(update={"source": refused.source})
         else:
-            verdict = refused.model_copy(update={"notes": (reason,), "sha256": sha256})
-        if not verdict.usable and not there:
+            result = refused.model_copy(update={"notes": (reason,), "sha256": sha256})
+        if not result.usable and not there:
             clip.unlink(missing_ok=True)
-        return verdict
+        return result
 
     def _ask(self, task: dict[str, object], seconds: float) -> tuple[bytes | None, str]:
         """(answer, "") or (None, why there is none); `seconds` may pass from one sign of life to the next."""

@@ -21,7 +21,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     target = Dataset(dataset)
     if settings.trigger_word:
         target.set_trigger_word(settings.trigger_word)
-    counts = {"taken": 0, "mended": 0, "known": 0, "refused": 0}
+    counts = {"taken": 0, "converted": 0, "known": 0, "refused": 0}
     began = time.monotonic()
     problems: list[str] = []
 
@@ -29,17 +29,17 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         problems[:] = surveyed.problems[:MOST_PROBLEMS]
         sys.stdout.write("".join(f"{sentence}\n" for sentence in surveyed.sentences))
 
-    def on_progress(done: int, total: int, verdict: ImportResult | None) -> None:
+    def on_progress(done: int, total: int, result: ImportResult | None) -> None:
         nonlocal began
-        if verdict is not None:
-            counts[verdict.outcome] += 1
-            sys.stdout.write(f"{verdict.sentence}\n")
+        if result is not None:
+            counts[result.outcome] += 1
+            sys.stdout.write(f"{result.sentence}\n")
         job.outcome = {"counts": dict(counts), "problems": problems}
         read = done - counts["known"]
         if not read:  # known files cost nothing, so they say nothing of the speed
             began = time.monotonic()
         seconds = (time.monotonic() - began) / read if read else None
-        job.beat("import", done, total, step_seconds=seconds, message=verdict.sentence if verdict else "")
+        job.beat("import", done, total, step_seconds=seconds, message=result.sentence if result else "")
         if job.take("stop") is not None:
             raise jobs.Stop(f"stopped after {done} of {total} files: start it again to go on")
 

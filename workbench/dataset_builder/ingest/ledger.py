@@ -1,6 +1,6 @@
-"""What an import knows and has made: verdicts go to disk as they come, clips to metadata.jsonl every few seconds.
+"""What an import knows and has made: import results go to disk as they come, clips to metadata.jsonl every few seconds.
 
-The same content is kept once, whether it comes again as the source, as our own clip of it, or was cut up or taken out
+The same content is kept once, whether it comes again as the source, as our own clip of it, or was cut up or removed
 since. Captions that a dataset already has are never replaced. Not covered: how files are judged (ingest, worker).
 """
 
@@ -13,7 +13,13 @@ from pathlib import Path
 from workbench.clips import records
 from workbench.clips.records import Clip
 from workbench.dataset_builder.history import REMOVED, editing
-from workbench.dataset_builder.ingest.results import ImportResult, append_verdict, clip_id, read_verdicts, storable
+from workbench.dataset_builder.ingest.results import (
+    ImportResult,
+    append_import_result,
+    clip_id,
+    read_import_results,
+    storable,
+)
 from workbench.dataset_builder.sources.layouts.base import SourceFile
 
 SAVE_SECONDS = 3.0
@@ -24,21 +30,21 @@ class Ledger:
 
     def __init__(self, dataset: Path, sources: Sequence[SourceFile]) -> None:
         self.dataset = dataset
-        self.verdicts = {verdict.source: verdict for verdict in read_verdicts(dataset)}
+        self.results = {result.source: result for result in read_import_results(dataset)}
         self._captions = {storable(source.key): source.caption for source in sources}
         self._order = {storable(source.key): number for number, source in enumerate(sources)}
         self._new: dict[str, int] = {}  # file name -> place among the clips of this import
         self._made: dict[str, ImportResult] = {}  # by the source's SHA-256, the clip's SHA-256 and the clip's file name
         for clip in records.read_clips(dataset):
             self._remember(_of_record(clip))
-        for verdict in self.verdicts.values():
-            if verdict.outcome in ("taken", "mended"):
-                self._remember(verdict)
+        for result in self.results.values():
+            if result.outcome in ("taken", "converted"):
+                self._remember(result)
         self._unsaved: list[ImportResult] = []
         self._saved_at = time.monotonic()
 
     def known(self, source: str, sha256: str) -> ImportResult | None:
-        """The verdict on a source whose content the dataset has, or had; None when it is new, or lost from disk."""
+        """The result of a source whose content the dataset has, or had; None when it is new, or lost from disk."""
         first = self._made.get(sha256) or self._made.get(_file_name(sha256))
         place = first and self._place(first)
         if first is None or place is None:
@@ -47,38 +53,38 @@ class Ledger:
         note = place if same else f"the same content as {first.name!r}: kept once"
         return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
 
-    def _place(self, verdict: ImportResult) -> str | None:
-        """Where the clip of a verdict is now, in words."""
-        if (self.dataset / verdict.file_name).exists():
+    def _place(self, result: ImportResult) -> str | None:
+        """Where the clip of a result is now, in words."""
+        if (self.dataset / result.file_name).exists():
             return "imported before"
-        if (self.dataset / ".masters" / Path(verdict.file_name).name).exists():
+        if (self.dataset / ".masters" / Path(result.file_name).name).exists():
             return "imported before, and cut into parts since"
-        if (self.dataset / REMOVED / verdict.file_name).exists():
-            return "taken out of the dataset before: bring it back from there"
+        if (self.dataset / REMOVED / result.file_name).exists():
+            return "removed from the dataset before: restore it"
         return None
 
-    def _remember(self, verdict: ImportResult) -> None:
-        for key in (verdict.sha256, verdict.clip_sha256, verdict.file_name):
+    def _remember(self, result: ImportResult) -> None:
+        for key in (result.sha256, result.clip_sha256, result.file_name):
             if key:
-                self._made[key] = verdict
+                self._made[key] = result
 
-    def add(self, verdict: ImportResult) -> ImportResult:
-        """Put a verdict on disk and return it. The same content twice, met by two workers at once, counts once."""
-        if verdict.outcome in ("taken", "mended"):
-            first = self._made.get(verdict.sha256)
-            if first and first.source != verdict.source and (again := self.known(verdict.source, verdict.sha256)):
-                verdict = again
+    def add(self, result: ImportResult) -> ImportResult:
+        """Put a result on disk and return it. The same content twice, met by two workers at once, counts once."""
+        if result.outcome in ("taken", "converted"):
+            first = self._made.get(result.sha256)
+            if first and first.source != result.source and (again := self.known(result.source, result.sha256)):
+                result = again
             else:
-                self._remember(verdict)
-        earlier = self.verdicts.get(verdict.source)
-        if not (verdict.outcome == "known" and earlier and earlier.sha256 == verdict.sha256 and earlier.usable):
-            append_verdict(self.dataset, verdict)
-        self.verdicts[verdict.source] = verdict
-        if verdict.usable:
-            self._unsaved.append(verdict)
+                self._remember(result)
+        earlier = self.results.get(result.source)
+        if not (result.outcome == "known" and earlier and earlier.sha256 == result.sha256 and earlier.usable):
+            append_import_result(self.dataset, result)
+        self.results[result.source] = result
+        if result.usable:
+            self._unsaved.append(result)
         if time.monotonic() - self._saved_at > SAVE_SECONDS:
             self.save()
-        return verdict
+        return result
 
     def save(self) -> None:
         """Bring metadata.jsonl up to date: new clips are added, captions filled in where there is none."""
@@ -86,8 +92,8 @@ class Ledger:
             with editing(self.dataset):
                 known = {clip.file_name: clip for clip in records.read_clips(self.dataset)}
                 before = dict(known)
-                for verdict in self._unsaved:
-                    self._record(verdict, known)
+                for result in self._unsaved:
+                    self._record(result, known)
                 if known != before:
                     # Children finish in any order; clips stand in the order they were given: a run can be repeated.
                     ordered = sorted(known.values(), key=lambda clip: self._new.get(clip.file_name, -1))
@@ -95,15 +101,15 @@ class Ledger:
             self._unsaved.clear()
         self._saved_at = time.monotonic()
 
-    def _record(self, verdict: ImportResult, known: dict[str, Clip]) -> None:
-        caption = self._captions.get(verdict.source, "")
-        if verdict.file_name not in known:
-            if not (self.dataset / verdict.file_name).exists():
-                return  # cut into parts, or taken out
-            self._new.setdefault(verdict.file_name, self._order[verdict.source])
-        clip = known.setdefault(verdict.file_name, verdict.clip(caption))
+    def _record(self, result: ImportResult, known: dict[str, Clip]) -> None:
+        caption = self._captions.get(result.source, "")
+        if result.file_name not in known:
+            if not (self.dataset / result.file_name).exists():
+                return  # cut into parts, or removed
+            self._new.setdefault(result.file_name, self._order[result.source])
+        clip = known.setdefault(result.file_name, result.clip(caption))
         if caption and not clip.text:
-            known[verdict.file_name] = clip.changed(text=caption, caption_by="file")
+            known[result.file_name] = clip.changed(text=caption, caption_by="file")
 
 
 def _file_name(sha256: str) -> str:
@@ -111,7 +117,7 @@ def _file_name(sha256: str) -> str:
 
 
 def _of_record(clip: Clip) -> ImportResult:
-    """A clip that no verdict tells of (a plain VideoFolder, a part of a recording) as if it had one."""
+    """A clip that no import result tells of (a plain VideoFolder, a part of a source video) as if it had one."""
     return ImportResult(
         source=clip.source or clip.file_name,
         outcome="taken",

@@ -28,19 +28,19 @@ def write_picture(
     import numpy as np
     from PIL import Image
 
-    upright, name, mends = read_picture(source, most_pixels)
+    upright, name, changes = read_picture(source, most_pixels)
     if (size := reduced(upright.size, longest_side)) != upright.size:
-        mends.append(f"scaled down from {upright.width}x{upright.height} as asked")
+        changes.append(f"scaled down from {upright.width}x{upright.height} as asked")
         upright = upright.resize(size, Image.Resampling.LANCZOS)
     width, height = (side - side % 2 for side in upright.size)
     if (width, height) != upright.size:
-        mends.append("cut by one row or column to an even size")
+        changes.append("cut by one row or column to an even size")
     if min(width, height) < 16:
         raise DataError(f"too small: {upright.width}x{upright.height}, at least 16x16: give a larger picture")
     pixels = np.asarray(upright)[:height, :width]
     with media.VideoWriter(target, width, height, PICTURE_FPS, comment=PICTURE_MARK) as writer:
         writer.write(media.bt709_frame(pixels))
-    return width, height, (f"a picture ({name}): made a clip of one frame", *mends)
+    return width, height, (f"a picture ({name}): made a clip of one frame", *changes)
 
 
 def read_picture(source: Path, most_pixels: int) -> tuple[Any, str, list[str]]:
@@ -57,8 +57,8 @@ def read_picture(source: Path, most_pixels: int) -> tuple[Any, str, list[str]]:
                 raise DataError(f"too large: {picture.width}x{picture.height}, {side}")
             if getattr(picture, "n_frames", 1) > 1:
                 raise DataError(f"an animation ({picture.format}), not a still picture: convert it to mp4 or GIF first")
-            upright, mends = _upright_rgb(picture)
-            return upright, str(picture.format), mends
+            upright, changes = _upright_rgb(picture)
+            return upright, str(picture.format), changes
     except (OSError, SyntaxError, ValueError) as error:
         raise DataError("the picture is damaged: it cannot be read, copy it again") from error
 
@@ -67,23 +67,23 @@ def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
     """The picture as people see it, in sRGB, and what was changed."""
     from PIL import Image, ImageOps
 
-    mends = []
+    changes = []
     if picture.getexif().get(0x0112, 1) != 1:
-        mends.append("turned upright")
+        changes.append("turned upright")
     profile = picture.info.get("icc_profile")
     picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith(("I", "F")):  # 16 bits of grey; converting would cut them off at 255
         picture = picture.point(lambda value: value / 257).convert("L")
-        mends.append("16-bit colours brought to 8 bits")
+        changes.append("16-bit colours brought to 8 bits")
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         if picture.getextrema()[3][0] < 255:
-            mends.append("transparent parts made white")
+            changes.append("transparent parts made white")
         white = Image.new("RGBA", picture.size, "white")
         picture = Image.alpha_composite(white, picture)
     if profile and picture.mode in ("RGB", "RGBA", "CMYK"):
         picture = _to_srgb(picture.convert("RGB") if picture.mode == "RGBA" else picture, profile)
-    return picture.convert("RGB"), mends
+    return picture.convert("RGB"), changes
 
 
 def _to_srgb(picture: Any, profile: bytes) -> Any:

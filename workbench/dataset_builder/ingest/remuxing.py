@@ -1,7 +1,7 @@
 """Take a canonical video stream out of its file as it is: packets are copied byte for byte, the sound is left behind.
 
 Nothing is believed: every frame of the copy is decoded and compared with the source's, its time too. Not covered: files
-whose pictures or times have to be mended (normalise).
+whose pictures or times have to be converted (canonical).
 """
 
 from __future__ import annotations

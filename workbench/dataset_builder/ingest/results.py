@@ -16,14 +16,14 @@ from workbench.clips.records import Clip
 from workbench.workspace import append_line
 
 SOURCES = "sources.jsonl"
-Outcome = Literal["taken", "mended", "known", "refused"]
+Outcome = Literal["taken", "converted", "known", "refused"]
 
 
 class ImportResult(BaseModel):
     """One source file's fate.
 
     source:  the file's path, or "archive.zip::folder/a.mp4"
-    outcome: taken as it is, mended (`notes` say how), known (its content is here already), refused (`notes` say why);
+    outcome: taken as it is, converted (`notes` say how), known (its content is there), refused (`notes` say why);
              `notes` also say what to look out for, of a taken file too
     sha256:  of the source file's content; its first 16 digits name the clip
     the rest is what is known of the clip, empty for a refused file
@@ -53,7 +53,7 @@ class ImportResult(BaseModel):
 
     @property
     def sentence(self) -> str:
-        """The verdict in words: "cat.mov: mended: turned upright"."""
+        """The import result in words: "cat.mov: converted: turned upright"."""
         notes = f": {', '.join(self.notes)}" if self.notes else ""
         return f"{self.name!r}: {self.outcome}{notes}"
 
@@ -87,8 +87,8 @@ def clip_id(sha256: str) -> str:
     return sha256[:16]
 
 
-def read_verdicts(dataset: Path) -> list[ImportResult]:
-    """The newest verdict on every source file, in the order the first ones came in."""
+def read_import_results(dataset: Path) -> list[ImportResult]:
+    """The newest import result of every source file, in the order the first ones came in."""
     path = dataset / SOURCES
     found: dict[str, ImportResult] = {}
     if path.exists():
@@ -96,11 +96,11 @@ def read_verdicts(dataset: Path) -> list[ImportResult]:
             "\n"
         ):  # not splitlines: names may hold U+2028
             with contextlib.suppress(ValueError):
-                verdict = ImportResult.model_validate_json(line)
-                found[verdict.source] = verdict
+                result = ImportResult.model_validate_json(line)
+                found[result.source] = result
     return list(found.values())
 
 
-def append_verdict(dataset: Path, verdict: ImportResult) -> None:
+def append_import_result(dataset: Path, result: ImportResult) -> None:
     """Add a line. Raises CannotWrite."""
-    append_line(dataset / SOURCES, verdict.model_dump_json())
+    append_line(dataset / SOURCES, result.model_dump_json())

@@ -75,14 +75,14 @@ def _neat(rate: float) -> Fraction:
     return Fraction(rate).limit_denominator(1001)
 
 
-def timing_mends(timing: Timing) -> list[str]:
+def timing_changes(timing: Timing) -> list[str]:
     """What is changed about time, in words."""
     if not timing.even:
-        mends = [f"uneven frame rate (about {timing.source_fps:.3g} fps) evened to {float(timing.fps):g} fps"]
+        changes = [f"uneven frame rate (about {timing.source_fps:.3g} fps) evened to {float(timing.fps):g} fps"]
         if timing.stills:
             count = "a still" if timing.stills == 1 else f"{timing.stills} stills"
-            mends.append(f"{count} of more than {LONGEST_STILL:g} s shortened to that")
-        return mends
+            changes.append(f"{count} of more than {LONGEST_STILL:g} s shortened to that")
+        return changes
     if timing.take > 1:
         ending = {2: "nd", 3: "rd"}.get(timing.take, "th")
         kept = f"every {timing.take}{ending} frame kept"

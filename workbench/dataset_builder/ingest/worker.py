@@ -20,7 +20,7 @@ from pathlib import Path
 
 from workbench.clips import media
 from workbench.clips.records import file_sha256
-from workbench.dataset_builder.ingest.canonical import normalise
+from workbench.dataset_builder.ingest.canonical import convert
 from workbench.dataset_builder.ingest.results import ImportResult, clip_id
 from workbench.errors import CannotWrite, DataError
 
@@ -40,9 +40,9 @@ def main(dataset: Path) -> None:
     for line in sys.stdin:
         task = json.loads(line)
         watch = Watch(task["seconds"])
-        verdict = judge(dataset, Path(task["source"]), task["sha256"], task["longest_side"], watch)
+        result = judge(dataset, Path(task["source"]), task["sha256"], task["longest_side"], watch)
         watch.end()
-        print(verdict.model_dump_json(), flush=True)  # noqa: T201 - stdout is the protocol
+        print(result.model_dump_json(), flush=True)  # noqa: T201 - stdout is the protocol
 
 
 class Watch:
@@ -74,7 +74,7 @@ def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, wa
     refused = ImportResult(source=str(source), outcome="refused", sha256=sha256)
     name = f"clips/{clip_id(sha256)}.mp4"
     try:
-        made = normalise(source, dataset / name, longest_side, watch.frame)
+        made = convert(source, dataset / name, longest_side, watch.frame)
         thumbnail = dataset / "thumbs" / f"{clip_id(sha256)}.jpg"
         if made.middle is None:
             media.thumbnail(dataset / name, thumbnail)
@@ -93,8 +93,8 @@ def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, wa
         return refused.model_copy(update={"notes": (f"it cannot be read ({type(error).__name__}: {error})",)})
     return ImportResult(
         source=str(source),
-        outcome="mended" if made.mends else "taken",
-        notes=made.mends + made.warnings,
+        outcome="converted" if made.changes else "taken",
+        notes=made.changes + made.warnings,
         sha256=sha256,
         file_name=name,
         clip_sha256=file_sha256(dataset / name),

@@ -1,7 +1,7 @@
 """Find out what was given: which layout, which videos and pictures, which captions, and what is wrong with them.
 
 `survey` looks at names and captions alone and decodes nothing, so that a person can confirm it before an import. Hidden
-files are skipped and links are not followed (a linked video is listed all the same, so that it gets its verdict). Not
+files are skipped and links are not followed (a linked video is listed all the same, so that it gets a result). Not
 covered: how layouts look (layouts), what is inside the videos (ingest), archives inside archives, several layouts below
 one folder (give each folder by itself).
 """
@@ -376,7 +376,7 @@ def _size(path: Path) -> int:
     try:
         return path.lstat().st_size
     except OSError:
-        return 0  # it gets its verdict when it is opened
+        return 0  # it gets its import result when it is opened
 
 
 def _text_bytes(path: Path) -> bytes:

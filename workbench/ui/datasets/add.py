@@ -1,6 +1,6 @@
-"""Add clips: drop files, name a folder or archive on this machine, or a dataset on the Hub; look first, then import.
+"""Add clips: drop files, name a folder or archive on this machine, or a dataset on the Hub; preview, then import.
 
-The import goes on without the page. Not covered: layouts and verdicts (dataset_builder).
+The import goes on without the page. Not covered: layouts and import results (dataset_builder).
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class AddPanel(DatasetPanel):
             self.longest = gr.Textbox("", label="Longest side (pixels)", info=help_of["longest_side"],
                                       placeholder="as it is")  # fmt: skip
         with gr.Row():
-            self.look = gr.Button("Look first", elem_id="survey-clips")
+            self.look = gr.Button("Preview", elem_id="survey-clips")
             self.take = gr.Button("Import", variant="primary", elem_id="import-clips")
             self.stop = gr.Button("Stop the import", variant="stop", visible=False)
-            self.go_on = gr.Button("Go on", visible=False)
+            self.go_on = gr.Button("Resume", visible=False)
         self.found = gr.HTML(elem_id="survey")
         self.progress = gr.HTML(elem_id="import-progress")
 

@@ -1,4 +1,4 @@
-"""The dataset doctor: start a check, read what it found, mend one finding or all of a kind."""
+"""The dataset check: start it, read what it found, fix one finding or all of a kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.dataset_builder.checks.findings import MENDS, CheckReport, Finding, Mend, Severity
+from workbench.dataset_builder.checks.findings import FIXES, CheckReport, Finding, Fix, Severity
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
@@ -24,7 +24,7 @@ MOST_OF_A_KIND = 40
 
 
 class CheckPanel(DatasetPanel):
-    """The form, the findings, and a choice of what to mend how."""
+    """The form, the findings, and a choice of what to fix how."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.form = Form(CheckSettings, workspace, CheckSettings())
@@ -33,76 +33,76 @@ class CheckPanel(DatasetPanel):
             self.stop = gr.Button("Stop", variant="stop", visible=False)
         self.progress = gr.HTML(elem_id="check-progress")
         self.found = gr.HTML(elem_id="findings")
-        with gr.Row(visible=False, elem_id="mending", elem_classes="choosing") as self.mending:
-            self.which = gr.Dropdown([], label="What to mend", multiselect=True, elem_id="mend-which",
-                                     info="One finding or several of a kind. Every mend can be undone.")  # fmt: skip
-            self.how = gr.Dropdown([], label="How", elem_id="mend-how")
-            self.mend = gr.Button("Mend", variant="primary", elem_id="mend")
+        with gr.Row(visible=False, elem_id="fixing", elem_classes="choosing") as self.fixing:
+            self.which = gr.Dropdown([], label="What to fix", multiselect=True, elem_id="fix-which",
+                                     info="One finding or several of a kind. Every fix can be undone.")  # fmt: skip
+            self.how = gr.Dropdown([], label="How", elem_id="fix-how")
+            self.fix = gr.Button("Fix", variant="primary", elem_id="fix")
         with gr.Row(elem_classes="buttons"):
-            self.stop_mending = gr.Button("Stop mending", variant="stop", visible=False)
-            self.go_on_mending = gr.Button("Go on mending", visible=False)
-        self.mended = gr.HTML(elem_id="mend-progress")
+            self.stop_fixing = gr.Button("Stop fixing", variant="stop", visible=False)
+            self.go_on_fixing = gr.Button("Resume fixing", visible=False)
+        self.fixed = gr.HTML(elem_id="fix-progress")
 
     @property
     def view(self) -> dict[str, Any]:  # type: ignore[override]
-        names = ("progress", "stop", "found", "mending", "which", "mended", "stop_mending", "go_on_mending")
+        names = ("progress", "stop", "found", "fixing", "which", "fixed", "stop_fixing", "go_on_fixing")
         return {name: getattr(self, name) for name in names}
 
     def values(self, look: DatasetView) -> dict[str, Any]:
         task = look.dataset.task("check")
         status = task.status
         alive = status.state.alive
-        mend = look.dataset.task("mend")
-        mending_now, broken = mend.status.state.alive, mend.status.state in ("stopped", "failed", "died")
+        fix = look.dataset.task("fix")
+        fixing_now, broken = fix.status.state.alive, fix.status.state in ("stopped", "failed", "died")
         mark = (look.mark, checked_at(look.dataset.folder))
 
         def which() -> Any:
             found = look.dataset.report
             return gr.update(choices=_choices(found) if found else [], value=[])
 
-        def mending() -> Any:
+        def fixing() -> Any:
             found = look.dataset.report
-            return gr.update(visible=bool(found and any(finding.mends for finding in found.findings)))
+            return gr.update(visible=bool(found and any(finding.fixes for finding in found.findings)))
 
         return {
             "progress": "" if status.state == "finished" else head.task(status, "check", ""),
             "stop": (alive, lambda: gr.update(visible=alive)),
             "found": (mark, lambda: _report(look.dataset.report, look.dataset)),
-            "mending": (mark, mending),
+            "fixing": (mark, fixing),
             "which": (mark, which),
-            "mended": head.task(mend.status, "mending", mend.result.get("done", "")),
-            "stop_mending": (mending_now, lambda: gr.update(visible=mending_now)),
-            "go_on_mending": (broken, lambda: gr.update(visible=broken)),
+            "fixed": head.task(fix.status, "fixing", fix.result.get("done", "")),
+            "stop_fixing": (fixing_now, lambda: gr.update(visible=fixing_now)),
+            "go_on_fixing": (broken, lambda: gr.update(visible=broken)),
         }
 
     def wire(self, host: DatasetHost) -> None:
         host.act(self.start.click, self._start, self.form.inputs, [self.form.problems])
         host.act(self.stop.click, lambda dataset: dataset.task("check").stop())
         host.act(self.which.input, self._ways, [self.which], [self.how])
-        host.act(self.mend.click, self._mend, [self.which, self.how])
-        host.act(self.stop_mending.click, lambda dataset: dataset.task("mend").stop())
-        host.act(self.go_on_mending.click, lambda dataset: None if dataset.task("mend").go_on() else None)
+        host.act(self.fix.click, self._fix, [self.which, self.how])
+        host.act(self.stop_fixing.click, lambda dataset: dataset.task("fix").stop())
+        host.act(self.go_on_fixing.click, lambda dataset: None if dataset.task("fix").go_on() else None)
 
     def _start(self, dataset: Dataset, *values: Any) -> str:
         return start_task(dataset, "check", self.form, values)
 
     def _ways(self, dataset: Dataset, which: list[str]) -> Any:
-        """The mends that fit everything that is chosen."""
+        """The fixes that fit everything that is chosen."""
         chosen = _chosen(dataset, which)
-        common = [mend for mend in (chosen[0].mends if chosen else ()) if all(mend in f.mends for f in chosen)]
-        return gr.update(choices=[(MENDS[mend], mend) for mend in common], value=common[0] if common else None)
+        common = [fix for fix in (chosen[0].fixes if chosen else ()) if all(fix in f.fixes for f in chosen)]
+        return gr.update(choices=[(FIXES[fix], fix) for fix in common], value=common[0] if common else None)
 
-    def _mend(self, dataset: Dataset, which: list[str], how: Mend | None) -> str | None:
+    def _fix(self, dataset: Dataset, which: list[str], how: Fix | None) -> str | None:
         if not which or not how:
-            raise ConfigError("choose what to mend, and how")
-        return dataset.start_mend(_chosen(dataset, which), how) or None
+            raise ConfigError("choose what to fix, and how")
+        return dataset.start_fix(_chosen(dataset, which), how) or None
 
 
 def _choices(report: CheckReport) -> list[tuple[str, str]]:
     """One entry for all findings of a kind, and one for each finding."""
     entries = []
     for kind, group in groupby(sorted(report.findings, key=lambda f: f.kind), key=lambda f: f.kind):
-        findings = [finding for finding in group if finding.mends]
+        findings = [finding for finding in group if finding.fixes]
         if len(findings) > 1:
             entries.append((f"All: {findings[0].title} ({len(findings)})", f"kind:{kind}"))
         entries += [(finding.sentence[:110], finding.id) for finding in findings[:MOST_OF_A_KIND]]
@@ -111,7 +111,7 @@ def _choices(report: CheckReport) -> list[tuple[str, str]]:
 
 def _chosen(dataset: Dataset, which: list[str]) -> list[Finding]:
     report = dataset.report
-    return [f for f in (report.findings if report else ()) if f.mends and (f.id in which or f"kind:{f.kind}" in which)]
+    return [f for f in (report.findings if report else ()) if f.fixes and (f.id in which or f"kind:{f.kind}" in which)]
 
 
 def _report(report: CheckReport | None, dataset: Dataset) -> str:

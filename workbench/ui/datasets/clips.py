@@ -55,10 +55,10 @@ class ClipsPanel(DatasetPanel):
             self._build_tools()
         with gr.Row(elem_classes="buttons", visible=False, elem_id="selection") as self.selection:
             self.said = gr.HTML()
-            self.remove = gr.Button("Take out", variant="stop", elem_id="remove-clips")
+            self.remove = gr.Button("Remove", variant="stop", elem_id="remove-clips")
             self.tag = gr.Textbox("", show_label=False, container=False, placeholder="a tag", min_width=110)
             self.put_tag = gr.Button("Tag")
-            self.whole = gr.Button("Back to the whole recording")
+            self.whole = gr.Button("Reset the cut")
         self.grid = ClipGrid(workspace, findings, elem_id="clips")
         self.component = self.grid.component
 
@@ -76,13 +76,13 @@ class ClipsPanel(DatasetPanel):
             self.replace = gr.Button("Replace", variant="primary", elem_id="caption-replace")
         self.would = gr.HTML()
         with gr.Row(elem_classes="fields"):
-            self.text = gr.Textbox("", label="A text", info="To put in front, behind, or to take out as a tag.")
+            self.text = gr.Textbox("", label="A text", info="To add at the beginning or the end, or the tag to remove.")
         with gr.Row(elem_classes="buttons"):
-            self.prefix = gr.Button("Put in front")
-            self.suffix = gr.Button("Put behind")
-            self.untag = gr.Button("Take out this tag")
-            self.trigger = gr.Button("Write the trigger word in")
-            self.untrigger = gr.Button("Take the trigger word out")
+            self.prefix = gr.Button("Add at the beginning")
+            self.suffix = gr.Button("Append")
+            self.untag = gr.Button("Remove this tag")
+            self.trigger = gr.Button("Add the trigger word")
+            self.untrigger = gr.Button("Remove the trigger word")
 
     @property
     def view(self) -> dict[str, Any]:  # type: ignore[override]
@@ -121,7 +121,7 @@ class ClipsPanel(DatasetPanel):
         ):  # fmt: skip
             host.act(button.click, _texts(edit), [names, self.text])
         for button, put in (
-            (self.trigger, editing.put_trigger_word), (self.untrigger, editing.take_out_trigger_word),
+            (self.trigger, editing.add_trigger_word), (self.untrigger, editing.remove_trigger_word),
         ):  # fmt: skip
             host.act(button.click, _texts(put), [names])
 
@@ -129,14 +129,14 @@ class ClipsPanel(DatasetPanel):
 
     def _remove(self, dataset: Dataset, names: list[str]) -> str:
         dataset.remove(*_marked(dataset, names))
-        return "Taken out; Undo brings it back."
+        return "Removed; Undo brings it back."
 
     def _tag(self, dataset: Dataset, names: list[str], tag: str) -> str:
         return f"Tagged {dataset.tag(tag, *_marked(dataset, names)):,} clips."
 
     def _whole(self, dataset: Dataset, names: list[str]) -> str:
-        dataset.whole(*_marked(dataset, names))
-        return "Back to the whole recording."
+        dataset.reset_cut(*_marked(dataset, names))
+        return "Reset the cut."
 
     def _preview(self, dataset: Dataset, names: list[str], find: str, expression: bool, case: bool, word: bool,
                  put: str) -> str:  # fmt: skip
@@ -188,7 +188,7 @@ def _player(dataset: Dataset, clip: Clip | None) -> str:
     if clip is None:
         return ""
     facts = f"{clip.frames} frames, {clip.fps:g} fps, {clip.seconds:.1f} s, {clip.width}x{clip.height}"
-    part = ", a part of a recording" if clip.master else ""
+    part = ", a part of a source video" if clip.master else ""
     shown = figure(dataset.path_of(clip), clip.width, f"{clip.source or clip.id}: {facts}{part}")
     if not (picture := clip.first_frame):
         return shown

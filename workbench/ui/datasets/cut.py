@@ -1,6 +1,6 @@
 """Cut clips: in and out points, cuts and a crop by hand on a filmstrip, or the whole dataset by scenes or seconds.
 
-Always from the whole recording, so that every part can be made wider again. Not covered: the filmstrip's handling in
+Always from the whole source video, so that every part can be made wider again. Not covered: the filmstrip's handling in
 the browser (timeline), finding scenes (dataset_builder.cuts.scenes).
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from workbench.clips.records import Clip
-from workbench.dataset_builder.checks.letterbox import find_borders
+from workbench.dataset_builder.checks.letterbox import find_letterbox
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cutting import frame_rate
 from workbench.dataset_builder.cuts.filmstrip import filmstrip
@@ -31,7 +31,7 @@ from workbench.workspace import Workspace
 STRIPS = "strips"  # below the workspace's cache
 TILES, TILE_HEIGHT = 24, 74
 MOST_LINES = 40  # of what a look found
-LONGEST_LOOK = 300.0  # seconds of recording that are scored while a person waits
+LONGEST_LOOK = 300.0  # seconds of source video that are scored while a person waits
 
 
 class CutPanel(DatasetPanel):
@@ -54,11 +54,11 @@ class CutPanel(DatasetPanel):
             self.fps = gr.Textbox("", show_label=False, container=False, min_width=150, elem_id="cut-fps",
                                   placeholder="frames a second")  # fmt: skip
             self.rate = gr.Button("Leave frames out", elem_id="set-fps")
-            self.whole = gr.Button("Back to the whole recording")
+            self.whole = gr.Button("Reset the cut")
         gr.HTML('<h3 class="part">Cut all clips</h3>')
         self.form = Form(SplitSettings, workspace, SplitSettings())
         with gr.Row(elem_classes="buttons"):
-            self.look = gr.Button("Look first", elem_id="look-split")
+            self.look = gr.Button("Preview", elem_id="look-split")
             self.start = gr.Button("Cut", variant="primary", elem_id="start-split")
             self.stop = gr.Button("Stop", variant="stop", visible=False)
         self.progress = gr.HTML(elem_id="split-progress")
@@ -90,7 +90,7 @@ class CutPanel(DatasetPanel):
         host.act(self.keep.click, self._keep, [host.clip, self.span])
         host.act(self.split.click, self._split, [host.clip, self.marks])
         host.act(self.crop.click, self._crop, [host.clip, self.box])
-        host.act(self.whole.click, lambda dataset, name: self._done(dataset.whole(_open(dataset, name).file_name)),
+        host.act(self.whole.click, lambda dataset, name: self._done(dataset.reset_cut(_open(dataset, name).file_name)),
                  [host.clip])  # fmt: skip
         host.act(self.rate.click, self._rate, [host.clip, self.fps])
         found = [part, self.marks]
@@ -106,7 +106,7 @@ class CutPanel(DatasetPanel):
     # ---- showing
 
     def _reel(self, dataset: Dataset, clip: Clip | None, **more: Any) -> dict[str, Any]:
-        """The clip's recording on the timeline, with its part and crop."""
+        """The clip's source video on the timeline, with its part and crop."""
         if clip is None:
             return Timeline.value(None)
         master = cutting.master_of(dataset.folder, clip)
@@ -134,13 +134,13 @@ class CutPanel(DatasetPanel):
         clip = _open(dataset, name)
         master = cutting.master_of(dataset.folder, clip)
         if master.frames / master.fps > LONGEST_LOOK:
-            raise ConfigError("this recording is longer than five minutes: find its cuts with Cut all clips, below")
+            raise ConfigError("this source video is longer than five minutes: find its cuts with Cut all clips, below")
         found = cuts(scores(master.path, "adaptive", dataset.folder / SCORES), threshold)
         return [self._reel(dataset, clip, cuts=found), [clip.file_name, found]]
 
     def _bars(self, dataset: Dataset, name: str | None) -> list[Any]:
         clip = _open(dataset, name)
-        box = find_borders(cutting.master_of(dataset.folder, clip).path)
+        box = find_letterbox(cutting.master_of(dataset.folder, clip).path)
         if box is None:
             tell("No bars were found.", 4)
         return [self._reel(dataset, clip, crop=box), [clip.file_name, list(box) if box else None]]
@@ -181,7 +181,7 @@ class CutPanel(DatasetPanel):
         return start_task(dataset, "split", self.form, values)
 
     def _look(self, dataset: Dataset, *values: Any) -> str:
-        """Say what would be cut: a task, too, because finding the cuts of a long recording takes its time."""
+        """Say what would be cut: a task, too, because finding the cuts of a long source video takes its time."""
         return start_task(dataset, "split", self.form, values, SplitTask, preview=True)
 
     @staticmethod

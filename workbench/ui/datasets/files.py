@@ -15,20 +15,20 @@ from workbench.ui.core import render
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
-WORDS = {"taken": "taken", "mended": "mended", "known": "already here", "refused": "refused"}
-KINDS = {"taken": "good", "mended": "idle", "known": "idle", "refused": "bad"}
-DONE = {"change": "", "undo": "undone: ", "redo": "done again: ", "note": ""}
+WORDS = {"taken": "taken", "converted": "converted", "known": "already here", "refused": "refused"}
+KINDS = {"taken": "good", "converted": "idle", "known": "idle", "refused": "bad"}
+DONE = {"change": "", "undo": "undone: ", "redo": "redone: ", "note": ""}
 MOST_ROWS = 500
 
 
 class FilesPanel(DatasetPanel):
-    """Verdicts, clips taken out, history."""
+    """Import results, removed clips, history."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self.verdicts = gr.HTML(elem_id="verdicts")
+        self.results = gr.HTML(elem_id="import-results")
         with gr.Row(visible=False, elem_classes="choosing") as self.removed_part:
-            self.removed = gr.Dropdown([], label="Clips taken out", interactive=True, multiselect=True)
-            self.restore = gr.Button("Bring back", elem_id="restore-clips")
+            self.removed = gr.Dropdown([], label="Removed clips", interactive=True, multiselect=True)
+            self.restore = gr.Button("Restore", elem_id="restore-clips")
         gr.HTML('<h3 class="part">What was done</h3>')
         self.history = gr.HTML(elem_id="history")
         with gr.Row(visible=False, elem_classes="choosing") as self.undo_part:
@@ -37,7 +37,7 @@ class FilesPanel(DatasetPanel):
 
     @property
     def view(self) -> dict[str, Any]:  # type: ignore[override]
-        names = ("verdicts", "removed_part", "removed", "history", "undo_part", "change")
+        names = ("results", "removed_part", "removed", "history", "undo_part", "change")
         return {name: getattr(self, name) for name in names}
 
     def values(self, look: DatasetView) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class FilesPanel(DatasetPanel):
             return gr.update(choices=[(change.what, change.number) for change in dataset.undoable[:100]], value=None)
 
         makers = {
-            "verdicts": lambda: _verdicts(dataset),
+            "results": lambda: _import_results(dataset),
             "removed_part": lambda: gr.update(visible=bool(dataset.removed)),
             "removed": removed,
             "history": lambda: _history(dataset.history),
@@ -65,9 +65,9 @@ class FilesPanel(DatasetPanel):
 
     def _restore(self, dataset: Dataset, names: list[str] | None) -> str:
         if not names:
-            raise ConfigError("no clip is chosen: choose one of those taken out")
+            raise ConfigError("no clip is chosen: choose one of the removed ones")
         dataset.restore(*names)
-        return "Brought back."
+        return "Restored."
 
     def _undo(self, dataset: Dataset, number: int | None) -> str:
         if number is None:
@@ -75,11 +75,11 @@ class FilesPanel(DatasetPanel):
         return f"Undone: {dataset.undo(int(number)).what}."
 
 
-def _verdicts(dataset: Dataset) -> str:
+def _import_results(dataset: Dataset) -> str:
     """Every source file and what became of it, the refused ones first."""
-    found = sorted(dataset.verdicts, key=lambda verdict: verdict.usable)
+    found = sorted(dataset.import_results, key=lambda result: result.usable)
     if not found:
-        return render.note("Every file that you import is listed here: taken, mended or refused, and why.", "empty")
+        return render.note("Every file that you import is listed here: taken, converted or refused, and why.", "empty")
     rows = "".join(
         f"<tr><td>{render.escaped(Path(v.source).name)}</td><td>{render.badge(WORDS[v.outcome], KINDS[v.outcome])}</td>"
         f"<td>{render.escaped('; '.join(v.notes))}</td></tr>"
@@ -87,7 +87,7 @@ def _verdicts(dataset: Dataset) -> str:
     )
     more = f"<p>and {len(found) - MOST_ROWS:,} more in sources.jsonl</p>" if len(found) > MOST_ROWS else ""
     return (
-        '<div class="scroll"><table class="plain"><thead><tr><th>file</th><th>verdict</th><th>how or why</th></tr>'
+        '<div class="scroll"><table class="plain"><thead><tr><th>file</th><th>result</th><th>how or why</th></tr>'
         f"</thead><tbody>{rows}</tbody></table></div>{more}"
     )
 

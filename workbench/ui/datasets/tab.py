@@ -70,7 +70,7 @@ class DatasetTab:
                                              info="Of each clip.")  # fmt: skip
                 self.trigger = gr.Textbox(
                     "", label="Trigger word", elem_id="trigger-word",
-                    info="A word of your own for the new thing; put in front of every caption that lacks it.",
+                    info="A word of your own for the new thing; added to every caption without it.",
                 )  # fmt: skip
             with gr.Column(scale=9, min_width=420):
                 self.summary = gr.HTML(elem_id="dataset-summary")
@@ -79,7 +79,7 @@ class DatasetTab:
                         "Train on this dataset", variant="primary", visible=False, elem_id="use-dataset"
                     )
                     self.undo = gr.Button("Undo", visible=False, elem_id="undo-change")
-                    self.redo = gr.Button("Do again", visible=False, elem_id="redo-change")
+                    self.redo = gr.Button("Redo", visible=False, elem_id="redo-change")
                 with gr.Tabs(visible=False, elem_id="dataset-panels") as self.body:
                     self.panels: dict[str, DatasetPanel] = {}
                     for name, title, panel in PANELS:
@@ -113,7 +113,7 @@ class DatasetTab:
         ).then(tick(self._tick), looking, outputs, **TICK)  # fmt: skip
         self.host.act([self.trigger.blur, self.trigger.submit], self._set_trigger, [self.trigger])
         self.host.act(self.undo.click, lambda dataset: f"Undone: {dataset.undo().what}.")
-        self.host.act(self.redo.click, lambda dataset: f"Done again: {dataset.redo().what}.")
+        self.host.act(self.redo.click, lambda dataset: f"Redone: {dataset.redo().what}.")
         self.add.wire(self.host)
         for panel in self.panels.values():
             panel.wire(self.host)
@@ -158,7 +158,7 @@ class DatasetTab:
             "use": (mark, lambda: gr.update(visible=bool(dataset.clips))),
             "body": (True, lambda: gr.update(visible=True)),
             "undo": (mark, lambda: _button("Undo", dataset.undoable)),
-            "redo": (mark, lambda: _button("Do again", dataset.redoable)),
+            "redo": (mark, lambda: _button("Redo", dataset.redoable)),
             "trigger": (mark, lambda: dataset.info.trigger_word),
         }
         for part, panel in {"add": self.add, **self.panels}.items():

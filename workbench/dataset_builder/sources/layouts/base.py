@@ -26,7 +26,7 @@ from workbench.clips.media import SUFFIXES
 from workbench.clips.records import Clip
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".avif")
-# No picture that is taken, but each gets its verdict, which says what to do with it.
+# No picture that is taken, but each gets its import result, which says what to do with it.
 OTHER_IMAGE_SUFFIXES = (".heic", ".heif", ".tif", ".tiff", ".jxl", ".psd", ".dng")
 MEDIA_SUFFIXES = (*SUFFIXES, *IMAGE_SUFFIXES, *OTHER_IMAGE_SUFFIXES)
 TEXT_SUFFIXES = (".txt", ".caption", ".json", ".jsonl", ".csv")
