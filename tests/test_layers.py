@@ -17,7 +17,7 @@ PACKAGE = ROOT / "workbench"
 GROUND = {"errors", "paths", "workspace", "settings", "policy", "records", "strange_names", "hub", "lora_names"}
 BASE = GROUND | {"jobs", "families", "clips"}
 FACES_READ = BASE | {"captioners", "dataset_builder", "runs", "fit", "trainer", "sampler", "compare", "loras"}
-FACES_READ |= {"publishing", "remote", "demo", "demo_space"}
+FACES_READ |= {"choices", "publishing", "remote", "demo", "demo_space"}
 # Who may import whom, by packages and by the modules beside them. No two reach each other.
 MAY_IMPORT = {
     "": set(),  # workbench/__init__.py loads its names on first use
@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "remote": BASE | {"runs", "trainer"},
     "demo": BASE | {"dataset_builder", "runs"},
     "demo_space": BASE | {"runs"},
+    "choices": BASE | {"captioners", "runs", "loras", "compare"},
     "ui": FACES_READ,
     "notebook": FACES_READ,
     "cli": FACES_READ,
@@ -197,6 +198,7 @@ def test_families_load_torch_inside_their_methods_only() -> None:
 
 LIGHT = (
     "workbench",
+    "workbench.choices",
     "workbench.jobs",
     "workbench.cli",
     "workbench.cli.runs",

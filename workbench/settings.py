@@ -24,6 +24,17 @@ from workbench import policy
 from workbench.errors import ConfigError
 from workbench.workspace import read_json, write_json
 
+Source = Literal[
+    "models",
+    "captioners",
+    "caption_models",
+    "datasets",
+    "runs",
+    "exported_runs",
+    "loras",
+    "loras_or_none",
+    "checkpoints",
+]
 Kind = Literal["integer", "number", "switch", "text", "choice", "texts"]
 S = TypeVar("S", bound="Settings")
 
@@ -37,14 +48,14 @@ def field(  # noqa: PLR0913 - everything a setting is, in one place, each part n
     advanced: bool = False,
     low: float | None = None,
     high: float | None = None,
-    source: str | None = None,
+    source: Source | None = None,
     lines: int = 1,
     path: bool = False,
 ) -> Any:
     """Declare one setting; the string below it is its help text.
 
-    `low` and `high` are inclusive bounds. `source` names where a form takes its choices from at run time
-    ("datasets", "models", "loras"); `lines` is the height of a text box; `path`: it may name a file or a folder of this
+    `low` and `high` are inclusive bounds. `source` names what the setting is chosen from at run time (`choices`
+    says how); `lines` is the height of a text box; `path`: it may name a file or a folder of this
     machine, beside other things.
     """
     extra: dict[str, Any] = {
@@ -103,7 +114,7 @@ class Spec:
     high: float | None
     unit: str | None
     advanced: bool
-    source: str | None
+    source: Source | None
     lines: int
     path: bool
 

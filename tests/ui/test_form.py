@@ -12,7 +12,7 @@ from workbench.errors import ConfigError
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
-from workbench.ui.core.form import Form, choices, from_component, sentences, to_component
+from workbench.ui.core.form import Form, from_component, sentences, to_component
 from workbench.workspace import Workspace
 
 CLASSES = (TrainSettings, SampleSettings)
@@ -91,12 +91,6 @@ def test_a_broken_rule_is_named_with_its_remedy(workspace: Workspace, name: str,
 
 def test_sentences_are_text_not_html() -> None:
     assert "<script>" not in sentences(ConfigError("prompt is <script>"), SampleSettings)
-
-
-def test_choices_come_from_the_workspace(workspace: Workspace) -> None:
-    assert choices(workspace, "datasets") == [("cats", "cats")]
-    assert choices(workspace, "loras") == []
-    assert choices(workspace, "models")[0][1] == "tiny-cogvideox"
 
 
 def test_writing_some_settings_leaves_the_others(workspace: Workspace) -> None:

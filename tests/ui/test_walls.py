@@ -94,7 +94,7 @@ def test_a_run_fills_in_the_form_and_it_says_what_that_costs(workspace: Workspac
     assert form._first()[0]["value"] == "first"
     filled = form._suggested("first")
     assert filled[0]["value"] == f"{EVIL}\na cat"
-    assert filled[3]["choices"] == ["base", "100", "200", "final"]
+    assert [value for _, value in filled[3]["choices"]] == ["base", "100", "200", "final"]
     assert filled[3]["value"] == ["base", "100", "200"]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from workbench.errors import ConfigError
 from workbench.settings import Settings, Spec, parse, specs
@@ -31,6 +32,16 @@ class SettingOption(click.Option):
     def __init__(self, *args: Any, spec: Spec, **more: Any) -> None:
         super().__init__(*args, **more)
         self.spec = spec
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What the shell suggests for the flag: the same choices as the forms'."""
+        from workbench.choices import choices_of
+
+        try:
+            found = choices_of(self.spec, Workspace.open(_workspace_of(ctx)), ctx.params)
+        except ConfigError:
+            return []
+        return [CompletionItem(one.value, help=one.title) for one in found if one.value.startswith(incomplete)]
 
 
 class SettingsCommand(click.Command):
@@ -142,9 +153,16 @@ def with_workspace(command: Command) -> Command:
     @click.pass_context
     @functools.wraps(command)
     def opened(context: click.Context, *args: Any, workspace: str | None, **keywords: Any) -> Any:
-        above: click.Context | None = context.parent
-        while workspace is None and above is not None:
-            workspace, above = above.params.get("workspace"), above.parent
-        return command(Workspace.open(workspace), *args, **keywords)
+        return command(Workspace.open(_workspace_of(context)), *args, **keywords)
 
     return opened
+
+
+def _workspace_of(context: click.Context) -> str | None:
+    """What --workspace says, here or on a group before."""
+    here: click.Context | None = context
+    while here is not None:
+        if (found := here.params.get("workspace")) is not None:
+            return str(found)
+        here = here.parent
+    return None

@@ -47,7 +47,7 @@ class GridSettings(Settings):
     scales: tuple[str, ...] = field((), title="LoRA scales", section=COLUMNS)
     """How strongly the LoRA acts: 0 is the base model, 1 as it was trained."""
 
-    loras: tuple[str, ...] = field((), title="LoRAs", section=OTHER, source="loras", advanced=True, path=True)
+    loras: tuple[str, ...] = field((), title="LoRAs", section=OTHER, source="loras_or_none", advanced=True, path=True)
     """A column each: a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind it if not 1; none
     is the base model; several at once with ' + ' between them."""
 

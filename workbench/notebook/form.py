@@ -12,15 +12,12 @@ from typing import Any, Generic, TypeVar
 
 import ipywidgets as widgets
 
-from workbench.captioners import captioners
+from workbench.choices import choices_of
 from workbench.errors import ConfigError
-from workbench.families import models
 from workbench.notebook.live import Panel
 from workbench.notebook.rendering import escaped, note
-from workbench.runs.run import Run
-from workbench.sampler.loras import available_loras
 from workbench.settings import Settings, Spec, parse, specs
-from workbench.workspace import Workspace, is_slug
+from workbench.workspace import Workspace
 
 S = TypeVar("S", bound=Settings)
 NONE = "(none)"
@@ -43,7 +40,7 @@ class WidgetForm(Panel, Generic[S]):
         self._specs = {spec.name: spec for spec in specs(settings_class)}
         self._layouts = _layouts()
         self.fields: dict[str, widgets.Widget] = {
-            spec.name: _field(spec, choices(spec.source, workspace), self._layouts) for spec in self._specs.values()
+            spec.name: _field(spec, self._offered(spec), self._layouts) for spec in self._specs.values()
         }
         self._rows: dict[str, widgets.Widget] = {}
         usual = [self._row(spec) for spec in self._specs.values() if not spec.advanced]
@@ -136,31 +133,16 @@ class WidgetForm(Panel, Generic[S]):
             spec = self._specs[name]
             if spec.source and isinstance(field, widgets.Dropdown):
                 now = field.value
-                field.options = _options(spec, choices(spec.source, self.workspace), now)
+                field.options = _options(spec, self._offered(spec), now)
                 _choose(field, now)
+
+    def _offered(self, spec: Spec) -> list[str]:
+        return [choice.value for choice in choices_of(spec, self.workspace)]
 
 
 def form(settings_class: type[S], workspace: Workspace | None = None, **values: Any) -> WidgetForm[S]:
     """A form of any settings class, filled with the values given, else the defaults. Raises ConfigError."""
     return WidgetForm(settings_class, workspace, values)
-
-
-def choices(source: str | None, workspace: Workspace | None) -> list[str]:
-    """What a setting with a `source` may be set to right now."""
-    if source == "models":
-        return [model.id for model in models()]
-    if source == "captioners":
-        return list(captioners())
-    if source == "caption_models":
-        return [choice.id for kind in captioners().values() for choice in kind.choices]
-    if workspace is None or source is None:
-        return []
-    if source == "datasets":
-        found = [path.parent.name for path in workspace.datasets.glob("*/metadata.jsonl")]
-        return sorted(filter(is_slug, found))
-    if source == "runs":
-        return [run.name for run in Run.all(workspace)]
-    return available_loras(workspace) if source == "loras" else []
 
 
 # ---- one setting as one field ---------------------------------------------------------------------------------------
@@ -180,7 +162,7 @@ def _field(spec: Spec, available: Sequence[str], layouts: Mapping[str, widgets.L
     if spec.kind == "switch":
         return widgets.Checkbox(indent=False, layout=layouts["switch"])
     if spec.kind == "choice":
-        return widgets.Dropdown(options=spec.choices, layout=layout)
+        return widgets.Dropdown(options=tuple(available), layout=layout)
     if spec.source in ("datasets", "runs") and spec.kind == "text":
         return widgets.Dropdown(options=_options(spec, available, None), layout=layout)
     if spec.source in ("models", "captioners", "caption_models"):

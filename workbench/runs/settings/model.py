@@ -33,7 +33,7 @@ class ModelSettings(Settings):
     five times the memory and gives a model of its own."""
 
     start_from: str | None = field(
-        None, title="Continue from a LoRA", section=MODEL, source="loras", advanced=True, path=True
+        None, title="Continue from a LoRA", section=MODEL, source="exported_runs", advanced=True, path=True
     )
     """A run's name or a .safetensors file, of this or another trainer: training goes on from its weights instead of
     from nothing."""

@@ -5,6 +5,7 @@ Not covered: the rules (compare.settings, compare.axes).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -12,17 +13,14 @@ import gradio as gr
 
 from workbench.compare import GridSettings
 from workbench.compare.cost import cost
-from workbench.compare.settings import NONE
-from workbench.compare.suggestions import base_of, newest, saved, suggested
+from workbench.compare.suggestions import base_of, newest, suggested
 from workbench.errors import ConfigError
 from workbench.families import models
-from workbench.runs.run import Run
-from workbench.sampler.loras import available_loras
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Spec
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler, send
-from workbench.ui.core.form import Choices, Form, sentences
+from workbench.ui.core.form import NONE, Choices, Form, sentences
 from workbench.workspace import Workspace
 
 OF_RUN = "that of the run"
@@ -46,12 +44,9 @@ class WallForm(Form[GridSettings]):
             )  # fmt: skip
         self.cost = gr.HTML(elem_id="wall-cost")
 
-    def _options(self, spec: Spec) -> Choices:
-        if spec.source == "runs":
-            return [("none", ""), *((run.name, run.name) for run in Run.all(self.workspace))]
-        if spec.source == "loras":
-            return [("base model", NONE), *((name, name) for name in available_loras(self.workspace))]
-        return []
+    def _options(self, spec: Spec, values: Mapping[str, Any] = {}) -> Choices:
+        found = super()._options(spec, values)
+        return [NONE, *found] if spec.name == "run" else found
 
     @property
     def everything(self) -> list[Any]:
@@ -77,7 +72,7 @@ class WallForm(Form[GridSettings]):
 
     def refreshed_choices(self) -> list[Any]:
         """The runs and LoRAs there are now."""
-        return [gr.update(choices=self._options(spec)) for spec in self.specs if spec.source in ("runs", "loras")]
+        return [gr.update(choices=self._options(spec)) for spec in self.specs if spec.name in ("run", "loras")]
 
     def asked(self, *values: Any) -> tuple[GridSettings, SampleSettings]:
         """The settings as the fields hold them, and what the samples begin with. Raises ConfigError."""
@@ -96,11 +91,12 @@ class WallForm(Form[GridSettings]):
             return [gr.skip()] * len(FILLED)
         found = suggested(self.workspace, name).model_dump(mode="json")
         updates = dict(zip([spec.name for spec in self.specs], self.write(found), strict=True))
-        updates["checkpoints"] = gr.update(choices=saved(Run.open(self.workspace, name)), value=found["checkpoints"])
+        updates["checkpoints"] = self._checkpoints(name) | {"value": found["checkpoints"]}
         return [updates[one] for one in FILLED]
 
     def _checkpoints(self, name: str) -> Any:
-        return gr.update(choices=saved(Run.open(self.workspace, name)) if name else [])
+        spec = next(spec for spec in self.specs if spec.name == "checkpoints")
+        return gr.update(choices=self._options(spec, {"run": name}))
 
     def _cost(self, *values: Any) -> str:
         """How many videos the wall will have, and about how long they take."""

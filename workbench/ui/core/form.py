@@ -16,14 +16,13 @@ from typing import Any, Generic, TypeVar
 
 import gradio as gr
 
-from workbench.captioners import captioners
+from workbench.choices import choices_of
 from workbench.errors import ConfigError
-from workbench.families import find_model, models
-from workbench.runs.run import Run
+from workbench.families import find_model
 from workbench.settings import Settings, Spec, parse, specs
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, send, tick
-from workbench.workspace import Workspace, is_slug
+from workbench.workspace import Workspace
 
 S = TypeVar("S", bound=Settings)
 Choices = list[tuple[str, str]]
@@ -36,20 +35,6 @@ FACTS = {
     "preview_steps": "steps",
     "preview_guidance": "guidance_scale",
 }  # named otherwise than the model's fact
-
-
-def choices(workspace: Workspace, source: str) -> Choices:
-    """What a setting with a source can be set to now: (shown, value)."""
-    if source == "models":
-        return [(model.title, model.id) for model in models()]
-    if source == "captioners":
-        return [(kind.title, name) for name, kind in captioners().items()]
-    if source == "caption_models":
-        return [(choice.title, choice.id) for kind in captioners().values() for choice in kind.choices]
-    if source == "loras":
-        return [(run.name, run.name) for run in Run.all(workspace) if run.lora]
-    found = [path.parent.name for path in workspace.datasets.glob("*/metadata.jsonl")]
-    return sorted((name, name) for name in found if is_slug(name))
 
 
 class Form(Generic[S]):
@@ -160,11 +145,12 @@ class Form(Generic[S]):
         if spec.kind == "switch":
             return gr.Checkbox(value=shown, **common)
         if spec.kind == "choice":
-            return gr.Dropdown(list(spec.choices), value=shown, **common)
+            return gr.Dropdown(self._options(spec), value=shown, **common)
         return gr.Textbox(value=shown, lines=spec.lines, max_lines=max(8, spec.lines), **common)
 
-    def _options(self, spec: Spec) -> Choices:
-        return ([NONE] if spec.optional else []) + choices(self.workspace, spec.source or "")
+    def _options(self, spec: Spec, values: Mapping[str, Any] = {}) -> Choices:
+        found = choices_of(spec, self.workspace, values)
+        return [*([NONE] if spec.optional else []), *((choice.title, choice.value) for choice in found)]
 
     def read(self, values: Sequence[Any]) -> dict[str, Any]:
         """Component values as raw settings, unchecked."""

@@ -14,10 +14,10 @@ import gradio as gr
 from workbench.clips.frame_plan import Shape, shape_for
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
-from workbench.families import find_model
+from workbench.families import find_model, models
 from workbench.runs.settings import TrainSettings
 from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, tick, watch
-from workbench.ui.core.form import OWN, Form, choices
+from workbench.ui.core.form import OWN, Form
 from workbench.ui.datasets import head
 from workbench.ui.datasets.add import AddPanel
 from workbench.ui.datasets.captions import CaptionPanel
@@ -49,7 +49,7 @@ class DatasetTab:
     def __init__(self, workspace: Workspace, roots: Sequence[Path]) -> None:
         self.workspace = workspace
         names = self._names()
-        models = choices(workspace, "models")
+        offered = [(model.title, model.id) for model in models()]
         with gr.Row():
             with gr.Column(scale=4, min_width=330, elem_classes="side"):
                 self.dataset = gr.Dropdown(
@@ -63,7 +63,7 @@ class DatasetTab:
                 gr.HTML('<h4 class="section">What it is for</h4>')
                 with gr.Row(elem_classes="fields"):
                     self.model = gr.Dropdown(
-                        models, value=models[0][1], label="Model", allow_custom_value=True, min_width=180,
+                        offered, value=offered[0][1], label="Model", allow_custom_value=True, min_width=180,
                         info="Frames and sizes are judged by what this model takes.", elem_id="dataset-model",
                     )  # fmt: skip
                     self.frames = gr.Textbox("", label="Frames", placeholder=OWN, min_width=90,

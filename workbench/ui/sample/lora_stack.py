@@ -12,16 +12,17 @@ from typing import Any
 import gradio as gr
 from pydantic import BaseModel, ConfigDict, Field
 
+from workbench.choices import choices_of
 from workbench.errors import ConfigError
 from workbench.lora_names import RUNS, is_name
-from workbench.loras.library import ShelfLora, find, shelf
+from workbench.loras.library import find
 from workbench.policy import resolve
 from workbench.sampler.loras import read_header
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import specs
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.workspace import Workspace
-
-SHELF, EXPORTS = "LoRAs", "Finished runs"
 
 
 class Everything(BaseModel):
@@ -59,16 +60,8 @@ class LoraStack:
 
 def choices(workspace: Workspace) -> list[dict[str, str]]:
     """What the picker offers: name, what it is called, under which heading."""
-    found = shelf(workspace, checkpoints=True)
-    # A run's checkpoints stand together, in the order they were made.
-    found.sort(key=lambda lora: (lora.run.name, lora.step) if lora.run and lora.step is not None else ("", 0))
-    return [{"name": lora.name, "title": lora.title, "group": _group(lora)} for lora in found if not lora.sound]
-
-
-def _group(lora: ShelfLora) -> str:
-    if lora.run is None:
-        return SHELF
-    return EXPORTS if lora.step is None else f"Checkpoints of {lora.run.name}"
+    spec = next(spec for spec in specs(SampleSettings) if spec.name == "loras")
+    return [{"name": one.value, "title": one.title, "group": one.group} for one in choices_of(spec, workspace)]
 
 
 def facts(workspace: Workspace, name: str) -> str:

@@ -1,0 +1,108 @@
+"""What a setting offers is one list for page, notebook and shell, and what is offered is accepted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+import gradio as gr
+import pytest
+from ipywidgets import Combobox, Dropdown
+
+from tests.loras.making import layer, put_export, put_lora
+from workbench.captioners import find_captioner
+from workbench.choices import choices_of
+from workbench.cli.options import SettingOption
+from workbench.compare.settings import GridSettings
+from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.dataset import Dataset
+from workbench.families import find_model
+from workbench.loras.settings import MergeSettings
+from workbench.notebook.form import form as notebook_form
+from workbench.runs.checks import initial_lora
+from workbench.runs.settings import TrainSettings
+from workbench.sampler.loras import resolve
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import Settings, Spec, specs
+from workbench.ui.core.form import Form
+from workbench.workspace import Workspace
+
+CLASSES = (TrainSettings, SampleSettings, CaptionSettings, GridSettings, MergeSettings)
+
+
+@pytest.fixture
+def full(workspace: Workspace, dataset: Dataset) -> Workspace:
+    """A workspace with a dataset, a finished run and a LoRA that belongs to no run."""
+    put_export(workspace, "ring", rank=2, alpha=2.0, step=10, checkpoints=(5,))
+    put_lora(workspace, "merged", layer("a", 2, 8, 8))
+    return workspace
+
+
+def offered(spec: Spec, workspace: Workspace) -> list[str]:
+    return [choice.value for choice in choices_of(spec, workspace)]
+
+
+def of(cls: type[Settings], name: str) -> Spec:
+    return next(spec for spec in specs(cls) if spec.name == name)
+
+
+def on_page(cls: type[Settings], workspace: Workspace) -> Form[Any]:
+    async def build() -> Form[Any]:
+        with gr.Blocks():
+            return Form(cls, workspace, cls())
+
+    return asyncio.run(build())
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_page_notebook_and_shell_offer_the_same(cls: type[Settings], full: Workspace) -> None:
+    components = dict(zip([spec.name for spec in specs(cls)], on_page(cls, full).inputs, strict=True))
+    fields = notebook_form(cls, full).fields
+    for spec in specs(cls):
+        if spec.source or spec.choices:
+            expected = offered(spec, full)
+            assert [value for _, value in components[spec.name].choices if value] == expected
+            assert in_notebook(fields[spec.name], expected)
+            assert in_shell(spec, full) == expected
+
+
+def in_notebook(field: Any, expected: list[str]) -> bool:
+    """Whether a field lists these choices, or, being one of text, names the first of them."""
+    if isinstance(field, Dropdown):
+        values = [option[1] if isinstance(option, tuple) else option for option in field.options]
+        return [value for value in values if value] == expected
+    if isinstance(field, Combobox):
+        return list(field.options) == expected
+    return bool(field.placeholder.endswith(", ".join(expected[:3])))
+
+
+def in_shell(spec: Spec, workspace: Workspace) -> list[str]:
+    option = SettingOption([f"--{spec.name}"], spec=spec)
+    with click.Context(click.Command("command", params=[option])) as context:
+        context.params["workspace"] = str(workspace.root)
+        return [item.value for item in option.shell_complete(context, "")]
+
+
+def test_what_is_offered_is_accepted(full: Workspace) -> None:
+    assert [Dataset.open(full, name).name for name in offered(of(TrainSettings, "dataset"), full)] == ["squares"]
+    starts = offered(of(TrainSettings, "start_from"), full)
+    assert starts == ["ring"]
+    assert all(initial_lora(full, TrainSettings(start_from=name)) for name in starts)
+    loras = offered(of(SampleSettings, "loras"), full)
+    assert sorted(loras) == ["loras/merged", "runs/ring", "runs/ring@5"]
+    assert len(resolve(full, loras)) == 3
+    assert all(find_model(name) for name in offered(of(TrainSettings, "model"), full))
+    assert all(find_captioner(name) for name in offered(of(CaptionSettings, "captioner"), full))
+
+
+def test_checkpoints_are_those_of_the_chosen_run(full: Workspace) -> None:
+    spec = of(GridSettings, "checkpoints")
+    assert choices_of(spec, full) == []
+    assert choices_of(spec, full, {"run": "gone"}) == []
+    assert [choice.value for choice in choices_of(spec, full, {"run": "ring"})] == ["base", "5", "final"]
+
+
+def test_without_a_workspace_only_what_needs_none_is_offered() -> None:
+    assert choices_of(of(TrainSettings, "dataset"), None) == []
+    assert choices_of(of(TrainSettings, "model"), None)[0].value == "tiny-cogvideox"
