@@ -83,7 +83,7 @@ function follow() {
   patch(failed, value.failed ?? [], failureOf);
   head.hidden = !cards.length;
   all.hidden = cards.length + (value.more ?? 0) < 2;
-  const said = [value.more ? `and ${value.more} more that wait` : '', value.elsewhere ? `${value.elsewhere} for walls, which wait for these` : ''];
+  const said = [value.more ? `and ${value.more} more that wait` : '', value.elsewhere ? `${value.elsewhere} for grids, which wait for these` : ''];
   set(more, said.filter(Boolean).join('; '));
   more.hidden = !more.textContent;
 }

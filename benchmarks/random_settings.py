@@ -76,7 +76,7 @@ COMMANDS = (
     Command(("train",), TrainSettings, ("--dataset", "clips", "--detach"), True),
     Command(("fit",), TrainSettings, ("--dataset", "clips"), True),
     Command(("sample", "a cat"), SampleSettings, NOT_THERE, True, ("prompt", "loras")),
-    Command(("wall", "make"), GridSettings, (*NOT_THERE, "--detach")),
+    Command(("grid", "make"), GridSettings, (*NOT_THERE, "--detach")),
     Command(("runs", "try", "no-such-run"), LiveSample),
     Command(("loras", "merge", "no-such-run"), MergeSettings, (), False, ("loras",)),
     Command(("loras", "resize", "no-such-run"), ResizeSettings, (), False, ("lora",)),
@@ -108,7 +108,7 @@ OTHERS = tuple(
     runs queue --move {text} {number}
     loras show {text}
     loras import {text}
-    wall show {text}
+    grid show {text}
     sample cat --config {text}
     publish lora {text} --dry-run
     --workspace {text} runs

@@ -1,6 +1,6 @@
 """Make the README's pictures: `python docs/screenshots.py` trains the demo in a real browser and films the page.
 
-Writes train.png, wall.png and demo.webp into docs/images. Needs what the browser tests need (scripts/browser.py).
+Writes train.png, grid.png and demo.webp into docs/images. Needs what the browser tests need (scripts/browser.py).
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ def film(page: Page, server: Server) -> None:
         time.sleep(1.0)
         take(page, frames)
     write(frames)
-    page.get_by_role("tab", name="Walls").click()
-    page.locator("#wall-make").click()
+    page.get_by_role("tab", name="Grids").click()
+    page.locator("#grid-make").click()
     page.wait_for_function(  # every video is drawn and measured
-        """() => { const all = [...document.querySelectorAll('.wall figure')];
+        """() => { const all = [...document.querySelectorAll('.video-grid figure')];
             const ready = (one) => one.dataset.state === 'done' && one.querySelector('.numbers li');
             return all.length && all.every(ready); }"""
     )
     page.mouse.move(0, 0)
     time.sleep(3.0)
-    page.screenshot(path=IMAGES / "wall.png", full_page=False)
+    page.screenshot(path=IMAGES / "grid.png", full_page=False)
 
 
 def take(page: Page, frames: list[Image.Image]) -> None:

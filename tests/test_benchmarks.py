@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("*.py"))
            if "arguments(" in path.read_text(encoding="utf-8") and path.stem != "common"}  # fmt: skip
 WITH_A_PAGE = {name for name, path in SCRIPTS.items() if "playwright" in path.read_text(encoding="utf-8")}
-LONGEST_FIRST = ("kill_resume", "waiting_runs", "wall", "sampling", "long_run", "two_ranks", "whole_command")
+LONGEST_FIRST = ("kill_resume", "waiting_runs", "grid", "sampling", "long_run", "two_ranks", "whole_command")
 CASES = [pytest.param(name, marks=[pytest.mark.browser] if name in WITH_A_PAGE else []) for name in SCRIPTS]
 
 pytestmark = pytest.mark.long

@@ -30,7 +30,7 @@ def _step(path: Path) -> bool:
 RULES: dict[str, Rule] = {
     "datasets": _folder,
     "runs": _folder,
-    "walls": _folder,
+    "grids": _folder,
     "loras": lambda path: _folder(path) or path.name == "stars.json",
     "samples": lambda path: path.name.isdecimal() or re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", path.name) is not None,
     "cache": lambda path: CACHED.fullmatch(path.name) is not None or re.fullmatch(FOLDERS, path.name) is not None,

@@ -38,7 +38,7 @@ class Workspace:
         chosen = Path(root or os.environ.get(ENVIRONMENT_VARIABLE) or "workspace").expanduser().resolve()
         workspace = cls(chosen)
         with writing(chosen):
-            for name in ("datasets", "runs", "samples", "walls", "cache", "locks"):
+            for name in ("datasets", "runs", "samples", "grids", "cache", "locks"):
                 (chosen / name).mkdir(parents=True, exist_ok=True)
         return workspace
 
@@ -55,8 +55,8 @@ class Workspace:
         return self.root / "samples"
 
     @property
-    def walls(self) -> Path:
-        return self.root / "walls"
+    def grids(self) -> Path:
+        return self.root / "grids"
 
     @property
     def cache(self) -> Path:
@@ -74,9 +74,9 @@ class Workspace:
         """The folder of a training run, there or not. Raises ConfigError for a name that is no slug."""
         return self.runs / checked_slug(slug)
 
-    def wall(self, slug: str) -> Path:
-        """The folder of a compare wall, there or not. Raises ConfigError for a name that is no slug."""
-        return self.walls / checked_slug(slug)
+    def grid(self, slug: str) -> Path:
+        """The folder of a grid of videos, there or not. Raises ConfigError for a name that is no slug."""
+        return self.grids / checked_slug(slug)
 
 
 def slugify(title: str) -> str:
@@ -87,7 +87,7 @@ def slugify(title: str) -> str:
 
 
 def is_slug(name: str) -> bool:
-    """Whether the name may be that of a dataset, a run, a wall or a LoRA."""
+    """Whether the name may be that of a dataset, a run, a grid or a LoRA."""
     return SLUG.fullmatch(name) is not None and ".." not in name
 
 

@@ -202,7 +202,7 @@ def _everything_asked(page: Caller, words: list[str]) -> str:
     for component in page.components.values():
         for function in component["props"].get("server_fns") or ():
             for path in (words[1], words[7]):
-                for asked in (path, {"name": path}, {"dataset": path}, {"wall": path, "cell": path}):
+                for asked in (path, {"name": path}, {"dataset": path}, {"grid": path, "cell": path}):
                     said += page.asked(component["id"], function, asked)
     return said + "".join(page.client.get(f"/gradio_api/file={path}").text for path in words)
 

@@ -38,9 +38,9 @@ def written(workspace: Workspace, toy: Path, write: WriteLora, name: str = "demo
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, toy_folder: Path, write_lora: WriteLora) -> Iterator[Workspace]:
     """A workspace with the run "demo", whose worker is ended after the last test."""
-    workspace = Workspace.open(tmp_path_factory.mktemp("walls") / "workspace")
+    workspace = Workspace.open(tmp_path_factory.mktemp("grids") / "workspace")
     written(workspace, toy_folder, write_lora)
     yield workspace
     jobs.kill(queue.worker_folder(workspace))
-    for job in workspace.walls.glob("*/.*"):
+    for job in workspace.grids.glob("*/.*"):
         jobs.kill(job)

@@ -9,7 +9,7 @@ import pytest
 from tests.drawing import MakeClip
 from tests.written_run import add_preview, write_run
 from workbench.compare import GridSettings
-from workbench.compare.axes import grid
+from workbench.compare.axes import plan_grid
 from workbench.compare.suggestions import base_of, completed, of_sample
 from workbench.errors import ConfigError
 from workbench.families import default_model, find_model
@@ -25,7 +25,7 @@ def test_a_run_on_pictures_is_compared_in_videos(workspace: Workspace, tmp_path:
     settings = completed(workspace, GridSettings(run="pictures"))
     shown = base_of(workspace, settings)
     assert (shown.frames, shown.seed) == (None, 7)
-    assert [column.name for column in grid(workspace, settings, shown).columns] == ["base model", "final LoRA"]
+    assert [column.name for column in plan_grid(workspace, settings, shown).columns] == ["base model", "final LoRA"]
 
 
 def base(**values: object) -> SampleSettings:
@@ -34,13 +34,15 @@ def base(**values: object) -> SampleSettings:
 
 def test_two_axes_multiply_and_the_base_model_stands_once(workspace: Workspace) -> None:
     settings = GridSettings(run="cats", checkpoints=("base", "5", "final"), scales=("0", "0.5", "1"))
-    columns = grid(workspace, settings, base()).columns
+    columns = plan_grid(workspace, settings, base()).columns
     assert [column.labels for column in columns] == [
         ("base model", ""), ("step 5", "scale 0.5"), ("step 5", "scale 1"),
         ("final LoRA", "scale 0.5"), ("final LoRA", "scale 1"),
     ]  # fmt: skip
     assert {column.reference for column in columns} == {0}
-    guided = grid(workspace, GridSettings(run="cats", checkpoints=("base", "5"), guidance=("1", "6")), base()).columns
+    guided = plan_grid(
+        workspace, GridSettings(run="cats", checkpoints=("base", "5"), guidance=("1", "6")), base()
+    ).columns
     assert [column.name for column in guided] == [
         "base model, guidance 1", "base model, guidance 6", "step 5, guidance 1", "step 5, guidance 6",
     ]  # fmt: skip
@@ -49,13 +51,13 @@ def test_two_axes_multiply_and_the_base_model_stands_once(workspace: Workspace) 
 
 def test_a_stack_of_loras_is_scaled_together(workspace: Workspace) -> None:
     settings = GridSettings(loras=("none", "a=0.5 + b"), scales=("0.5", "1"))
-    loras = [column.changes["loras"] for column in grid(workspace, settings, base()).columns]
+    loras = [column.changes["loras"] for column in plan_grid(workspace, settings, base()).columns]
     assert loras == [[], ["a=0.25", "b=0.5"], ["a=0.5", "b=1"]]
 
 
 def test_a_name_stands_for_all_that_decides_a_video_and_nothing_else(workspace: Workspace) -> None:
     def key(settings: GridSettings, **values: object) -> str:
-        return grid(workspace, settings, base(**values)).keys[0][0]
+        return plan_grid(workspace, settings, base(**values)).keys[0][0]
 
     plain = GridSettings(prompts=("a ring",))
     known, own = key(plain), f"{find_model(default_model())[1].guidance_scale:g}"
@@ -65,7 +67,7 @@ def test_a_name_stands_for_all_that_decides_a_video_and_nothing_else(workspace: 
     assert key(GridSettings(prompts=("a ring",), seeds=("3",))) != known
     moved = Workspace.open(workspace.root.parent / "elsewhere")
     of_run = GridSettings(run="cats", prompts=("a ring",), checkpoints=("5",))
-    assert grid(moved, of_run, base()).keys == grid(workspace, of_run, base()).keys
+    assert plan_grid(moved, of_run, base()).keys == plan_grid(workspace, of_run, base()).keys
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_a_name_stands_for_all_that_decides_a_video_and_nothing_else(workspace: 
 )
 def test_what_cannot_be_says_so(workspace: Workspace, values: dict[str, list[str]], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        grid(workspace, parse(GridSettings, values), base())
+        plan_grid(workspace, parse(GridSettings, values), base())
 
 
 def test_values_stand_as_people_type_them(tmp_path: Path) -> None:
@@ -91,8 +93,8 @@ def test_values_stand_as_people_type_them(tmp_path: Path) -> None:
     assert settings.checkpoints == ("base", "150", "300")
     assert settings.scales == ("0.5", "1")
     assert settings.prompts == ("a, b", "c")
-    settings.save(tmp_path / "wall.json")
-    assert GridSettings.load(tmp_path / "wall.json") == settings
+    settings.save(tmp_path / "grid.json")
+    assert GridSettings.load(tmp_path / "grid.json") == settings
 
 
 def test_a_sample_suggests_its_lora_at_other_scales_or_other_guidance() -> None:

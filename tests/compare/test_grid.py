@@ -1,4 +1,4 @@
-"""A wall's life on the real worker: drawn once, extended without drawing anew, taken up after a crash, exported."""
+"""A grid's life on the real worker: drawn once, extended without drawing anew, taken up after a crash, exported."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from workbench.sampler.samples import settings_of
 from workbench.workspace import Workspace
 
 
-def drawn(wall: Grid) -> GridState:
+def drawn(grid: Grid) -> GridState:
     """Wait until nothing is on its way any more."""
 
     def rests() -> bool:
-        view = wall.look()
-        wall.follow(view)
+        view = grid.look()
+        grid.follow(view)
         return not view.going
 
     until(rests)
-    return wall.look()
+    return grid.look()
 
 
-def stamps(wall: Grid) -> dict[str, int]:
-    return {path.name: path.stat().st_mtime_ns for path in (wall.folder / "cells").iterdir()}
+def stamps(grid: Grid) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (grid.folder / "cells").iterdir()}
 
 
 @pytest.fixture(scope="module")
-def wall(served: Workspace) -> Grid:
+def grid(served: Workspace) -> Grid:
     """Two prompts by base model and two checkpoints, drawn and measured."""
     made = Grid.create(served, GridSettings(run="demo", prompts=PROMPTS[:2], checkpoints=("base,10,20",)))
     assert made.ask() == 6
@@ -56,8 +56,8 @@ def wall(served: Workspace) -> Grid:
     return made
 
 
-def test_it_is_drawn_as_the_previews_were_and_found_again(served: Workspace, wall: Grid) -> None:
-    view = Grid.open(served, wall.name).look()
+def test_it_is_drawn_as_the_previews_were_and_found_again(served: Workspace, grid: Grid) -> None:
+    view = Grid.open(served, grid.name).look()
     assert [column.name for column in view.columns] == ["base model", "step 10", "step 20"]
     run = served.run("demo")
     for row, prompt in zip(view.cells, PROMPTS, strict=False):
@@ -68,29 +68,29 @@ def test_it_is_drawn_as_the_previews_were_and_found_again(served: Workspace, wal
             assert settings.loras == ((f"{folder_of(run, step) / LORA}=1",) if step else ())
             assert cell.record["loras"] == [] if not step else len(cell.record["loras"]) == 1
     assert not list(served.samples.glob("2*"))  # its videos are no part of the history
-    assert wall.ask() == 0
+    assert grid.ask() == 0
 
 
-def test_extending_draws_only_what_is_new(wall: Grid) -> None:
-    before = stamps(wall)
-    wall.extend(checkpoints=["30"])
-    view = wall.look()
+def test_extending_draws_only_what_is_new(grid: Grid) -> None:
+    before = stamps(grid)
+    grid.extend(checkpoints=["30"])
+    view = grid.look()
     assert view.count(CellState.MISSING) == 2
-    assert wall.ask() == 2
-    assert drawn(wall).complete
-    wall.extend(scales=["0.5", "1"])  # 1 is what it was drawn with
-    assert [column.labels for column in wall.grid.columns][:3] == [
+    assert grid.ask() == 2
+    assert drawn(grid).complete
+    grid.extend(scales=["0.5", "1"])  # 1 is what it was drawn with
+    assert [column.labels for column in grid.plan.columns][:3] == [
         ("base model", ""), ("step 10", "scale 0.5"), ("step 10", "scale 1"),
     ]  # fmt: skip
-    assert wall.look().count(CellState.DONE) == 8
-    wall.change(wall.settings.changed(scales=[], prompts=[PROMPTS[1]]))
-    assert wall.look().complete
-    assert before.items() <= stamps(wall).items(), "nothing was drawn or written again"
-    wall.change(wall.settings.changed(prompts=list(PROMPTS[:2])))
-    assert wall.look().complete
+    assert grid.look().count(CellState.DONE) == 8
+    grid.change(grid.settings.changed(scales=[], prompts=[PROMPTS[1]]))
+    assert grid.look().complete
+    assert before.items() <= stamps(grid).items(), "nothing was drawn or written again"
+    grid.change(grid.settings.changed(prompts=list(PROMPTS[:2])))
+    assert grid.look().complete
 
 
-def test_a_killed_worker_costs_one_video_and_one_press(served: Workspace, wall: Grid) -> None:
+def test_a_killed_worker_costs_one_video_and_one_press(served: Workspace, grid: Grid) -> None:
     long = Grid.create(served, GridSettings(run="demo", title="long", scales=("0", "1"), steps=("400",)))
     assert long.ask() == 6
     until(lambda: any(cell.step > 2 for cell in long.look().all))
@@ -109,56 +109,56 @@ def test_a_killed_worker_costs_one_video_and_one_press(served: Workspace, wall: 
     assert long.ask() == 6
     assert drawn(long).complete
     long.delete()
-    assert [one.name for one in Grid.all(served)] == [wall.name]
-    assert (served.walls / ".removed" / "long" / "cells").is_dir()
+    assert [one.name for one in Grid.all(served)] == [grid.name]
+    assert (served.grids / ".removed" / "long" / "cells").is_dir()
 
 
 def test_a_checkpoint_that_is_gone_says_so(
     workspace: Workspace, toy_folder: Path, write_lora: WriteLora
 ) -> None:  # fmt: skip
     run = written(workspace, toy_folder, write_lora)
-    wall = Grid.create(workspace, GridSettings(run="demo", checkpoints=("10", "20")))
+    grid = Grid.create(workspace, GridSettings(run="demo", checkpoints=("10", "20")))
     shutil.rmtree(folder_of(run.folder, 10))
-    cells = wall.look().cells[0]
+    cells = grid.look().cells[0]
     assert cells[0].state is CellState.FAILED
     assert "no longer there" in cells[0].message
     assert cells[1].state is CellState.MISSING
     with pytest.raises(ConfigError, match="checkpoints has 10, demo has base, 20, 30, final"):
-        wall.extend(seeds=["1", "2"])
+        grid.extend(seeds=["1", "2"])
     with pytest.raises(ConfigError, match="no checkpoint of a run"):
         Grid.create(workspace, GridSettings(run="demo", scales=("0", "1"))).choose_best(0)
 
 
-def test_what_one_finds_best_goes_back_to_the_run(served: Workspace, wall: Grid) -> None:
-    cells = wall.look().cells[0]
-    wall.mark(cells[0].key, rejected=True)
-    wall.mark(cells[1].key, starred=True)
-    wall.mark(cells[0].key, starred=True)
-    assert [cell.starred for cell in wall.look().cells[0][:2]] == [True, True]
-    assert not wall.look().cells[0][0].rejected, "one excludes the other"
+def test_what_one_finds_best_goes_back_to_the_run(served: Workspace, grid: Grid) -> None:
+    cells = grid.look().cells[0]
+    grid.mark(cells[0].key, rejected=True)
+    grid.mark(cells[1].key, starred=True)
+    grid.mark(cells[0].key, starred=True)
+    assert [cell.starred for cell in grid.look().cells[0][:2]] == [True, True]
+    assert not grid.look().cells[0][0].rejected, "one excludes the other"
     for _ in range(6):
-        wall.vote(cells[0].key, cells[2].key, cells[2].key)
-    wall.vote(cells[0].key, cells[1].key, "")
-    tallies = marks.tallies(wall.grid, wall.marked.votes)
+        grid.vote(cells[0].key, cells[2].key, cells[2].key)
+    grid.vote(cells[0].key, cells[1].key, "")
+    tallies = marks.tallies(grid.plan, grid.marked.votes)
     assert [(one.won, one.lost, one.tied, one.word) for one in tallies[:3]] == [
         (0, 6, 1, "clearly worse"), (0, 0, 1, "too few votes to say"), (6, 0, 0, "clearly better"),
     ]  # fmt: skip
     with pytest.raises(ConfigError, match="one row"):
-        wall.vote(cells[0].key, wall.look().cells[1][0].key, "")
-    wall.choose_best(2, "moves best")
+        grid.vote(cells[0].key, grid.look().cells[1][0].key, "")
+    grid.choose_best(2, "moves best")
     run = served.run("demo")
     assert retention.starred(run) == [20]
     chosen = retention.chosen_best(run)
     assert (chosen["step"], chosen["why"]) == (20, "moves best")
 
 
-def test_exports_open_elsewhere(wall: Grid) -> None:
-    assert jobs.wait(wall.folder / ".export").state is jobs.State.NEW
-    wall.export(GridExportSettings(numbers=True))
-    done = jobs.wait(wall.folder / ".export", PATIENCE)
-    assert done.state is jobs.State.FINISHED, jobs.log_tail(wall.folder / ".export")
-    mp4, gif, html = wall.exported
-    columns, rows = len(wall.grid.columns), len(wall.grid.rows)
+def test_exports_open_elsewhere(grid: Grid) -> None:
+    assert jobs.wait(grid.folder / ".export").state is jobs.State.NEW
+    grid.export(GridExportSettings(numbers=True))
+    done = jobs.wait(grid.folder / ".export", PATIENCE)
+    assert done.state is jobs.State.FINISHED, jobs.log_tail(grid.folder / ".export")
+    mp4, gif, html = grid.exported
+    columns, rows = len(grid.plan.columns), len(grid.plan.rows)
     with av.open(str(mp4)) as container:
         stream = container.streams.video[0]
         assert stream.frames == 36  # nine frames at eight a second, four times over
@@ -169,7 +169,7 @@ def test_exports_open_elsewhere(wall: Grid) -> None:
     text = html.read_text(encoding="utf-8")
     assert not re.search(r"https?://", text)
     assert text.count('type="text/plain"') == columns * rows
-    first = next(iter(wall.look().all))
+    first = next(iter(grid.look().all))
     assert first.video is not None
     size = f"{media.probe(first.video).width}"
     assert f'"width": {size}' in text
@@ -177,10 +177,10 @@ def test_exports_open_elsewhere(wall: Grid) -> None:
 
 def test_the_first_example_is_one_setting(served: Workspace) -> None:
     settings = suggested(served, "demo")
-    wall = Grid.create(served, settings)
-    names = [column.name for column in wall.grid.columns]
-    assert (len(wall.grid.rows), len(names), names[0], names[-1]) == (3, 10, "base model", "step 30, scale 1")
-    wall.delete()
+    grid = Grid.create(served, settings)
+    names = [column.name for column in grid.plan.columns]
+    assert (len(grid.plan.rows), len(names), names[0], names[-1]) == (3, 10, "base model", "step 30, scale 1")
+    grid.delete()
 
 
 def test_numbers_of_drawn_clips_are_known(tmp_path: Path) -> None:

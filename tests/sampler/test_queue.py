@@ -154,7 +154,7 @@ def test_a_killed_worker_takes_only_what_it_was_drawing_with_it(
     served: Workspace, ask: Callable[..., SampleSettings]
 ) -> None:
     drawn = long_one(served, ask())
-    elsewhere, waiting = submit(served, ask(seed=4), into="walls/one/a", bulk=True), submit(served, ask(seed=3))
+    elsewhere, waiting = submit(served, ask(seed=4), into="grids/one/a", bulk=True), submit(served, ask(seed=3))
     pid = worker(served).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -164,7 +164,7 @@ def test_a_killed_worker_takes_only_what_it_was_drawing_with_it(
     assert pending(served) == [elsewhere, waiting]
     queue.revive(served)
     done, first = wait(served, elsewhere, PATIENCE), wait(served, waiting, PATIENCE)
-    assert done.video == served.root / "walls/one/a.mp4"
+    assert done.video == served.root / "grids/one/a.mp4"
     assert first.video is not None
     assert first.video.stat().st_mtime_ns < done.video.stat().st_mtime_ns, "one of many goes last"
     assert done.settings == ask(seed=4)

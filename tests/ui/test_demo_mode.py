@@ -78,7 +78,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (SampleSettings, {"loras": ["clips/evil=0.5"]}),
         (SampleSettings, {"loras": ["runs/Evil"]}),
         (SampleSettings, {"loras": ["loras/evil:x.safetensors@main=1"]}),
-        (LoraImportSettings, {"source": "walls/evil"}),
+        (LoraImportSettings, {"source": "grids/evil"}),
         (CheckSettings, {"model": "samples/evil"}),
     ],
 )

@@ -80,7 +80,7 @@ def test_requests_are_shown_in_order_and_failures_until_they_are_dismissed(
     monkeypatch.setattr(queue, "revive", lambda workspace: None)  # no worker shall come
     first = requested(workspace, prompt="a cat", seed=3)
     lost = requested(workspace, prompt="a dog", loras=["ring"])
-    requested(workspace, into="walls/one/cells/a", prompt="a wall")
+    requested(workspace, into="grids/one/cells/a", prompt="a grid")
     folder = queue.worker_folder(workspace)
     queue.fail(folder, lost, "the LoRA ring does not fit", ExitCode.BAD_CONFIG)
     value = tab.strip.value([first, lost], now=True)
@@ -91,7 +91,7 @@ def test_requests_are_shown_in_order_and_failures_until_they_are_dismissed(
     assert (failure["id"], failure["again"], failure["force"]) == (lost, True, True)
     assert "does not fit" in failure["message"]
     assert tab.strip.value([first])["failed"] == []
-    assert tab.strip.waiting() == [first]  # what "cancel all" gives up: no cell of a wall
+    assert tab.strip.waiting() == [first]  # what "cancel all" gives up: no cell of a grid
     queue.cancel(workspace, first)
     assert tab.strip.value([first], now=True)["cards"] == []
     assert tab.strip.value([first])["failed"] == []  # who cancels knows it

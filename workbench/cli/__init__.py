@@ -5,7 +5,7 @@
     workbench train, workbench runs ...             training runs, started here or anywhere else
     workbench places                                machines and clusters that runs can be sent to
     workbench sample                                draw a video
-    workbench wall ...                              the same prompts by checkpoints, scales ...: look, mark, export
+    workbench grid ...                              the same prompts by checkpoints, scales ...: look, mark, export
     workbench publish ...                           a LoRA, its demo or a dataset, to the Hub
     workbench loras                                 the LoRAs there are, and what can be made of them
     workbench convert                               weights in another layout
@@ -40,7 +40,7 @@ COMMANDS = {
     "runs": ("runs", "List, watch, compare and command training runs."),
     "places": ("targets", "Machines and clusters to which runs can be sent."),
     "sample": ("samples", "Draw a video from a prompt."),
-    "wall": ("grids", "Compare videos in lock-step: checkpoints, scales, guidance, LoRAs."),
+    "grid": ("grids", "Compare videos in lock-step: checkpoints, scales, guidance, LoRAs."),
     "loras": ("loras", "LoRAs: list, merge, resize, extract, bake, import, convert, remove."),
     "publish": ("publish", "Push a LoRA, a demo of it or a dataset to the Hub."),
     "convert": ("convert", "Convert a model or a LoRA to its authors' own layout, or back."),

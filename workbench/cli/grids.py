@@ -1,6 +1,6 @@
-"""`workbench wall`: compare walls in a shell: make, extend, look at, mark, export, delete.
+"""`workbench grid`: grids of videos in a shell: make, extend, look at, mark, export, delete.
 
-Ctrl-C stops watching, never the drawing; `wall stop` takes back what is not drawn yet. Not covered: the walls
+Ctrl-C stops watching, never the drawing; `grid stop` takes back what is not drawn yet. Not covered: the grids
 themselves (workbench.compare).
 """
 
@@ -36,32 +36,32 @@ WORDS = {
 
 
 @click.group()
-def wall() -> None:
+def grid() -> None:
     """Compare videos of the same prompts: checkpoints, LoRA scales, guidance, LoRAs ... in columns.
 
-    workbench wall make --run cats --checkpoints base,150,300,450 --scales 0.5,0.75,1
+    workbench grid make --run cats --checkpoints base,150,300,450 --scales 0.5,0.75,1
     """
 
 
-@wall.command("list")
+@grid.command("list")
 @with_workspace
 def list_(workspace: Workspace) -> None:
-    """All walls, newest first."""
-    walls = Grid.all(workspace)
-    if not walls:
-        click.echo("no wall yet: workbench wall make --run NAME")
-    for one in walls:
+    """All grids, newest first."""
+    grids = Grid.all(workspace)
+    if not grids:
+        click.echo("no grid yet: workbench grid make --run NAME")
+    for one in grids:
         view = one.look()
         click.echo(f"{one.name}  {view.count(CellState.DONE)} of {len(view.all)} videos  {one.folder}")
 
 
-@wall.command(cls=SettingsCommand)
+@grid.command(cls=SettingsCommand)
 @click.option("--wait/--no-wait", default=True, help="Wait until all is drawn; else the worker goes on alone.")
 @settings_flags(GridSettings)
 @settings_flags(SampleSettings, leave_out=OWN)
 @with_workspace
 def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
-    """Make a wall and draw its videos; a run alone gives its preview prompts by base model and last checkpoints.
+    """Make a grid and draw its videos; a run alone gives its preview prompts by base model and last checkpoints.
 
     Values of one axis stand with commas between them; at most two things may have several values.
     """
@@ -69,17 +69,17 @@ def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
     settings = settings_from(GridSettings, None, own)
     base = settings_from(SampleSettings, None, flags, base=base_of(workspace, settings))
     made = Grid.create(workspace, settings, base)
-    click.echo(f"wall {made.name}: {made.folder}")
+    click.echo(f"grid {made.name}: {made.folder}")
     return _draw(made, wait)
 
 
-@wall.command(cls=SettingsCommand)
+@grid.command(cls=SettingsCommand)
 @click.argument("name")
 @click.option("--wait/--no-wait", default=True, help="Wait until all is drawn; else the worker goes on alone.")
 @settings_flags(GridSettings, only=EXTENDED)
 @with_workspace
 def extend(workspace: Workspace, name: str, wait: bool, **flags: Any) -> int:
-    """Give a wall further columns or rows; only their videos are drawn. Without any: draw what is missing."""
+    """Give a grid further columns or rows; only their videos are drawn. Without any: draw what is missing."""
     opened = Grid.open(workspace, name)
     more = {axis: values for axis, values in flags.items() if values}
     if more:
@@ -87,23 +87,23 @@ def extend(workspace: Workspace, name: str, wait: bool, **flags: Any) -> int:
     return _draw(opened, wait)
 
 
-@wall.command()
+@grid.command()
 @click.argument("name")
 @with_workspace
 def show(workspace: Workspace, name: str) -> None:
-    """What is on a wall: a line a video, with its numbers, its marks and its file."""
+    """What is in a grid: a line a video, with its numbers, its marks and its file."""
     opened = Grid.open(workspace, name)
     view = opened.look()
     opened.follow(view)
     _print(opened, view)
 
 
-@wall.command()
+@grid.command()
 @click.argument("name")
 @settings_flags(GridExportSettings)
 @with_workspace
 def export(workspace: Workspace, name: str, **flags: Any) -> int:
-    """Write the whole wall as a video, a GIF and a page that needs nothing else; prints where they lie."""
+    """Write the whole grid as a video, a GIF and a page that needs nothing else; prints where they lie."""
     opened = Grid.open(workspace, name)
     opened.export(settings_from(GridExportSettings, None, flags))
     done = jobs.wait(opened.folder / ".export")
@@ -115,25 +115,25 @@ def export(workspace: Workspace, name: str, **flags: Any) -> int:
     return 0
 
 
-@wall.command()
+@grid.command()
 @click.argument("name")
 @with_workspace
 def stop(workspace: Workspace, name: str) -> None:
-    """Take back what is not drawn yet; `wall extend NAME` asks for it again."""
+    """Take back what is not drawn yet; `grid extend NAME` asks for it again."""
     Grid.open(workspace, name).cancel()
     click.echo("what was not drawn yet is taken back")
 
 
-@wall.command()
+@grid.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_workspace
 def delete(workspace: Workspace, name: str, yes: bool) -> None:
-    """Take a wall away; its folder moves to walls/.removed."""
+    """Take a grid away; its folder moves to grids/.removed."""
     opened = Grid.open(workspace, name)
-    if yes or click.confirm(f"Take the wall {name} with {opened.look().count(CellState.DONE)} videos away?"):
+    if yes or click.confirm(f"Take the grid {name} with {opened.look().count(CellState.DONE)} videos away?"):
         opened.delete()
-        click.echo(f"moved to {workspace.walls / '.removed'}")
+        click.echo(f"moved to {workspace.grids / '.removed'}")
 
 
 # ---- what people think
@@ -151,7 +151,7 @@ def _of_a_video(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@wall.command()
+@grid.command()
 @_of_a_video
 @with_workspace
 def star(workspace: Workspace, name: str, row: int, column: int, off: bool) -> None:
@@ -161,7 +161,7 @@ def star(workspace: Workspace, name: str, row: int, column: int, off: bool) -> N
     click.echo("not starred any more" if off else "starred")
 
 
-@wall.command()
+@grid.command()
 @_of_a_video
 @with_workspace
 def reject(workspace: Workspace, name: str, row: int, column: int, off: bool) -> None:
@@ -171,7 +171,7 @@ def reject(workspace: Workspace, name: str, row: int, column: int, off: bool) ->
     click.echo("not rejected any more" if off else "rejected")
 
 
-@wall.command()
+@grid.command()
 @click.argument("name")
 @click.argument("row", type=int)
 @click.argument("better", type=int)
@@ -186,7 +186,7 @@ def vote(workspace: Workspace, name: str, row: int, better: int, other: int, tie
     _print_votes(opened, opened.look())
 
 
-@wall.command()
+@grid.command()
 @click.argument("name")
 @click.argument("column", type=int)
 @click.option("--why", default="", metavar="TEXT", help="Why, for the run's page.")
@@ -199,7 +199,7 @@ def best(workspace: Workspace, name: str, column: int, why: str) -> None:
 def _cell(opened: Grid, row: int, column: int) -> Cell:
     cells = opened.look().cells
     if not (1 <= row <= len(cells) and 1 <= column <= len(cells[0])):
-        raise ConfigError(f"the wall has {len(cells)} rows and {len(cells[0])} columns: count both from 1")
+        raise ConfigError(f"the grid has {len(cells)} rows and {len(cells[0])} columns: count both from 1")
     return cells[row - 1][column - 1]
 
 
@@ -211,7 +211,7 @@ def _draw(opened: Grid, wait: bool) -> int:
     try:
         asked = opened.ask()
     except WorkbenchError:
-        click.echo(f"the wall is kept: workbench wall extend {opened.name} draws what is missing", err=True)
+        click.echo(f"the grid is kept: workbench grid extend {opened.name} draws what is missing", err=True)
         raise
     view = opened.look()
     known = view.count(CellState.DONE)
@@ -242,7 +242,7 @@ def _watch(opened: Grid) -> None:
             told = line
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
-        click.echo(f"\nthe drawing goes on: workbench wall show {opened.name}", err=True)
+        click.echo(f"\nthe drawing goes on: workbench grid show {opened.name}", err=True)
         raise
     if live:
         click.echo("\r\x1b[K", nl=False, err=True)
@@ -273,7 +273,7 @@ def _print(opened: Grid, view: GridState) -> None:
 
 
 def _print_votes(opened: Grid, view: GridState) -> None:
-    tallies = marks.tallies(view.grid, opened.marked.votes)
+    tallies = marks.tallies(view.plan, opened.marked.votes)
     rows = [
         [column.name, f"{one.won}", f"{one.votes}", one.word]
         for column, one in zip(view.columns, tallies, strict=True)

@@ -1,9 +1,9 @@
-"""The compare wall: videos of the same prompts and seeds in rows, what differs in columns, played in lock-step.
+"""The grid: videos of the same prompts and seeds in rows, what differs in columns, played in lock-step.
 
-    wall = Grid.create(workspace, WallSettings(run="cats", scales=("0.5", "1")))
-    wall.ask()                # draws what is missing; wall.look() says how far it is
+    grid = Grid.create(workspace, GridSettings(run="cats", scales=("0.5", "1")))
+    grid.ask()                # draws what is missing; grid.look() says how far it is
 
-A wall is a folder that can be reopened, given further columns and rows, and exported. Not covered: drawing
+A grid is a folder that can be reopened, given further columns and rows, and exported. Not covered: drawing
 (workbench.sampler), the page (ui.compare).
 """
 

@@ -1,4 +1,4 @@
-"""A wall's jobs: `python -m workbench.compare walls/NAME/.numbers` measures, `NAME/.export` writes files to show."""
+"""A grid's jobs: `python -m workbench.grids of videos/NAME/.numbers` measures, `NAME/.export` writes files to show."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from workbench.workspace import Workspace
 
 
 def main(folder: Path) -> int:
-    """Do what the folder's name says, on the wall that holds it; the exit code says how it ended."""
+    """Do what the folder's name says, in the grid that holds it; the exit code says how it ended."""
     os.nice(5)
     with jobs.Job(folder) as job:
-        wall = Grid.open(Workspace.open(folder.parent.parent.parent), folder.parent.name)
+        grid = Grid.open(Workspace.open(folder.parent.parent.parent), folder.parent.name)
         if folder.name == EXPORTING:
-            export.export(wall, GridExportSettings.load(folder / jobs.CONFIG), job)
+            export.export(grid, GridExportSettings.load(folder / jobs.CONFIG), job)
         else:
-            measurements.follow(wall, job)
+            measurements.follow(grid, job)
     return int(job.exit_code)
 
 

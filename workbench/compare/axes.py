@@ -1,7 +1,7 @@
-"""From a wall's settings to its rows, columns and the settings of each video; names of cells. Pure, no torch.
+"""From a grid's settings to its rows, columns and the settings of each video; names of cells. Pure, no torch.
 
 Columns that come to the same settings are one: the base model stands once, however many scales the LoRA has. Not
-covered: whether a LoRA's file is there (wall), what a run suggests (suggestions).
+covered: whether a LoRA's file is there (grid), what a run suggests (suggestions).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Column:
 
 @dataclass(frozen=True)
 class GridPlan:
-    """A wall laid out. keys, samples: [row][column]; fixed: what all videos share of the axes, in words."""
+    """A grid laid out. keys, samples: [row][column]; fixed: what all videos share of the axes, in words."""
 
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
@@ -74,12 +74,12 @@ class GridPlan:
     fixed: tuple[str, ...]
 
 
-def grid(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> GridPlan:
-    """Lay a wall out. Raises ConfigError: more than two axes, no prompt, a shape the model cannot draw."""
+def plan_grid(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> GridPlan:
+    """Lay a grid out. Raises ConfigError: more than two axes, no prompt, a shape the model cannot draw."""
     rows, (columns, fixed) = _rows(settings, base), _columns(workspace, settings, base)
     if len(rows) * len(columns) > MOST_CELLS:
         raise ConfigError(
-            f"the wall has {len(rows) * len(columns)} videos, at most {MOST_CELLS} are drawn: leave out some prompts, "
+            f"the grid has {len(rows) * len(columns)} videos, at most {MOST_CELLS} are drawn: leave out some prompts, "
             f"seeds or columns"
         )
     name = _Namer(workspace, base)

@@ -1,6 +1,6 @@
-"""The files of a wall's cells: read once for each state of them, by every page that looks. Plain functions, no torch.
+"""The files of a grid's cells: read once for each state of them, by every page that looks. Plain functions, no torch.
 
-Not covered: what a wall makes of them (wall).
+Not covered: what a grid makes of them (grid).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a wall is going to cost, before it is made: how many videos, and about how long they take. Plain data, no torch.
+"""What a grid is going to cost, before it is made: how many videos, and about how long they take. Plain data, no torch.
 
-Not covered: the time left of a wall that is being drawn (state).
+Not covered: the time left of a grid that is being drawn (state).
 """
 
 from __future__ import annotations
 
-from workbench.compare.axes import grid
+from workbench.compare.axes import plan_grid
 from workbench.compare.settings import GridSettings
 from workbench.compare.state import work
 from workbench.compare.suggestions import completed
@@ -25,13 +25,13 @@ def cost(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> 
     """
     if not settings.run and not settings.prompts:
         return "Choose a run, or write prompts and choose LoRAs."
-    laid_out = grid(workspace, completed(workspace, settings), base)
-    rows, columns = len(laid_out.rows), len(laid_out.columns)
+    plan = plan_grid(workspace, completed(workspace, settings), base)
+    rows, columns = len(plan.rows), len(plan.columns)
     said = f"{rows * columns} videos: {rows} {'row' if rows == 1 else 'rows'} by {columns} columns"
     seconds = pace(workspace, base)
     if seconds is not None:
         model = find_model(base.model)[1]
-        total = sum(work(sample, model.steps) for sample in laid_out.samples.values())
+        total = sum(work(sample, model.steps) for sample in plan.samples.values())
         said += f", about {duration(total * seconds)} at the pace of earlier samples"
     return f"{said}. Videos that are there already are not drawn again."
 

@@ -1,7 +1,7 @@
-"""A wall as files to show around: one video of the whole grid with captions in the picture, a GIF, one HTML page.
+"""A grid as files to show around: one video of the whole grid with captions in the picture, a GIF, one HTML page.
 
-Frames are read, put together and written one after another, so that memory does not grow with the wall. Not covered:
-the page's player (assets/wall.js), the HTML page's content (standalone).
+Frames are read, put together and written one after another, so that memory does not grow with the grid. Not covered:
+the page's player (assets/grid.js), the HTML page's content (standalone).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SMALLEST = 48
 GAP, EDGE = 10, 16
 PAPER, INK, SOFT, EMPTY = (255, 255, 255), (22, 26, 34), (95, 104, 120), (232, 235, 240)
 GIF_FPS = 12.5
-SECONDS = 4.0  # shorter walls are repeated in the video until it is this long
+SECONDS = 4.0  # shorter grids are repeated in the video until it is this long
 LEAST = 1e-6  # seconds; rounding
 Tick = Callable[[int, int], None]
 
@@ -47,10 +47,10 @@ class FrameLayout:
     size: int  # of the text
 
 
-def export(wall: Grid, settings: GridExportSettings, job: jobs.Job) -> None:
-    """Write the files into walls/<slug>/export/. Raises jobs.Stop, DataError, CannotWrite."""
-    view = wall.look()
-    folder = wall.folder / "export"
+def export(grid: Grid, settings: GridExportSettings, job: jobs.Job) -> None:
+    """Write the files into grids/<slug>/export/. Raises jobs.Stop, DataError, CannotWrite."""
+    view = grid.look()
+    folder = grid.folder / "export"
     with writing(folder):
         folder.mkdir(exist_ok=True)
 
@@ -65,15 +65,15 @@ def export(wall: Grid, settings: GridExportSettings, job: jobs.Job) -> None:
     makers: dict[str, Callable[[Path, Tick], None]] = {
         "mp4": lambda path, tell: write_mp4(view, path, settings.numbers, tell),
         "gif": lambda path, tell: write_gif(view, path, settings.numbers, tell),
-        "html": lambda path, tell: html_page.write(wall, view, path, tell),
+        "html": lambda path, tell: html_page.write(grid, view, path, tell),
     }
     for name in settings.formats:
-        makers[name](folder / f"{wall.name}.{name}", telling(name))
-    job.outcome = {"files": [f"{wall.name}.{name}" for name in settings.formats]}
+        makers[name](folder / f"{grid.name}.{name}", telling(name))
+    job.outcome = {"files": [f"{grid.name}.{name}" for name in settings.formats]}
 
 
 def write_mp4(view: GridState, path: Path, with_numbers: bool, tell: Tick) -> None:
-    """One video of the whole wall. Raises DataError, CannotWrite, what `tell` raises."""
+    """One video of the whole grid. Raises DataError, CannotWrite, what `tell` raises."""
     page, layout = draw_page(view, WIDEST, with_numbers)
     fps, frames = _clock(view)
     rounds = max(1, round(SECONDS * fps / frames))

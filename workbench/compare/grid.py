@@ -1,13 +1,13 @@
-"""A wall on disk: make it, ask for its videos, extend it, mark them; look at it at any time. No torch.
+"""A grid on disk: make it, ask for its videos, extend it, mark them; look at it at any time. No torch.
 
-    walls/<slug>/
-      wall.json               {"settings": WallSettings, "sample": SampleSettings, "created"}
+    grids/<slug>/
+      grid.json               {"settings": GridSettings, "sample": SampleSettings, "created"}
       cells/<key>.mp4 .json   a video and all that made it; the key is the hash of that (axes)
       requests.json           {key: id of the request that draws it} (sampler.queue)
       marks.json              stars, rejects, votes, the best (marks)
       numbers.json            what each video measures (numbers); .numbers/ the job that does it
-      export/                 <slug>.mp4 .gif .html: the whole wall in a file; .export/ the job that makes them
-    walls/.removed/           walls that were deleted
+      export/                 <slug>.mp4 .gif .html: the whole grid in a file; .export/ the job that makes them
+    grids/.removed/           grids that were deleted
 
 A video that is there is never drawn again, whatever rows and columns come and go. Not covered: drawing (sampler),
 measuring (numbers) and exporting (exporting), which are jobs.
@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from workbench import jobs
 from workbench.compare import marks
-from workbench.compare.axes import AXES, Column, GridPlan, grid
+from workbench.compare.axes import AXES, Column, GridPlan, plan_grid
 from workbench.compare.cell_files import outdated, read_object, record_of, stamp
 from workbench.compare.settings import BASE, EXPORT, FORMATS, GridExportSettings, GridSettings
 from workbench.compare.state import Cell, CellState, GridState, seconds_left
@@ -40,12 +40,12 @@ from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
 from workbench.workspace import Workspace, fresh_folder, is_slug, read_json, write_json, writing
 
-FILE, CELLS, REQUESTS, NUMBERS = "wall.json", "cells", "requests.json", "numbers.json"
+FILE, CELLS, REQUESTS, NUMBERS = "grid.json", "cells", "requests.json", "numbers.json"
 REMOVED = ".removed"
 AGAIN_SECONDS, POLL_SECONDS = 60.0, 0.2
 MODULE = "workbench.compare"
 MEASURING, EXPORTING = ".numbers", ".export"
-MORE = (*AXES, "seeds", "prompts")  # what a wall can be extended by
+MORE = (*AXES, "seeds", "prompts")  # what a grid can be extended by
 STATES = {
     RequestState.WAITING: CellState.WAITING, RequestState.LOADING: CellState.DRAWING,
     RequestState.DRAWING: CellState.DRAWING, RequestState.FAILED: CellState.FAILED,
@@ -56,7 +56,7 @@ MOST_KEPT = 50
 
 
 class Grid:
-    """One wall's folder. Every property is read afresh from disk."""
+    """One grid's folder. Every property is read afresh from disk."""
 
     def __init__(self, workspace: Workspace, folder: Path) -> None:
         self.workspace, self.folder = workspace, folder
@@ -65,34 +65,34 @@ class Grid:
 
     @classmethod
     def create(cls, workspace: Workspace, settings: GridSettings, base: SampleSettings | None = None) -> Self:
-        """Check the settings and write the wall's folder; nothing is drawn before `ask`.
+        """Check the settings and write the grid's folder; nothing is drawn before `ask`.
 
         base: what the samples begin with; None: as the run's previews. Raises ConfigError, CannotWrite.
         """
         base = base or base_of(workspace, settings)
         settings = completed(workspace, settings)
-        laid_out = grid(workspace, settings, base)
-        title = settings.title or laid_out.rows[0].prompt[:40]
-        folder = fresh_folder(workspace.walls, title)
+        plan = plan_grid(workspace, settings, base)
+        title = settings.title or plan.rows[0].prompt[:40]
+        folder = fresh_folder(workspace.grids, title)
         with writing(folder):
             (folder / CELLS).mkdir()
-        wall = cls(workspace, folder)
-        wall._save(settings.changed(title=title), base)
-        return wall
+        grid = cls(workspace, folder)
+        grid._save(settings.changed(title=title), base)
+        return grid
 
     @classmethod
     def open(cls, workspace: Workspace, slug: str) -> Self:
-        """An existing wall. Raises ConfigError when there is none of that name."""
-        folder = workspace.wall(slug)
+        """An existing grid. Raises ConfigError when there is none of that name."""
+        folder = workspace.grid(slug)
         if not (folder / FILE).exists():
-            known = ", ".join(wall.name for wall in cls.all(workspace)) or "none yet"
-            raise ConfigError(f"there is no wall {slug!r}: choose one of {known}")
+            known = ", ".join(grid.name for grid in cls.all(workspace)) or "none yet"
+            raise ConfigError(f"there is no grid {slug!r}: choose one of {known}")
         return cls(workspace, folder)
 
     @classmethod
     def all(cls, workspace: Workspace) -> list[Self]:
-        """Every wall of the workspace, newest first."""
-        files = [path for path in workspace.walls.glob(f"*/{FILE}") if is_slug(path.parent.name)]
+        """Every grid of the workspace, newest first."""
+        files = [path for path in workspace.grids.glob(f"*/{FILE}") if is_slug(path.parent.name)]
         return [cls(workspace, path.parent) for path in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True)]
 
     @property
@@ -112,20 +112,20 @@ class Grid:
         return marks.read(self.folder)
 
     @property
-    def grid(self) -> GridPlan:
+    def plan(self) -> GridPlan:
         """Its rows and columns. Raises ConfigError when the file was damaged or the model is gone."""
-        return self._laid_out()[2]
+        return self._read()[2]
 
-    def _laid_out(self) -> tuple[GridSettings, SampleSettings, GridPlan]:
-        """Settings, base and grid, worked out once for each state of wall.json."""
+    def _read(self) -> tuple[GridSettings, SampleSettings, GridPlan]:
+        """Settings, base and grid, worked out once for each state of grid.json."""
         try:
             changed = (self.folder / FILE).stat().st_mtime_ns
         except OSError:
-            raise ConfigError(f"the wall {self.name} is no longer there: choose another one") from None
+            raise ConfigError(f"the grid {self.name} is no longer there: choose another one") from None
         known = _LAID_OUT.get(self.folder)
         if known is None or known[0] != changed:
             settings, base = self.settings, self.base
-            known = (changed, settings, base, grid(self.workspace, settings, base))
+            known = (changed, settings, base, plan_grid(self.workspace, settings, base))
             if len(_LAID_OUT) > MOST_KEPT:
                 _LAID_OUT.clear()
             _LAID_OUT[self.folder] = known
@@ -140,7 +140,7 @@ class Grid:
     def change(self, settings: GridSettings) -> None:
         """Give it other rows and columns; videos that it no longer shows stay on disk. Raises ConfigError."""
         settings = completed(self.workspace, settings)
-        grid(self.workspace, settings, self.base)
+        plan_grid(self.workspace, settings, self.base)
         self._save(settings.changed(title=settings.title or self.settings.title), self.base)
 
     def extend(self, **more: Sequence[str]) -> None:
@@ -150,18 +150,18 @@ class Grid:
         """
         unknown = sorted(set(more) - set(MORE))
         if unknown:
-            raise ConfigError(f"a wall cannot be extended by {unknown[0]}: choose among {', '.join(MORE)}")
+            raise ConfigError(f"a grid cannot be extended by {unknown[0]}: choose among {', '.join(MORE)}")
         now, asked = self.settings, GridSettings().changed(**{name: list(values) for name, values in more.items()})
         values = {name: list(_merged(name, getattr(now, name), getattr(asked, name))) for name in more}
         self.change(now.changed(**values))
 
     def delete(self) -> None:
-        """Take the wall away, its requests too; the folder moves to walls/.removed. Raises CannotWrite."""
+        """Take the grid away, its requests too; the folder moves to grids/.removed. Raises CannotWrite."""
         self.cancel()
         for job in (MEASURING, EXPORTING):
             jobs.kill(self.folder / job)
         with writing(self.folder):
-            removed = fresh_folder(self.workspace.walls / REMOVED, self.name)
+            removed = fresh_folder(self.workspace.grids / REMOVED, self.name)
             os.replace(self.folder, removed)
 
     def _save(self, settings: GridSettings, base: SampleSettings) -> None:
@@ -172,7 +172,7 @@ class Grid:
     def _file(self, name: str) -> Any:
         value = read_json(self.folder / FILE)
         if not isinstance(value, dict) or name not in value:
-            raise ConfigError(f"{self.folder / FILE} is damaged ({name} is missing): make the wall again")
+            raise ConfigError(f"{self.folder / FILE} is damaged ({name} is missing): make the grid again")
         return value[name]
 
     # ---- drawing
@@ -192,7 +192,7 @@ class Grid:
                 if cell.key in wanted and not cell.state.pending and (cell.state is not CellState.DONE or cell.outdated)
             ]  # fmt: skip
             causes = {cell.key: cause for cell in open_cells if (cause := self._gone(cell.settings))}
-            cells = in_order([cell for cell in open_cells if cell.key not in causes], view.grid)
+            cells = in_order([cell for cell in open_cells if cell.key not in causes], view.plan)
             if not cells and causes:
                 raise ConfigError(next(iter(causes.values())))
             if not cells:
@@ -222,20 +222,20 @@ class Grid:
     # ---- looking
 
     def look(self) -> GridState:
-        """The wall as its files tell it. Raises ConfigError when wall.json was damaged or the model is gone."""
-        settings, base, laid_out = self._laid_out()
+        """The grid as its files tell it. Raises ConfigError when grid.json was damaged or the model is gone."""
+        settings, base, plan = self._read()
         asked, found = read_object(self.folder / REQUESTS), self.marked
         numbers = read_object(self.folder / NUMBERS).get("cells", {})
         known: dict[str, Cell] = {}
-        for key, sample in laid_out.samples.items():
+        for key, sample in plan.samples.items():
             known[key] = self._cell(key, sample, asked.get(key), numbers.get(key, {}), found)
-        against = references(laid_out, known)
+        against = references(plan, known)
         steps = find_model(base.model)[1].steps
         return GridState(
             self.name,
             settings.title,
-            laid_out,
-            tuple(tuple(known[key] for key in keys) for keys in laid_out.keys),
+            plan,
+            tuple(tuple(known[key] for key in keys) for keys in plan.keys),
             seconds_left(known.values(), steps, self._gaps(known.values())),
             all(cell.numbers.get("against") == against[key] for key, cell in known.items() if cell.video),
             against,
@@ -279,7 +279,7 @@ class Grid:
         return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
 
     def follow(self, view: GridState) -> None:
-        """What whoever watches a wall does now and then: keep its requests alive and its numbers coming. Cheap."""
+        """What whoever watches a grid does now and then: keep its requests alive and its numbers coming. Cheap."""
         queue.revive(self.workspace)
         last = jobs.status(self.folder / MEASURING)
         # One that fails is not started again and again.
@@ -305,7 +305,7 @@ class Grid:
     def export(self, settings: GridExportSettings | None = None) -> jobs.Status:
         """Start the job that makes files to show around; see exporting. Raises ConfigError while no video is done."""
         if not self.look().count(CellState.DONE):
-            raise ConfigError(f"the wall {self.name} has no video yet: wait for the first one")
+            raise ConfigError(f"the grid {self.name} has no video yet: wait for the first one")
         folder = self.folder / EXPORTING
         if not jobs.status(folder).state.alive:
             (settings or GridExportSettings()).save(folder / jobs.CONFIG)
@@ -320,13 +320,13 @@ class Grid:
     # ---- what people think
 
     def mark(self, key: str, *, starred: bool | None = None, rejected: bool | None = None) -> None:
-        """Star or reject a video, or take it back. Raises ConfigError for a video that is not on the wall."""
+        """Star or reject a video, or take it back. Raises ConfigError for a video that is not in the grid."""
         self._known(key)
         marks.mark(self.folder, key, starred=starred, rejected=rejected)
 
     def vote(self, left: str, right: str, chosen: str) -> None:
         """Note a blind vote between two videos of a row; chosen is one of them, "" for neither. Raises ConfigError."""
-        rows = [set(keys) for keys in self.grid.keys]
+        rows = [set(keys) for keys in self.plan.keys]
         if not any({left, right} <= keys for keys in rows):
             raise ConfigError("a vote is between two videos of one row: choose two of one row")
         marks.vote(self.folder, left, right, chosen)
@@ -336,26 +336,26 @@ class Grid:
 
         Raises ConfigError for a column that is no checkpoint of the run.
         """
-        columns, run = self.grid.columns, self.settings.run
+        columns, run = self.plan.columns, self.settings.run
         if not 0 <= column < len(columns):
-            raise ConfigError(f"the wall has {len(columns)} columns: choose 1 to {len(columns)}")
+            raise ConfigError(f"the grid has {len(columns)} columns: choose 1 to {len(columns)}")
         chosen = columns[column]
         step = _step(self.workspace, run, chosen)
-        said = why or f"found best on the wall {self.name}" + (f" ({chosen.name})" if chosen.name else "")
+        said = why or f"found best in the grid {self.name}" + (f" ({chosen.name})" if chosen.name else "")
         retention.choose_best(self.workspace.run(run), step, said)
         marks.note_best(self.folder, {"column": chosen.name, "step": step, "why": said, "time": time.time()})
         return f"step {step} is the best checkpoint of {run} from now on: it is starred, and shown on the run's page"
 
     def _known(self, key: str) -> None:
-        if not any(key in keys for keys in self.grid.keys):
-            raise ConfigError(f"the video {key[:40]!r} is not on the wall {self.name}: look at it again")
+        if not any(key in keys for keys in self.plan.keys):
+            raise ConfigError(f"the video {key[:40]!r} is not in the grid {self.name}: look at it again")
 
 
-def references(laid_out: GridPlan, known: Mapping[str, Cell]) -> dict[str, str]:
+def references(plan: GridPlan, known: Mapping[str, Cell]) -> dict[str, str]:
     """Key -> which video of its row a cell is measured against, and in which state; "" for none (yet)."""
     found = {}
-    for keys in laid_out.keys:
-        for key, column in zip(keys, laid_out.columns, strict=True):
+    for keys in plan.keys:
+        for key, column in zip(keys, plan.columns, strict=True):
             other = known[keys[column.reference]]
             found[key] = f"{other.key}@{stamp(other.video)}" if other.video and other.key != key else ""
     return found
@@ -372,10 +372,10 @@ def _step(workspace: Workspace, run: str, column: Column) -> int:
     raise ConfigError(f"{column.name or 'this column'} is no checkpoint of a run: choose a column of a checkpoint")
 
 
-def in_order(cells: Sequence[Cell], laid_out: GridPlan) -> list[Cell]:
+def in_order(cells: Sequence[Cell], plan: GridPlan) -> list[Cell]:
     """The order in which videos are drawn: those of one LoRA file together, whatever their scale; then by column."""
-    column = {key: place for keys in laid_out.keys for place, key in enumerate(keys)}
-    row = {key: place for place, keys in enumerate(laid_out.keys) for key in keys}
+    column = {key: place for keys in plan.keys for place, key in enumerate(keys)}
+    row = {key: place for place, keys in enumerate(plan.keys) for key in keys}
     files = {cell.key: tuple(split_scale(text)[0] for text in cell.settings.loras) for cell in cells}
     first: dict[tuple[str, ...], int] = {}
     for cell in cells:

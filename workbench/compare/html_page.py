@@ -1,6 +1,6 @@
-"""A wall as one HTML page with its videos and its player in it: opens anywhere, asks nothing of any network.
+"""A grid as one HTML page with its videos and its player in it: opens anywhere, asks nothing of any network.
 
-The player is the page's own (assets/wall.js, assets/walls.css). Not covered: what the player is given (view).
+The player is the page's own (assets/grid.js, assets/grids.css). Not covered: what the player is given (view).
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ body { margin: 0; padding: 16px; font: 15px/1.45 system-ui, sans-serif; backgrou
   color: var(--wb-text); }
 """
 START = """
-const data = JSON.parse(document.getElementById('wall-data').textContent);
+const data = JSON.parse(document.getElementById('grid-data').textContent);
 for (const cell of data.cells.flat()) {
   if (!cell.url) continue;
   const text = document.getElementById(cell.url.slice(1)).textContent;
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   cell.url = URL.createObjectURL(new Blob([bytes], { type: 'video/mp4' }));
 }
-player(document.getElementById('wall'), () => {}, { value: data }, null, () => {});
+player(document.getElementById('grid'), () => {}, { value: data }, null, () => {});
 """
 
 
-def page(wall: Grid, view: GridState, tell: Callable[[int, int], None] = lambda done, total: None) -> Iterator[str]:
+def page(grid: Grid, view: GridState, tell: Callable[[int, int], None] = lambda done, total: None) -> Iterator[str]:
     """The page's text, piece by piece: a video is read when its piece is asked for. Raises OSError, what `tell` raises.
 
     tell: called with how many videos are done, of how many
     """
-    shown = data(wall, view, lambda file: f"#video-{file.stem}")
+    shown = data(grid, view, lambda file: f"#video-{file.stem}")
     for cells, drawn in zip(shown["cells"], view.cells, strict=True):
         for cell, one in zip(cells, drawn, strict=True):
             cell.pop("picture", None)
@@ -67,13 +67,13 @@ def page(wall: Grid, view: GridState, tell: Callable[[int, int], None] = lambda 
     yield _tail()
 
 
-def write(wall: Grid, view: GridState, path: Path, tell: Callable[[int, int], None]) -> None:
+def write(grid: Grid, view: GridState, path: Path, tell: Callable[[int, int], None]) -> None:
     """Write the file, whole or not at all. Raises CannotWrite, what `tell` raises."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         try:
             with temporary.open("w", encoding="utf-8") as file:
-                file.writelines(page(wall, view, tell))
+                file.writelines(page(grid, view, tell))
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -84,17 +84,17 @@ def write(wall: Grid, view: GridState, path: Path, tell: Callable[[int, int], No
 def _head(title: str, shown: dict[str, Any]) -> str:
     # What a person wrote must not end the element that holds it.
     packed = json.dumps(shown, ensure_ascii=False).replace("<", "\\u003c")
-    css = (ASSETS / "walls.css").read_text(encoding="utf-8")
+    css = (ASSETS / "grids.css").read_text(encoding="utf-8")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{COLOURS}\n#wall {{ {css} }}</style></head>\n"
-        f'<body><div id="wall"></div>\n<script type="application/json" id="wall-data">{packed}</script>\n'
+        f"<style>{COLOURS}\n#grid {{ {css} }}</style></head>\n"
+        f'<body><div id="grid"></div>\n<script type="application/json" id="grid-data">{packed}</script>\n'
     )
 
 
 def _tail() -> str:
-    script = (ASSETS / "wall.js").read_text(encoding="utf-8").replace("</script", "<\\/script")
+    script = (ASSETS / "grid.js").read_text(encoding="utf-8").replace("</script", "<\\/script")
     player = f"function player(element, trigger, props, server, watch) {{\n{script}\n}}"
     return f"<script>\n{player}\n{START}</script></body></html>\n"

@@ -1,9 +1,9 @@
-"""What people think of a wall's videos: stars, rejects, blind votes, the best checkpoint; walls/<slug>/marks.json.
+"""What people think of a grid's videos: stars, rejects, blind votes, the best checkpoint; grids/<slug>/marks.json.
 
     {"stars": [key], "rejects": [key], "votes": [{"left", "right", "chosen", "time"}], "best": {...}}
 
 A vote is between two videos of a row whose names were hidden: chosen is a key, "" where neither was better. Not
-covered: what becomes of the best checkpoint in its run (wall).
+covered: what becomes of the best checkpoint in its run (grid).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Tally:
 
 
 def read(folder: Path) -> Marks:
-    """What is marked on a wall; nothing where the file is missing or broken."""
+    """What is marked in a grid; nothing where the file is missing or broken."""
     with contextlib.suppress(ConfigError, TypeError, AttributeError):
         if (folder / FILE).exists():
             raw = read_json(folder / FILE)
@@ -97,10 +97,10 @@ def _changing(folder: Path) -> Any:
         write_json(folder / FILE, raw)
 
 
-def tallies(grid: GridPlan, votes: tuple[dict[str, Any], ...]) -> list[Tally]:
+def tallies(plan: GridPlan, votes: tuple[dict[str, Any], ...]) -> list[Tally]:
     """What the votes say of each column, in their order. Votes on videos that are no longer shown do not count."""
-    place = {key: number for keys in grid.keys for number, key in enumerate(keys)}
-    counts = [[0, 0, 0] for _ in grid.columns]
+    place = {key: number for keys in plan.keys for number, key in enumerate(keys)}
+    counts = [[0, 0, 0] for _ in plan.columns]
     for one in votes:
         left, right = place.get(one["left"]), place.get(one["right"])
         if left is None or right is None:

@@ -1,8 +1,8 @@
-"""What each video of a wall measures, and in words: distance to the base, motion, sharpness, nearest training clip.
+"""What each video of a grid measures, and in words: distance to the base, motion, sharpness, nearest training clip.
 
-    walls/<slug>/numbers.json       {"cells": {key: {"drawn", "against", "distance", "psnr", "motion", "sharpness",
+    grids/<slug>/numbers.json       {"cells": {key: {"drawn", "against", "distance", "psnr", "motion", "sharpness",
                                     "nearest", "nearest_difference", "copied"}}}
-    walls/<slug>/.numbers/          the job that measures; clips.json: signatures of the run's clips
+    grids/<slug>/.numbers/          the job that measures; clips.json: signatures of the run's clips
 
 Once for each video; one that was drawn anew, or whose base was, is measured again. Not covered: what a person sees.
 """
@@ -58,19 +58,19 @@ class Number:
     warn: bool = False
 
 
-def follow(wall: Grid, job: jobs.Job) -> None:
+def follow(grid: Grid, job: jobs.Job) -> None:
     """Measure every video that is done, and those that come while the job watches. Raises jobs.Stop."""
     clips, quiet_since = None, time.monotonic()
     while True:
-        view = wall.look()
+        view = grid.look()
         todo = [cell for cell in view.all if cell.video and cell.numbers.get("against") != view.against[cell.key]]
         if todo and clips is None:
-            clips = _clips(wall)
+            clips = _clips(grid)
         for place, cell in enumerate(todo):
             if job.take("stop") is not None:
                 raise jobs.Stop("Stopped; what was measured is kept.")
             job.beat("measuring", place, len(todo))
-            _keep(wall, cell.key, measured(cell, view, clips or []))
+            _keep(grid, cell.key, measured(cell, view, clips or []))
             quiet_since = time.monotonic()
         if not view.going and not todo:
             return
@@ -145,16 +145,16 @@ def apart(one: Path, other: Path) -> dict[str, float]:
     return {"distance": round(total / count, 2), "psnr": round(min(psnr, SAME), 1)}
 
 
-def _clips(wall: Grid) -> list[similarity.TrainingClip]:
-    run = wall.settings.run
-    if not run or not wall.workspace.run(run).is_dir():
+def _clips(grid: Grid) -> list[similarity.TrainingClip]:
+    run = grid.settings.run
+    if not run or not grid.workspace.run(run).is_dir():
         return []
-    kept = wall.folder / ".numbers" / "clips.json"
-    return similarity.trained_on(wall.workspace, Run(wall.workspace.run(run)), kept)
+    kept = grid.folder / ".numbers" / "clips.json"
+    return similarity.trained_on(grid.workspace, Run(grid.workspace.run(run)), kept)
 
 
-def _keep(wall: Grid, key: str, found: dict[str, Any]) -> None:
-    path = wall.folder / NUMBERS
+def _keep(grid: Grid, key: str, found: dict[str, Any]) -> None:
+    path = grid.folder / NUMBERS
     known = read_object(path).get("cells", {})
     write_json(path, {"cells": {**known, key: found}})
 

@@ -1,4 +1,4 @@
-"""What a wall shows: rows of prompts and seeds, columns of one or two things that differ; one declaration each.
+"""What a grid shows: rows of prompts and seeds, columns of one or two things that differ; one declaration each.
 
 A thing with one value is the same for all videos; with several it is an axis of columns. Not covered: what a value
 comes to (axes), what a run suggests (suggestions).
@@ -21,10 +21,10 @@ FORMATS = ("mp4", "gif", "html")
 
 
 class GridSettings(Settings):
-    """The settings of a wall; walls/<slug>/wall.json keeps them beside those of its samples."""
+    """The settings of a grid; grids/<slug>/grid.json keeps them beside those of its samples."""
 
     title: str = field("", title="Name", section=ROWS)
-    """What the wall is called. Empty: the run's name."""
+    """What the grid is called. Empty: the run's name."""
 
     run: str = field("", title="Run", section=ROWS, source="runs")
     """The run whose checkpoints are compared. Prompts, sizes and seed are those of its previews unless said
@@ -111,10 +111,10 @@ class GridSettings(Settings):
 
 
 class GridExportSettings(Settings):
-    """Which files a wall is exported to; walls/<slug>/.export/config.json."""
+    """Which files a grid is exported to; grids/<slug>/.export/config.json."""
 
     formats: tuple[str, ...] = field(FORMATS, title="Files", section="Export")
-    """mp4: one video of the whole wall with captions. gif: the same, smaller, for places that play no video. html: one
+    """mp4: one video of the whole grid with captions. gif: the same, smaller, for places that play no video. html: one
     page with the player in it, which needs nothing else."""
 
     numbers: bool = field(True, title="Numbers", section="Export")

@@ -1,6 +1,6 @@
-"""What a wall shows at one moment: cells with where each is, how long it takes still. Plain data.
+"""What a grid shows at one moment: cells with where each is, how long it takes still. Plain data.
 
-Not covered: finding it out (wall), what a browser is sent of it (view).
+Not covered: finding it out (grid), what a browser is sent of it (view).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workbench.sampler.settings import SampleSettings
 
 
 class CellState(StrEnum):
-    """Where a video of the wall is, derived from files."""
+    """Where a video of the grid is, derived from files."""
 
     DONE = "done"
     MISSING = "missing"  # not asked for, or asked for and taken back
@@ -56,15 +56,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class GridState:
-    """A whole wall.
+    """A whole grid.
 
     cells: [row][column];  seconds_left: measured on what is done, None before the first
-    measured: whether every video that is done has its numbers;  against: see wall.references
+    measured: whether every video that is done has its numbers;  against: see grid.references
     """
 
     name: str
     title: str
-    grid: GridPlan
+    plan: GridPlan
     cells: tuple[tuple[Cell, ...], ...]
     seconds_left: float | None
     measured: bool
@@ -72,11 +72,11 @@ class GridState:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        return self.grid.rows
+        return self.plan.rows
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        return self.grid.columns
+        return self.plan.columns
 
     @property
     def all(self) -> list[Cell]:
@@ -99,7 +99,7 @@ class GridState:
 
 
 def work(settings: SampleSettings, steps: int) -> float:
-    """What a video costs beside others of its wall: passes of the model; a guided step takes two."""
+    """What a video costs beside others of its grid: passes of the model; a guided step takes two."""
     guided = settings.guidance_scale is None or settings.guidance_scale > 1
     return (settings.steps or steps) * (2 if guided else 1)
 

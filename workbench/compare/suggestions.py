@@ -1,4 +1,4 @@
-"""What a run suggests for a wall: its previews' prompts, sizes and seed, the base model and its last checkpoints.
+"""What a run suggests for a grid: its previews' prompts, sizes and seed, the base model and its last checkpoints.
 
 Not covered: what the settings come to (axes).
 """
@@ -17,7 +17,7 @@ from workbench.runs.run import Run
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, read_json
 
-LAST = 3  # checkpoints that a wall begins with
+LAST = 3  # checkpoints that a grid begins with
 SCALES = ("0.5", "0.75", "1")
 SHAPE = ("frames", "height", "width", "steps", "guidance_scale", "dynamic_guidance", "seed")
 
@@ -29,13 +29,13 @@ def saved(run: Run) -> list[str]:
 
 
 def suggested(workspace: Workspace, name: str) -> GridSettings:
-    """A wall of a run: its prompts by base model and last checkpoints, each at three scales. Raises ConfigError."""
+    """A grid of a run: its prompts by base model and last checkpoints, each at three scales. Raises ConfigError."""
     run = Run.open(workspace, name)
     return GridSettings(run=name, prompts=prompts(run), checkpoints=_last(run), scales=SCALES)
 
 
 def completed(workspace: Workspace, settings: GridSettings) -> GridSettings:
-    """The same with what was left open filled in from the run, so that the wall stays what it is when the run goes on.
+    """The same with what was left open filled in from the run, so that the grid stays what it is when the run goes on.
 
     Raises ConfigError when the run does not exist, has no LoRA, or not that checkpoint.
     """
@@ -74,7 +74,7 @@ def newest(workspace: Workspace) -> str:
 
 
 def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed: str = "exact") -> SampleSettings:
-    """What the samples of a wall begin with: as the run's previews were drawn. Raises ConfigError.
+    """What the samples of a grid begin with: as the run's previews were drawn. Raises ConfigError.
 
     model: which draws where no run says so, "" for the usual one
     """
@@ -96,7 +96,7 @@ def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed
 
 
 def of_sample(settings: SampleSettings, guidance: float) -> tuple[GridSettings, SampleSettings]:
-    """A wall around one sample: its LoRAs at other scales, or other guidance scales where it has none; and its base.
+    """A grid around one sample: its LoRAs at other scales, or other guidance scales where it has none; and its base.
 
     guidance: the scale that it was drawn with
     """
@@ -144,11 +144,11 @@ def _last(run: Run) -> tuple[str, ...]:
 def _refuse_whole_models(run: Run) -> None:
     settings = run.settings
     if settings.method != "lora":
-        raise ConfigError(f"{run.name} trained the whole model, a wall compares LoRAs: extract a LoRA from it first")
+        raise ConfigError(f"{run.name} trained the whole model, a grid compares LoRAs: extract a LoRA from it first")
     if settings.train_also:
         raise ConfigError(
             f"{run.name} trained {', '.join(settings.train_also)} beside its LoRA, which no sample loads: its previews "
-            f"show it, a wall cannot"
+            f"show it, a grid cannot"
         )
 
 

@@ -1,4 +1,4 @@
-"""A wall as plain data for the player in a browser (assets/wall.js): on the page and in the exported file.
+"""A grid as plain data for the player in a browser (assets/grid.js): on the page and in the exported file.
 
 Not covered: how it is drawn there, how files are reached (`url` is handed in).
 """
@@ -24,15 +24,15 @@ from workbench.settings import specs
 Url = Callable[[Path], str]
 
 
-def data(wall: Grid, view: GridState, url: Url) -> dict[str, Any]:
+def data(grid: Grid, view: GridState, url: Url) -> dict[str, Any]:
     """What the player shows. Times are seconds; `cells` is [row][column]."""
-    marked = wall.marked
-    measures = shape(wall.base)
+    marked = grid.marked
+    measures = shape(grid.base)
     return {
-        "wall": wall.name,
+        "grid": grid.name,
         "title": view.title,
-        "run": wall.settings.run,
-        "fixed": list(view.grid.fixed),
+        "run": grid.settings.run,
+        "fixed": list(view.plan.fixed),
         "rows": [{"prompt": row.prompt, "label": row.label} for row in view.rows],
         "columns": [_column(column) for column in view.columns],
         "heads": heads(view),
@@ -63,7 +63,7 @@ def details(cell: Cell) -> list[list[str]]:
         if isinstance(value, tuple):
             value = ", ".join(Path(text).name if spec.name != "loras" else _short(text) for text in value)
         if isinstance(value, str):
-            value = shareable({spec.name: value}, None)[spec.name]  # a wall is exported, too
+            value = shareable({spec.name: value}, None)[spec.name]  # a grid is exported, too
         rows.append([spec.title, f"{value:g}" if isinstance(value, float) else str(value)])
     if record.get("seconds"):
         rows.append(["Drawn in", duration(float(record["seconds"]))])
@@ -103,7 +103,7 @@ def heads(view: GridState) -> list[list[dict[str, Any]]]:
 
 
 def _tally(view: GridState, marked: marks.Marks) -> list[dict[str, Any]]:
-    tallies = marks.tallies(view.grid, marked.votes)
+    tallies = marks.tallies(view.plan, marked.votes)
     stars = [sum(row[place].starred for row in view.cells) for place in range(len(view.columns))]
     rejects = [sum(row[place].rejected for row in view.cells) for place in range(len(view.columns))]
     return [
@@ -141,7 +141,7 @@ def _cell(cell: Cell, column: Column, view: GridState, url: Url) -> dict[str, An
 
 
 def progress(view: GridState) -> dict[str, Any]:
-    """How far the whole wall is, in numbers and in a sentence."""
+    """How far the whole grid is, in numbers and in a sentence."""
     every, done = len(view.all), view.count(CellState.DONE)
     failed, missing = view.count(CellState.FAILED), view.count(CellState.MISSING)
     if view.complete:

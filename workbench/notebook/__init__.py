@@ -1,6 +1,6 @@
 """The workbench in a notebook: panels of ipywidgets over the same library, files and jobs as the web app.
 
-    from workbench.notebook import attach, compare_panel, dataset_panel, sample_panel, train_panel, wall_panel
+    from workbench.notebook import attach, compare_panel, dataset_panel, sample_panel, train_panel, grid_panel
 
 A panel is shown by the last line of a cell. Nothing long runs inside a panel: imports, training and sampling are
 processes of their own, a panel only reads their files. Not covered: what the buttons do (dataset_builder, trainer,
@@ -12,7 +12,7 @@ from workbench.notebook.compare_panel import ComparePanel, compare_panel
 from workbench.notebook.cut_panel import CutPanel, cut_panel
 from workbench.notebook.dataset_panel import DatasetPanel, dataset_panel
 from workbench.notebook.form import WidgetForm, form
-from workbench.notebook.grid_panel import WallPanel, wall_panel
+from workbench.notebook.grid_panel import GridPanel, grid_panel
 from workbench.notebook.model_view_panel import SeesPanel, sees_panel
 from workbench.notebook.run_panel import RunPanel, attach, preview_table
 from workbench.notebook.sample_panel import SamplePanel, sample_panel, side_by_side
@@ -40,7 +40,7 @@ __all__ = [
     "SeesPanel",
     "SplitPanel",
     "TrainPanel",
-    "WallPanel",
+    "GridPanel",
     "attach",
     "caption_panel",
     "check_panel",
@@ -58,5 +58,5 @@ __all__ = [
     "split_panel",
     "statistics_pictures",
     "train_panel",
-    "wall_panel",
+    "grid_panel",
 ]

@@ -1,6 +1,6 @@
-"""Say what is good on a wall, in a notebook: stars and rejects, a blind vote between two videos, the best checkpoint.
+"""Say what is good in a grid, in a notebook: stars and rejects, a blind vote between two videos, the best checkpoint.
 
-Not covered: what becomes of it (compare.marks, runs.retention), showing the videos (wall_view).
+Not covered: what becomes of it (compare.marks, runs.retention), showing the videos (grid_view).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class JudgingPart(Panel):
     """Three lines of widgets: a video, a vote, a checkpoint."""
 
     def __init__(self, opened: Callable[[], Grid]) -> None:
-        """opened: the wall that is shown, raises ConfigError without one"""
+        """opened: the grid that is shown, raises ConfigError without one"""
         self._opened = opened
         self._pair: tuple[Cell, Cell] | None = None
         self.video = widgets.Dropdown(options=[], layout=widgets.Layout(width="380px", max_width="100%"))
@@ -64,58 +64,58 @@ class JudgingPart(Panel):
         )  # fmt: skip
         visible(self.answers, False)
 
-    def show(self, wall: Grid, view: GridState) -> None:
+    def show(self, grid: Grid, view: GridState) -> None:
         """List what can be judged, and what was said; what is chosen stays chosen."""
         names = _names(view)
         done = [(names[cell.key], cell.key) for cell in view.all if cell.video]
         columns = [
             (column.name, place) for place, column in enumerate(view.columns) if column.step is not None or column.final
         ]
-        for choice, options in ((self.video, done), (self.column, columns if wall.settings.run else [])):
+        for choice, options in ((self.video, done), (self.column, columns if grid.settings.run else [])):
             if list(choice.options) != options:
                 chosen, values = choice.value, [value for _, value in options]
                 choice.options = options
                 choice.value = chosen if chosen in values else next(iter(values), None)
-        self.marked.value = "".join(map(rendering.note, _said(wall, view)))
+        self.marked.value = "".join(map(rendering.note, _said(grid, view)))
         visible(self.box, bool(done))
 
     def mark(self, starred: bool | None = None, rejected: bool | None = None) -> None:
         """Mark the chosen video. Raises ConfigError, CannotWrite."""
         if self.video.value is None:
             raise ConfigError("no video is chosen: choose one of the list")
-        wall = self._opened()
-        wall.mark(self.video.value, starred=starred, rejected=rejected)
-        self.show(wall, wall.look())
+        grid = self._opened()
+        grid.mark(self.video.value, starred=starred, rejected=rejected)
+        self.show(grid, grid.look())
 
     def ask(self) -> None:
         """Show two videos of a row without saying which they are. Raises ConfigError where no row has two."""
-        wall = self._opened()
-        view = wall.look()
-        self._pair = least_compared(view, wall.marked)
-        self.pair.value = rendering.note(self._pair[0].settings.prompt) + _drawn(wall, self._pair, ("?", "?"))
+        grid = self._opened()
+        view = grid.look()
+        self._pair = least_compared(view, grid.marked)
+        self.pair.value = rendering.note(self._pair[0].settings.prompt) + _drawn(grid, self._pair, ("?", "?"))
         visible(self.answers, True)
 
     def vote(self, better: int | None) -> None:
         """Note the answer, and say which was which. better: 0 left, 1 right, None neither. Raises ConfigError."""
         if self._pair is None:
             raise ConfigError("no two videos are shown: press Vote blind")
-        wall, two = self._opened(), self._pair
-        wall.vote(two[0].key, two[1].key, "" if better is None else two[better].key)
-        view = wall.look()
+        grid, two = self._opened(), self._pair
+        grid.vote(two[0].key, two[1].key, "" if better is None else two[better].key)
+        view = grid.look()
         columns = _columns(view)
         names = [f"{columns[cell.key]}{' ★' if side == better else ''}" for side, cell in enumerate(two)]
-        self.pair.value = _drawn(wall, two, names)
+        self.pair.value = _drawn(grid, two, names)
         self._pair = None
         visible(self.answers, False)
-        self.show(wall, view)
+        self.show(grid, view)
 
     def choose_best(self) -> str:
         """Tell the run that the chosen column is its best checkpoint; returns it in words. Raises ConfigError."""
         if self.column.value is None:
-            raise ConfigError("no checkpoint is chosen: this wall compares none of a run")
-        wall = self._opened()
-        said = wall.choose_best(self.column.value, self.why.value.strip())
-        self.show(wall, wall.look())
+            raise ConfigError("no checkpoint is chosen: this grid compares none of a run")
+        grid = self._opened()
+        said = grid.choose_best(self.column.value, self.why.value.strip())
+        self.show(grid, grid.look())
         self.say(said, "good")
         return said
 
@@ -137,19 +137,19 @@ def least_compared(view: GridState, marked: marks.Marks) -> tuple[Cell, Cell]:
     return (one, other) if random.random() < 0.5 else (other, one)
 
 
-def _drawn(wall: Grid, cells: Sequence[Cell], names: Sequence[str]) -> str:
+def _drawn(grid: Grid, cells: Sequence[Cell], names: Sequence[str]) -> str:
     """Videos side by side, each over its name."""
-    width = shape(wall.base)["width"]
+    width = shape(grid.base)["width"]
     named = zip(cells, names, strict=True)
     return rendering.row([rendering.figure(cell.video, name, WIDE, width) for cell, name in named if cell.video])
 
 
-def _said(wall: Grid, view: GridState) -> list[str]:
-    """What people said of the wall, a sentence each."""
-    marked, names = wall.marked, _names(view)
+def _said(grid: Grid, view: GridState) -> list[str]:
+    """What people said of the grid, a sentence each."""
+    marked, names = grid.marked, _names(view)
     marks_of = {"Starred": [cell for cell in view.all if cell.starred], "Rejected": [c for c in view.all if c.rejected]}
     lines = [f"{word}: {'; '.join(names[cell.key] for cell in cells)}." for word, cells in marks_of.items() if cells]
-    for column, tally in zip(view.columns, marks.tallies(view.grid, marked.votes), strict=True):
+    for column, tally in zip(view.columns, marks.tallies(view.plan, marked.votes), strict=True):
         if tally.votes:
             lines.append(f"{column.name}: won {tally.won} of {tally.votes} votes, {tally.word}.")
     if marked.best:

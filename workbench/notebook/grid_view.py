@@ -1,7 +1,7 @@
-"""A wall's videos in a notebook: one by one while they are drawn, then in lock-step by the page's own player.
+"""A grid's videos in a notebook: one by one while they are drawn, then in lock-step by the page's own player.
 
 The player travels inside the notebook's page as a frame of its own, for the page cannot reach the kernel's files
-everywhere. Not covered: asking for videos (wall_panel), saying what is good (wall_judging).
+everywhere. Not covered: asking for videos (grid_panel), saying what is good (grid_judging).
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ from workbench.compare.view import heads, shape
 from workbench.notebook import rendering
 
 PLAYER_LIMIT = 48 * 1024 * 1024  # bytes of videos; a page that carries more gets slow to open
-TILE = 176  # pixels that a video is wide while the wall is drawn
+TILE = 176  # pixels that a video is wide while the grid is drawn
 LOWEST, ROW, HIGHEST = 420, 240, 860  # pixels of the player's height: at least, more for each row, at most
 TOO_LARGE = (
-    "These videos are too large to be played together inside a notebook: export the wall as a page or a video, or open "
+    "These videos are too large to be played together inside a notebook: export the grid as a page or a video, or open "
     "it in the web app."
 )
 
 
-class WallView:
-    """The videos of a wall. `show` brings it up to date and sends only what is new."""
+class GridView:
+    """The videos of a grid. `show` brings it up to date and sends only what is new."""
 
     def __init__(self) -> None:
         self.player = widgets.HTML()
         self.videos = widgets.GridBox([], layout=widgets.Layout(grid_gap="6px", overflow="auto"))
         self.box = widgets.VBox([self.videos, self.player])
-        self._laid_out: Any = None
+        self._plan: Any = None
         self._cells: dict[str, tuple[widgets.HTML, Any]] = {}
         self._played: Any = None
 
     def clear(self) -> None:
         """Show nothing."""
-        self._laid_out = self._played = None
+        self._plan = self._played = None
         self._cells, self.videos.children, self.player.value = {}, (), ""
 
-    def show(self, wall: Grid, view: GridState) -> None:
-        """Show the wall as it is now. Raises OSError for a video that goes meanwhile."""
+    def show(self, grid: Grid, view: GridState) -> None:
+        """Show the grid as it is now. Raises OSError for a video that goes meanwhile."""
         drawn = [cell for cell in view.all if cell.video]
         # With the numbers that are being measured the player would be made anew, and begin anew.
-        rests = bool(drawn) and not view.going and (view.measured or not _measures(wall))
+        rests = bool(drawn) and not view.going and (view.measured or not _measures(grid))
         small = sum(cell.video.stat().st_size for cell in drawn if cell.video) <= PLAYER_LIMIT
         if rests and small:
-            self._play(wall, view)
+            self._play(grid, view)
         else:
-            self._lay_out(wall, view)
+            self._lay_out(grid, view)
         if rests and not small:
             self.player.value = rendering.note(TOO_LARGE)
 
-    def _play(self, wall: Grid, view: GridState) -> None:
-        shown = (wall.folder, view.title, view.grid, [_mark(cell, with_numbers=True) for cell in view.all])
+    def _play(self, grid: Grid, view: GridState) -> None:
+        shown = (grid.folder, view.title, view.plan, [_mark(cell, with_numbers=True) for cell in view.all])
         if shown == self._played:
             return
-        page = "".join(html_page.page(wall, view))
+        page = "".join(html_page.page(grid, view))
         height = min(HIGHEST, LOWEST + ROW * (len(view.rows) - 1))
         self.clear()
         self._played = shown
@@ -67,12 +67,12 @@ class WallView:
             f'style="width:100%;height:{height}px;border:0;resize:vertical" allowfullscreen></iframe>'
         )
 
-    def _lay_out(self, wall: Grid, view: GridState) -> None:
+    def _lay_out(self, grid: Grid, view: GridState) -> None:
         """A cell each, of which only those that changed are sent."""
-        laid_out = (wall.folder, view.grid)
-        if laid_out != self._laid_out:
+        plan = (grid.folder, view.plan)
+        if plan != self._plan:
             self.clear()
-            self._laid_out = laid_out
+            self._plan = plan
             self._cells = {cell.key: (widgets.HTML(), None) for cell in view.all}
             head = [widgets.HTML(_said(" · ".join(texts))) for texts in _heads(view)]
             lines: list[widgets.Widget] = [widgets.HTML(), *head]
@@ -80,7 +80,7 @@ class WallView:
                 lines += [widgets.HTML(_said(f"{row.prompt} {row.label}")), *(self._cells[one.key][0] for one in cells)]
             self.videos.layout.grid_template_columns = f"140px repeat({len(view.columns)}, {TILE}px)"
             self.videos.children = tuple(lines)
-        width = shape(wall.base)["width"]
+        width = shape(grid.base)["width"]
         for cell in view.all:
             widget, known = self._cells[cell.key]
             if (now := _mark(cell)) != known:
@@ -116,5 +116,5 @@ def _said(text: str) -> str:
     return f'<div style="line-height:1.3;overflow-wrap:anywhere">{rendering.escaped(text)}</div>'
 
 
-def _measures(wall: Grid) -> bool:
-    return jobs.status(wall.folder / MEASURING).state.alive
+def _measures(grid: Grid) -> bool:
+    return jobs.status(grid.folder / MEASURING).state.alive

@@ -1,1 +1,1 @@
-"""The Walls tab: videos of the same prompts side by side in lock-step. Not covered: the walls (workbench.compare)."""
+"""The Grids tab: videos of the same prompts side by side in lock-step. Not covered: the grids (workbench.compare)."""

@@ -1,4 +1,4 @@
-"""The form of a wall: a run fills in what it suggests; below stands how many videos that makes, and how long it takes.
+"""The form of a grid: a run fills in what it suggests; below stands how many videos that makes, and how long it takes.
 
 Not covered: the rules (compare.settings, compare.axes).
 """
@@ -27,22 +27,22 @@ OF_RUN = "that of the run"
 FILLED = ("prompts", "images", "seeds", "checkpoints", "scales")
 
 
-class WallForm(Form[GridSettings]):
-    """The form of WallSettings, with the model and the speed of its samples beside it."""
+class GridForm(Form[GridSettings]):
+    """The form of GridSettings, with the model and the speed of its samples beside it."""
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(GridSettings, workspace, GridSettings())
         with gr.Row(elem_classes="fields"):
             self.drawn_by = gr.Dropdown(
                 [(OF_RUN, ""), *((model.title, model.id) for model in models())], value="", label="Model",
-                info="Which model draws, where no run says so.", elem_id="wall-model", min_width=150,
+                info="Which model draws, where no run says so.", elem_id="grid-model", min_width=150,
             )  # fmt: skip
             self.speed = gr.Dropdown(
-                ["exact", "fast", "frugal"], value="exact", label="Speed", elem_id="wall-speed", min_width=150,
+                ["exact", "fast", "frugal"], value="exact", label="Speed", elem_id="grid-speed", min_width=150,
                 info="exact: what the stock pipeline draws. fast: nearly the same in less time. frugal: for a GPU that "
                 "is too small.",
             )  # fmt: skip
-        self.cost = gr.HTML(elem_id="wall-cost")
+        self.cost = gr.HTML(elem_id="grid-cost")
 
     def _options(self, spec: Spec, values: Mapping[str, Any] = {}) -> Choices:
         found = super()._options(spec, values)
@@ -99,7 +99,7 @@ class WallForm(Form[GridSettings]):
         return gr.update(choices=self._options(spec, {"run": name}))
 
     def _cost(self, *values: Any) -> str:
-        """How many videos the wall will have, and about how long they take."""
+        """How many videos the grid will have, and about how long they take."""
         try:
             return render.note(cost(self.workspace, *self.asked(*values)))
         except ConfigError as error:

@@ -54,7 +54,7 @@ class QueueStrip:
         }
 
     def waiting(self, now: bool = False) -> list[str]:
-        """Ids of the samples under way; those of walls are not among them."""
+        """Ids of the samples under way; those of grids are not among them."""
         return [one.id for one in self._going.get(now) if not one.into]
 
     def _look(self) -> list[Progress]:

@@ -100,7 +100,7 @@ def _actions(sample: Sample) -> str:
         ("seed", "Keep this seed", ""),
         *([("change", "Change this video", "")] if changes else []),
         ("continue", "Continue it", ""),
-        ("wall", "Put it on a wall", ""),
+        ("grid", "Put it in a grid", ""),
         ("remove", "Take out of the history", ""),
     ]
     buttons = "".join(

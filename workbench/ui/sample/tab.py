@@ -104,17 +104,17 @@ class SampleTab:
         for event in self.writer.wire(*fields):
             event.then(tick(self._tick), state, outputs, **QUIET)
 
-    def wire_wall(self, tabs: gr.Tabs, chosen: gr.BrowserState) -> None:
-        """Let a sample be put on a wall, which is then shown; chosen: the wall that the Walls tab shows."""
+    def wire_grid(self, tabs: gr.Tabs, chosen: gr.BrowserState) -> None:
+        """Let a sample be put in a grid, which is then shown; chosen: the grid that the Grids tab shows."""
 
         def put(event: gr.EventData) -> list[Any]:
-            sample = self.history.sample(str(event.id)) if event.do == "wall" else None
+            sample = self.history.sample(str(event.id)) if event.do == "grid" else None
             if sample is None:
                 return [gr.skip(), gr.skip()]
             scale = float(sample.record.get("guidance_scale") or 1)
-            wall = Grid.create(self.workspace, *of_sample(sample.settings, scale))
-            wall.ask()
-            return [gr.Tabs(selected="walls"), wall.name]
+            grid = Grid.create(self.workspace, *of_sample(sample.settings, scale))
+            grid.ask()
+            return [gr.Tabs(selected="grids"), grid.name]
 
         self.result.asked(handler(put), None, [tabs, chosen], **QUIET)
 
@@ -203,8 +203,8 @@ class SampleTab:
         if sample is None:
             raise ConfigError("this sample is no longer there: choose another from the history")
         nothing = [gr.skip()] * (1 + len(self.form.inputs))
-        if what == "wall":
-            return [gr.skip(), *nothing, *[gr.skip()] * len(self.view)]  # see wire_wall
+        if what == "grid":
+            return [gr.skip(), *nothing, *[gr.skip()] * len(self.view)]  # see wire_grid
         if what == "remove":
             Samples(self.workspace).delete(sample.id)
             return [None, *nothing, *self._show(None, asked, seen)]

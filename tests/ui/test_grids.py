@@ -1,4 +1,4 @@
-"""The Walls tab's parts without a browser: what the player is given and may ask, the form, the page's answers."""
+"""The Grids tab's parts without a browser: what the player is given and may ask, the form, the page's answers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from workbench.runs import retention
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.run import EXPORT, Run
 from workbench.sampler.samples import write_sample
-from workbench.ui.compare.form import WallForm
+from workbench.ui.compare.form import GridForm
 from workbench.ui.compare.player import AskedCell, Best, Mark, Player, Vote
-from workbench.ui.compare.videos import VIEW, WallsTab, exported
+from workbench.ui.compare.videos import VIEW, VideosTab, exported
 from workbench.ui.core.boundary import Seen
 from workbench.workspace import Workspace
 
@@ -46,7 +46,7 @@ def run(workspace: Workspace) -> Run:
 
 
 @pytest.fixture
-def wall(workspace: Workspace, run: Run) -> Grid:
+def grid(workspace: Workspace, run: Run) -> Grid:
     """Two prompts by base model and two checkpoints, of which the base model's are drawn."""
     made = Grid.create(workspace, GridSettings(run="first"))
     for row in made.look().cells:
@@ -55,9 +55,9 @@ def wall(workspace: Workspace, run: Run) -> Grid:
     return made
 
 
-def test_the_player_is_given_the_whole_wall(workspace: Workspace, wall: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_player_is_given_the_whole_grid(workspace: Workspace, grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Grid, "measure", lambda self: None)  # a process that this test does not need
-    shown = built(lambda: Player(workspace)).value(wall)
+    shown = built(lambda: Player(workspace)).value(grid)
     assert [column["name"] for column in shown["columns"]] == ["base model", "step 100", "step 200"]
     assert [[head["text"] for head in line] for line in shown["heads"]] == [["base model", "step 100", "step 200"]]
     assert [row["prompt"] for row in shown["rows"]] == [EVIL, "a cat"]
@@ -67,25 +67,25 @@ def test_the_player_is_given_the_whole_wall(workspace: Workspace, wall: Grid, mo
     assert shown["cells"][0][0]["url"].startswith("/gradio_api/file=")
 
 
-def test_the_browser_may_mark_vote_and_choose(workspace: Workspace, wall: Grid, run: Run) -> None:
+def test_the_browser_may_mark_vote_and_choose(workspace: Workspace, grid: Grid, run: Run) -> None:
     player = built(lambda: Player(workspace))
-    keys = wall.grid.keys[0]
-    ask: dict[str, Any] = {"wall": wall.name}
+    keys = grid.plan.keys[0]
+    ask: dict[str, Any] = {"grid": grid.name}
     player.mark(Mark(**ask, key=keys[0], starred=True))
-    assert wall.look().cells[0][0].starred
+    assert grid.look().cells[0][0].starred
     said = player.vote(Vote(**ask, left=keys[0], right=keys[1], chosen=keys[1]))["counted"]
     assert said == "base model: 0 of 1 votes (too few votes to say) · step 100: 1 of 1 votes (too few votes to say)"
     assert "step 100" in player.choose_best(Best(**ask, column=1))["said"]
     assert retention.chosen_best(run.folder)["step"] == 100
     named = dict(player.details(AskedCell(**ask, key=keys[0]))["details"])
     assert named["Prompt"] == EVIL
-    for method, request in (("mark", {**ask, "key": "0" * 20, "starred": True}), ("mark", {"wall": "../x", "key": ""})):
+    for method, request in (("mark", {**ask, "key": "0" * 20, "starred": True}), ("mark", {"grid": "../x", "key": ""})):
         answer = next(one for one in player.component.server_fns if one.__name__ == method)(request)
         assert "problem" in answer
 
 
 def test_a_run_fills_in_the_form_and_it_says_what_that_costs(workspace: Workspace, run: Run) -> None:
-    form = built(lambda: WallForm(workspace))
+    form = built(lambda: GridForm(workspace))
     names = [spec.name for spec in form.specs]
     values = dict.fromkeys(names, "") | {"run": "first", "checkpoints": ["base", "100", "200"], "scales": "0.5, 1"}
     assert "10 videos: 2 rows by 5 columns" in form._cost(*(values[name] for name in names), "", "exact")
@@ -99,18 +99,18 @@ def test_a_run_fills_in_the_form_and_it_says_what_that_costs(workspace: Workspac
 
 
 def test_the_tab_says_what_to_do_first(workspace: Workspace) -> None:
-    tab = built(lambda: WallsTab(workspace))
+    tab = built(lambda: VideosTab(workspace))
     shown = dict(zip(VIEW, tab._show(None, Seen()), strict=True))
-    assert "Make the wall" in shown["note"]
-    assert shown["player"] == {"wall": ""}
+    assert "Make the grid" in shown["note"]
+    assert shown["player"] == {"grid": ""}
 
 
-def test_an_export_shows_its_files(wall: Grid) -> None:
-    assert exported(wall) == ""
-    (wall.folder / "export").mkdir()
-    (wall.folder / "export" / f"{wall.name}.mp4").touch()
-    (wall.folder / ".export").mkdir()
-    (wall.folder / ".export" / "result.json").write_text('{"status": "finished", "ended_at": 1}')
-    said = exported(wall)
+def test_an_export_shows_its_files(grid: Grid) -> None:
+    assert exported(grid) == ""
+    (grid.folder / "export").mkdir()
+    (grid.folder / "export" / f"{grid.name}.mp4").touch()
+    (grid.folder / ".export").mkdir()
+    (grid.folder / ".export" / "result.json").write_text('{"status": "finished", "ended_at": 1}')
+    said = exported(grid)
     assert "export again" in said
-    assert f'download="{wall.name}.mp4"' in said
+    assert f'download="{grid.name}.mp4"' in said

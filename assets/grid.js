@@ -1,4 +1,4 @@
-// A compare wall in the browser: many videos on one clock. Used by workbench/ui/walls and by exported pages.
+// A grid of videos in the browser: many videos on one clock. Used by workbench/ui/compare and by exported pages.
 // Runs as a function of (element, trigger, props, server, watch); `server` is null in an exported page, where nothing
 // can be marked. Whatever a person wrote is set as text, never as markup.
 'use strict';
@@ -12,7 +12,7 @@ const KEYS = [
 ];
 const AHEAD = 0.5, BEHIND = 1.2; // frames from the clock; less is put right by running a little faster or slower
 const SETTLE_MS = 400, GATHER_MS = 4000; // the most that is waited for a first step, and for a jump
-const STORE = 'workbench-wall-player';
+const STORE = 'workbench-grid-player';
 
 const make = (tag, properties = {}, ...children) => {
   const { role, label, ...rest } = properties;
@@ -54,10 +54,10 @@ const size = make('input', { type: 'range', className: 'size', min: 60, max: 640
 const wipeButton = button('Wipe', 'wipe', 'Choose two videos with the + below them, then wipe between them (W)', openWipe);
 const voteButton = button('Blind vote', 'vote', 'Two videos of a row, their names hidden: which is better? (V)', openVote);
 const table = make('table');
-const scroller = make('div', { className: 'scroller', tabIndex: 0, label: 'Videos of the wall' }, table);
+const scroller = make('div', { className: 'scroller', tabIndex: 0, label: 'Videos of the grid' }, table);
 const message = make('p', { className: 'message', role: 'alert', hidden: true });
 const dialog = make('dialog');
-const root = make('section', { className: 'wall', tabIndex: -1 },
+const root = make('section', { className: 'video-grid', tabIndex: -1 },
   make('div', { className: 'title-line' }, title, said), progress,
   make('div', { className: 'transport' },
     button('‹', 'back', 'A frame back (left arrow)', () => step(-1)), play,
@@ -361,7 +361,7 @@ function looks() { // what follows from the choices alone
 // ---- marking
 
 async function call(name, values) {
-  const answer = await server[name]({ wall: data.wall, ...values });
+  const answer = await server[name]({ grid: data.grid, ...values });
   tell(answer ? answer.problem ?? answer.said ?? '' : 'The server does not answer: try again in a moment.', !answer || Boolean(answer.problem));
   return answer && !answer.problem ? answer : null;
 }
@@ -428,13 +428,13 @@ async function openLarge(card) {
     make('div', { className: 'stage' }, video),
     make('div', { className: 'tools' }, button('‹ column', 'previous', 'The column before', () => go(-1)), button('column ›', 'next', 'The next column', () => go(1)),
       make('a', { href: cell.url, download: `${nameOf(card) || 'video'}.mp4`.replace(/[^\w.-]+/g, '-'), textContent: 'Download', className: 'download' }),
-      server ? button('Use these settings', 'use', 'Fill the Sample tab with what drew this video', () => { dialog.close(); trigger('use', { wall: data.wall, key: cell.key }); }) : null),
+      server ? button('Use these settings', 'use', 'Fill the Sample tab with what drew this video', () => { dialog.close(); trigger('use', { grid: data.grid, key: cell.key }); }) : null),
     make('ul', { className: 'numbers long' }, ...(cell.numbers ?? []).map((one) => {
       const line = numberOf(one);
       line.append(make('small', { textContent: data.help[one.name] ?? '' }));
       return line;
     })), rows);
-  const details = cell.details ?? (await server?.details({ wall: data.wall, key: cell.key }))?.details ?? [];
+  const details = cell.details ?? (await server?.details({ grid: data.grid, key: cell.key }))?.details ?? [];
   rows.replaceChildren(...details.map(([name, value]) => make('div', {}, make('dt', { textContent: name }), make('dd', { textContent: value }))));
 }
 
@@ -530,14 +530,14 @@ root.addEventListener('keydown', (event) => {
   action();
 });
 
-// ---- what the wall says
+// ---- what the grid says
 
 function show() {
   const value = props.value ?? {};
-  root.hidden = !value.wall;
-  if (!value.wall) { data = null; layout = ''; cards = []; table.replaceChildren(); return; }
-  const named = JSON.stringify([value.wall, value.heads, value.rows, value.cells.map((row) => row.map((cell) => cell.key))]);
-  const other = data?.wall !== value.wall;
+  root.hidden = !value.grid;
+  if (!value.grid) { data = null; layout = ''; cards = []; table.replaceChildren(); return; }
+  const named = JSON.stringify([value.grid, value.heads, value.rows, value.cells.map((row) => row.map((cell) => cell.key))]);
+  const other = data?.grid !== value.grid;
   data = value;
   if (named !== layout) {
     layout = named;

@@ -1,4 +1,4 @@
-"""A wall in a real browser: all videos at one frame, whatever moves them; marks that stay; a page without a server."""
+"""A grid in a real browser: all videos at one frame, whatever moves them; marks that stay; a page without a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 FRAMES, FPS = 33, 8
 HOSTILE = '<img src=x onerror="window.broken = 1"></script>'
-VIDEOS = "[...document.querySelectorAll('.wall .picture video')].filter((video) => video.src)"
+VIDEOS = "[...document.querySelectorAll('.video-grid .picture video')].filter((video) => video.src)"
 TIMES = (
     f"""() => new Promise((done) => requestAnimationFrame(() => done({VIDEOS}.map((video) => video.currentTime))))"""
 )
@@ -35,7 +35,7 @@ def trained(workspace: Workspace) -> None:
 
 
 @pytest.fixture
-def wall(server: Server) -> Grid:
+def grid(server: Server) -> Grid:
     """Two prompts by base model and two checkpoints; each video counts its frames by brightness."""
     workspace = Workspace.open(server.workspace)
     trained(workspace)
@@ -76,71 +76,71 @@ def runs_in_lock_step(page: Page, videos: int) -> None:
     assert max(map(max, seen)) > 0
 
 
-def test_a_wall_plays_in_lock_step_and_remembers(server: Server, wall: Grid, page: Page, tmp_path: Path) -> None:
+def test_a_grid_plays_in_lock_step_and_remembers(server: Server, grid: Grid, page: Page, tmp_path: Path) -> None:
     server.start()
     page.goto(server.url)
-    page.get_by_role("tab", name="Walls").click()
-    page.locator(".wall figure[data-state=done]").nth(5).wait_for()
+    page.get_by_role("tab", name="Grids").click()
+    page.locator(".video-grid figure[data-state=done]").nth(5).wait_for()
     runs_in_lock_step(page, 6)
 
-    page.locator(".wall button.play").click()
-    page.locator(".wall .scrub").fill("20")
+    page.locator(".video-grid button.play").click()
+    page.locator(".video-grid .scrub").fill("20")
     at_one_frame(page, 6, 20)
     page.keyboard.press("ArrowRight")
     at_one_frame(page, 6, 21)
-    page.locator(".wall button.back").click()
+    page.locator(".video-grid button.back").click()
     at_one_frame(page, 6, 20)
 
-    page.locator(".wall .mode").select_option("difference")
+    page.locator(".video-grid .mode").select_option("difference")
     page.wait_for_function(  # at frame 20 the base model is 140 red, step 100 as much green: the difference is both
-        """() => { const canvas = document.querySelectorAll('.wall canvas')[1];
+        """() => { const canvas = document.querySelectorAll('.video-grid canvas')[1];
             if (!canvas?.width) return false;
             const [red, green, blue] = canvas.getContext('2d').getImageData(32, 32, 1, 1).data;
             return red > 100 && green > 100 && blue < 60; }"""
     )
-    page.locator(".wall .speed").select_option("0.5")
-    page.locator(".wall .star").nth(1).click()
-    page.locator(".wall figure.starred").wait_for()
-    page.locator(".wall .pick").nth(0).click()
-    page.locator(".wall .pick").nth(1).click()
-    page.locator(".wall button.wipe").click()
+    page.locator(".video-grid .speed").select_option("0.5")
+    page.locator(".video-grid .star").nth(1).click()
+    page.locator(".video-grid figure.starred").wait_for()
+    page.locator(".video-grid .pick").nth(0).click()
+    page.locator(".video-grid .pick").nth(1).click()
+    page.locator(".video-grid button.wipe").click()
     page.locator("dialog .divider").fill("25")
     assert page.evaluate("document.querySelector('.wiping').style.getPropertyValue('--at')") == "25%"
     page.keyboard.press("Escape")
-    page.locator(".wall button.vote").click()
+    page.locator(".video-grid button.vote").click()
     assert page.locator("dialog figcaption").all_text_contents() == ["?", "?"]
     page.locator("dialog button.left").click()
     page.locator("dialog .after", has_text="1 of 1 votes").wait_for()
     page.keyboard.press("Escape")
-    assert len(wall.marked.votes) == 1
-    assert wall.look().cells[0][1].starred
+    assert len(grid.marked.votes) == 1
+    assert grid.look().cells[0][1].starred
 
     page.reload()
-    page.locator(".wall figure.starred").wait_for()
-    assert page.locator(".wall .speed").input_value() == "0.5"
-    assert page.locator(".wall .mode").input_value() == "difference"
-    page.locator(".wall .picture").nth(4).click()
+    page.locator(".video-grid figure.starred").wait_for()
+    assert page.locator(".video-grid .speed").input_value() == "0.5"
+    assert page.locator(".video-grid .mode").input_value() == "difference"
+    page.locator(".video-grid .picture").nth(4).click()
     page.locator("dialog .details dd", has_text="a cat").wait_for()
     page.locator("dialog button.use").click()
     page.wait_for_function("document.querySelector('#SampleSettings-prompt textarea')?.value === 'a cat'")
     assert page.evaluate("window.broken") is None
 
     server.kill()
-    exported = tmp_path / "wall.html"
-    html_page.write(wall, wall.look(), exported, lambda done, total: None)
+    exported = tmp_path / "grid.html"
+    html_page.write(grid, grid.look(), exported, lambda done, total: None)
     page.goto(exported.as_uri())
     runs_in_lock_step(page, 6)
-    page.locator(".wall button.play").click()
-    page.locator(".wall .scrub").fill("7")
+    page.locator(".video-grid button.play").click()
+    page.locator(".video-grid .scrub").fill("7")
     at_one_frame(page, 6, 7)
     assert page.evaluate("window.broken") is None
 
 
-def test_a_run_that_ends_while_the_page_is_open_is_offered_for_a_wall(server: Server, page: Page) -> None:
+def test_a_run_that_ends_while_the_page_is_open_is_offered_for_a_grid(server: Server, page: Page) -> None:
     server.start()
     page.goto(server.url)
     page.locator("#train-demo").wait_for()
     trained(Workspace.open(server.workspace))
-    page.get_by_role("tab", name="Walls").click()
-    page.wait_for_function("document.querySelector('#WallSettings-run input')?.value === 'demo'")
-    page.locator("#wall-cost", has_text="14 videos: 2 rows by 7 columns").wait_for()
+    page.get_by_role("tab", name="Grids").click()
+    page.wait_for_function("document.querySelector('#GridSettings-run input')?.value === 'demo'")
+    page.locator("#grid-cost", has_text="14 videos: 2 rows by 7 columns").wait_for()

@@ -1,10 +1,10 @@
-"""A wall of 3 prompts by (base, 3 checkpoints, 3 LoRA scales) on the built-in model: its time, and whether it is true.
+"""A grid of 3 prompts by (base, 3 checkpoints, 3 LoRA scales) on the built-in model: its time, and whether it is true.
 
-    python benchmarks/wall.py
+    python benchmarks/grid.py
 
-A short run of the demo makes the checkpoints; the wall is asked for once and drawn by the worker. Then every video of
+A short run of the demo makes the checkpoints; the grid is asked for once and drawn by the worker. Then every video of
 it is drawn again by a stock diffusers pipeline with the same inputs, encoded the same way and compared: "psnr" is the
-least of all, in decibels (50 or more cannot be told apart). The wall is then extended by one scale, which draws new
+least of all, in decibels (50 or more cannot be told apart). The grid is then extended by one scale, which draws new
 videos only. `--speed fast` states what that mode costs.
 """
 
@@ -40,22 +40,22 @@ def trained(workspace: Workspace, steps: int) -> Run:
     settings = demo.prepare(workspace).changed(
         steps=steps, save_every=max(1, steps // 3), preview_every=0, evaluate_every=0, keep_checkpoints=9, device="cpu"
     )
-    run = Run.create(workspace, settings, "wall")
+    run = Run.create(workspace, settings, "grid")
     run.start()
     status = run.wait(PATIENCE)
     assert status.state is jobs.State.FINISHED, status.message
     return run
 
 
-def drawn(wall: Grid) -> float:
-    """Seconds until all of the wall is there."""
+def drawn(grid: Grid) -> float:
+    """Seconds until all of the grid is there."""
     began = time.perf_counter()
-    wall.ask()
-    while (view := wall.look()).count(CellState.DONE) < len(view.all):
+    grid.ask()
+    while (view := grid.look()).count(CellState.DONE) < len(view.all):
         failed = [cell.message for cell in view.all if cell.state is CellState.FAILED]
         assert not failed, failed[0]
         assert time.perf_counter() - began < PATIENCE
-        queue.revive(wall.workspace)
+        queue.revive(grid.workspace)
         time.sleep(0.2)
     return time.perf_counter() - began
 
@@ -105,23 +105,23 @@ def measure(workspace: Workspace, options: argparse.Namespace) -> list[dict[str,
         scales=list(SCALES[: options.scales]),
     )  # fmt: skip
     base = base_of(workspace, settings).changed(speed=speed)
-    wall = Grid.create(workspace, settings, base)
+    grid = Grid.create(workspace, settings, base)
     try:
-        seconds = drawn(wall)
-        cells = wall.look().all
+        seconds = drawn(grid)
+        cells = grid.look().all
         stock = Stock(run.settings.model)
         alike = [decibels(stock, cell, workspace.root) for cell in cells]
         before = {cell.key: cell.video.stat().st_mtime_ns for cell in cells if cell.video}
-        wall.extend(scales=["1.25"])
-        extended = drawn(wall)
-        again = {key: wall.video(key).stat().st_mtime_ns for key in before}
+        grid.extend(scales=["1.25"])
+        extended = drawn(grid)
+        again = {key: grid.video(key).stat().st_mtime_ns for key in before}
         assert again == before, "a video was drawn twice"
-        more = len(wall.look().all) - len(cells)
+        more = len(grid.look().all) - len(cells)
     finally:
         queue.stop_worker(workspace, 30)
     row = {"mode": speed, "psnr": min(alike), "psnr_median": float(np.median(alike))}
     return [
-        {"case": f"seconds, a wall of {len(cells)} videos from a cold start", "ours": seconds, **row},
+        {"case": f"seconds, a grid of {len(cells)} videos from a cold start", "ours": seconds, **row},
         {
             "case": f"seconds, one more scale: {more} videos",
             "ours": extended,
