@@ -84,7 +84,7 @@ def write(grid: Grid, view: GridState, path: Path, tell: Callable[[int, int], No
 def _head(title: str, shown: dict[str, Any]) -> str:
     # What a person wrote must not end the element that holds it.
     packed = json.dumps(shown, ensure_ascii=False).replace("<", "\\u003c")
-    css = (ASSETS / "grids.css").read_text(encoding="utf-8")
+    css = (ASSETS / "grid.css").read_text(encoding="utf-8")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'

@@ -66,7 +66,7 @@ class Player:
         self.component = gr.HTML(
             value=NOTHING,
             html_template="",
-            css_template=render.style("grids"),
+            css_template=render.style("grid"),
             js_on_load=(render.ASSETS / "grid.js").read_text(encoding="utf-8"),
             apply_default_css=False,
             server_functions=[
