@@ -1,14 +1,18 @@
 # make demo     the whole loop on the built-in model: clips, training, before and after      (installs what it needs)
 # make test     every test, with a real browser                                               (installs what it needs)
+# make check    ruff, mypy and the tests that catch most, in about a minute                   (installs what it needs)
 # make versions the lowest and the newest packages and the newest Python, with chosen tests    (installs what it needs)
 # make webui    the page                                                                      (installs what it needs)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# What `make check` runs: no training, no browser, few processes.
+FAST := tests/test_layers.py tests/test_docs.py tests/test_errors.py tests/test_settings.py tests/test_workspace.py \
+	tests/clips tests/fit tests/runs/analysis
 # More for the page or the demo: make webui ARGS="--port 8000"
 ARGS ?=
 
-.PHONY: help demo test versions browser webui lint format docs notebook clean
+.PHONY: help demo test check coverage versions browser webui lint format docs notebook clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -31,6 +35,13 @@ notebook: $(VENV)/.installed
 
 test: browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+check: lint
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile $(FAST) $(ARGS)
+
+coverage: $(VENV)/.installed-dev
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --cov --cov-report= $(FAST) $(ARGS)
+	@$(BIN)/coverage report --skip-covered --format=total
 
 versions: $(VENV)/.installed-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.versions lowest

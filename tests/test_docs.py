@@ -1,4 +1,4 @@
-"""The documents tell the truth: file tree, settings, dependencies, links, commands, exit codes."""
+"""The documents tell the truth: file tree, paths, settings, dependencies, links, commands, exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from workbench.errors import ExitCode
 from workbench.jobs import State
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+HISTORY = ROOT / "CHANGELOG.md"  # it names what was there once
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -97,6 +98,25 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", text) + re.findall(r'src="([^"]+)"', text):
         if not re.match(r"https?://|mailto:", target):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+SOURCE = re.compile(r"(?<![\w./~-])(?:[\w.-]+/)+[\w.-]+\.(?:py|js|css|md|ipynb)(?!\w)")
+FOLDER = re.compile(r"(?:workbench|tests|benchmarks|docs|assets|scripts|notebooks)/(?:[\w.-]+/)*")
+# Files of other projects.
+ELSEWHERE = {"training/README.md", "finetune/README.md"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != HISTORY], ids=lambda page: page.name)
+def test_paths_in_the_documents_exist(page: Path) -> None:
+    """Files and folders in backticks, from the project's folder or from workbench/."""
+    wrong = []
+    for code in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
+        folder = FOLDER.fullmatch(code)
+        for path in [*SOURCE.findall(code), *([folder[0]] if folder else [])]:
+            there = (ROOT / path).exists() or (ROOT / "workbench" / path).exists() or (page.parent / path).exists()
+            if not there and path not in ELSEWHERE:
+                wrong.append(path)
+    assert not wrong, f"{page.name} names {', '.join(wrong)}"
 
 
 def test_commands_in_the_documents_exist() -> None:
