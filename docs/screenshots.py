@@ -75,7 +75,7 @@ def film(page: Page, server: Server) -> None:
         time.sleep(1.0)
         take(page, frames)
     write(frames)
-    page.get_by_role("tab", name="Grids").click()
+    page.get_by_role("tab", name="Compare").click()
     page.locator("#grid-make").click()
     page.wait_for_function(  # every video is drawn and measured
         """() => { const all = [...document.querySelectorAll('.video-grid figure')];

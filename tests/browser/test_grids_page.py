@@ -79,7 +79,7 @@ def runs_in_lock_step(page: Page, videos: int) -> None:
 def test_a_grid_plays_in_lock_step_and_remembers(server: Server, grid: Grid, page: Page, tmp_path: Path) -> None:
     server.start()
     page.goto(server.url)
-    page.get_by_role("tab", name="Grids").click()
+    page.get_by_role("tab", name="Compare").click()
     page.locator(".video-grid figure[data-state=done]").nth(5).wait_for()
     runs_in_lock_step(page, 6)
 
@@ -141,6 +141,6 @@ def test_a_run_that_ends_while_the_page_is_open_is_offered_for_a_grid(server: Se
     page.goto(server.url)
     page.locator("#train-demo").wait_for()
     trained(Workspace.open(server.workspace))
-    page.get_by_role("tab", name="Grids").click()
+    page.get_by_role("tab", name="Compare").click()
     page.wait_for_function("document.querySelector('#GridSettings-run input')?.value === 'demo'")
     page.locator("#grid-cost", has_text="14 videos: 2 rows by 7 columns").wait_for()

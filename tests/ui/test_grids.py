@@ -1,4 +1,4 @@
-"""The Grids tab's parts without a browser: what the player is given and may ask, the form, the page's answers."""
+"""The Videos sub-tab's parts without a browser: what the player is given and may ask, the form, the page's answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.runs.run import EXPORT, Run
 from workbench.sampler.samples import write_sample
 from workbench.ui.compare.form import GridForm
 from workbench.ui.compare.player import AskedCell, Best, Mark, Player, Vote
-from workbench.ui.compare.videos import VIEW, VideosTab, exported
+from workbench.ui.compare.videos import VIEW, VideosPart, exported
 from workbench.ui.core.boundary import Seen
 from workbench.workspace import Workspace
 
@@ -99,7 +99,7 @@ def test_a_run_fills_in_the_form_and_it_says_what_that_costs(workspace: Workspac
 
 
 def test_the_tab_says_what_to_do_first(workspace: Workspace) -> None:
-    tab = built(lambda: VideosTab(workspace))
+    tab = built(lambda: VideosPart(workspace))
     shown = dict(zip(VIEW, tab._show(None, Seen()), strict=True))
     assert "Make the grid" in shown["note"]
     assert shown["player"] == {"grid": ""}

@@ -1,4 +1,4 @@
-"""The page: header, first visit, six tabs, of which the open one looks at the disk. `build` is all that a server needs.
+"""The page: header, first visit, five tabs, of which the open one reads the disk. `build` is all that a server needs.
 
 Not covered: options and launching (webui.py), what is inside the tabs.
 """
@@ -20,8 +20,7 @@ from workbench.loras.converting import CONVERTED
 from workbench.runs.run import Run
 from workbench.sampler import vae_reconstruction, zero_gpu
 from workbench.ui import demo as visitors
-from workbench.ui.compare.curves import CompareTab
-from workbench.ui.compare.videos import VideosTab
+from workbench.ui.compare.tab import CompareTab
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, UPWARDS, handler
 from workbench.ui.core.live import Live
@@ -40,7 +39,7 @@ from workbench.workspace import Workspace
 
 TITLE = "Video LoRA Workbench"
 TICK_SECONDS = 1.0
-TICKING = ("dataset", "train", "sample", "grids", "loras")  # tabs that show what goes on
+TICKING = ("dataset", "train", "sample", "compare", "loras")  # tabs that show what goes on
 # Open pages whose state is kept, about 1.5 MB each; one more begins anew what the oldest had chosen and not saved.
 SESSIONS = 100
 OPEN_TAB = "workbench-tab"  # where the browser keeps its name
@@ -121,15 +120,13 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
                 train_tab = TrainTab(workspace, live)
             with gr.Tab("Sample", id="sample", elem_id="tab-sample") as third:
                 sample_tab = SampleTab(workspace, live)
-            with gr.Tab("Grids", id="grids", elem_id="tab-grids") as grids:
-                grids_tab = VideosTab(workspace)
+            with gr.Tab("Compare", id="compare", elem_id="tab-compare") as compare:
+                compare_tab = CompareTab(workspace, live)
             with gr.Tab("LoRAs", id="loras", elem_id="tab-loras") as loras:
                 shelf_tab = ShelfTab(workspace, live)
-            with gr.Tab("Compare", id="compare", elem_id="tab-compare") as fourth:
-                compare_tab = CompareTab(workspace, live)
             if demo:
                 visitors.replay_tab()
-        parts = {"dataset": first, "train": second, "sample": third, "grids": grids, "loras": loras, "compare": fourth}
+        parts = {"dataset": first, "train": second, "sample": third, "compare": compare, "loras": loras}
         # The browser works for every listener of a tick, so the tabs that nobody sees rest.
         timers = {name: gr.Timer(TICK_SECONDS, active=False) for name in TICKING}
         _remember_tab(page, tabs, parts, timers)
@@ -138,10 +135,9 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
         train_tab.wire(timers["train"], chosen, page.load)
         dataset_tab.wire(timers["dataset"], page.load)
         sample_tab.wire(timers["sample"], page.load)
-        compare_tab.wire(fourth, page.load)
-        grids_tab.wire(timers["grids"], page.load, grids.select)
-        grids_tab.wire_use(tabs, sample_tab.form)
-        sample_tab.wire_grid(tabs, grids_tab.chosen)
+        compare_tab.wire(compare, timers["compare"], page.load)
+        compare_tab.wire_use(tabs, sample_tab.form)
+        sample_tab.wire_grid(tabs, compare_tab.parts, compare_tab.videos.chosen)
         shelf_tab.wire(timers["loras"], page.load)
         shelf_tab.wire_use(tabs, sample_tab.form, chosen)
         _connect(page, tabs, welcome, begin, chosen, live, (dataset_tab, train_tab, sample_tab))

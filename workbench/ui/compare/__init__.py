@@ -1,1 +1,5 @@
-"""The Grids tab: videos of the same prompts side by side in lock-step. Not covered: the grids (workbench.compare)."""
+"""The Compare tab: videos of the same prompts in lock-step, and the curves of runs over one another.
+
+Here belongs what the page shows of comparisons. Not here: grids themselves (workbench.compare), reading and judging
+runs (workbench.runs.analysis).
+"""

@@ -1,4 +1,4 @@
-"""The Compare tab: choose runs, see their curves over one another, what differs, what came of each, their previews.
+"""The Curves sub-tab of Compare: chosen runs' curves in one chart, what differs, what came of each, their previews.
 
 The browser remembers which runs were chosen; all else is read from the runs' files each time. Not covered: reading and
 judging the runs (runs.analysis.comparison).
@@ -26,8 +26,8 @@ from workbench.workspace import Workspace
 EMPTY = "Choose two or more runs: their curves are drawn over one another, and what differs stands side by side."
 
 
-class CompareTab:
-    """Builds the tab's components; `wire` connects them."""
+class CurvesPart:
+    """Builds the components; `wire` connects them."""
 
     def __init__(self, workspace: Workspace, live: Live) -> None:
         self.workspace, self.live = workspace, live
@@ -41,12 +41,12 @@ class CompareTab:
             self.again = gr.Button("Look again", scale=0, min_width=150, elem_id="compare-again")
         self.shown = gr.HTML(render.note(EMPTY, "empty"), elem_id="comparison")
 
-    def wire(self, tab: gr.Tab, load: Any) -> None:
-        """Connect the listeners. tab: this one, `load`: the page's load event."""
-        remembered = gr.BrowserState([], storage_key="workbench-compare", secret="workbench")
+    def wire(self, opened: Sequence[Any]) -> None:
+        """Connect the listeners. opened: the events after which a person sees this."""
+        remembered = gr.BrowserState([], storage_key="workbench-curves", secret="workbench")
         self.chosen.input(lambda names: names, self.chosen, remembered, **QUIET)
         self.chosen.input(handler(self._show), self.chosen, self.shown, **QUIET)
-        for event in (load, tab.select, self.again.click):
+        for event in (*opened, self.again.click):
             event(handler(self._looked), remembered, [self.chosen, self.shown], **QUIET)
 
     def _names(self) -> list[str]:

@@ -5,7 +5,7 @@ Not covered: the rules (compare.settings, compare.axes).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,13 +53,13 @@ class GridForm(Form[GridSettings]):
         """The components that `asked` takes."""
         return [*self.inputs, self.drawn_by, self.speed]
 
-    def wire_up(self, load: Any, opened: Any) -> None:
-        """Connect the listeners; `load` is the page's load event, `opened` that of the tab: runs come meanwhile."""
+    def wire_up(self, opened: Sequence[Any]) -> None:
+        """Connect the listeners. opened: the events after which a person sees the form; runs come meanwhile."""
         run, checkpoints = self._components["run"], self._components["checkpoints"]
         filled = [self._components[name] for name in FILLED]
         chosen = run.input(handler(self._suggested), run, filled, **QUIET)
         send(chosen.then, handler(self._cost), self.everything, self.cost)
-        for event in (load, opened):
+        for event in opened:
             event(self.refreshed_choices, None, [run, self._components["loras"]], **QUIET)
             touched = [run, self._components["prompts"], self._components["loras"]]
             begun = event(handler(self._first), touched, [run, *filled], **QUIET)

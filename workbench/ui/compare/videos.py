@@ -1,4 +1,4 @@
-"""The Grids tab: choose a grid or make one, watch it fill, look at it, export it.
+"""The Videos sub-tab of Compare: choose a grid or make one, watch it fill, look at it, export it.
 
 Everything it shows is read from the grids' folders; the browser remembers which one was open. Not covered: the player
 (player, assets/grid.js), the form (form).
@@ -6,6 +6,7 @@ Everything it shows is read from the grids' folders; the browser remembers which
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
@@ -30,8 +31,8 @@ EMPTY = (
 )
 
 
-class VideosTab:
-    """Builds the tab's components; `wire` connects them."""
+class VideosPart:
+    """Builds the components; `wire` connects them."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -56,8 +57,9 @@ class VideosTab:
                 self.changed = gr.Button("Change the grid that is shown", elem_id="grid-changed")
         self.player = Player(workspace)
 
-    def wire(self, timer: gr.Timer, load: Any, opened: Any) -> None:
-        """Connect the listeners; `load` is the page's load event, `opened` that of this tab."""
+    def wire(self, timer: gr.Timer, opened: Sequence[Any]) -> None:
+        """Connect the listeners. opened: the events after which a person sees this, the page's load event first."""
+        load = opened[0]
         self.chosen = gr.BrowserState(None, storage_key="workbench-grid", secret="workbench")
         seen = gr.State(Seen())
         view = {name: getattr(self, name) for name in VIEW} | {"player": self.player.component}
@@ -100,7 +102,7 @@ class VideosTab:
         gone = self.deleted.click(handler(self._delete), [self.chosen, seen], [self.chosen, *outputs], **QUIET)
         for event in (gone.then, self.spared.click):
             event(lambda: gr.update(visible=False), None, self.sure, **QUIET)
-        self.form.wire_up(load, opened)
+        self.form.wire_up(opened)
 
     def wire_use(self, tabs: gr.Tabs, form: Form[Any]) -> None:
         """Let a video's settings fill in the Sample tab's form."""

@@ -104,19 +104,19 @@ class SampleTab:
         for event in self.writer.wire(*fields):
             event.then(tick(self._tick), state, outputs, **QUIET)
 
-    def wire_grid(self, tabs: gr.Tabs, chosen: gr.BrowserState) -> None:
-        """Let a sample be put in a grid, which is then shown; chosen: the grid that the Grids tab shows."""
+    def wire_grid(self, tabs: gr.Tabs, parts: gr.Tabs, chosen: gr.BrowserState) -> None:
+        """Let a sample be put in a grid, which is then shown. parts, chosen: Compare's sub-tabs, and its grid."""
 
         def put(event: gr.EventData) -> list[Any]:
             sample = self.history.sample(str(event.id)) if event.do == "grid" else None
             if sample is None:
-                return [gr.skip(), gr.skip()]
+                return [gr.skip()] * 3
             scale = float(sample.record.get("guidance_scale") or 1)
             grid = Grid.create(self.workspace, *of_sample(sample.settings, scale))
             grid.ask()
-            return [gr.Tabs(selected="grids"), grid.name]
+            return [gr.Tabs(selected="compare"), gr.Tabs(selected="videos"), grid.name]
 
-        self.result.asked(handler(put), None, [tabs, chosen], **QUIET)
+        self.result.asked(handler(put), None, [tabs, parts, chosen], **QUIET)
 
     # ---- showing
 

@@ -1,0 +1,45 @@
+"""The Compare tab: Videos (a grid of them in lock-step) and Curves (runs over one another), a sub-tab each.
+
+Not covered: what is in them (videos, curves).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from workbench.ui.compare.curves import CurvesPart
+from workbench.ui.compare.videos import VideosPart
+from workbench.ui.core.boundary import QUIET
+from workbench.ui.core.form import Form
+from workbench.ui.core.live import Live
+from workbench.workspace import Workspace
+
+OPEN_PART = "workbench-compare"  # where the browser keeps which sub-tab is open
+
+
+class CompareTab:
+    """Builds both sub-tabs; `wire` connects them."""
+
+    def __init__(self, workspace: Workspace, live: Live) -> None:
+        with gr.Tabs(selected="videos") as self.parts:
+            with gr.Tab("Videos", id="videos", elem_id="tab-videos") as self._videos_tab:
+                self.videos = VideosPart(workspace)
+            with gr.Tab("Curves", id="curves", elem_id="tab-curves") as self._curves_tab:
+                self.curves = CurvesPart(workspace, live)
+
+    def wire(self, tab: gr.Tab, timer: gr.Timer, load: Any) -> None:
+        """Connect the listeners. tab: this one; load: the page's load event."""
+        self.videos.wire(timer, [load, tab.select, self._videos_tab.select])
+        self.curves.wire([load, tab.select, self._curves_tab.select])
+        # A reload comes back to the sub-tab that was open.
+        stored = f"() => ({{__type__: 'update', selected: localStorage.getItem('{OPEN_PART}') ?? 'videos'}})"
+        load(None, None, self.parts, js=stored)
+        for part in (self._videos_tab, self._curves_tab):
+            store = f"localStorage.setItem('{OPEN_PART}', '{part.id}')"
+            part.select(None, js=f"() => {{ if (window.workbenchTabs) {store} }}", **QUIET)
+
+    def wire_use(self, tabs: gr.Tabs, form: Form[Any]) -> None:
+        """Let a video's settings fill in the Sample tab's form."""
+        self.videos.wire_use(tabs, form)
