@@ -32,7 +32,7 @@ from workbench import jobs
 from workbench.cli import main as workbench
 from workbench.compare.settings import GridSettings
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitTask
 from workbench.dataset_builder.export import ExportSettings

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 
 from workbench.compare.settings import GridExportSettings, GridSettings
-from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitTask
 from workbench.dataset_builder.export import ExportSettings

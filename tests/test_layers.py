@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "dataset_builder": BASE | {"captioners"},
     "runs": BASE,
     "fit": BASE | {"runs"},
-    "sampler": BASE | {"memory", "captioners", "dataset_builder"},
+    "sampler": BASE | {"memory", "captioners"},
     "trainer": BASE | {"memory", "runs", "fit", "sampler"},
     "compare": BASE | {"runs", "sampler"},
     "loras": BASE | {"runs", "sampler", "trainer"},

@@ -23,7 +23,7 @@ from workbench import jobs
 from workbench.cli.datasets.group import SECTIONS
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitSettings
 from workbench.dataset_builder.export import ExportSettings

@@ -19,7 +19,7 @@ import workbench
 from tests.patience import until
 from workbench import Dataset, Run, Workspace, jobs
 from workbench.clips.records import Clip, write_clips
-from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitSettings
 from workbench.dataset_builder.export import ExportSettings

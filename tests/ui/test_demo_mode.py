@@ -18,7 +18,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.visiting import HTML, Demo, Visitor, hostile
 from workbench import jobs, policy
-from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitSettings
 from workbench.dataset_builder.export import ExportSettings

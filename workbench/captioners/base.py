@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar
 from workbench.errors import ConfigError, ModelUnavailable
 
 if TYPE_CHECKING:
+    from workbench.captioners.settings import CaptionerSettings
     from workbench.clips.media import Pixels
-    from workbench.dataset_builder.captions.captioning import CaptionSettings
     from workbench.workspace import Workspace
 
 SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)]*(?=\s|$)")
@@ -47,7 +47,7 @@ class NoAnswer(ModelUnavailable):
 class Choice:
     """One of the models a captioner offers by name.
 
-    id: what `CaptionSettings.model` holds, a repository of the Hub; revision: its pinned commit
+    id: what `CaptionerSettings.model` holds, a repository of the Hub; revision: its pinned commit
     memory_gb: what it needs while it works, an estimate; download_gb: what is fetched once
     """
 
@@ -79,7 +79,7 @@ class Captioner(ABC):
     choices: ClassVar[tuple[Choice, ...]] = ()
 
     @abstractmethod
-    def __init__(self, settings: CaptionSettings, workspace: Workspace) -> None:
+    def __init__(self, settings: CaptionerSettings, workspace: Workspace) -> None:
         """Take note of the settings; nothing is loaded or asked yet. Raises ConfigError for one that is missing."""
 
     def check(self) -> None:

@@ -21,8 +21,8 @@ from workbench.errors import ConfigError, ModelUnavailable
 if TYPE_CHECKING:
     import httpx
 
+    from workbench.captioners.settings import CaptionerSettings
     from workbench.clips.media import Pixels
-    from workbench.dataset_builder.captions.captioning import CaptionSettings
     from workbench.workspace import Workspace
 
 JPEG_QUALITY = 90
@@ -40,7 +40,7 @@ class Endpoint(Captioner):
     )
     reads: ClassVar[tuple[str, ...]] = ("base_url", "endpoint_model", "key_variable", "timeout_seconds")
 
-    def __init__(self, settings: CaptionSettings, workspace: Workspace) -> None:
+    def __init__(self, settings: CaptionerSettings, workspace: Workspace) -> None:
         if not settings.base_url:
             raise ConfigError("base_url is not set: give the server's address, such as http://localhost:8000/v1")
         if not settings.endpoint_model:

@@ -23,8 +23,8 @@ from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import Device, pick_device
 
 if TYPE_CHECKING:
+    from workbench.captioners.settings import CaptionerSettings
     from workbench.clips.media import Pixels
-    from workbench.dataset_builder.captions.captioning import CaptionSettings
     from workbench.workspace import Workspace
 
 GPU_PATIENCE = 30.0  # seconds a warm sampler gets to unload its model
@@ -56,7 +56,7 @@ class VisionLanguage(Captioner):
     reads: ClassVar[tuple[str, ...]] = ("model", "device")
     choices: ClassVar[tuple[Choice, ...]] = CHOICES
 
-    def __init__(self, settings: CaptionSettings, workspace: Workspace) -> None:
+    def __init__(self, settings: CaptionerSettings, workspace: Workspace) -> None:
         self._settings, self._locks = settings, workspace.locks
         self._held = contextlib.ExitStack()
         self._model: Any = None

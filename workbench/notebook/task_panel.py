@@ -16,7 +16,7 @@ import ipywidgets as widgets
 
 from workbench import jobs
 from workbench.captioners import captioners
-from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.cuts.splitting import SplitSettings, SplitTask
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import ExportSettings

@@ -26,7 +26,7 @@ from workbench import jobs, policy
 from workbench.captioners.base import CaptionFailed, whole_sentences
 from workbench.captioners.endpoint import Endpoint
 from workbench.captioners.keys import handed_over
-from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.captioners.settings import CaptionerSettings
 from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
 from workbench.families import find_model
 from workbench.jobs import gpu_lock, processes
@@ -249,10 +249,10 @@ def fitted(prompt: str, model: str) -> tuple[str, int | None, int | None]:
     return prompt, counted.count, counted.limit
 
 
-def _captioning(settings: PromptSettings) -> CaptionSettings:
+def _captioning(settings: PromptSettings) -> CaptionerSettings:
     """The same for the captioner that speaks with servers."""
     names = ("base_url", "endpoint_model", "key_variable", "timeout_seconds", "longest_answer")
-    return CaptionSettings(captioner="endpoint").changed(**{name: getattr(settings, name) for name in names})
+    return CaptionerSettings(captioner="endpoint").changed(**{name: getattr(settings, name) for name in names})
 
 
 def _by_server(settings: PromptSettings, workspace: Workspace, instruction: str, image: str) -> str:

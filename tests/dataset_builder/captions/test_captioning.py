@@ -18,7 +18,8 @@ from workbench.captioners import keys
 from workbench.captioners.base import CaptionFailed
 from workbench.captioners.vision_language import VisionLanguage
 from workbench.dataset_builder import Dataset, history
-from workbench.dataset_builder.captions.captioning import CaptionSettings, instruction, sample_frames, tidy
+from workbench.dataset_builder.captions.asking import instruction, sample_frames, tidy
+from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.errors import ConfigError, DataError, ExitCode
 
 MODULE = "workbench.dataset_builder"

@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.captions import sharing
-from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.workspace import read_json
 
 

@@ -13,8 +13,8 @@ import click
 from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from
 from workbench.dataset_builder.captions import editing
-from workbench.dataset_builder.captions.captioning import CaptionSettings
 from workbench.dataset_builder.captions.editing import Search
+from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
 

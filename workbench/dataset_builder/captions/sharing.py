@@ -5,8 +5,8 @@
     answers-WHO.jsonl   a line an answer of one worker: {file_name, text} or {file_name, failed}
 
 The job that was started collects the answers and is the only one that writes the dataset's records. What workers had
-answered when it was killed is collected first when it is started again. Not covered: asking (captioning), keeping
-answers (caption_answers).
+answered when it was killed is collected first when it is started again. Not covered: asking (asking), keeping
+answers (answers).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from workbench.captioners.base import CaptionFailed
 from workbench.captioners.keys import find_key, handed_over
 from workbench.clips.records import Clip, read_clips
 from workbench.dataset_builder.captions.answers import Answers
-from workbench.dataset_builder.captions.captioning import Asker, CaptionSettings
+from workbench.dataset_builder.captions.asking import Asker
+from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.errors import WorkbenchError, explain
 from workbench.jobs.devices import gpus, pick_device
 from workbench.jobs.shards import Overtaken, Shards, work

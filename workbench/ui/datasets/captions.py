@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from workbench.captioners import captioners
-from workbench.dataset_builder.captions.captioning import CaptionSettings
+from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
 from workbench.ui.core import render
