@@ -35,7 +35,7 @@ from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitTask
-from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.demo import DEMO_CLIPS
 from workbench.jobs import gpu_lock

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,27 @@ def test_no_two_parts_reach_each_other() -> None:
         for part in free:
             del below[part]
     assert not below, f"in a circle: {sorted(below)}"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Neither when they are loaded nor inside functions; imports for type checkers alone do not count."""
+    names = {file: _module(file) for file in sources()}
+    below: dict[str, set[str]] = {name: set() for name in names.values()}
+    for found in ALL:
+        name = found.name
+        while name and name not in below:
+            name = name.rpartition(".")[0]
+        if name and name != names[found.file] and ".notebook." not in name:
+            below[names[found.file]].add(name)
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def _module(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def test_each_package_stays_where_it_belongs() -> None:

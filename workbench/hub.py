@@ -2,7 +2,7 @@
 
 huggingface_hub takes the token from HF_TOKEN or from `hf auth login` and is told nothing else; background jobs see no
 HF_TOKEN (workbench.jobs), so they need the login. Not covered: what is pushed or fetched
-(dataset_builder.sources.hub, remote, publishing).
+(dataset_builder, remote, publishing).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitSettings
-from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ExitCode
 from workbench.families.base import Model

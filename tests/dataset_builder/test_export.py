@@ -13,8 +13,9 @@ from tests.dataset_builder.small import CAPTIONS, write_dataset
 from workbench import jobs
 from workbench.clips import media
 from workbench.clips.records import Clip, read_clips, write_clips
-from workbench.dataset_builder import export as exporting
-from workbench.dataset_builder.export import ExportSettings, export
+from workbench.dataset_builder.export import job as export_job
+from workbench.dataset_builder.export.files import export
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.sources.survey import find_sources
 from workbench.errors import CannotWrite, ConfigError, DataError
 
@@ -123,11 +124,11 @@ def test_the_export_job_ends_with_its_outcome(small: Path, tmp_path: Path) -> No
     config = folder / jobs.CONFIG
     ExportSettings(layout="csv", target=str(tmp_path / "out.zip")).save(config)
     with jobs.Job(folder) as job:
-        exporting.run(small, config, job)
+        export_job.run(small, config, job)
     assert job.exit_code == 0
     assert job.outcome == {"target": str(tmp_path / "out.zip"), "layout": "csv", "clips": 7}
     assert len(find_sources([tmp_path / "out.zip"])) == 7
     ExportSettings(target="").save(config)
     with jobs.Job(folder) as job:
-        exporting.run(small, config, job)
+        export_job.run(small, config, job)
     assert job.exit_code == 64

@@ -22,7 +22,7 @@ from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitSettings
-from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ConfigError
 from workbench.notebook import attach, form, rendering, statistics_pictures, train_panel

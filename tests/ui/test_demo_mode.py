@@ -21,7 +21,7 @@ from workbench import jobs, policy
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitSettings
-from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.demo_space import replays
 from workbench.demo_space.limits import JOBS, Limits

@@ -12,25 +12,23 @@ from pydantic import field_validator
 
 from workbench.settings import Settings, field
 
-CAPTIONER, SERVER = "Captioner", "Server"
+WHO, SERVER = "Captioner", "Server"
 
 
 class CaptionerSettings(Settings):
     """Whom to ask, and how it is reached."""
 
-    captioner: str = field("vision_language", title="Captioner", section=CAPTIONER, source="captioners")
+    captioner: str = field("vision_language", title="Captioner", section=WHO, source="captioners")
     """Who writes the captions: a model on this machine (vision_language), or a server that speaks OpenAI's protocol
     (endpoint)."""
 
-    model: str = field(
-        "Qwen/Qwen3-VL-4B-Instruct", title="Model", section=CAPTIONER, source="caption_models", path=True
-    )
+    model: str = field("Qwen/Qwen3-VL-4B-Instruct", title="Model", section=WHO, source="caption_models", path=True)
     """For vision_language: a known model, downloaded once, or a folder with one in transformers' layout."""
 
-    device: Literal["auto", "cuda", "cpu"] = field("auto", title="Device", section=CAPTIONER, advanced=True)
+    device: Literal["auto", "cuda", "cpu"] = field("auto", title="Device", section=WHO, advanced=True)
     """For vision_language: where the model computes. auto takes the GPU where there is one."""
 
-    longest_answer: int = field(300, title="Longest answer", section=CAPTIONER, unit="tokens", low=8, high=4096)
+    longest_answer: int = field(300, title="Longest answer", section=WHO, unit="tokens", low=8, high=4096)
     """An answer that gets longer is cut back to its last whole sentence."""
 
     base_url: str = field("", title="Address", section=SERVER)

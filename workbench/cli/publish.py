@@ -15,7 +15,7 @@ from workbench.cli.datasets.tasks import run_task, with_dataset
 from workbench.cli.follow import watch
 from workbench.cli.options import Command, SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State
 from workbench.publishing import account, push
@@ -74,9 +74,9 @@ def dataset(dataset: Dataset, dry_run: bool, detach: bool, **flags: Any) -> int:
     if not settings.repo_id:
         raise ConfigError("repo_id is empty: say where to with --to OWNER/NAME")
     if dry_run:
-        from workbench.dataset_builder.sources import hub
+        from workbench.dataset_builder.export import hub_push
 
-        files = hub.contents(dataset.folder, settings)
+        files = hub_push.contents(dataset.folder, settings)
         _show(Parcel("dataset", settings.repo_id, settings.private, "", files))
         return 0
     return run_task(dataset, "export", settings, detach)

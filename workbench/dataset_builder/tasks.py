@@ -30,7 +30,7 @@ MODULES: dict[Name, str] = {
     "check": "checks.dataset_check",
     "fix": "checks.fixes",
     "caption": "captions.captioning",
-    "export": "export",
+    "export": "export.job",
 }
 
 

@@ -19,7 +19,7 @@ from workbench.captioners import captioners
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.cuts.splitting import SplitSettings, SplitTask
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.tasks import Name, Task
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.notebook import rendering

@@ -15,8 +15,9 @@ from workbench import jobs
 from workbench.clips import media
 from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder import export as exporting
-from workbench.dataset_builder.export import ExportSettings, export
+from workbench.dataset_builder.export import job as export_job
+from workbench.dataset_builder.export.files import export
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.workspace import Workspace, read_json
 
 NAMES = ("drawn", "own", "broken", "none", "wide")
@@ -126,7 +127,7 @@ def test_a_layout_without_a_place_for_them_says_so(dataset: Dataset, tmp_path: P
     config = tmp_path / ".export" / jobs.CONFIG
     ExportSettings(layout="lists", target=str(tmp_path / "lists")).save(config)
     with jobs.Job(config.parent) as job:
-        exporting.run(dataset.folder, config, job)
+        export_job.run(dataset.folder, config, job)
     assert "left_behind" not in read_json(config.parent / jobs.RESULT)
     images = (tmp_path / "lists" / "images.txt").read_text().split()
     assert len(images) == 5

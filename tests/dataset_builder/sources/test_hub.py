@@ -13,7 +13,8 @@ import pytest
 from tests.dataset_builder.small import CAPTIONS, write_dataset
 from tests.fake_hub import TOKEN, FakeHub
 from workbench.clips.records import read_clips
-from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.export import hub_push
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.sources import hub
 from workbench.dataset_builder.sources.layouts.base import clean_caption
 from workbench.dataset_builder.sources.parquet import unpack
@@ -42,14 +43,14 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]
 def test_what_is_pushed_comes_back_whole(small: Path, server: FakeHub, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     settings = ExportSettings(repo_id="me/squares", license="cc0-1.0")
-    pushed = hub.push(small, settings, lambda done, total: seen.append((done, total)))
+    pushed = hub_push.push(small, settings, lambda done, total: seen.append((done, total)))
     assert pushed.url == f"{server.url}/datasets/me/squares"
     assert (server.private, server.commits, seen[-1]) == (
         {"datasets/me/squares"},
         ["7 clips from Video LoRA Workbench"],
         (9, 9),
     )
-    remote = hub.look("me/squares")
+    remote = hub.inspect("me/squares")
     assert "7 .mp4, 1 .jsonl" in remote.sentence
     folder = hub.fetch(remote, tmp_path / "hub")
     assert folder == tmp_path / "hub" / "me--squares" / remote.commit[:12]
@@ -63,7 +64,7 @@ def test_what_is_pushed_comes_back_whole(small: Path, server: FakeHub, tmp_path:
 
 
 def test_the_card_holds_the_facts_and_nothing_private(small: Path, server: FakeHub) -> None:
-    hub.push(small, ExportSettings(repo_id="me/squares", license="cc0-1.0", trigger_word=False))
+    hub_push.push(small, ExportSettings(repo_id="me/squares", license="cc0-1.0", trigger_word=False))
     files = server.repos["datasets/me/squares"]
     card = files["README.md"].decode()
     assert "license: cc0-1.0" in card
@@ -86,11 +87,11 @@ def test_a_push_that_broke_off_goes_on_and_shows_nothing_before_it_is_whole(
         server.failing = 418
 
     with pytest.raises(ModelUnavailable, match="an upload to me/squares broke off: push again"):
-        hub.push(small, ExportSettings(repo_id="me/squares"), fail)
+        hub_push.push(small, ExportSettings(repo_id="me/squares"), fail)
     assert (len(server.objects), server.repos["datasets/me/squares"]) == (2, {})
     server.failing, server.requests = 0, []
-    assert hub.push(small, ExportSettings(repo_id="me/squares")).changed
-    assert not hub.push(small, ExportSettings(repo_id="me/squares")).changed
+    assert hub_push.push(small, ExportSettings(repo_id="me/squares")).changed
+    assert not hub_push.push(small, ExportSettings(repo_id="me/squares")).changed
     assert len(server.commits) == 1
     assert len([line for line in server.requests if "/store/" in line]) == 5
     assert len(server.repos["datasets/me/squares"]) == 9
@@ -99,10 +100,10 @@ def test_a_push_that_broke_off_goes_on_and_shows_nothing_before_it_is_whole(
 def test_private_clips_never_go_into_a_public_repository(small: Path, server: FakeHub) -> None:
     server.repos["datasets/me/open"] = {}
     with pytest.raises(ConfigError, match="me/open is public and `private` is on"):
-        hub.push(small, ExportSettings(repo_id="me/open"))
+        hub_push.push(small, ExportSettings(repo_id="me/open"))
     assert server.repos["datasets/me/open"] == {}
     assert not server.objects
-    hub.push(small, ExportSettings(repo_id="me/open", private=False))
+    hub_push.push(small, ExportSettings(repo_id="me/open", private=False))
     assert "README.md" in server.repos["datasets/me/open"]
 
 
@@ -113,7 +114,7 @@ def test_a_fetch_that_was_stopped_goes_on(server: FakeHub, tmp_path: Path) -> No
         "weights.bin": b"no",
         "train/metadata.csv": b"file_name,text",
     }
-    remote = hub.look("you/clips")
+    remote = hub.inspect("you/clips")
     assert len(remote.files) == 21
 
     class Enough(Exception):
@@ -137,25 +138,25 @@ def test_what_the_hub_refuses_is_explained(
 ) -> None:
     server.repos["datasets/you/text"] = {"README.md": b"", "data.csv": b""}
     with pytest.raises(DataError, match="has no videos"):
-        hub.look("you/text")
+        hub.inspect("you/text")
     with pytest.raises(ModelUnavailable, match="not on the Hub, or private"):
-        hub.look("you/none")
+        hub.inspect("you/none")
     with pytest.raises(ModelUnavailable, match="no such revision"):
-        hub.look("you/text", "v9")
+        hub.inspect("you/text", "v9")
     with pytest.raises(ConfigError, match="must be OWNER/NAME"):
-        hub.look("no such name!")
+        hub.inspect("no such name!")
     with pytest.raises(CannotWrite, match="free some space"):
         hub.fetch(hub.Remote("you/text", "0" * 40, {"huge.mp4": 2**60}), tmp_path)
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(ModelUnavailable, match=r"refuses it \(401.*\): log in with `hf auth login`") as caught:
-        hub.push(small, ExportSettings(repo_id="me/squares"))
+        hub_push.push(small, ExportSettings(repo_id="me/squares"))
     assert "hf_" not in str(caught.value)
     server.failing = 418
     with pytest.raises(ModelUnavailable, match="the Hub answers 418"):
-        hub.look("you/text")
+        hub.inspect("you/text")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(ModelUnavailable, match="the Hub does not answer"):
-        hub.look("you/text")
+        hub.inspect("you/text")
 
 
 def test_one_configuration_of_a_dataset_is_fetched(server: FakeHub, tmp_path: Path) -> None:
@@ -163,13 +164,13 @@ def test_one_configuration_of_a_dataset_is_fetched(server: FakeHub, tmp_path: Pa
     server.repos["datasets/you/pets"] = {
         "README.md": card, "cats/a.mp4": b"a", "dogs/b.mp4": b"b", "metadata.csv": b"file_name,text\n",
     }  # fmt: skip
-    cats, everything = hub.look("you/pets", config="cats"), hub.look("you/pets")
+    cats, everything = hub.inspect("you/pets", config="cats"), hub.inspect("you/pets")
     assert sorted(cats.files) == ["cats/a.mp4", "metadata.csv"]
     assert len(everything.files) == 3
     folders = [hub.fetch(remote, tmp_path) for remote in (everything, cats)]
     assert [len(list(folder.rglob("*.mp4"))) for folder in folders] == [2, 1]
     with pytest.raises(DataError, match="hub_config is 'mice', the card of you/pets names cats: choose"):
-        hub.look("you/pets", config="mice")
+        hub.inspect("you/pets", config="mice")
 
 
 # ---- parquet --------------------------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ def test_a_video_column_in_parquet_becomes_files(server: FakeHub, tmp_path: Path
     clips: list[Any] = [{"bytes": b"video %d" % n, "path": f"{n}.webm" if n else None} for n in range(5)] + [None]
     table = parquet({"clip": clips, "caption": ["a", "é\n2", None, "=d", "e", "f"]}, {"clip": {"_type": "Video"}})
     server.repos["datasets/you/table"] = {"data/train-00000.parquet": table}
-    folder = hub.fetch(hub.look("you/table"), tmp_path)
+    folder = hub.fetch(hub.inspect("you/table"), tmp_path)
     found = find_sources([folder])
     assert [(source.name, source.caption) for source in found] == [
         ("000000.mp4", "a"), ("000001.webm", "é 2"), ("000002.webm", ""), ("000003.webm", "=d"), ("000004.webm", "e"),

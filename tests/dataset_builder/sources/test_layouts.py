@@ -15,7 +15,8 @@ import pytest
 from tests.dataset_builder.small import CAPTIONS, write_dataset
 from workbench.clips.records import file_sha256, read_clips
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.export import ExportSettings, export
+from workbench.dataset_builder.export.files import export
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.sources.archives import extract
 from workbench.dataset_builder.sources.layouts import LAYOUTS, shards
 from workbench.dataset_builder.sources.layouts.base import LONGEST_CAPTION, Problem, SourceFile, clean_caption

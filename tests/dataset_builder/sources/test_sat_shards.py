@@ -11,7 +11,8 @@ from tests.dataset_builder.sat_reader import taken
 from tests.drawing import draw
 from workbench.clips import media
 from workbench.clips.records import Clip, file_sha256, write_clips
-from workbench.dataset_builder.export import ExportSettings, export
+from workbench.dataset_builder.export.files import export
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.sources.layouts import shards
 from workbench.dataset_builder.sources.survey import survey
 

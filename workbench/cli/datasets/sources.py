@@ -14,7 +14,7 @@ import click
 from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.export import ExportSettings
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ConfigError
 from workbench.workspace import Workspace
@@ -37,7 +37,7 @@ def preview(paths: tuple[Path, ...], **flags: Any) -> None:
     if settings.hub_dataset:
         from workbench.dataset_builder.sources import hub
 
-        click.echo(hub.look(settings.hub_dataset, settings.revision, settings.hub_config).sentence)
+        click.echo(hub.inspect(settings.hub_dataset, settings.revision, settings.hub_config).sentence)
     if paths:
         from workbench.dataset_builder.sources.survey import survey
 

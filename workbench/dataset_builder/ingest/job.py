@@ -56,7 +56,7 @@ def _fetched(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:
     from workbench.dataset_builder.sources import hub
 
     job.beat("looking at the Hub")
-    remote = hub.look(settings.hub_dataset, settings.revision, settings.hub_config)
+    remote = hub.inspect(settings.hub_dataset, settings.revision, settings.hub_config)
     sys.stdout.write(f"{remote.sentence}\n")
     began = time.monotonic()
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.dataset_builder import export
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.export import ExportSettings
-from workbench.dataset_builder.sources import hub
+from workbench.dataset_builder.export import hub_push
+from workbench.dataset_builder.export import job as export_job
+from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.errors import ConfigError
 from workbench.publishing.upload_plan import Parcel
 from workbench.ui.core import render
@@ -58,14 +58,14 @@ class ExportPanel(DatasetPanel):
         """Every file that would go to the Hub; to a disk, where they would go."""
         try:
             settings = self.form.parse(values)
-            export.check(dataset.folder, settings)
+            export_job.check(dataset.folder, settings)
         except ConfigError as error:
             return [sentences(error, ExportSettings), ""]
         if not settings.repo_id:
             clips = len(dataset.clips)
             said = f"{clips} clips and their captions, in the layout {settings.layout}, to {settings.target}"
             return ["", render.note(said)]
-        files = hub.contents(dataset.folder, settings)
+        files = hub_push.contents(dataset.folder, settings)
         return [
             "",
             publish_words.going(Parcel("dataset", settings.repo_id, settings.private, "", files), with_card=True),

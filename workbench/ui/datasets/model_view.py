@@ -23,7 +23,7 @@ from workbench.sampler.vae_reconstruction import Reconstruction
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler
 from workbench.ui.datasets.clips import figure
-from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, wanted_shape
 from workbench.workspace import Workspace
 
 MOST_ROWS = 500
@@ -86,8 +86,6 @@ class SeesPanel(DatasetPanel):
 def _resolved(
     host: DatasetHost, chosen: str | None, name: str | None, model: str, frames: str
 ) -> tuple[Dataset, Clip, Shape]:
-    from workbench.ui.datasets.tab import wanted_shape
-
     if not name:
         raise ConfigError("no clip is open: open one under Clips")
     dataset = host.open(chosen)

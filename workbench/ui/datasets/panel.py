@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 import gradio as gr
 
-from workbench.clips.frame_plan import Shape
+from workbench.clips.frame_plan import Shape, shape_for
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.tasks import Name
 from workbench.errors import ConfigError
+from workbench.families import find_model
 from workbench.settings import Settings, parse
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler, tell
@@ -108,3 +109,16 @@ class DatasetHost:
         triggers = events if isinstance(events, list) else [events]
         event = gr.on(triggers, handler(listener), [self.chosen, *inputs], list(outputs) or None, **QUIET)
         return self.refresh(event)
+
+
+def wanted_shape(model: str, frames: str) -> Shape:
+    """What every clip is brought to. Raises ConfigError when the model or the number of frames is not legal."""
+    return shape_for(find_model(model)[1], number_of_frames(frames))
+
+
+def number_of_frames(text: str) -> int | None:
+    """What the field for the number of frames says; None when it is empty. Raises ConfigError."""
+    frames = text.strip()
+    if frames and not frames.isdecimal():
+        raise ConfigError(f"frames is {frames[:20]!r}, must be a whole number: leave it empty for the model's own")
+    return int(frames) if frames else None

@@ -11,10 +11,10 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.clips.frame_plan import Shape, shape_for
+from workbench.clips.frame_plan import Shape
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
-from workbench.families import find_model, models
+from workbench.families import models
 from workbench.runs.settings import TrainSettings
 from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, tick, watch
 from workbench.ui.core.form import OWN, Form
@@ -28,7 +28,7 @@ from workbench.ui.datasets.export import ExportPanel
 from workbench.ui.datasets.files import FilesPanel
 from workbench.ui.datasets.model_view import SeesPanel
 from workbench.ui.datasets.numbers import NumbersPanel
-from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, number_of_frames, wanted_shape
 from workbench.workspace import Workspace
 
 PANELS: tuple[tuple[str, str, type[Any]], ...] = (
@@ -122,7 +122,7 @@ class DatasetTab:
         """Let "Train on this dataset" open the Train tab with the dataset filled in."""
 
         def use(chosen: str | None, model: str, frames: str) -> list[Any]:
-            settings = {"dataset": self.host.open(chosen).name, "model": model, "frames": _number(frames)}
+            settings = {"dataset": self.host.open(chosen).name, "model": model, "frames": number_of_frames(frames)}
             return [gr.Tabs(selected="train"), *form.write(settings)]
 
         self.use.click(handler(use), [self.chosen, self.model, self.frames], [tabs, *form.inputs], **QUIET)
@@ -194,16 +194,3 @@ class DatasetTab:
 def _button(verb: str, standing: list[Any]) -> Any:
     """Undo or redo, with what it would undo."""
     return gr.update(visible=bool(standing), value=f"{verb}: {standing[0].what[:60]}" if standing else verb)
-
-
-def wanted_shape(model: str, frames: str) -> Shape:
-    """What every clip is brought to. Raises ConfigError when the model or the number of frames is not legal."""
-    return shape_for(find_model(model)[1], _number(frames))
-
-
-def _number(text: str) -> int | None:
-    """What the field for the number of frames says; None when it is empty. Raises ConfigError."""
-    frames = text.strip()
-    if frames and not frames.isdecimal():
-        raise ConfigError(f"frames is {frames[:20]!r}, must be a whole number: leave it empty for the model's own")
-    return int(frames) if frames else None
