@@ -327,7 +327,7 @@ def disk_gb(
     number = NUMBER[size.precision]
     frames, height, width = size.shape
     count, channels, tall, wide = facts.latents(frames, height, width)
-    moments = 2 * 4 * count * channels * tall * wide * (1 + (settings.flip > 0))
+    moments = 2 * 4 * count * channels * tall * wide * (1 + (settings.horizontal_flip > 0))
     image = 3 * height * width if model.task == "image-to-video" else 0
     caption = facts.text_tokens * facts.text_width * number
     values = size.trained.values

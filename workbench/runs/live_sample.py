@@ -1,4 +1,4 @@
-"""What a person may ask of a living run: one video with its weights as they are now.
+"""A live sample: one video of a running run, generated with its weights as they are now.
 
 Not covered: making the video (trainer.monitoring.live_sample), samples of finished LoRAs (sampler).
 """
@@ -9,11 +9,11 @@ from typing import Any
 
 from workbench.settings import Settings, field, parse
 
-WHAT = "Try it now"
+WHAT = "Live sample"
 
 
 class LiveSample(Settings):
-    """What to draw; what is left empty is as in the run's own previews."""
+    """What to generate; what is left empty is as in the run's own previews."""
 
     prompt: str = field("", title="Prompt", section=WHAT, lines=2)
     """Empty: the run's first preview prompt."""

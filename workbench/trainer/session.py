@@ -171,8 +171,11 @@ class Session:
         views: list[View] = ["clip"]
         views += [view] if (view := view_of(self.model, settings)) != "clip" else []
         reduction = settings.low_resolution_scale
-        for items, mirrored in (((*self.data.train, *self.data.known), settings.flip > 0), (self.data.held_out, False)):
-            self.encoder.encode_clips(ranks.share(items), views, mirrored, reduction, self._encoding)
+        for items, flipped in (
+            ((*self.data.train, *self.data.known), settings.horizontal_flip > 0),
+            (self.data.held_out, False),
+        ):
+            self.encoder.encode_clips(ranks.share(items), views, flipped, reduction, self._encoding)
         if ranks.count > 1:
             self.job.beat("waiting for what other processes encode", patient=True)
             ranks.wait()

@@ -32,7 +32,9 @@ def keys(encoding: Encoding) -> Counter[str]:
 def test_a_killed_worker_loses_its_shard_and_no_clip_is_encoded_twice(
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
-    settings = TrainSettings(model=toy_model.source, dataset="squares", frames=9, flip=0.5, held_out=1, device="cpu")
+    settings = TrainSettings(
+        model=toy_model.source, dataset="squares", frames=9, horizontal_flip=0.5, held_out=1, device="cpu"
+    )
     work = encoding_work(settings, load_data(workspace, settings))
     total = len(work.captions) + len(work.pieces)
     encoding = Encoding.create(workspace, settings, EncodeSettings(processes=2, clips_a_shard=2))

@@ -118,8 +118,3 @@ def test_levels_that_exclude_one_another_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         check(workspace, TrainSettings(dataset="squares", model=toy("rotary")).changed(**values))
-
-
-def test_runs_from_before_the_levels_are_read() -> None:
-    assert TrainSettings().changed(gradient_checkpointing=True).gradient_checkpointing == "full"
-    assert TrainSettings().changed(gradient_checkpointing=False).gradient_checkpointing == "none"

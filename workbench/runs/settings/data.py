@@ -13,7 +13,7 @@ class DataSettings(Settings):
     """The part of TrainSettings about the clips."""
 
     dataset: str = field("", title="Dataset", section=DATA, source="datasets")
-    """The clips and captions that show the new concept."""
+    """The clips and captions of the new concept."""
 
     more_datasets: tuple[str, ...] = field((), title="More datasets", section=DATA, source="datasets", advanced=True)
     """Further datasets of the new concept, each NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT: how often each of its clips
@@ -25,18 +25,18 @@ class DataSettings(Settings):
     """loss: a clip of NAME@WEIGHT counts so much. sampling: its dataset is sampled so often, whatever its size: cats@3
     gives three clips of cats for each of the first dataset; an epoch is as many as all clips."""
 
-    regularization_dataset: str | None = field(None, title="Known clips", section=DATA, source="datasets")
-    """A second dataset of things the model already knows, mixed in so that it does not forget them."""
+    regularization_dataset: str | None = field(None, title="Regularization dataset", section=DATA, source="datasets")
+    """A second dataset, of things the model already knows, mixed in so that it does not forget them."""
 
     regularization_share: float = field(
-        0.25, title="Share of known clips", section=DATA, low=0.0, high=0.9, advanced=True
+        0.25, title="Regularization share", section=DATA, low=0.0, high=0.9, advanced=True
     )
-    """How many of the clips in every batch come from the known clips: 0.25 is one in four."""
+    """How many of the clips in every batch come from the regularization dataset: 0.25 is one in four."""
 
     regularization_weight: float = field(
-        1.0, title="Weight of known clips", section=DATA, low=0.0, high=100.0, advanced=True
+        1.0, title="Regularization weight", section=DATA, low=0.0, high=100.0, advanced=True
     )
-    """What the loss of a known clip counts beside that of a new one."""
+    """What the loss of a clip of the regularization dataset counts beside that of a new one."""
 
     held_out: int = field(2, title="Held-out clips", section=DATA, unit="clips", low=0, high=1000)
     """Clips kept out of training to measure, on fixed noise, whether the model really learns."""
@@ -87,9 +87,9 @@ class DataSettings(Settings):
     """Frames of each clip that are never taken, counted from its end."""
 
     crop: Literal["center", "random", "stretch"] = field("center", title="Crop", section=DATA, advanced=True)
-    """What happens where a clip's sides differ in ratio. center and random: cut, the middle or a place drawn for each
-    clip. stretch: nothing is cut, the picture is squeezed."""
+    """What happens where a clip's sides differ in ratio. center and random: cut, in the middle or at a random position
+    for each clip. stretch: nothing is cut, the picture is squeezed."""
 
-    flip: float = field(0.0, title="Mirrored", section=DATA, low=0.0, high=1.0, advanced=True)
-    """How often a clip is shown mirrored, left and right exchanged: 0.5 is every second time. Not for clips with text
+    horizontal_flip: float = field(0.0, title="Horizontal flip", section=DATA, low=0.0, high=1.0, advanced=True)
+    """How often a clip is flipped, left and right exchanged: 0.5 is every second time. Not for clips with text
     or with a direction in the caption."""

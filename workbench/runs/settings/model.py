@@ -41,7 +41,7 @@ class ModelSettings(Settings):
     condition: Literal["first frame", "low resolution"] = field(
         "first frame", title="Image condition", section=MODEL, advanced=True
     )
-    """What an image-to-video model is shown beside the caption: the clip's first frame, or the whole clip scaled down
+    """What an image-to-video model gets beside the caption: the clip's first frame, or the whole clip scaled down
     and up again (which teaches it to sharpen)."""
 
     condition_frames: Literal["first", "every"] = field(

@@ -8,8 +8,13 @@ from workbench.settings import Settings, field
 
 TRAIN = "Training"
 LearningRateSchedule = Literal[
-    "constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial"
-]  # fmt: skip
+    "constant",
+    "constant_with_warmup",
+    "linear",
+    "cosine",
+    "cosine_with_restarts",
+    "polynomial",
+]
 Optimizer = Literal["adamw", "adam", "adamw-8bit", "prodigy", "came", "schedule-free", "muon"]
 
 
@@ -23,7 +28,7 @@ class TrainingSettings(Settings):
     """How often every clip comes, instead of a number of steps: the steps are then counted from it."""
 
     batch_size: int = field(1, title="Batch size", section=TRAIN, low=1, high=256, unit="clips")
-    """Clips looked at together. Larger is steadier and needs more memory."""
+    """Clips in one batch. Larger is steadier and needs more memory."""
 
     gradient_accumulation: int = field(
         1, title="Gradient accumulation", section=TRAIN, low=1, high=1024, unit="batches", advanced=True
@@ -82,7 +87,7 @@ class TrainingSettings(Settings):
     and guides, for a LoRA that goes there. Previews are guided by the same."""
 
     image_dropout: float = field(0.05, title="Image dropout", section=TRAIN, low=0.0, high=1.0, advanced=True)
-    """How often an image-to-video model is shown no first frame: 0.05 made the published models."""
+    """How often an image-to-video model gets no first frame: 0.05 made the published models."""
 
     loss_weighting: Literal["none", "min-snr"] = field("none", title="Loss weighting", section=TRAIN, advanced=True)
     """none: every timestep counts the same, as the model was trained. min-snr: easy timesteps count less."""

@@ -124,15 +124,15 @@ class BatchInputs:
         timesteps = torch.randint(self._family.timesteps, (count,), generator=draw)
         kept = (torch.rand(count, generator=draw) >= settings.caption_dropout).tolist()
         captions = [item.caption if keep else None for item, keep in zip(items, kept, strict=True)]
-        mirrored = self._mirrored(count, step, micro)
+        flipped = self._flipped(count, step, micro)
         pictures = torch.ones(count, dtype=torch.bool)
         if self.view != "clip":
             pictures = torch.rand(count, generator=self._generator("pictures", step, micro)) >= settings.image_dropout
-        low = self._views(items, mirrored, "low resolution") if self.view == "low resolution" else None
+        low = self._views(items, flipped, "low resolution") if self.view == "low resolution" else None
         return _Read(
             items=items,
             shape=shape,
-            moments=self._views(items, mirrored, "clip"),
+            moments=self._views(items, flipped, "clip"),
             text=self._texts(captions),
             timesteps=timesteps,
             noise=self._noise(count, shape, "noise", step, micro),
@@ -153,7 +153,7 @@ class BatchInputs:
             for ahead in range(number, last, self._stride):
                 step, micro = divmod(ahead, self._settings.gradient_accumulation)
                 items = self._batches.batch(ahead)
-                pixels = self._pixels(items, self._mirrored(len(items), step + 1, micro))
+                pixels = self._pixels(items, self._flipped(len(items), step + 1, micro))
                 self._encoded[ahead] = self._frames.moments(pixels, "training", step + 1, micro)
             self._frames.rest()
         return self._encoded.pop(number)
@@ -213,18 +213,18 @@ class BatchInputs:
         """The embeddings that guidance compares with: those of a dropped caption."""
         return self._there(self._texts([None]))
 
-    def _mirrored(self, count: int, step: int, micro: int) -> list[bool]:
-        if not self._settings.flip:
+    def _flipped(self, count: int, step: int, micro: int) -> list[bool]:
+        if not self._settings.horizontal_flip:
             return [False] * count
         found: list[bool] = (
-            torch.rand(count, generator=self._generator("mirrored", step, micro)) < self._settings.flip
+            torch.rand(count, generator=self._generator("mirrored", step, micro)) < self._settings.horizontal_flip
         ).tolist()
         return found
 
-    def _views(self, items: Sequence[RunClip], mirrored: Sequence[bool], view: View) -> Tensors:
+    def _views(self, items: Sequence[RunClip], flipped: Sequence[bool], view: View) -> Tensors:
         reduction = self._settings.low_resolution_scale
         read = self._encoder.clip
-        return _together([read(item, view, flip, reduction) for item, flip in zip(items, mirrored, strict=True)])
+        return _together([read(item, view, flip, reduction) for item, flip in zip(items, flipped, strict=True)])
 
     def _texts(self, captions: Sequence[str | None]) -> Tensors:
         return _together([self._text(caption) for caption in captions])
@@ -235,8 +235,8 @@ class BatchInputs:
         zeros = caption is None and self._settings.dropped_caption == "zeros"
         return self._family.no_text(text) if zeros else text
 
-    def _pixels(self, items: Sequence[RunClip], mirrored: Sequence[bool]) -> torch.Tensor:
-        return self._views(items, mirrored, "first frame")[FIRST_FRAME]
+    def _pixels(self, items: Sequence[RunClip], flipped: Sequence[bool]) -> torch.Tensor:
+        return self._views(items, flipped, "first frame")[FIRST_FRAME]
 
     def _there(self, tensors: Tensors) -> dict[str, torch.Tensor]:
         return {name: tensor.to(self._device) for name, tensor in tensors.items()}

@@ -1,6 +1,6 @@
 """Encode once: captions and clips become tensors in the cache, with one encoder in memory at a time.
 
-A clip gives one entry a view: as it is, mirrored, and for models that are shown more than the caption its first frame
+A clip gives one entry a view: as it is, flipped, and for models that are shown more than the caption its first frame
 (as pixels: its noise is drawn anew at each step) or its low-resolution self. Not covered: which clips and frames (data,
 frame_plan), drawing latents from what is stored (the family).
 """
@@ -57,7 +57,7 @@ class Encoder:
     def caption_key(self, caption: str) -> str:
         return key_of({"text": caption, "encoder": self._text, "dtype": str(self.dtype)})
 
-    def clip_key(self, item: RunClip, view: View = "clip", mirrored: bool = False, reduction: float = 1.0) -> str:
+    def clip_key(self, item: RunClip, view: View = "clip", flipped: bool = False, reduction: float = 1.0) -> str:
         """Where a view of a clip is kept; reduction: how many times smaller its low-resolution self is."""
         plan = item.plan
         what: dict[str, Any] = {
@@ -68,7 +68,7 @@ class Encoder:
         }
         what |= {"picture": plan.clip.first_frame} if view == "first frame" and given_picture(item) else {}
         what |= {"view": view} if view == "first frame" else {"vae": self._vae, "dtype": str(self.dtype)}
-        what |= {"mirrored": True} if mirrored else {}
+        what |= {"flipped": True} if flipped else {}
         what |= {"reduction": reduction} if view == "low resolution" else {}
         return key_of(what)
 
@@ -76,10 +76,10 @@ class Encoder:
         """The embedding of a caption that was encoded; encoded again where its file is damaged."""
         return self._read(self.caption_key(caption), lambda: self.encode_captions([caption], lambda *_: None))
 
-    def clip(self, item: RunClip, view: View = "clip", mirrored: bool = False, reduction: float = 1.0) -> Tensors:
+    def clip(self, item: RunClip, view: View = "clip", flipped: bool = False, reduction: float = 1.0) -> Tensors:
         """A view of a clip that was encoded; encoded again where its file is damaged."""
-        key = self.clip_key(item, view, mirrored, reduction)
-        return self._read(key, lambda: self.encode_clip(item, view, mirrored, reduction))
+        key = self.clip_key(item, view, flipped, reduction)
+        return self._read(key, lambda: self.encode_clip(item, view, flipped, reduction))
 
     def _read(self, key: str, encode: Callable[[], None]) -> Tensors:
         import torch
@@ -114,13 +114,14 @@ class Encoder:
             del encoder
 
     def encode_clips(
-        self, items: Iterable[RunClip], views: Iterable[View], mirrored: bool, reduction: float, progress: Progress
+        self, items: Iterable[RunClip], views: Iterable[View], also_flipped: bool, reduction: float, progress: Progress
     ) -> None:
-        """Encode every view that is not in the cache yet, also mirrored if asked; the VAE is freed afterwards."""
+        """Encode every view that is not in the cache yet, also flipped with `also_flipped`; the VAE is freed
+        afterwards."""
         missing: dict[str, tuple[RunClip, View, bool]] = {}
         for item in items:
             for view in views:
-                for flipped in (False, True) if mirrored else (False,):
+                for flipped in (False, True) if also_flipped else (False,):
                     key = self.clip_key(item, view, flipped, reduction)
                     if key not in self.cache:
                         missing[key] = (item, view, flipped)
@@ -133,11 +134,11 @@ class Encoder:
                 self.encode_clip(item, view, flipped, reduction)
                 progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
 
-    def encode_clip(self, item: RunClip, view: View, mirrored: bool, reduction: float) -> None:
+    def encode_clip(self, item: RunClip, view: View, flipped: bool, reduction: float) -> None:
         """Encode one view of one clip, whether it is in the cache or not."""
-        key = self.clip_key(item, view, mirrored, reduction)
+        key = self.clip_key(item, view, flipped, reduction)
         video = read_first_frame(item) if view == "first frame" else read_video(item)
-        video = video.flip(-1) if mirrored else video
+        video = video.flip(-1) if flipped else video
         if view == "first frame":
             self.cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
             return

@@ -89,7 +89,7 @@ class Encoding:
         plan = _plan(settings, precision, data, how.clips_a_shard)
         encoder = _encoder(workspace, plan, where, "cpu")
         keys = [encoder.caption_key(caption) for caption in plan.work.captions]
-        keys += [encoder.clip_key(one.item, one.view, one.mirrored, plan.work.reduction) for one in plan.work.pieces]
+        keys += [encoder.clip_key(one.item, one.view, one.flipped, plan.work.reduction) for one in plan.work.pieces]
         parent = workspace.cache / FOLDER / key_of({"keys": sorted(keys)})
         kept = {"settings": settings.model_dump(mode="json"), "precision": precision, "shards": plan.shards}
         make_once(parent / WORK, kept)
@@ -189,9 +189,9 @@ def _one(claim: Claim, plan: Plan, encoder: Encoder, ending: Callable[[], bool])
                 return
     else:
         for one in plan.work.pieces[first:last]:
-            key = encoder.clip_key(one.item, one.view, one.mirrored, plan.work.reduction)
+            key = encoder.clip_key(one.item, one.view, one.flipped, plan.work.reduction)
             if key not in encoder.cache:
-                encoder.encode_clip(one.item, one.view, one.mirrored, plan.work.reduction)
+                encoder.encode_clip(one.item, one.view, one.flipped, plan.work.reduction)
                 _say([key])
             claim.piece()
             if ending():

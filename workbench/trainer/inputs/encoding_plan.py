@@ -28,7 +28,7 @@ class Piece:
 
     item: RunClip
     view: View
-    mirrored: bool
+    flipped: bool
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
 
 
 def _pieces(settings: TrainSettings, data: TrainingData, views: list[View]) -> Iterator[Piece]:
-    for items, both in (((*data.train, *data.known), settings.flip > 0), (data.held_out, False)):
+    for items, both in (((*data.train, *data.known), settings.horizontal_flip > 0), (data.held_out, False)):
         for item in items:
             for view in views:
-                for mirrored in (False, True) if both else (False,):
-                    yield Piece(item, view, mirrored)
+                for flipped in (False, True) if both else (False,):
+                    yield Piece(item, view, flipped)
 
 
 def portable_keys(workspace: Workspace, settings: TrainSettings) -> list[str]:
@@ -86,6 +86,6 @@ def portable_keys(workspace: Workspace, settings: TrainSettings) -> list[str]:
         dtype: Any = TORCH_NAMES[short]  # its name is all that a key needs
         encoder = Encoder(family, model, folder, Cache(workspace.cache), "cpu", dtype)
         keys = [encoder.caption_key(caption) for caption in work.captions]
-        keys += [encoder.clip_key(one.item, one.view, one.mirrored, work.reduction) for one in work.pieces]
+        keys += [encoder.clip_key(one.item, one.view, one.flipped, work.reduction) for one in work.pieces]
         found += [key for key in keys if (workspace.cache / f"{key}.safetensors").is_file()]
     return sorted(set(found))

@@ -25,7 +25,7 @@ from workbench.workspace import Workspace
 ALSO = (
     "device", "dataset", "regularization_dataset", "steps", "epochs", "gradient_accumulation", "evaluate_every",
     "held_out", "validation_dataset", "preview_every", "preview_count", "preview_steps", "preview_prompts",
-    "preview_guidance", "save_every", "keep_checkpoints", "keep_every", "flip", "fps",
+    "preview_guidance", "save_every", "keep_checkpoints", "keep_every", "horizontal_flip", "fps",
 )  # fmt: skip
 SECONDS = 1.0
 # Parts that have a colour of the charts' series, red being left for what does not fit; the others are grey.
