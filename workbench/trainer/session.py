@@ -170,11 +170,8 @@ class Session:
         self.encoder.encode_captions(ranks.share(sorted(captions)), self._encoding)
         views: list[View] = ["clip"]
         views += [view] if (view := view_of(self.model, settings)) != "clip" else []
-        reduction = settings.low_resolution_scale
-        for items, flipped in (
-            ((*self.data.train, *self.data.known), settings.horizontal_flip > 0),
-            (self.data.held_out, False),
-        ):
+        reduction, flips = settings.low_resolution_scale, settings.horizontal_flip > 0
+        for items, flipped in (((*self.data.train, *self.data.known), flips), (self.data.held_out, False)):
             self.encoder.encode_clips(ranks.share(items), views, flipped, reduction, self._encoding)
         if ranks.count > 1:
             self.job.beat("waiting for what other processes encode", patient=True)
