@@ -134,7 +134,7 @@ def measure(workspace: Workspace, options: argparse.Namespace) -> list[dict[str,
 
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], prompts=1, steps=2, scales=1)
-    parser.add_argument("--speed", choices=["exact", "fast", "frugal"], default="exact")
+    parser.add_argument("--speed", choices=["exact", "fast", "low-memory"], default="exact")
     parser.add_argument("--prompts", type=int, default=3)
     parser.add_argument("--scales", type=int, default=len(SCALES))
     parser.add_argument("--steps", type=int, default=60, help="of the run, which saves three times")

@@ -6,8 +6,8 @@
 Both run in one process in turn, with the same prompt, seed, steps and file; the ratio is the median of the rounds,
 "error" its standard error. "psnr" is the least of the videos', in decibels, against the stock pipeline's: 50 or more
 cannot be told apart. On a GPU the weights are random (2B and 5B, 50 steps, 49x480x720, bf16): time and memory do not
-depend on what they have learned, but how alike guessed steps are does: no psnr is given. The last row asks the
-sampling worker: a second sample with another LoRA against a cold start.
+depend on what they have learned, but how alike videos with skipped steps are does: no psnr is given. The last row asks
+the sampling worker: a second sample with another LoRA against a cold start.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from workbench.sampler.settings import SampleSettings
 from workbench.trainer.model.lora import attach, write
 from workbench.workspace import Workspace
 
-MODES = ("exact", "fast", "frugal")
+MODES = ("exact", "fast", "low-memory")
 SEED, PATIENCE = 7, 600.0
 Draw = Callable[[int], np.ndarray]  # number of the prompt -> uint8 [F, H, W, 3]
 
@@ -100,7 +100,7 @@ def stock(case: Case, folder: Path, files: dict[str, Path]) -> Draw:
 
 def ours(case: Case, mode: str, workspace: Workspace, files: dict[str, Path]) -> Draw:
     """Our sampler, loaded for the mode."""
-    sampler = Sampler(case.model, pick_device("cpu"), lambda _: None, "frugal" if mode == "frugal" else "exact")
+    sampler = Sampler(case.model, pick_device("cpu"), lambda _: None, "low-memory" if mode == "low-memory" else "exact")
     more: dict[str, Any] = {name: str(path) for name, path in files.items()}
     if "video" in files:
         more["strength"] = case.strength
@@ -211,7 +211,7 @@ def switching(workspace: Workspace, rounds: int) -> dict[str, Any]:
 
 
 def on_gpu(name: str, steps: int, rounds: int) -> list[dict[str, Any]]:
-    """Random weights: denoising and decoding, from embeddings to frames; a row a mode but `frugal`."""
+    """Random weights: denoising and decoding, from embeddings to frames; a row a mode but `low-memory`."""
     from diffusers import AutoencoderKLCogVideoX, CogVideoXDPMScheduler, CogVideoXPipeline
 
     from workbench.memory import compiling
@@ -247,7 +247,7 @@ def on_gpu(name: str, steps: int, rounds: int) -> list[dict[str, Any]]:
             latents = FAMILY.denoise(
                 transformer, Path(folder), text={"prompt_embeds": text}, negative_text={"prompt_embeds": negative},
                 latents_shape=size.latents, steps=steps, scheduler="DPM", guidance=Guidance(6.0),
-                noise=torch.Generator().manual_seed(SEED), on_step=lambda *_: None, guess=mode == "fast",
+                noise=torch.Generator().manual_seed(SEED), on_step=lambda *_: None, skip_steps=mode == "fast",
             )  # fmt: skip
             FAMILY.decode(vae, latents).cpu()
 

@@ -22,8 +22,7 @@ from workbench.loras import settings as loras
 from workbench.loras.removal import CleaningSettings
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.runs.settings import TrainSettings
-from workbench.sampler.queue import WorkerSettings
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.settings import SampleSettings, WorkerSettings
 from workbench.settings import Settings, Spec, specs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,7 +55,7 @@ CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Merging LoRAs", "`workbench loras merge`", loras.MergeSettings),
     ("Resizing a LoRA", "`workbench loras resize`", loras.ResizeSettings),
     ("Extracting a LoRA", "`workbench loras extract`", loras.ExtractSettings),
-    ("Working LoRAs into a model", "`workbench loras bake`", loras.BakeSettings),
+    ("Fusing LoRAs into a model", "`workbench loras fuse`", loras.FuseSettings),
     ("Importing a LoRA", "`workbench loras import`", loras.LoraImportSettings),
     ("Converting a LoRA", "`workbench loras convert`", loras.ConvertSettings),
     ("Cleaning up LoRAs", "`workbench loras clean`", CleaningSettings),

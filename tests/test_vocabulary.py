@@ -1,7 +1,7 @@
 """One word has one meaning: what the project no longer calls things, in code, commands, settings and labels.
 
 The tables hold words that were given up and what took their place, which a failure names. An identifier is split
-into its words (`draw_latents`: draw, latents), a label as in English. Not covered: docstrings, comments and messages.
+into its words (`sample_latents`: draw, latents), a label as in English. Not covered: docstrings, comments and messages.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ WORDS = {
     "likeness": "similarity",
     "guess guesses guessed guessing": "step skipping",
     "rough": "latent preview",
-    "frugal": "low-memory",
+    "low-memory": "low-memory",
     "wall walls": "grid",
     "licence licences": "license",
     "card cards": "failure, GPU",
@@ -147,7 +147,7 @@ def _table(groups: dict[str, str]) -> dict[str, str]:
 
 
 def parts(name: str) -> list[str]:
-    """The words of an identifier: draw_latents, drawLatents and DrawLatents have "draw" and "latents"."""
+    """The words of an identifier: sample_latents, drawLatents and DrawLatents have "draw" and "latents"."""
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 

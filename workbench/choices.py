@@ -13,7 +13,7 @@ from workbench.compare.settings import NONE
 from workbench.compare.suggestions import saved
 from workbench.errors import ConfigError
 from workbench.families import models
-from workbench.loras.library import ShelfLora, shelf
+from workbench.loras.library import LibraryLora, all_loras
 from workbench.runs.run import Run
 from workbench.settings import Source, Spec
 from workbench.workspace import Workspace, is_slug
@@ -68,12 +68,12 @@ def _exported_runs(workspace: Workspace, _: Mapping[str, Any]) -> list[Choice]:
 
 def _loras(workspace: Workspace, _: Mapping[str, Any]) -> list[Choice]:
     """Exports and added LoRAs, newest first, then each run's checkpoints in their order; no damaged file."""
-    found = [lora for lora in shelf(workspace, checkpoints=True) if not lora.sound]
+    found = [lora for lora in all_loras(workspace, checkpoints=True) if not lora.sound]
     found.sort(key=lambda lora: (lora.run.name, lora.step) if lora.run and lora.step is not None else ("", 0))
     return [Choice(lora.title, lora.name, _group(lora)) for lora in found]
 
 
-def _group(lora: ShelfLora) -> str:
+def _group(lora: LibraryLora) -> str:
     if lora.run is None:
         return ADDED
     return EXPORTS if lora.step is None else f"Checkpoints of {lora.run.name}"

@@ -2,9 +2,9 @@
 
     runs/RUN           a run's export         runs/RUN/lora.safetensors
     runs/RUN@STEP      a checkpoint of it     runs/RUN/checkpoints/step-STEP/lora.safetensors
-    loras/NAME         one on the shelf       loras/NAME/lora.safetensors, with lora.json beside it
+    loras/NAME         a library LoRA         loras/NAME/lora.safetensors, with lora.json beside it
 
-Not covered: what is known of a LoRA (shelf), files and Hub repositories elsewhere (sampler.loras).
+Not covered: what is known of a LoRA (loras.library), files and Hub repositories elsewhere (sampler.loras).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def folder(workspace: Workspace) -> Path:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text has the form of a name on the shelf; it may still stand for nothing."""
+    """Whether a text has the form of a LoRA's name; it may still stand for nothing."""
     return LORA_NAME.fullmatch(text) is not None and ".." not in text
 
 
 def path_of(workspace: Workspace, name: str) -> Path:
-    """The file that a name stands for, there or not. Raises ConfigError for what is no name."""
+    """The file that a name stands for, whether it exists or not. Raises ConfigError for what is no name."""
     match = LORA_NAME.fullmatch(name)
     if match is None or ".." in name:
         raise ConfigError(f"{name[:120]!r} is no LoRA's name: write runs/RUN, runs/RUN@STEP or loras/NAME")
@@ -40,7 +40,7 @@ def path_of(workspace: Workspace, name: str) -> Path:
 
 
 def names(workspace: Workspace) -> list[str]:
-    """Every export and every LoRA on the shelf, newest first; not the checkpoints."""
+    """Every export and every LoRA of the library, newest first; not the checkpoints."""
     exports = [(path, f"{RUNS}/{path.parent.name}") for path in workspace.runs.glob(f"*/{FILE}")]
     others = [(path.parent / FILE, f"{LORAS}/{path.parent.name}") for path in folder(workspace).glob(f"*/{NOTES}")]
     found = [(_time(path), name) for path, name in [*exports, *others] if is_name(name)]
@@ -58,4 +58,4 @@ def _time(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
-        return 0.0  # removed while we looked
+        return 0.0  # removed meanwhile

@@ -43,7 +43,7 @@ class Drawer:
         if "clip" in more:
             moments = FAMILY.encode_video(self.vae, more.pop("clip"))
             around = FAMILY.posterior_noise(moments, noise, torch.float32)
-            more["source"] = FAMILY.draw_latents(moments, around)
+            more["source"] = FAMILY.sample_latents(moments, around)
         return FAMILY.denoise(
             self.transformer, self.folder, text=self.text, negative_text=self.negative, latents_shape=shape,
             steps=STEPS, guidance=guidance, noise=noise,
@@ -95,7 +95,7 @@ def test_a_prefix_stays_clean_and_the_rest_follows_it(drawer: Drawer, scheduler:
     for frames in (1, 9):
         shape = FAMILY.latents_shape(drawer.folder, frames, 16, 16)
         moments = FAMILY.encode_video(drawer.vae, video[:, :, :frames])
-        prefix = FAMILY.draw_latents(moments, torch.zeros(1, *shape))
+        prefix = FAMILY.sample_latents(moments, torch.zeros(1, *shape))
         drawn = drawer.latents(prefix=prefix, scheduler=scheduler)
         front, kept = drawn.shape[1] - 5, moments["mean"].shape[1]
         assert torch.equal(drawn[:, front : front + kept], moments["mean"])
@@ -151,14 +151,14 @@ def test_guidance_in_a_part_of_the_steps_makes_half_the_work_in_the_others(drawe
 
 
 def test_the_two_predictions_may_be_made_apart(drawer: Drawer) -> None:
-    torch.testing.assert_close(drawer.latents(one_by_one=True), drawer.latents(), rtol=0, atol=1e-4)
+    torch.testing.assert_close(drawer.latents(sequential_guidance=True), drawer.latents(), rtol=0, atol=1e-4)
 
 
-def test_the_guess_of_the_clean_latents_ends_as_what_is_drawn(drawer: Drawer) -> None:
-    guesses: list[torch.Tensor] = []
-    drawn = drawer.latents(scheduler="DDIM", on_step=lambda done, total, latents: guesses.append(latents))
-    assert len(guesses) == STEPS
-    torch.testing.assert_close(guesses[-1], drawn)
+def test_the_prediction_of_the_clean_latents_ends_as_the_result(drawer: Drawer) -> None:
+    predictions: list[torch.Tensor] = []
+    drawn = drawer.latents(scheduler="DDIM", on_step=lambda done, total, latents: predictions.append(latents))
+    assert len(predictions) == STEPS
+    torch.testing.assert_close(predictions[-1], drawn)
 
 
 @pytest.mark.parametrize("scheduler", ["DDIM", "DPM"])

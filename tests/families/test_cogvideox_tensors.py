@@ -105,7 +105,7 @@ def test_b31_latents_are_what_the_vae_was_trained_to_give_back(folder: Path) -> 
         expected = vae.decode(mean).sample.clamp(-1, 1)
     moments = FAMILY.encode_video(vae, video)
     torch.testing.assert_close(moments["mean"], mean.permute(0, 2, 1, 3, 4) * vae.config.scaling_factor)
-    latents = FAMILY.draw_latents(moments, torch.zeros(1, *FAMILY.latents_shape(folder, 9, 16, 16)))
+    latents = FAMILY.sample_latents(moments, torch.zeros(1, *FAMILY.latents_shape(folder, 9, 16, 16)))
     torch.testing.assert_close(FAMILY.decode(vae, latents), expected, rtol=0, atol=1e-4)
 
 

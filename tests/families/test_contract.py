@@ -35,7 +35,7 @@ class Toy:
         self.text = family.encode_text(self.text_encoder, ["a red circle", "a blue square"])
         shape = family.latents_shape(folder, frames, height, width)
         self.noise = torch.randn(2, *shape, generator=generator)
-        self.latents = family.draw_latents(self.moments, torch.randn(2, *shape, generator=generator))
+        self.latents = family.sample_latents(self.moments, torch.randn(2, *shape, generator=generator))
         self.timesteps = torch.tensor([family.timesteps // 10, family.timesteps - 1])
         self.schedule = family.noise_schedule(folder, CPU)
         self.image = self.condition = None
@@ -160,7 +160,7 @@ def test_a_clip_can_be_continued(toy: Toy) -> None:
     for count in {1, frames - toy.model.frame_rule.step}:
         shape = toy.family.latents_shape(toy.folder, count, height, width)
         moments = toy.family.encode_video(toy.vae, toy.video[:1, :, :count])
-        prefix = toy.family.draw_latents(moments, torch.zeros(1, *shape))
+        prefix = toy.family.sample_latents(moments, torch.zeros(1, *shape))
         continued = toy.drawn_by(toy.transformer, prefix=prefix)
         assert continued.shape == before.shape
         assert not torch.equal(continued, before)
@@ -179,7 +179,7 @@ def test_one_frame_is_a_clip_too(toy: Toy) -> None:
     """For images among the clips of a run."""
     family, model = toy.family, toy.model
     shape = family.latents_shape(toy.folder, 1, model.height, model.width)
-    latents = family.draw_latents(family.encode_video(toy.vae, toy.video[:, :, :1]), torch.zeros(2, *shape))
+    latents = family.sample_latents(family.encode_video(toy.vae, toy.video[:, :, :1]), torch.zeros(2, *shape))
     condition = None
     if toy.image is not None:
         image = family.encode_image(toy.vae, toy.image, "pipeline")
@@ -193,8 +193,8 @@ def test_one_frame_is_a_clip_too(toy: Toy) -> None:
 
 def test_an_image_is_asked_for_where_it_is_needed_alone(toy: Toy) -> None:
     if toy.condition is None:
-        with pytest.raises(ConfigError, match="draws from text alone"):
+        with pytest.raises(ConfigError, match="takes text alone"):
             toy.drawn_by(toy.transformer, condition=toy.latents[:1])
     else:
-        with pytest.raises(ConfigError, match="draws from a first frame"):
+        with pytest.raises(ConfigError, match="starts from a first frame"):
             toy.drawn_by(toy.transformer, condition=None)

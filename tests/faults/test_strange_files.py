@@ -17,7 +17,7 @@ from tests.written_run import add_preview, write_run
 from workbench import jobs
 from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
-from workbench.loras.library import shelf
+from workbench.loras.library import all_loras
 from workbench.notebook import run_rendering
 from workbench.runs import queue, retention
 from workbench.runs.run import Run
@@ -70,7 +70,7 @@ def read_all(shell: Shell, workspace: Workspace) -> None:
         said = shell(*words)
         assert said.code == 0 or "\n" not in said.err.strip(), (words, said)
         assert words != ("runs",) or (said.code == 0 and "good" in said.out), said
-    shelf(workspace, checkpoints=True)
+    all_loras(workspace, checkpoints=True)
     live = Live(workspace)
     assert live.snapshot("good", now=True)
     live.snapshot("bad", now=True)

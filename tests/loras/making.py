@@ -14,11 +14,11 @@ Arrays = dict[str, np.ndarray]
 
 
 def layer(module: str, rank: int, inputs: int, outputs: int, seed: int = 0) -> Arrays:
-    """The pair of matrices of one layer, float32, drawn from a seed."""
-    draw = np.random.default_rng([seed, len(module), rank])
+    """The pair of matrices of one layer, float32, random from a seed."""
+    values = np.random.default_rng([seed, len(module), rank])
     return {
-        f"{module}.lora_A.weight": draw.standard_normal((rank, inputs)).astype(np.float32),
-        f"{module}.lora_B.weight": draw.standard_normal((outputs, rank)).astype(np.float32),
+        f"{module}.lora_A.weight": values.standard_normal((rank, inputs)).astype(np.float32),
+        f"{module}.lora_B.weight": values.standard_normal((outputs, rank)).astype(np.float32),
     }
 
 
@@ -29,8 +29,8 @@ def write_lora(path: Path, tensors: Arrays, alpha: float | None = None, **notes:
     if alpha is not None:
         rank = next(array.shape[0] for name, array in tensors.items() if "lora_A" in name)
         modules = sorted({name.split(".lora_")[0] for name in tensors})
-        told = {"transformer.r": rank, "transformer.lora_alpha": alpha, "transformer.target_modules": modules}
-        metadata["lora_adapter_metadata"] = json.dumps(told)
+        adapter = {"transformer.r": rank, "transformer.lora_alpha": alpha, "transformer.target_modules": modules}
+        metadata["lora_adapter_metadata"] = json.dumps(adapter)
     whole = {f"transformer.{name}": np.ascontiguousarray(array) for name, array in tensors.items()}
     save_file(whole, path, metadata)
     return path
@@ -38,11 +38,11 @@ def write_lora(path: Path, tensors: Arrays, alpha: float | None = None, **notes:
 
 def put_lora(
     workspace: Workspace, name: str, tensors: Arrays, alpha: float | None = None, model: str = "tiny-cogvideox",
-    **told: object,
+    **notes: object,
 ) -> Path:  # fmt: skip
     """One in the folder `loras`."""
     path = write_lora(workspace.root / "loras" / name / "lora.safetensors", tensors, alpha, base_model=model)
-    write_json(path.parent / "lora.json", {"title": name, "model": model, "base_model": model, "time": 1.0, **told})
+    write_json(path.parent / "lora.json", {"title": name, "model": model, "base_model": model, "time": 1.0, **notes})
     return path
 
 
@@ -58,9 +58,9 @@ def put_export(
     notes = {"base_model": model, "trigger_word": "ohwx", "run": run}
     write_lora(folder / "lora.safetensors", tensors, alpha, **notes, step=str(step))
     for one in checkpoints:
-        place = folder / "checkpoints" / f"step-{one:08d}"
-        write_lora(place / "lora.safetensors", tensors, alpha, **notes, step=str(one))
-        write_json(place / "MANIFEST.json", {"step": one, "files": {}})
+        checkpoint = folder / "checkpoints" / f"step-{one:08d}"
+        write_lora(checkpoint / "lora.safetensors", tensors, alpha, **notes, step=str(one))
+        write_json(checkpoint / "MANIFEST.json", {"step": one, "files": {}})
     preview = folder / "previews" / f"step-{step:08d}" / "0.mp4"
     preview.parent.mkdir(parents=True)
     preview.write_bytes(b"video")

@@ -1,4 +1,4 @@
-"""The shelf in the shell."""
+"""`workbench loras` in the shell."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     return Workspace.open()
 
 
-def test_the_shelf_is_listed_shown_and_cleaned(workspace: Workspace, capsys: Capsys) -> None:
+def test_the_library_is_listed_shown_and_cleaned(workspace: Workspace, capsys: Capsys) -> None:
     assert "no LoRA yet" in run_command(capsys, "loras", "list").out
     put_export(workspace, "ring", rank=4, alpha=2.0, step=30, checkpoints=(10, 20, 30))
     source = {"name": "runs/ring", "file": "lora.safetensors", "sha256": "0" * 64, "weight": 0.5}
-    put_lora(workspace, "made", layer(QUERY, 2, 8, 8), alpha=1.0, said="merged from 0.5 x ring", made_of=[source])
+    put_lora(workspace, "made", layer(QUERY, 2, 8, 8), alpha=1.0, summary="merged from 0.5 x ring", made_of=[source])
     listed = run_command(capsys, "loras", "list").out
     assert "runs/ring" in listed
-    assert "4/2" in listed
+    assert "4, alpha 2" in listed
     assert "runs/ring@10" not in listed
     assert "runs/ring@10" in run_command(capsys, "loras", "list", "--checkpoints").out
     shown = run_command(capsys, "loras", "show", "loras/made").out
@@ -41,11 +41,11 @@ def test_the_shelf_is_listed_shown_and_cleaned(workspace: Workspace, capsys: Cap
     assert "runs/ring@10" not in cleaned
     back = run_command(capsys, "loras", "restore").out
     assert "ring, step 20" in back
-    assert "runs/ring@20 is back" in run_command(capsys, "loras", "restore", back.split()[0]).out
-    assert "nothing goes" in run_command(capsys, "loras", "clean", "--checkpoints", "3").out
+    assert "runs/ring@20 is restored" in run_command(capsys, "loras", "restore", back.split()[0]).out
+    assert "nothing to remove" in run_command(capsys, "loras", "clean", "--checkpoints", "3").out
 
 
-def test_an_operation_is_watched_and_its_refusal_is_a_sentence(workspace: Workspace, capsys: Capsys) -> None:
+def test_an_operation_is_followed_and_its_refusal_is_a_sentence(workspace: Workspace, capsys: Capsys) -> None:
     put_lora(workspace, "a", layer(QUERY, 2, 8, 8), alpha=1.0)
     done = run_command(capsys, "loras", "merge", "loras/a=2", "--name", "twice")
     assert done.code == 0, done.err

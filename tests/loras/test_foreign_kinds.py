@@ -16,8 +16,8 @@ from workbench.families import find_model
 from workbench.jobs.devices import pick_device
 from workbench.loras import library
 from workbench.loras.converting import convert
-from workbench.loras.importing import bring_in
-from workbench.loras.making import Made
+from workbench.loras.importing import import_lora
+from workbench.loras.making import OperationResult
 from workbench.loras.settings import ConvertSettings, LoraImportSettings
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
@@ -29,8 +29,8 @@ FOLDER = Path(TINY.source)
 QUERY, VALUE = "transformer_blocks.0.attn1.to_q", "transformer_blocks.1.attn1.to_v"
 
 
-def brought(workspace: Workspace, source: Path) -> Made:
-    return bring_in(workspace, LoraImportSettings(source=str(source), model=MODEL), print, lambda *_: None)
+def brought(workspace: Workspace, source: Path) -> OperationResult:
+    return import_lora(workspace, LoraImportSettings(source=str(source), model=MODEL), print, lambda *_: None)
 
 
 def scales(path: Path) -> dict[str, float]:
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 def test_alpha_comes_from_pefts_folder(workspace: Workspace, folder: Path) -> None:
     for source in (folder, folder / "adapter_model.safetensors"):
         done = brought(workspace, source)
-        assert "by peft" in done.said
+        assert "by peft" in done.message
         lora = library.find(workspace, done.name)
         assert lora.title == "cats"
         assert scales(lora.path) == pytest.approx({QUERY: 6 / 4**0.5, VALUE: 2 / 4**0.5})
@@ -65,7 +65,7 @@ def test_alpha_comes_from_pefts_folder_on_the_hub(
     with FakeHub().serving() as hub:
         login(monkeypatch, hub, tmp_path / "login")
         hub.repos["you/cats"] = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-        done = bring_in(workspace, LoraImportSettings(source="you/cats", model=MODEL), print, lambda *_: None)
+        done = import_lora(workspace, LoraImportSettings(source="you/cats", model=MODEL), print, lambda *_: None)
     lora = library.find(workspace, done.name)
     assert scales(lora.path) == pytest.approx({QUERY: 6 / 4**0.5, VALUE: 2 / 4**0.5})
 
@@ -98,7 +98,7 @@ def test_plain_loras_of_lycoris_are_read_with_their_alpha(workspace: Workspace, 
     }
     save_file(given, tmp_path / "plain.safetensors")
     done = brought(workspace, tmp_path / "plain.safetensors")
-    assert "by LyCORIS" in done.said
+    assert "by LyCORIS" in done.message
     assert scales(library.find(workspace, done.name).path) == {QUERY: 0.5}
 
 
@@ -132,7 +132,7 @@ def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path) -
 def test_files_that_comfyui_passes_over_come_with_a_warning(workspace: Workspace, shell: Shell) -> None:
     put_lora(workspace, "a", layer(QUERY, 2, 8, 8), alpha=1.0)
     for format in FAMILY.lora_formats:
-        said = convert(workspace, ConvertSettings(lora="loras/a", format=format.id), print, lambda *_: None).said
+        message = convert(workspace, ConvertSettings(lora="loras/a", format=format.id), print, lambda *_: None).message
         passed_over = format.id in ("kohya", "diffusers", "portable")
-        assert ("ComfyUI, convert it to comfyui" in said) == passed_over, format.id
+        assert ("ComfyUI, convert it to comfyui" in message) == passed_over, format.id
     assert "changes nothing" in shell("loras", "convert", "loras/a", "kohya", str(workspace.root / "k.safetensors")).out

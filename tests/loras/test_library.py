@@ -1,4 +1,4 @@
-"""What stands on the shelf, by name, with what is known of it."""
+"""The LoRA library: which LoRAs there are, by name, and their facts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_a_run_its_checkpoints_and_made_loras_stand_there_by_name(workspace: Wor
     put_lora(workspace, "both", layer(QUERY, 2, 8, 8), title="Both")
     assert set(lora_names.names(workspace)) == {"runs/ring", "loras/both"}
     assert [one.name for one in library.checkpoints_of(workspace, "ring")] == ["runs/ring@10", "runs/ring@30"]
-    assert len(library.shelf(workspace)) == 2
-    assert len(library.shelf(workspace, checkpoints=True)) == 4
+    assert len(library.all_loras(workspace)) == 2
+    assert len(library.all_loras(workspace, checkpoints=True)) == 4
     export = library.find(workspace, "runs/ring")
     assert (export.rank, export.alpha, export.steps, export.trigger) == (4, 2.0, 30, "ohwx")
     assert export.run is not None
@@ -47,7 +47,7 @@ def test_stars_the_best_and_what_is_published_are_flags(workspace: Workspace) ->
     library.star(workspace, "runs/ring")
     write_json(run / "best.json", {"step": 20, "why": "looks best"})
     write_json(run / "published.json", {"repo_id": "me/ring", "url": "https://hub/me/ring"})
-    flags = {one.name: set(one.flags) for one in library.shelf(workspace, checkpoints=True)}
+    flags = {one.name: set(one.flags) for one in library.all_loras(workspace, checkpoints=True)}
     assert flags == {
         "runs/ring": {"starred", "published"},
         "runs/ring@10": {"starred"},
@@ -67,7 +67,7 @@ def test_the_best_is_also_the_one_of_the_lowest_held_out_loss(workspace: Workspa
     assert best == [20]
 
 
-def test_a_damaged_file_stays_on_the_shelf_and_says_so(workspace: Workspace) -> None:
+def test_a_damaged_file_stays_in_the_library_and_says_so(workspace: Workspace) -> None:
     path = put_lora(workspace, "torn", layer(QUERY, 2, 8, 8))
     path.write_bytes(path.read_bytes()[:-5])
     assert "cut short" in library.find(workspace, "loras/torn").sound

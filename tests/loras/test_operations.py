@@ -20,14 +20,14 @@ from workbench.loras import library, tasks
 from workbench.loras.changes import ModelWeights
 from workbench.loras.converting import convert
 from workbench.loras.extracting import extract
-from workbench.loras.fusing import bake
-from workbench.loras.importing import bring_in
-from workbench.loras.making import Made
+from workbench.loras.fusing import fuse
+from workbench.loras.importing import import_lora
+from workbench.loras.making import OperationResult
 from workbench.loras.merging import merge, resize
 from workbench.loras.settings import (
-    BakeSettings,
     ConvertSettings,
     ExtractSettings,
+    FuseSettings,
     LoraImportSettings,
     MergeSettings,
     ResizeSettings,
@@ -71,13 +71,13 @@ def deltas(path: Path) -> dict[str, torch.Tensor]:
     }
 
 
-def made(workspace: Workspace, what: Made) -> Path:
+def made(workspace: Workspace, what: OperationResult) -> Path:
     return library.find(workspace, what.name).path
 
 
-def do(operation: Any, workspace: Workspace, settings: Any) -> Made:
+def do(operation: Any, workspace: Workspace, settings: Any) -> OperationResult:
     steps: list[tuple[int, int]] = []
-    found: Made = operation(workspace, settings, lambda text: None, lambda done, total: steps.append((done, total)))
+    found: OperationResult = operation(workspace, settings, lambda text: None, lambda *step: steps.append(step))
     assert all(done <= total for done, total in steps)
     return found
 
@@ -131,7 +131,7 @@ def test_a_merge_to_a_rank_is_the_best_there_is_and_says_what_it_loses(workspace
     got = deltas(made(workspace, done))[QUERY]
     assert float((got - whole).norm() / whole.norm()) == pytest.approx(best, rel=1e-4)
     assert done.error == pytest.approx(best, rel=1e-9)
-    assert f"{best * 100:.2g} % of the change is lost" in done.said
+    assert f"{best * 100:.2g} % of the change is lost" in done.message
 
 
 def test_a_loras_share_decides_the_rank_layer_by_layer(workspace: Workspace) -> None:
@@ -144,7 +144,7 @@ def test_a_loras_share_decides_the_rank_layer_by_layer(workspace: Workspace) -> 
     got = FAMILY.lora_weights(*FAMILY.lora_tensors(made(workspace, done)))
     assert got.rank_of(QUERY) == 1  # one direction holds 10000 of 10005 parts
     assert got.rank_of(VALUE) > 1
-    assert "to ranks 1 to" in done.said
+    assert "to ranks 1 to" in done.message
     before, after = deltas(path), deltas(made(workspace, done))
     for name, delta in before.items():
         assert float((after[name] - delta).norm() / delta.norm()) < (1 - 0.999) ** 0.5
@@ -174,11 +174,11 @@ def test_loras_of_different_models_are_not_merged(workspace: Workspace) -> None:
     put_lora(workspace, "b", on((QUERY, 2)), model="cogvideox-5b")
     with pytest.raises(ConfigError, match="for different models .a for tiny-cogvideox; b for cogvideox-5b."):
         do(merge, workspace, MergeSettings(loras=("loras/a", "loras/b")))
-    assert [one.name for one in library.shelf(workspace)] == ["loras/a", "loras/b"]
+    assert [one.name for one in library.all_loras(workspace)] == ["loras/a", "loras/b"]
     assert not list((workspace.root / "loras").glob(".new-*"))
 
 
-# ---- extracting and baking ------------------------------------------------------------------------------------------
+# ---- extracting and fusing ------------------------------------------------------------------------------------------
 
 
 def fine_tune(folder: Path, changed: dict[str, torch.Tensor]) -> Path:
@@ -225,14 +225,14 @@ def test_a_run_that_trained_all_weights_knows_its_base(workspace: Workspace, tmp
         do(extract, workspace, ExtractSettings(source="nobody", model=MODEL))
 
 
-def test_a_baked_model_draws_what_the_lora_draws(workspace: Workspace) -> None:
+def test_a_fused_model_generates_what_the_lora_does(workspace: Workspace) -> None:
     path = put_lora(workspace, "a", on((QUERY, 3), (WIDE, 3)), alpha=1.5)
-    done = do(bake, workspace, BakeSettings(loras=("loras/a=0.5",), name="Baked"))
-    folder = workspace.root / "models" / "baked"
+    done = do(fuse, workspace, FuseSettings(loras=("loras/a=0.5",), name="Fused"))
+    folder = workspace.root / "models" / "fused"
     assert done.name == str(folder)
-    assert read_json(folder / "baked.json")["made_of"][0]["weight"] == 0.5
+    assert read_json(folder / "fused.json")["made_of"][0]["weight"] == 0.5
     family, model = find_model(str(folder))
-    assert (family.name, model.title) == (FAMILY.name, "baked")
+    assert (family.name, model.title) == (FAMILY.name, "fused")
     transformer = family.load_transformer(folder, torch.device("cpu"), torch.float32)
     plain = FAMILY.load_transformer(BASE, torch.device("cpu"), torch.float32)
     pipeline = FAMILY.load_pipeline(BASE, plain)
@@ -250,7 +250,7 @@ def test_a_baked_model_draws_what_the_lora_draws(workspace: Workspace) -> None:
 # ---- in and out -----------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_another_trainer_comes_onto_the_shelf(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_file_of_another_trainer_is_added_to_the_library(workspace: Workspace, tmp_path: Path) -> None:
     given = on((QUERY, 2))
     flat = QUERY.replace(".", "_")
     foreign = {
@@ -260,10 +260,10 @@ def test_a_file_of_another_trainer_comes_onto_the_shelf(workspace: Workspace, tm
     }
     save_file(foreign, tmp_path / "cats.safetensors")
     settings = LoraImportSettings(source=str(tmp_path / "cats.safetensors"), model=MODEL, trigger="ohwx")
-    done = do(bring_in, workspace, settings)
+    done = do(import_lora, workspace, settings)
     lora = library.find(workspace, "loras/cats")
     assert (lora.rank, lora.alpha, lora.trigger, lora.model) == (2, 1.0, "ohwx", MODEL)
-    assert "a LoRA of rank 2 by a trainer with kohya's names" in done.said
+    assert "a LoRA of rank 2 by a trainer with kohya's names" in done.message
     both = given[f"{QUERY}.lora_B.weight"].astype(float) @ given[f"{QUERY}.lora_A.weight"] / 2
     near(deltas(lora.path)[QUERY], torch.from_numpy(both))
 
@@ -271,17 +271,17 @@ def test_a_file_of_another_trainer_comes_onto_the_shelf(workspace: Workspace, tm
 def test_what_does_not_fit_or_is_unsound_is_refused_in_a_sentence(workspace: Workspace, tmp_path: Path) -> None:
     small = write_lora(tmp_path / "small.safetensors", layer(QUERY, 2, 8, 8))
     with pytest.raises(ConfigError, match="small does not fit Tiny .*0 of its 1 layers match"):
-        do(bring_in, workspace, LoraImportSettings(source=str(small), model=MODEL))
+        do(import_lora, workspace, LoraImportSettings(source=str(small), model=MODEL))
     with pytest.raises(ConfigError, match="does not say for which model it was made, and fits none of"):
-        do(bring_in, workspace, LoraImportSettings(source=str(small)))
+        do(import_lora, workspace, LoraImportSettings(source=str(small)))
     broken = on((QUERY, 2))
     broken[f"{QUERY}.lora_B.weight"][0, 0] = np.nan
     with pytest.raises(ConfigError, match="holds NaN or infinite numbers"):
-        do(bring_in, workspace, LoraImportSettings(source=str(write_lora(tmp_path / "nan.safetensors", broken))))
+        do(import_lora, workspace, LoraImportSettings(source=str(write_lora(tmp_path / "nan.safetensors", broken))))
     (tmp_path / "page.safetensors").write_bytes(b"<html>log in</html>")
     with pytest.raises(ConfigError, match="is a web page, not weights"):
-        do(bring_in, workspace, LoraImportSettings(source=str(tmp_path / "page.safetensors"), model=MODEL))
-    assert library.shelf(workspace) == []
+        do(import_lora, workspace, LoraImportSettings(source=str(tmp_path / "page.safetensors"), model=MODEL))
+    assert library.all_loras(workspace) == []
 
 
 def test_a_lora_goes_out_in_a_format_and_comes_back_the_same(workspace: Workspace, tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_lora_goes_out_in_a_format_and_comes_back_the_same(workspace: Workspac
     for format in FAMILY.lora_formats:
         out = do(convert, workspace, ConvertSettings(lora="loras/a", format=format.id))
         assert Path(out.name).name == f"a-{format.id}{format.suffix}"
-        back = do(bring_in, workspace, LoraImportSettings(source=out.name, model=MODEL, name=f"from {format.id}"))
+        back = do(import_lora, workspace, LoraImportSettings(source=out.name, model=MODEL, name=f"from {format.id}"))
         got, wanted = deltas(made(workspace, back)), deltas(path)
         for name, delta in wanted.items():
             near(got[name], delta)

@@ -35,25 +35,25 @@ def test_what_is_removed_comes_back_to_the_byte_and_goes_for_good_when_emptied(w
     shown = removal.preview(workspace, names)
     assert [one.lora.name for one in shown] == names
     assert removal.remove(workspace, names) == shown
-    assert [one.name for one in library.shelf(workspace, checkpoints=True)] == ["runs/ring@20"]
+    assert [one.name for one in library.all_loras(workspace, checkpoints=True)] == ["runs/ring@20"]
     gone = removal.removed(workspace)
     assert {one.name: one.bytes for one in gone} == {one.lora.name: one.bytes for one in shown}
     for one in gone:
-        removal.bring_back(workspace, one.id)
+        removal.restore(workspace, one.id)
     assert files(workspace.root) == before
     removal.remove(workspace, ["loras/a"])
     assert removal.empty(workspace) > 0
     assert removal.removed(workspace) == []
     with pytest.raises(ConfigError, match="is not among what was removed"):
-        removal.bring_back(workspace, "loras-a")
+        removal.restore(workspace, "loras-a")
 
 
 def test_what_has_been_replaced_meanwhile_is_not_overwritten(workspace: Workspace) -> None:
     put_lora(workspace, "a", layer(QUERY, 2, 8, 8))
     removal.remove(workspace, ["loras/a"])
     put_lora(workspace, "a", layer(QUERY, 4, 8, 8))
-    with pytest.raises(ConfigError, match="its place .* is taken"):
-        removal.bring_back(workspace, removal.removed(workspace)[0].id)
+    with pytest.raises(ConfigError, match="its path .* is taken"):
+        removal.restore(workspace, removal.removed(workspace)[0].id)
     assert library.find(workspace, "loras/a").rank == 4
 
 
@@ -66,7 +66,7 @@ def test_starred_best_and_published_stay_whoever_asks(workspace: Workspace) -> N
     write_json(run / "best.json", {"step": 20, "why": "looks best"})
     write_json(run / "checkpoints/step-00000030/published.json", {"url": "https://hub/me/ring"})
     everything = CleaningSettings(checkpoints=1, made=True)
-    assert {one.lora.name for one in removal.doomed(workspace, everything)} == {"runs/ring@40", "loras/other"}
+    assert {one.lora.name for one in removal.to_remove(workspace, everything)} == {"runs/ring@40", "loras/other"}
     for name, reason in [
         ("runs/ring@10", "is starred"),
         ("runs/ring@20", "is the best"),
@@ -76,7 +76,7 @@ def test_starred_best_and_published_stay_whoever_asks(workspace: Workspace) -> N
             removal.preview(workspace, [name])
     went = removal.clean(workspace, everything)
     assert {one.lora.name for one in went} == {"runs/ring@40", "loras/other"}
-    left = {one.name for one in library.shelf(workspace, checkpoints=True)}
+    left = {one.name for one in library.all_loras(workspace, checkpoints=True)}
     assert left == {"runs/ring", "loras/kept", *(f"runs/ring@{step}" for step in (10, 20, 30, 50))}
 
 
@@ -91,5 +91,5 @@ def test_age_decides_where_it_is_asked_for(workspace: Workspace) -> None:
     run = put_export(workspace, "ring", rank=2, alpha=2.0, step=30, checkpoints=(10, 20, 30))
     old = time.time() - 9 * removal.DAY
     os.utime(run / "checkpoints/step-00000010/lora.safetensors", (old, old))
-    assert [one.lora.step for one in removal.doomed(workspace, CleaningSettings(days=8))] == [10]
-    assert removal.doomed(workspace, CleaningSettings(days=10)) == []
+    assert [one.lora.step for one in removal.to_remove(workspace, CleaningSettings(days=8))] == [10]
+    assert removal.to_remove(workspace, CleaningSettings(days=10)) == []

@@ -20,7 +20,7 @@ def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def image_toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model that draws from a first frame."""
+    """A random model that starts from a first frame."""
     folder = tmp_path_factory.mktemp("models") / "image-toy"
     find_model("tiny-cogvideox")[0].toy(folder, "image-1.5")
     return folder

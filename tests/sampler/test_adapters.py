@@ -13,7 +13,7 @@ from tests.sampler.conftest import WriteLora
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.jobs.devices import pick_device
 from workbench.sampler import adapters
-from workbench.sampler.generate import Drawn, Sampler
+from workbench.sampler.generate import GeneratedVideo, Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
@@ -23,7 +23,7 @@ def sampler(toy_folder: Path) -> Sampler:
     return Sampler(str(toy_folder), pick_device("cpu"))
 
 
-def draw(sampler: Sampler, workspace: Workspace, *loras: str, **more: object) -> Drawn:
+def generate(sampler: Sampler, workspace: Workspace, *loras: str, **more: object) -> GeneratedVideo:
     asked = SampleSettings(model=sampler.name, prompt="x", steps=2, device="cpu").changed(loras=list(loras), **more)
     return sampler.generate(workspace, asked)
 
@@ -32,9 +32,9 @@ def test_the_report_says_what_was_taken(
     sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
 ) -> None:
     lora = write_lora(tmp_path / "one.safetensors", 1, rank=4, alpha=8.0)
-    (said,) = draw(sampler, workspace, f"{lora}=0.5").record["loras"]
-    assert (said["rank"], said["alpha"], said["scale"]) == (4, 8.0, 0.5)
-    assert said["matched"] == said["tensors"] == len(load_file(lora))
+    (facts,) = generate(sampler, workspace, f"{lora}=0.5").record["loras"]
+    assert (facts["rank"], facts["alpha"], facts["scale"]) == (4, 8.0, 0.5)
+    assert facts["matched"] == facts["tensors"] == len(load_file(lora))
 
 
 def test_kohyas_names_draw_the_same(
@@ -44,7 +44,7 @@ def test_kohyas_names_draw_the_same(
     tensors, metadata = sampler.family.lora_tensors(lora)
     kohya, notes = sampler.family.export_lora(sampler.family.lora_weights(tensors, metadata), "kohya")
     save_file(kohya, tmp_path / "kohya.safetensors", notes)
-    ours, theirs = (draw(sampler, workspace, f"{path}") for path in (lora, tmp_path / "kohya.safetensors"))
+    ours, theirs = (generate(sampler, workspace, f"{path}") for path in (lora, tmp_path / "kohya.safetensors"))
     assert np.abs(ours.frames.astype(int) - theirs.frames).max() <= 1
     assert theirs.record["loras"][0]["origin"] != ours.record["loras"][0]["origin"]
 
@@ -57,19 +57,19 @@ def test_a_lora_that_half_fits_is_taken_when_forced(
     strange = {name.replace("blocks.1.", "blocks.9."): tensor for name, tensor in tensors.items()}
     save_file(strange, tmp_path / "half.safetensors")
     with pytest.raises(ConfigError, match="tensors match, 95% are needed"):
-        draw(sampler, workspace, f"{tmp_path}/half.safetensors")
-    forced = draw(sampler, workspace, f"{tmp_path}/half.safetensors", force_loras=True)
-    (said,) = forced.record["loras"]
-    assert said["matched"] == sum("blocks.1." not in name for name in tensors) < said["tensors"]
+        generate(sampler, workspace, f"{tmp_path}/half.safetensors")
+    forced = generate(sampler, workspace, f"{tmp_path}/half.safetensors", force_loras=True)
+    (facts,) = forced.record["loras"]
+    assert facts["matched"] == sum("blocks.1." not in name for name in tensors) < facts["tensors"]
     save_file({k: v for k, v in tensors.items() if "blocks.1." not in k}, tmp_path / "kept.safetensors")
-    assert np.array_equal(forced.frames, draw(sampler, workspace, f"{tmp_path}/kept.safetensors").frames)
+    assert np.array_equal(forced.frames, generate(sampler, workspace, f"{tmp_path}/kept.safetensors").frames)
 
 
 def test_a_scale_of_nothing_is_the_model_alone(
     sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
 ) -> None:
     lora = write_lora(tmp_path / "one.safetensors", 1)
-    assert np.array_equal(draw(sampler, workspace, f"{lora}=0").frames, draw(sampler, workspace).frames)
+    assert np.array_equal(generate(sampler, workspace, f"{lora}=0").frames, generate(sampler, workspace).frames)
 
 
 def test_only_the_last_few_stay_loaded(
@@ -77,11 +77,11 @@ def test_only_the_last_few_stay_loaded(
 ) -> None:
     monkeypatch.setattr(adapters, "KEPT", 2)
     paths = [write_lora(tmp_path / f"{seed}.safetensors", seed, rank=2) for seed in range(4)]
-    first = draw(sampler, workspace, f"{paths[0]}").frames
+    first = generate(sampler, workspace, f"{paths[0]}").frames
     for path in paths[1:]:
-        draw(sampler, workspace, f"{path}")
+        generate(sampler, workspace, f"{path}")
     assert len(sampler.transformer.peft_config) == 2
-    assert np.array_equal(draw(sampler, workspace, f"{paths[0]}").frames, first)
+    assert np.array_equal(generate(sampler, workspace, f"{paths[0]}").frames, first)
 
 
 def test_a_lora_of_the_hub_is_fetched_and_checked(
@@ -92,12 +92,12 @@ def test_a_lora_of_the_hub_is_fetched_and_checked(
         login(monkeypatch, hub, tmp_path / "login")
         hub.repos["ann/cats"] = {"README.md": b"", "cats.safetensors": lora.read_bytes()}
         hub.repos["ann/many"] = {name: lora.read_bytes() for name in ("a.safetensors", "b.safetensors")}
-        here = draw(sampler, workspace, f"{lora}")
+        here = generate(sampler, workspace, f"{lora}")
         for name in ("ann/cats", "ann/cats:cats.safetensors@main", "ann/many:b.safetensors"):
-            there = draw(sampler, workspace, f"{name}=1")
+            there = generate(sampler, workspace, f"{name}=1")
             assert np.array_equal(there.frames, here.frames), name
             assert there.record["loras"][0]["name"] == name
         with pytest.raises(ConfigError, match="2 .safetensors files: name one, as ann/many:FILE .a.safetensors, b"):
-            draw(sampler, workspace, "ann/many")
+            generate(sampler, workspace, "ann/many")
         with pytest.raises(ModelUnavailable, match="ann/dogs is not on the Hub, or private"):
-            draw(sampler, workspace, "ann/dogs")
+            generate(sampler, workspace, "ann/dogs")

@@ -88,11 +88,11 @@ def test_alpha_counts(
         write_lora(tmp_path / "b.safetensors", 1, alpha=4),
     )
 
-    def draw(text: str) -> np.ndarray:
+    def frames_with(text: str) -> np.ndarray:
         return sampler.generate(workspace, settings(toy_folder, loras=[text])).frames
 
-    assert np.array_equal(draw(f"{strong}"), draw(f"{weak}=2"))
-    assert not np.array_equal(draw(f"{strong}"), draw(f"{weak}"))
+    assert np.array_equal(frames_with(f"{strong}"), frames_with(f"{weak}=2"))
+    assert not np.array_equal(frames_with(f"{strong}"), frames_with(f"{weak}"))
 
 
 def test_a_warm_pipeline_draws_what_a_cold_one_does(
@@ -201,7 +201,7 @@ def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp
 @pytest.mark.parametrize(
     ("asked", "match"),
     [
-        ({}, "image is empty, image-toy draws from a first frame: give a picture's file"),
+        ({}, "image is empty, image-toy starts from a first frame: give a picture's file"),
         ({"image": "{folder}/none.png"}, "image is none.png, which cannot be used: it cannot be opened: No such file"),
         ({"image": "{folder}/text.png"}, "image is text.png, which is no picture that can be read: give a PNG"),
         ({"continue_from": "{folder}/text.png"}, "continue_from is text.png, which cannot be used: not a video"),
@@ -220,7 +220,7 @@ def test_a_missing_or_wrong_picture_is_named_before_the_weights_are_loaded(
 def test_a_picture_is_refused_by_a_model_that_takes_none(
     toy_folder: Path, workspace: Workspace, picture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match="toy draws from the prompt alone: leave it empty"):
+    with pytest.raises(ConfigError, match="toy starts from the prompt alone: leave it empty"):
         inputs_of(workspace, settings(toy_folder, image=str(picture)))
     monkeypatch.chdir(picture.parent)
     assert portable(settings(toy_folder, image="first.png")).image == str(picture)

@@ -19,10 +19,10 @@ from workbench import jobs
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import Device
-from workbench.sampler import queue
+from workbench.sampler import queue, request_files
 from workbench.sampler.queue import RequestState, cancel, pending, progress, stop_worker, submit, wait
 from workbench.sampler.samples import Samples, new_id, settings_of
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.settings import SampleSettings, WorkerSettings
 from workbench.workspace import Workspace, write_json
 
 CLIENT = """
@@ -56,7 +56,7 @@ def long_one(workspace: Workspace, settings: SampleSettings) -> str:
     """A request that is being drawn, and will be for long."""
     sample_id = submit(workspace, settings.changed(steps=1000))
     until(lambda: progress(workspace, sample_id).step > 2)
-    assert progress(workspace, sample_id).state is RequestState.DRAWING
+    assert progress(workspace, sample_id).state is RequestState.GENERATING
     return sample_id
 
 
@@ -142,7 +142,7 @@ def test_one_bad_request_does_not_end_the_worker(
     assert "x.safetensors holds NaN or infinite numbers" in failed.message
     garbage = new_id()
     (queue.worker_folder(served) / "requests" / f"{garbage}.json").write_text('{"settings": {"steps": "many"}}')
-    until(lambda: not queue.waiting(queue.worker_folder(served)))
+    until(lambda: not request_files.waiting(queue.worker_folder(served)))
     unread = progress(served, garbage)
     assert (unread.state, unread.settings) == (RequestState.FAILED, None)
     assert unread.message == "The request's file cannot be read: submit it again."
@@ -150,9 +150,7 @@ def test_one_bad_request_does_not_end_the_worker(
     assert worker(served).pid == pid
 
 
-def test_a_killed_worker_takes_only_what_it_was_drawing_with_it(
-    served: Workspace, ask: Callable[..., SampleSettings]
-) -> None:
+def test_a_killed_worker_loses_only_its_active_request(served: Workspace, ask: Callable[..., SampleSettings]) -> None:
     drawn = long_one(served, ask())
     elsewhere, waiting = submit(served, ask(seed=4), into="grids/one/a", bulk=True), submit(served, ask(seed=3))
     pid = worker(served).pid
@@ -191,7 +189,7 @@ def test_a_stopped_worker_says_so(served: Workspace, ask: Callable[..., SampleSe
 
 def test_an_idle_worker_leaves(workspace: Workspace) -> None:
     folder = queue.worker_folder(workspace)
-    queue.WorkerSettings(idle_seconds=0.2).save(folder / jobs.CONFIG)
+    WorkerSettings(idle_seconds=0.2).save(folder / jobs.CONFIG)
     jobs.start(folder, queue.MODULE)
     assert jobs.wait(folder, PATIENCE).state is jobs.State.FINISHED
 
@@ -241,12 +239,12 @@ def test_while_another_job_has_the_gpu_only_requests_for_the_processor_are_taken
     folder = queue.worker_folder(workspace)
     for number, device in enumerate(("auto", "cpu")):
         settings = ask(device=device, seed=number).model_dump(mode="json")
-        write_json(folder / queue.REQUESTS / f"{new_id()}.json", {"settings": settings})
-    taken = queue.take(folder, without_gpu=True)
+        write_json(folder / request_files.REQUESTS / f"{new_id()}.json", {"settings": settings})
+    taken = request_files.take(folder, without_gpu=True)
     assert taken is not None
     assert taken.settings.seed == 1
-    assert queue.take(folder, without_gpu=True) is None
-    assert queue.take(folder) is not None
+    assert request_files.take(folder, without_gpu=True) is None
+    assert request_files.take(folder) is not None
 
 
 def test_importing_the_client_loads_no_torch() -> None:

@@ -1,4 +1,4 @@
-"""Exact, fast and frugal: what each costs in work and in quality, and what becomes of too little memory."""
+"""Exact, fast and low memory: what each costs in work and in quality, and what becomes of too little memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.memory.low_bit import LowBitLinear
 from workbench.sampler import offload_plan
 from workbench.sampler.decoding import decode
 from workbench.sampler.generate import Sampler
-from workbench.sampler.offload_plan import Loadout, fitted
+from workbench.sampler.offload_plan import OffloadPlan, plan_for
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
@@ -51,13 +51,13 @@ def test_fast_makes_half_of_the_steps_and_nearly_the_same_video(tiny: Sampler, w
     assert np.array_equal(tiny.generate(workspace, TINY).frames, exact.frames), "fast leaves nothing behind"
 
 
-def test_frugal_keeps_the_model_in_8_bits(workspace: Workspace, tiny: Sampler) -> None:
-    frugal = Sampler("tiny-cogvideox", CPU, speed="frugal")
-    assert not frugal.serves(TINY)
-    drawn = frugal.generate(workspace, TINY.changed(speed="frugal"))
-    assert any(isinstance(module, LowBitLinear) for module in frugal.transformer.modules())
-    assert decibels(drawn.frames, tiny.generate(workspace, TINY).frames) > 30
-    assert "int8" in drawn.record["memory"]
+def test_low_memory_keeps_the_model_in_8_bits(workspace: Workspace, tiny: Sampler) -> None:
+    small = Sampler("tiny-cogvideox", CPU, speed="low-memory")
+    assert not small.serves(TINY)
+    made = small.generate(workspace, TINY.changed(speed="low-memory"))
+    assert any(isinstance(module, LowBitLinear) for module in small.transformer.modules())
+    assert decibels(made.frames, tiny.generate(workspace, TINY).frames) > 30
+    assert "int8" in made.record["memory"]
 
 
 def test_parts_in_turn_and_blocks_that_come_and_go_draw_the_same(
@@ -66,7 +66,9 @@ def test_parts_in_turn_and_blocks_that_come_and_go_draw_the_same(
     lora = write_lora(tmp_path / "one.safetensors", 1)
     asked = SampleSettings(model=str(toy_folder), prompt="x", steps=3, device="cpu", loras=(str(lora),))
     plain = Sampler(str(toy_folder), CPU).generate(workspace, asked).frames
-    monkeypatch.setattr(offload_plan, "choose", lambda *_: Loadout(in_turn=True, streamed=2, tiled=False))
+    monkeypatch.setattr(
+        offload_plan, "choose", lambda *_: OffloadPlan(model_offload=True, blocks_to_swap=2, tiled=False)
+    )
     pieces = Sampler(str(toy_folder), CPU)
     assert np.array_equal(pieces.generate(workspace, asked).frames, plain)
     without = asked.changed(loras=[])
@@ -75,25 +77,31 @@ def test_parts_in_turn_and_blocks_that_come_and_go_draw_the_same(
 
 
 @pytest.mark.parametrize(
-    ("free_gb", "frugal", "expected"),
+    ("free_gb", "low_memory", "expected"),
     [
-        (80, False, Loadout()),
-        (30, False, Loadout(in_turn=True)),
-        (12, False, Loadout(in_turn=True, streamed=9, tiled=False)),
-        (15, True, Loadout("int8", in_turn=True, one_by_one=True, tiled=True)),
-        (6, True, Loadout("int8", in_turn=True, streamed=20, one_by_one=True, tiled=True)),
+        (80, False, OffloadPlan()),
+        (30, False, OffloadPlan(model_offload=True)),
+        (12, False, OffloadPlan(model_offload=True, blocks_to_swap=9, tiled=False)),
+        (15, True, OffloadPlan("int8", model_offload=True, sequential_guidance=True, tiled=True)),
+        (6, True, OffloadPlan("int8", model_offload=True, blocks_to_swap=20, sequential_guidance=True, tiled=True)),
     ],
 )
-def test_the_loadout_of_the_5b_fits_the_memory_that_is_free(free_gb: float, frugal: bool, expected: Loadout) -> None:
+def test_the_offload_plan_of_the_5b_fits_the_free_memory(
+    free_gb: float, low_memory: bool, expected: OffloadPlan
+) -> None:
     family, model = find_model("cogvideox-5b")
-    found = fitted(frugal, free_gb, family.facts(model), shape_for(model))
-    assert (found.weights, found.in_turn, found.one_by_one) == (expected.weights, expected.in_turn, expected.one_by_one)
-    assert (found.streamed > 0) == (expected.streamed > 0)
-    assert found.tiled == expected.tiled or not frugal
+    found = plan_for(low_memory, free_gb, family.facts(model), shape_for(model))
+    assert (found.weights, found.model_offload, found.sequential_guidance) == (
+        expected.weights,
+        expected.model_offload,
+        expected.sequential_guidance,
+    )
+    assert (found.blocks_to_swap > 0) == (expected.blocks_to_swap > 0)
+    assert found.tiled == expected.tiled or not low_memory
 
 
 def test_a_processor_needs_no_plan(tiny: Sampler) -> None:
-    assert offload_plan.choose("exact", Device("cpu", "", 8.0), tiny.facts, shape_for(MODEL)) == Loadout()
+    assert offload_plan.choose("exact", Device("cpu", "", 8.0), tiny.facts, shape_for(MODEL)) == OffloadPlan()
 
 
 def test_a_clip_is_not_lost_to_the_memory_of_the_last_step(
@@ -130,14 +138,14 @@ def test_a_clip_that_cannot_be_decoded_says_so(tiny: Sampler, monkeypatch: pytes
 
 def test_the_rough_look_looks_like_the_video(tiny: Sampler, workspace: Workspace) -> None:
     looks: list[torch.Tensor] = []
-    drawn = tiny.generate(workspace, TINY, lambda done, total, latents: looks.append(latents))
-    rough = tiny.rough_look().frames(looks[-1])
+    made = tiny.generate(workspace, TINY, lambda done, total, latents: looks.append(latents))
+    rough = tiny.latent_preview().frames(looks[-1])
     frames, height, width, _ = rough.shape
-    video = torch.from_numpy(drawn.frames).permute(0, 3, 1, 2).float()
+    video = torch.from_numpy(made.frames).permute(0, 3, 1, 2).float()
     small = torch.nn.functional.interpolate(video, (height, width), mode="area")[:: len(video) // frames][:frames]
     both = np.corrcoef(rough.ravel(), small.permute(0, 2, 3, 1).numpy().ravel())[0, 1]
     assert both > 0.8
-    webp = tiny.rough_look().webp(looks[-1], 1.0)
+    webp = tiny.latent_preview().webp(looks[-1], 1.0)
     from io import BytesIO
 
     from PIL import Image

@@ -41,7 +41,7 @@ COMMANDS = {
     "places": ("targets", "Machines and clusters to which runs can be sent."),
     "sample": ("samples", "Draw a video from a prompt."),
     "grid": ("grids", "Compare videos in lock-step: checkpoints, scales, guidance, LoRAs."),
-    "loras": ("loras", "LoRAs: list, merge, resize, extract, bake, import, convert, remove."),
+    "loras": ("loras", "LoRAs: list, merge, resize, extract, fuse, import, convert, remove."),
     "publish": ("publish", "Push a LoRA, a demo of it or a dataset to the Hub."),
     "convert": ("convert", "Convert a model or a LoRA to its authors' own layout, or back."),
     "record": ("replays", "Write down what a run showed, to be replayed anywhere."),

@@ -1,11 +1,10 @@
-"""`workbench loras`: the shelf in the shell: what there is, what can be made of it, what goes.
+"""`workbench loras`: list LoRAs, run operations on them, remove and restore them.
 
-Heavy work is a job, as on the page; the shell watches it. Not covered: how it is done (workbench.loras).
+An operation is a background job, as on the page; the shell follows it. Not covered: the operations (workbench.loras).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,13 +15,12 @@ from workbench.cli.follow import watch
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.cli.tables import print_table
 from workbench.errors import ExitCode
-from workbench.loras import library, removal, tasks
-from workbench.loras.library import ShelfLora
-from workbench.loras.removal import CleaningSettings, Going
+from workbench.loras import library, removal, tasks, view
+from workbench.loras.removal import CleaningSettings, PlannedRemoval
 from workbench.loras.settings import (
-    BakeSettings,
     ConvertSettings,
     ExtractSettings,
+    FuseSettings,
     LoraImportSettings,
     MergeSettings,
     ResizeSettings,
@@ -35,10 +33,10 @@ from workbench.workspace import Workspace
 @click.group()
 @click.option("--workspace", metavar="FOLDER", help="The workspace's folder. Else $WORKBENCH_HOME, else ./workspace.")
 def loras(workspace: str | None) -> None:
-    """LoRAs: list, merge, extract, resize, bake, import, convert, star, remove."""
+    """LoRAs: list, merge, extract, resize, fuse, import, convert, star, remove."""
 
 
-# ---- looking
+# ---- listing
 
 
 @loras.command("list")
@@ -46,39 +44,38 @@ def loras(workspace: str | None) -> None:
 @with_workspace
 def list_(workspace: Workspace, checkpoints: bool) -> None:
     """Every LoRA of the workspace, newest first."""
-    found = library.shelf(workspace, checkpoints)
+    found = library.all_loras(workspace, checkpoints)
     if not found:
-        click.echo("no LoRA yet: train one (workbench train), or bring one (workbench loras import)")
+        click.echo("no LoRA yet: train one (workbench train) or import one (workbench loras import)")
         return
     rows = [
-        [one.name, one.base_model, _strength(one), one.trigger, "" if one.steps is None else str(one.steps),
-         _size(one.bytes), ", ".join(sorted(one.flags)) or ("damaged" if one.sound else "")]
+        [
+            one.name,
+            one.base_model,
+            view.strength(one),
+            one.trigger,
+            "" if one.steps is None else str(one.steps),
+            view.size(one.bytes),
+            ", ".join(sorted(one.flags)) or ("damaged" if one.sound else ""),
+        ]
         for one in found
-    ]  # fmt: skip
-    print_table(("name", "base model", "rank/alpha", "trigger", "steps", "size", ""), rows, right=("steps", "size"))
+    ]
+    print_table(("name", "base model", "rank", "trigger", "steps", "size", ""), rows, right=("steps", "size"))
 
 
 @loras.command()
 @click.argument("name")
 @with_workspace
 def show(workspace: Workspace, name: str) -> None:
-    """What is known of a LoRA: NAME is runs/RUN, runs/RUN@STEP or loras/NAME."""
+    """Print the facts of a LoRA: NAME is runs/RUN, runs/RUN@STEP or loras/NAME."""
     one = library.find(workspace, name)
-    facts = [
-        ("name", one.name), ("title", one.title), ("file", str(one.path)), ("base model", one.base_model),
-        ("trigger", one.trigger), ("rank/alpha", _strength(one)),
-        ("steps", "" if one.steps is None else str(one.steps)), ("size", _size(one.bytes)), ("origin", one.origin),
-        ("made", time.strftime("%Y-%m-%d %H:%M", time.localtime(one.created))),
-        ("previews", str(len(one.previews))), ("marks", ", ".join(sorted(one.flags))),
-        ("published", str(one.published.get("url", ""))), ("wrong with it", one.sound),
-    ]  # fmt: skip
-    for title, text in facts:
-        if text:
-            click.echo(f"{title:<14}{text}")
-    for source in library.notes(one).get("made_of", []):
-        click.echo(
-            f"{'made of':<14}{source.get('weight', 1):g} x {source.get('name')}  {source.get('sha256', '')[:16]}"
-        )
+    marks = [("marks", ", ".join(sorted(one.flags))), ("published", view.link(one)), ("damaged", one.sound)]
+    identity = [("name", one.name), ("title", one.title), ("file", str(one.path)), ("origin", one.origin)]
+    for label, value in [*identity, *view.facts(one), *marks]:
+        if value:
+            click.echo(f"{label:<14}{value}")
+    for weight, source, sha256 in view.sources(one):
+        click.echo(f"{'made of':<14}{weight} x {source}  {sha256}")
 
 
 @loras.command()
@@ -90,30 +87,21 @@ def formats() -> None:
         click.echo(f"{one.id:<14}{one.title}: {one.help}")
 
 
-def _strength(one: ShelfLora) -> str:
-    alpha = "" if one.alpha is None else f"/{one.alpha:g}"
-    return f"{'up to ' if one.mixed else ''}{one.rank}{alpha}{' DoRA' if one.dora else ''}"
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e6:.1f} MB"
-
-
-# ---- making
+# ---- operations
 
 
 def _do(workspace: Workspace, settings: Settings) -> int:
-    """Run an operation as a job and watch it; Ctrl-C leaves it alone."""
-    place = tasks.start(workspace, settings)
-    ended = watch(lambda: jobs.status(place))
+    """Run an operation as a job and follow it; Ctrl-C does not stop it."""
+    folder = tasks.start(workspace, settings)
+    ended = watch(lambda: jobs.status(folder))
     if ended is None:
-        click.echo(f"\nit goes on: see {place}")
+        click.echo(f"\nit goes on in the background: {folder}")
         return 0
     if ended.state is not jobs.State.FINISHED:
         click.echo(f"Error: {ended.message}", err=True)
         return int(ended.exit_code or ExitCode.BUG)
-    done = tasks.look(place)
-    click.echo(done.said)
+    done = tasks.read_task(folder)
+    click.echo(done.message)
     click.echo(done.made)
     return 0
 
@@ -123,7 +111,7 @@ def _do(workspace: Workspace, settings: Settings) -> int:
 @settings_flags(MergeSettings, leave_out=("loras",))
 @with_workspace
 def merge(workspace: Workspace, loras: Sequence[str], **flags: Any) -> int:
-    """Add LoRAs up: exactly, or to a rank. NAME is runs/RUN, runs/RUN@STEP, loras/NAME or a file."""
+    """Merge LoRAs into one: exactly, or to a rank. NAME is runs/RUN, runs/RUN@STEP, loras/NAME or a file."""
     return _do(workspace, settings_from(MergeSettings, None, flags, loras=list(loras)))
 
 
@@ -132,7 +120,7 @@ def merge(workspace: Workspace, loras: Sequence[str], **flags: Any) -> int:
 @settings_flags(ResizeSettings, leave_out=("lora",))
 @with_workspace
 def resize(workspace: Workspace, lora: str, **flags: Any) -> int:
-    """Bring a LoRA to another rank; says how much of its change is lost."""
+    """Resize a LoRA to another rank; prints how much of its change is lost."""
     return _do(workspace, settings_from(ResizeSettings, None, flags, lora=lora))
 
 
@@ -147,11 +135,11 @@ def extract(workspace: Workspace, source: str, **flags: Any) -> int:
 
 @loras.command(cls=SettingsCommand)
 @click.argument("loras", nargs=-1, required=True, metavar="NAME=SCALE...")
-@settings_flags(BakeSettings, leave_out=("loras",))
+@settings_flags(FuseSettings, leave_out=("loras",))
 @with_workspace
-def bake(workspace: Workspace, loras: Sequence[str], **flags: Any) -> int:
-    """Work LoRAs into a model: writes a folder that is used as a model itself."""
-    return _do(workspace, settings_from(BakeSettings, None, flags, loras=list(loras)))
+def fuse(workspace: Workspace, loras: Sequence[str], **flags: Any) -> int:
+    """Fuse LoRAs into a model: writes a folder that can be used as a model."""
+    return _do(workspace, settings_from(FuseSettings, None, flags, loras=list(loras)))
 
 
 @loras.command("import", cls=SettingsCommand)
@@ -159,7 +147,7 @@ def bake(workspace: Workspace, loras: Sequence[str], **flags: Any) -> int:
 @settings_flags(LoraImportSettings, leave_out=("source",))
 @with_workspace
 def import_(workspace: Workspace, source: str, **flags: Any) -> int:
-    """Bring a LoRA of another trainer, or of the Hub, onto the shelf."""
+    """Add a LoRA of another trainer, or of the Hub, to the library."""
     return _do(workspace, settings_from(LoraImportSettings, None, flags, source=source))
 
 
@@ -169,7 +157,7 @@ def import_(workspace: Workspace, source: str, **flags: Any) -> int:
 @click.argument("target", required=False, default="")
 @with_workspace
 def convert(workspace: Workspace, lora: str, format: str, target: str) -> int:
-    """Write a LoRA as TARGET for another program; `workbench loras formats` says which there are."""
+    """Write a LoRA as TARGET for another program; `workbench loras formats` lists the formats."""
     split_scale(lora)
     return _do(workspace, ConvertSettings(lora=lora, format=format, target=target))
 
@@ -179,7 +167,7 @@ def convert(workspace: Workspace, lora: str, format: str, target: str) -> int:
 
 @loras.command()
 @click.argument("name")
-@click.option("--off", is_flag=True, help="Take the star off.")
+@click.option("--off", is_flag=True, help="Remove the star.")
 @with_workspace
 def star(workspace: Workspace, name: str, off: bool) -> None:
     """Keep a LoRA: nothing removes it while it is starred."""
@@ -192,8 +180,8 @@ def star(workspace: Workspace, name: str, off: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_workspace
 def delete(workspace: Workspace, names: Sequence[str], yes: bool) -> None:
-    """Take LoRAs away; says what goes, and asks. `restore` brings them back."""
-    if _agreed(removal.preview(workspace, names), yes):
+    """Remove LoRAs after listing them and asking. `restore` brings them back."""
+    if _confirmed(removal.preview(workspace, names), yes):
         removal.remove(workspace, names)
 
 
@@ -202,27 +190,27 @@ def delete(workspace: Workspace, names: Sequence[str], yes: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_workspace
 def clean(workspace: Workspace, yes: bool, **flags: Any) -> None:
-    """Take old checkpoints away, and other LoRAs if asked; says what goes, and asks.
+    """Remove old checkpoints, and other LoRAs with --made, after listing them and asking.
 
-    What is starred, best or published stays, and so do exports.
+    What is starred, best or published stays, and so do runs' exports.
     """
     settings = settings_from(CleaningSettings, None, flags)
-    going = removal.doomed(workspace, settings)
-    if not going:
-        click.echo("nothing goes")
-    elif _agreed(going, yes):
+    planned = removal.to_remove(workspace, settings)
+    if not planned:
+        click.echo("nothing to remove")
+    elif _confirmed(planned, yes):
         removal.clean(workspace, settings)
 
 
-def _agreed(going: Sequence[Going], yes: bool) -> bool:
-    """Show what goes and ask; says afterwards how to get it back."""
-    for one in going:
-        click.echo(f"{one.lora.name}  {_size(one.bytes)}")
-    total = _size(sum(one.bytes for one in going))
-    if not yes and not click.confirm(f"Remove {len(going)} LoRAs, {total}?"):
+def _confirmed(planned: Sequence[PlannedRemoval], yes: bool) -> bool:
+    """List what would be removed and ask; then print how to restore it."""
+    for one in planned:
+        click.echo(f"{one.lora.name}  {view.size(one.bytes)}")
+    total = view.total_size(planned)
+    if not yes and not click.confirm(f"Remove {len(planned)} LoRAs, {total}?"):
         click.echo("nothing was removed")
         return False
-    click.echo(f"removed, {total}: `workbench loras restore` lists and brings back, --empty frees the space")
+    click.echo(f"removed, {total}: `workbench loras restore` lists and brings back, --empty deletes them for good")
     return True
 
 
@@ -231,11 +219,11 @@ def _agreed(going: Sequence[Going], yes: bool) -> bool:
 @click.option("--empty", is_flag=True, help="Delete for good what was removed.")
 @with_workspace
 def restore(workspace: Workspace, id: str | None, empty: bool) -> None:
-    """Bring back what was removed; without ID, list it."""
+    """Restore a removed LoRA; without ID, list the removed ones."""
     if empty:
-        click.echo(f"{_size(removal.empty(workspace))} are free")
+        click.echo(f"{view.size(removal.empty(workspace))} freed")
     elif id:
-        click.echo(f"{removal.bring_back(workspace, id)} is back")
+        click.echo(f"{removal.restore(workspace, id)} is restored")
     else:
-        for gone in removal.removed(workspace):
-            click.echo(f"{gone.id}  {gone.title}  {_size(gone.bytes)}")
+        for lora in removal.removed(workspace):
+            click.echo(f"{lora.id}  {lora.title}  {view.size(lora.bytes)}")

@@ -50,8 +50,8 @@ def _push_flags(settings: type[LoraPush | SpacePush]) -> Any:
 def lora(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: Any) -> int:
     """Push the LoRA NAME: weights, model card, previews.
 
-    NAME is a run's name, RUN@STEP for a checkpoint, or loras/NAME for one on the shelf. Pushed again, the same makes no
-    new commit; a push that broke off goes on.
+    NAME is a run's name, RUN@STEP for a checkpoint, or loras/NAME for one in the library. Pushing the same again
+    makes no new commit; an interrupted push goes on.
     """
     return _push(workspace, name, settings_from(LoraPush, None, flags), dry_run, detach)
 

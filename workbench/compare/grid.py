@@ -48,7 +48,7 @@ MEASURING, EXPORTING = ".numbers", ".export"
 MORE = (*AXES, "seeds", "prompts")  # what a grid can be extended by
 STATES = {
     RequestState.WAITING: CellState.WAITING, RequestState.LOADING: CellState.DRAWING,
-    RequestState.DRAWING: CellState.DRAWING, RequestState.FAILED: CellState.FAILED,
+    RequestState.GENERATING: CellState.DRAWING, RequestState.FAILED: CellState.FAILED,
 }  # fmt: skip
 
 _LAID_OUT: dict[Path, tuple[int, GridSettings, SampleSettings, GridPlan]] = {}

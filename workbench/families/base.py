@@ -2,7 +2,8 @@
 
 A family states facts (usable without torch) and offers methods (torch and diffusers are imported inside them). Tensors
 cross the border in three dicts whose keys only the family knows: `moments` (what the VAE says of a clip), `text` (what
-the text encoder says of a caption) and the batch made of both. Randomness is an argument everywhere: the caller draws.
+the text encoder says of a caption) and the batch made of both. Randomness is an argument everywhere: the caller
+samples.
 
 Shapes: B clips, F frames, H x W pixels; latents are the family's own affair, `latents_shape` tells their shape.
 """
@@ -28,7 +29,7 @@ ImageScale = Literal["pipeline", "raw"]  # how a first frame's latents are scale
 Tensors = Mapping[str, "torch.Tensor"]
 Report = Callable[[str], None]
 OnStep = Callable[[int, int, "torch.Tensor"], None]
-"""Called after each denoising step with (steps done, all steps, the clean latents as they are guessed); may raise."""
+"""Called after each denoising step with (steps done, all steps, the clean latents as predicted); may raise."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Model:
         return f"{self.source}{':' if self.variant else ''}{self.variant}@{self.revision}"
 
     def check_shape(self, frames: int, height: int, width: int) -> None:
-        """Refuse what the model cannot draw. Raises ConfigError naming the nearest legal values."""
+        """Refuse what the model cannot generate. Raises ConfigError naming the nearest legal values."""
         legal = self.frame_rule.legal()
         if frames not in legal:
             nearest = sorted(sorted(legal, key=lambda n: abs(n - frames))[:2])
@@ -224,23 +225,23 @@ class Family(ABC):
 
     @abstractmethod
     def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
-        """Moments of clips [B, 3, F, H, W] in [-1, 1]: enough to draw latents from, scaled as the denoiser wants."""
+        """Moments of clips [B, 3, F, H, W] in [-1, 1]: enough to sample latents from, scaled as the denoiser wants."""
 
     @abstractmethod
-    def draw_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
+    def sample_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
         """Latents from moments and standard normal noise of `latents_shape`."""
 
     @abstractmethod
     def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
-        """The noise for `draw_latents` or `image_condition`, drawn as the stock pipelines draw it, in their order."""
+        """The noise for `sample_latents` or `image_condition`, sampled as the stock pipelines do, in their order."""
 
     @abstractmethod
     def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
-        """Shape of one clip's latents, without the batch axis, as `draw_latents` returns it and `loss` takes it."""
+        """Shape of one clip's latents, without the batch axis, as `sample_latents` returns it and `loss` takes it."""
 
     @abstractmethod
     def decode(self, vae: Any, latents: torch.Tensor) -> torch.Tensor:
-        """Latents (with or without what `draw_latents` put in front) to clips [B, 3, F, H, W] in [-1, 1].
+        """Latents (with or without what `sample_latents` put in front) to clips [B, 3, F, H, W] in [-1, 1].
 
         F is what was encoded: what stands in front of the latents is not decoded, as in the stock pipeline.
         """
@@ -267,7 +268,7 @@ class Family(ABC):
         noise: torch.Generator,
         dtype: torch.dtype,
     ) -> torch.Tensor:
-        """The condition that the stock pipelines make of a picture [1, 3, H, W], with noise that they draw first."""
+        """The condition that the stock pipelines make of a picture [1, 3, H, W], with noise that they sample first."""
         moments = self.encode_image(vae, image, scale)
         return self.image_condition(moments, self.posterior_noise(moments, noise, dtype), latents_shape)
 
@@ -303,8 +304,8 @@ class Family(ABC):
     ) -> torch.Tensor:
         """The training loss per sample [B], float32. A pure function of its arguments.
 
-        condition: for image-to-video models, shaped as the latents: what `image_condition` makes, or `draw_latents` of
-                   a degraded clip; all zero where it is dropped
+        condition: for image-to-video models, shaped as the latents: what `image_condition` makes, or `sample_latents`
+                   of a degraded clip; all zero where it is dropped
         """
 
     @abstractmethod
@@ -331,20 +332,20 @@ class Family(ABC):
         prefix: torch.Tensor | None = None,
         source: torch.Tensor | None = None,
         strength: float = 1.0,
-        one_by_one: bool = False,
-        guess: bool = False,
+        sequential_guidance: bool = False,
+        skip_steps: bool = False,
     ) -> torch.Tensor:
-        """Draw the latents of one clip [1, *latents_shape], as the stock pipelines do, on the text's device.
+        """Generate the latents of one clip [1, *latents_shape], as the stock pipelines do, on the text's device.
 
         text, negative_text: of one caption each, on the device where the transformer computes, in its dtype
         scheduler:  one of `schedulers`, or "model"
         noise:      a generator of the processor; the pipelines' order: what `posterior_noise` takes goes first
         condition:  latents-shaped, for image-to-video models (see `loss`)
-        prefix:     latents of the clip that the drawn one continues, as `draw_latents` makes them of one frame or a
+        prefix:     latents of the clip that this one continues, as `sample_latents` makes them of one frame or a
                     legal number: they are put back at every step, noised to that step, and clean at the end
         source:     latents of the clip to change; `strength` says how far: the part of the steps that is made
-        one_by_one: make the two predictions of guidance one after the other, which takes less memory
-        guess:      leave out steps in the middle whose clean latents can be told from those computed before
+        sequential_guidance: compute the two predictions of guidance one after the other, which takes less memory
+        skip_steps: skip steps in the middle whose clean latents can be extrapolated from earlier ones
 
         Raises ConfigError.
         """
@@ -359,7 +360,7 @@ class Family(ABC):
         shape: tuple[int, int, int],
         image_scale: ImageScale = "pipeline",
     ) -> str:
-        """Python code that draws (frames, height, width) with a LoRA file in plain diffusers, for model cards.
+        """Python code that generates (frames, height, width) with a LoRA file in plain diffusers, for model cards.
 
         Where plain diffusers would not do what training did, the code says so and does it.
         """

@@ -1,4 +1,4 @@
-"""Classifier-free guidance: how far a drawing is pushed from the negative prompt's prediction to the prompt's.
+"""Classifier-free guidance: how far a video is pushed from the negative prompt's prediction to the prompt's.
 
 Sources: guidance arXiv 2207.12598; the dynamic curves SAT's DynamicCFG (sgm/modules/diffusionmodules/guiders.py), which
 its samplers call with `num_steps - timestep` as the step (sampling.py), and diffusers' `use_dynamic_cfg`, which is the
@@ -26,13 +26,13 @@ def curve_of(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Guidance:
-    """How one drawing is guided.
+    """How one video is guided.
 
     scale:      1 or less is none
     curve:      off: the scale is the same at every step; stock: the authors' samplers' and diffusers' pipelines', whose
                 formula is given the timestep (999 to 0) where it expects a step: it jumps between 1 and 1 + scale;
                 cosine: the same formula given the step: it rises from 1 to 1 + scale
-    begin, end: parts of the steps between which the drawing is guided at all
+    begin, end: parts of the steps between which it is guided
     rescale:    how much of what guidance adds to the prediction's spread is taken back, 0 to 1
     zero_star:  whether the negative prediction is first scaled to lie as near as it can to the prompt's
     """

@@ -1,6 +1,6 @@
-"""LoRA files as things of their own: the shelf of all that lie in a workspace, and what can be made of them.
+"""LoRA files independent of a run: the library of all LoRAs of a workspace, and the operations on them.
 
-`names` says what a LoRA is called, `shelf` what is known of it, `removal` takes one away and brings it back; these need
-no torch. `settings` declares the operations, `tasks` starts them as jobs, and the modules named after them do the work.
-Not covered: training (trainer), drawing with a LoRA (sampler), putting one on the Hub (publishing).
+`library` says what is known of each LoRA, `removal` removes and restores; these need no torch. `settings` declares the
+operations, `tasks` starts them as jobs, and the modules named after them do the work.
+Not covered: training (trainer), generating videos with a LoRA (sampler), uploading one to the Hub (publishing).
 """

@@ -8,17 +8,17 @@ import time
 from pathlib import Path
 
 from workbench import jobs
-from workbench.loras.tasks import TASKS, doer, settings_of
+from workbench.loras.tasks import TASKS, operation_of, settings_of
 from workbench.workspace import Workspace
 
 
 class TaskProgress:
-    """Tells the job how far an operation is, and ends it when it is asked to stop."""
+    """Reports the progress of an operation to its job, and ends it on the command "stop"."""
 
     def __init__(self, job: jobs.Job, phase: str) -> None:
         self._job, self._phase, self._began = job, phase, time.monotonic()
 
-    def said(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self._job.beat(text.rstrip(" ."), patient=True)
         self._began = time.monotonic()
 
@@ -36,9 +36,9 @@ def main() -> int:
         name, settings = settings_of(folder)
         progress = TaskProgress(job, TASKS[name][3])
         job.beat("loading torch")
-        made = doer(name)(Workspace.open(folder.parent.parent.parent), settings, progress.said, progress.step)
-        job.outcome = {"made": made.name, "said": made.said, "error": made.error}
-        sys.stdout.write(f"{made.said}\n")
+        made = operation_of(name)(Workspace.open(folder.parent.parent.parent), settings, progress.report, progress.step)
+        job.outcome = {"made": made.name, "message": made.message, "error": made.error}
+        sys.stdout.write(f"{made.message}\n")
     return int(job.exit_code)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.lora_files import DOWN, LENGTHS, UP, UP_BIAS, LoraWeights
-from workbench.loras.opened import Opened, Said
+from workbench.loras.opened import Opened, Report
 
 if TYPE_CHECKING:
     import torch
@@ -50,13 +50,13 @@ class ModelWeights:
             return tensor
 
 
-def base_model_precision(model: str, said: Said) -> ModelWeights:
+def base_weights_of(model: str, report: Report) -> ModelWeights:
     """The transformer's weights of a model, downloaded if need be. Raises ConfigError, ModelUnavailable."""
     family, known = find_model(model)
-    return ModelWeights(family.fetch(known, said) / family.lora_prefix)
+    return ModelWeights(family.fetch(known, report) / family.lora_prefix)
 
 
-def base_for(loras: list[Opened], model: str, said: Said) -> ModelWeights | None:
+def base_for(loras: list[Opened], model: str, report: Report) -> ModelWeights | None:
     """The weights that these LoRAs' changes depend on, None where they depend on none. Raises ConfigError."""
     stretching = [lora for lora in loras if lora.weights.dora]
     if not stretching:
@@ -66,7 +66,7 @@ def base_for(loras: list[Opened], model: str, said: Said) -> ModelWeights | None
             f"{stretching[0].title} is a DoRA and does not say for which model, whose weights are needed: import it "
             f"with its model first"
         )
-    return base_model_precision(model, said)
+    return base_weights_of(model, report)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import families
 from workbench.families.lora_files import LoraFormat
-from workbench.loras.making import Made, Step
-from workbench.loras.opened import Said, opened
+from workbench.loras.making import OperationResult, Step
+from workbench.loras.opened import Report, opened
 from workbench.loras.settings import ConvertSettings
 from workbench.trainer.model.lora import with_metadata
 from workbench.workspace import Workspace, slugify, write_bytes, writing
 
-CONVERTED = "converted"  # the folder of the cache for files that were not given a place
+CONVERTED = "converted"  # the folder of the cache for files that were written without a target
 
 
 def formats() -> list[LoraFormat]:
@@ -32,11 +32,11 @@ def target_of(workspace: Workspace, lora: str, format: LoraFormat) -> Path:
     return workspace.cache / CONVERTED / f"{slugify(lora.rpartition('/')[2])}-{format.id}{format.suffix}"
 
 
-def convert(workspace: Workspace, settings: ConvertSettings, said: Said, step: Step) -> Made:
+def convert(workspace: Workspace, settings: ConvertSettings, report: Report, step: Step) -> OperationResult:
     """Write a LoRA in another format. Raises ConfigError, CannotWrite."""
     from safetensors.torch import save
 
-    (one,) = opened(workspace, [settings.lora], said)
+    (one,) = opened(workspace, [settings.lora], report)
     step(1, 2)
     tensors, metadata = one.family.export_lora(one.weights, settings.format)
     format = next(known for known in one.family.lora_formats if known.id == settings.format)
@@ -49,12 +49,12 @@ def convert(workspace: Workspace, settings: ConvertSettings, said: Said, step: S
     else:
         target = target_of(workspace, one.title, format)
     if format.suffix == ".safetensors":
-        told = {"base_model": one.base_model, "trigger_word": one.trigger}
-        write_bytes(target, with_metadata(save(tensors), {**metadata, **{k: v for k, v in told.items() if v}}))
+        labels = {"base_model": one.base_model, "trigger_word": one.trigger}
+        write_bytes(target, with_metadata(save(tensors), {**metadata, **{k: v for k, v in labels.items() if v}}))
     else:
         _write_torch(target, {"module": tensors})
     warning = f". {format.warning}" if format.warning else ""
-    return Made(str(target), f"{one.title} for {format.title}: {target}{warning}")
+    return OperationResult(str(target), f"{one.title} for {format.title}: {target}{warning}")
 
 
 def _write_torch(target: Path, value: Any) -> None:

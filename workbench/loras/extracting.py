@@ -1,4 +1,4 @@
-"""A LoRA of what a full fine-tune changed: the best matrices of a rank for each linear layer's difference to the base.
+"""Extracting a LoRA from a full fine-tune: the best low-rank matrices of each linear layer's difference to the base.
 
 What is no linear layer (norms, biases) has no place in a LoRA; how much of the change it is counts among what is lost.
 Not covered: LoRAs (merging).
@@ -17,26 +17,26 @@ from workbench.families import find_model
 from workbench.families.facts import BLOCK
 from workbench.lora_names import RUNS
 from workbench.loras import low_rank
-from workbench.loras.changes import ModelWeights, base_model_precision
+from workbench.loras.changes import ModelWeights, base_weights_of
 from workbench.loras.low_rank import RankLimit
-from workbench.loras.making import Made, Step, Story, of_layers, pair_of, percent, put
-from workbench.loras.opened import Said
+from workbench.loras.making import OperationResult, Provenance, Step, add_to_library, lora_of_layers, pair_of, percent
+from workbench.loras.opened import Report
 from workbench.loras.settings import ExtractSettings
 from workbench.workspace import SLUG, Workspace, read_json
 
 NOTHING = 1e-7  # a layer whose weights differ by less than this share of themselves has not been trained
 
 
-def extract(workspace: Workspace, settings: ExtractSettings, said: Said, step: Step) -> Made:
+def extract(workspace: Workspace, settings: ExtractSettings, report: Report, step: Step) -> OperationResult:
     """Make a LoRA of a full fine-tune. Raises ConfigError, ModelUnavailable, CannotWrite."""
     if settings.rank is None and settings.share is None:
         raise ConfigError("rank and share are both empty: give the rank, or the share of the change to keep")
-    place, model, title, trigger = _source(workspace, settings)
+    folder, model, title, trigger = _source(workspace, settings)
     family, known = find_model(model)
-    base, tuned = base_model_precision(model, said), ModelWeights(place)
+    base, tuned = base_weights_of(model, report), ModelWeights(folder)
     if differing := sorted(name for name in base if name not in tuned or tuned[name].shape != base[name].shape):
         raise ConfigError(
-            f"{place.parent.name} is no fine-tune of {known.title} ({differing[0]} is missing or has another size): "
+            f"{folder.parent.name} is no fine-tune of {known.title} ({differing[0]} is missing or has another size): "
             f"choose the model that it was trained from"
         )
     linear = _linear(family.facts(known))
@@ -54,20 +54,22 @@ def extract(workspace: Workspace, settings: ExtractSettings, said: Said, step: S
         lost, total, rank = lost + pair.lost, total + pair.total, max(rank, pair.down.shape[0])
         found.append((layer, *pair_of(pair.up, pair.down, before.shape, after.dtype), None))
     step(1, 1)
-    lora = of_layers(found, title)
+    lora = lora_of_layers(found, title)
     error = math.sqrt(lost / total) if total else 0.0
-    story = Story(
+    provenance = Provenance(
         title=settings.name.strip() or f"{title}-rank{rank}",
         how="extracted",
-        said=f"extracted from the fine-tune {title}, rank {rank}; {percent(error)} of the change is lost",
+        summary=f"extracted from the fine-tune {title}, rank {rank}; {percent(error)} of the change is lost",
         model=known.id,
         base_model=known.id if known.local else known.source,
-        made_of=[{"name": title, "file": path.name, "sha256": file_sha256(path), "weight": 1.0}
-                 for path in sorted(place.glob("*.safetensors"))],
+        made_of=[
+            {"name": title, "file": path.name, "sha256": file_sha256(path), "weight": 1.0}
+            for path in sorted(folder.glob("*.safetensors"))
+        ],
         trigger=trigger,
         error=error,
-    )  # fmt: skip
-    return put(workspace, family, lora, story)
+    )
+    return add_to_library(workspace, family, lora, provenance)
 
 
 def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str, str, str]:
@@ -80,8 +82,8 @@ def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str,
             )
         model = settings.model or str(read_json(run / jobs.CONFIG).get("model", ""))
         return run / "transformer", model, name, _trigger(run)
-    place = policy.resolve(settings.source, "source")
-    inner = place / "transformer" if (place / "transformer").is_dir() else place
+    folder = policy.resolve(settings.source, "source")
+    inner = folder / "transformer" if (folder / "transformer").is_dir() else folder
     if not settings.source.strip() or not inner.is_dir():
         raise ConfigError(
             f"source is {settings.source[:120]!r}, no run and no folder: name a run that trained all weights, or a "
@@ -90,9 +92,9 @@ def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str,
         )
     if not settings.model:
         raise ConfigError(
-            f"model is empty: say from which model {place.name} was fine-tuned", {"model": "choose the base model"}
+            f"model is empty: say from which model {folder.name} was fine-tuned", {"model": "choose the base model"}
         )
-    return inner, settings.model, place.name, ""
+    return inner, settings.model, folder.name, ""
 
 
 def _trigger(run: Path) -> str:

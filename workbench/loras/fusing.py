@@ -1,8 +1,8 @@
-"""A model with LoRAs worked into its transformer: a folder in diffusers' layout that needs no LoRA any more.
+"""A model with LoRAs fused into its transformer: a folder in diffusers' layout that needs no LoRA files.
 
     models/NAME/transformer/     the base's files, with the changed weights, in the same format
     models/NAME/...              the other parts, under a second name where the disk allows it
-    models/NAME/baked.json       what it was made of; written last
+    models/NAME/fused.json       what it was made of; written last
 
 Not covered: LoRAs of LoRAs (merging).
 """
@@ -20,17 +20,17 @@ from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.families.lora_files import DOWN
 from workbench.loras.changes import ModelWeights, bias_change, change
-from workbench.loras.making import Made, Step, title_from
-from workbench.loras.opened import Opened, Said, common_model, misfits, opened
-from workbench.loras.settings import BakeSettings
+from workbench.loras.making import OperationResult, Step, title_from
+from workbench.loras.opened import Opened, Report, common_model, misfits, opened
+from workbench.loras.settings import FuseSettings
 from workbench.workspace import Workspace, fresh_folder, link_or_copy, write_json, writing
 
-MODELS, NOTES = "models", "baked.json"
+MODELS, NOTES = "models", "fused.json"
 
 
-def bake(workspace: Workspace, settings: BakeSettings, said: Said, step: Step) -> Made:
-    """Write a model with LoRAs worked in. Raises ConfigError, ModelUnavailable, CannotWrite."""
-    loras = opened(workspace, settings.loras, said)
+def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Step) -> OperationResult:
+    """Write a model with LoRAs fused into it. Raises ConfigError, ModelUnavailable, CannotWrite."""
+    loras = opened(workspace, settings.loras, report)
     model = settings.model or common_model(loras)
     if not model:
         raise ConfigError("model is empty, and these LoRAs do not say it: choose their model", {"model": "choose one"})
@@ -38,7 +38,7 @@ def bake(workspace: Workspace, settings: BakeSettings, said: Said, step: Step) -
     for lora in loras:
         if wrong := misfits(lora.weights, model):
             raise ConfigError(f"{lora.title} does not fit {known.title} ({wrong[0]}): choose the model it was made for")
-    source = family.fetch(known, said)
+    source = family.fetch(known, report)
     parent = workspace.root / MODELS
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
@@ -49,13 +49,13 @@ def bake(workspace: Workspace, settings: BakeSettings, said: Said, step: Step) -
             _fill(source, scratch, family, loras, step)
         record = {"model": known.id, "made_of": [lora.record() for lora in loras], "time": time.time()}
         write_json(scratch / NOTES, record)
-        target = fresh_folder(parent, title_from(settings.name, loras, "-baked"))
+        target = fresh_folder(parent, title_from(settings.name, loras, "-fused"))
         with writing(target):
             os.rename(scratch, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     parts = " + ".join(f"{lora.scale:g} x {lora.title}" for lora in loras)
-    return Made(str(target), f"{known.title} with {parts} worked in: use {target} as the model")
+    return OperationResult(str(target), f"{known.title} with {parts} fused: use {target} as the model")
 
 
 def _fill(source: Path, target: Path, family: Family, loras: list[Opened], step: Step) -> None:
@@ -73,14 +73,14 @@ def _fill(source: Path, target: Path, family: Family, loras: list[Opened], step:
     total, done = len(list(base)), 0
     for path in sorted((source / part).iterdir()):
         if path.suffix == ".safetensors":
-            done = _bake_file(path, target / part / path.name, loras, base, step, done, total)
+            done = _fuse_file(path, target / part / path.name, loras, base, step, done, total)
         else:
             shutil.copy2(path, target / part / path.name)
 
 
-def _bake_file(
+def _fuse_file(
     path: Path, target: Path, loras: list[Opened], base: ModelWeights, step: Step, done: int, total: int
-) -> int:  # fmt: skip
+) -> int:
     """One file of weights with what the LoRAs change in it; returns how many weights are done."""
     from safetensors.torch import load_file, save_file
 

@@ -1,4 +1,4 @@
-"""A LoRA of another trainer comes onto the shelf: read, checked against its model, written in diffusers' layout.
+"""Adding a LoRA of another trainer to the library: read, checked against its model, written in diffusers' layout.
 
 Not covered: which trainers' names are known (the families), downloading (sampler.loras).
 """
@@ -10,39 +10,39 @@ from dataclasses import replace
 from workbench.errors import ConfigError
 from workbench.families import find_model, models
 from workbench.families.lora_files import LoraWeights
-from workbench.loras.making import Made, Step, Story, put
-from workbench.loras.opened import Opened, Said, misfits, opened
+from workbench.loras.making import OperationResult, Provenance, Step, add_to_library
+from workbench.loras.opened import Opened, Report, misfits, opened
 from workbench.loras.settings import LoraImportSettings
 from workbench.sampler.loras import FIT_LIMIT
 from workbench.workspace import Workspace
 
 
-def bring_in(workspace: Workspace, settings: LoraImportSettings, said: Said, step: Step) -> Made:
-    """Import a LoRA. Raises ConfigError, ModelUnavailable, CannotWrite."""
+def import_lora(workspace: Workspace, settings: LoraImportSettings, report: Report, step: Step) -> OperationResult:
+    """Add a LoRA to the library. Raises ConfigError, ModelUnavailable, CannotWrite."""
     if not settings.source.strip():
         raise ConfigError("source is empty: name a file or a repository of the Hub", {"source": "name one"})
-    (one,) = opened(workspace, [settings.source.strip()], said)
+    (one,) = opened(workspace, [settings.source.strip()], report)
     step(1, 2)
-    model = settings.model or one.model or _guessed(one)
+    model = settings.model or one.model or _only_match(one)
     family, known = find_model(model)
     lora, left_out = _fitting(one, model)
     kind = "a DoRA" if lora.dora else "a LoRA"
     without = f", without {left_out} layers that the model has not" if left_out else ""
     ranks = "of several ranks" if lora.mixed else f"of rank {lora.rank}"
-    story = Story(
+    provenance = Provenance(
         title=settings.name.strip() or one.title,
         how="imported",
-        said=f"imported from {settings.source.strip()[:200]}: {kind} {ranks} by {lora.origin}{without}",
+        summary=f"imported from {settings.source.strip()[:200]}: {kind} {ranks} by {lora.origin}{without}",
         model=known.id,
         base_model=known.id if known.local else known.source,
         made_of=[one.record()],
         trigger=settings.trigger.strip() or one.trigger,
         steps=one.steps,
     )
-    return put(workspace, family, lora, story)
+    return add_to_library(workspace, family, lora, provenance)
 
 
-def _guessed(one: Opened) -> str:
+def _only_match(one: Opened) -> str:
     """The only known model that a LoRA fits. Raises ConfigError when there are several, or none."""
     fitting = [model for model in models() if not misfits(one.weights, model.id)]
     if len(fitting) == 1:

@@ -1,10 +1,10 @@
-"""The shelf: every LoRA of a workspace with what is known of it. No torch; files are read again only when they change.
+"""The LoRA library: every LoRA of a workspace and its facts. No torch; files are read again only when they change.
 
     loras/NAME/lora.safetensors     in diffusers' layout
-    loras/NAME/lora.json            what it is and how it was made: title, how, said, made_of, model, base_model,
+    loras/NAME/lora.json            what it is and how it was made: title, how, summary, made_of, model, base_model,
                                     trigger, steps, error, sha256, time; written last
-    loras/NAME/previews/*.mp4       videos drawn with it
-    loras/stars.json                {"loras": [names that a person wants to keep]}; a checkpoint's star is its run's
+    loras/NAME/previews/*.mp4       videos generated with it
+    loras/stars.json                {"loras": [names to keep]}; a checkpoint's star is its run's
     published.json                  beside a LoRA that is on the Hub (publishing)
 
 Not covered: what a name stands for (names), making and removing (tasks, removal).
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class ShelfLora:
+class LibraryLora:
     """One LoRA.
 
     name:       of the form that `names` explains;  title: for people;  path: its .safetensors file
@@ -46,7 +46,7 @@ class ShelfLora:
     rank:       the largest of its layers';  mixed: whether layers differ in rank or alpha
     alpha:      None when the file does not say: then the scale is 1
     steps:      that it was trained for, None when unknown;  bytes: of the file
-    previews:   videos drawn with it;  origin: where it comes from, in words;  created: Unix time
+    previews:   videos generated with it;  origin: where it comes from, one sentence;  created: Unix time
     published:  published.json's content, {} when it is not on the Hub;  sound: "" or what is wrong with the file
     """
 
@@ -95,7 +95,7 @@ class Notes(BaseModel):
     """What lora.json holds, where it is there."""
 
     title: str = ""
-    said: str = ""
+    summary: str = ""
     made_of: list[LoraSource] = []
     model: str = ""
     base_model: str = ""
@@ -107,33 +107,33 @@ class Notes(BaseModel):
 _NOTES = TypeAdapter(Notes)
 
 
-def shelf(workspace: Workspace, checkpoints: bool = False) -> list[ShelfLora]:
+def all_loras(workspace: Workspace, checkpoints: bool = False) -> list[LibraryLora]:
     """Every LoRA of the workspace, newest first; with `checkpoints` those of the runs as well."""
     wanted = names(workspace)
     if checkpoints:
         runs = sorted(path.name for path in workspace.runs.glob("*") if is_name(f"{RUNS}/{path.name}"))
         wanted += [name for run in runs for name in checkpoint_names(workspace, run)]
-    found = [lora for name in wanted if (lora := _look(workspace, name)) is not None]
+    found = [lora for name in wanted if (lora := _read_lora(workspace, name)) is not None]
     return sorted(found, key=lambda lora: (-lora.created, lora.name))
 
 
-def find(workspace: Workspace, name: str) -> ShelfLora:
+def find(workspace: Workspace, name: str) -> LibraryLora:
     """The LoRA of a name. Raises ConfigError when there is none."""
-    if (lora := _look(workspace, name) if is_name(name) else None) is None:
+    if (lora := _read_lora(workspace, name) if is_name(name) else None) is None:
         known = ", ".join(names(workspace)[:10]) or "none yet"
         raise ConfigError(f"there is no LoRA {name[:120]!r} here: choose one of {known}")
     return lora
 
 
-def checkpoints_of(workspace: Workspace, run: str) -> list[ShelfLora]:
+def checkpoints_of(workspace: Workspace, run: str) -> list[LibraryLora]:
     """The LoRAs in a run's checkpoints, oldest first."""
-    found = [_look(workspace, name) for name in checkpoint_names(workspace, run)]
+    found = [_read_lora(workspace, name) for name in checkpoint_names(workspace, run)]
     return [lora for lora in found if lora is not None]
 
 
-def notes(lora: ShelfLora) -> dict[str, Any]:
+def notes(lora: LibraryLora) -> dict[str, Any]:
     """lora.json of a LoRA in `loras/`; {} of a run's."""
-    return dict(_seen(lora.folder / NOTES, _notes)) if lora.run is None else {}
+    return dict(_cached(lora.folder / NOTES, _notes)) if lora.run is None else {}
 
 
 def _notes(path: Path) -> dict[str, Any]:
@@ -151,25 +151,25 @@ def star(workspace: Workspace, name: str, on: bool = True) -> None:
         (retention.star if on else retention.unstar)(lora.run.folder, lora.step)
         return
     path = folder(workspace) / STARS
-    with jobs.locked(_made(folder(workspace)) / ".stars.lock"):
+    with jobs.locked(_created(folder(workspace)) / ".stars.lock"):
         kept = _starred(workspace) - {name}
         write_json(path, {"loras": sorted(kept | ({name} if on else set()))})
 
 
 def _starred(workspace: Workspace) -> set[str]:
-    found = _seen(folder(workspace) / STARS, read_object).get("loras")
+    found = _cached(folder(workspace) / STARS, read_object).get("loras")
     return {str(name) for name in found} if isinstance(found, list) else set()
 
 
-def _made(place: Path) -> Path:
-    place.mkdir(parents=True, exist_ok=True)
-    return place
+def _created(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 # ---- one LoRA -------------------------------------------------------------------------------------------------------
 
 
-def _look(workspace: Workspace, name: str) -> ShelfLora | None:
+def _read_lora(workspace: Workspace, name: str) -> LibraryLora | None:
     """What is known of the LoRA of a name; None when its file is not there."""
     path = path_of(workspace, name)
     try:
@@ -178,10 +178,10 @@ def _look(workspace: Workspace, name: str) -> ShelfLora | None:
         return None
     sound = ""
     try:
-        header = _seen(path, read_header)
+        header = _cached(path, read_header)
     except ConfigError as error:
         header, sound = Header({}, {}), str(error)
-    said = header.metadata
+    metadata = header.metadata
     rank, mixed, alpha = _strength(header)
     common: dict[str, Any] = {
         "name": name,
@@ -191,76 +191,76 @@ def _look(workspace: Workspace, name: str) -> ShelfLora | None:
         "alpha": alpha,
         "dora": any("lora_magnitude_vector" in key for key in header.tensors),
         "bytes": stat.st_size,
-        "published": _seen(path.parent / retention.PUBLISHED, read_object),
+        "published": _cached(path.parent / retention.PUBLISHED, read_object),
         "sound": sound,
-        "trigger": said.get("trigger_word", ""),
-        "base_model": said.get("base_model", ""),
+        "trigger": metadata.get("trigger_word", ""),
+        "base_model": metadata.get("base_model", ""),
         "created": stat.st_mtime,
     }
-    more = _of_shelf if name.startswith(f"{LORAS}/") else _of_run
-    return ShelfLora(**{**common, **more(workspace, name, path, said)})
+    more = _library_facts if name.startswith(f"{LORAS}/") else _run_facts
+    return LibraryLora(**{**common, **more(workspace, name, path, metadata)})
 
 
-def _of_shelf(workspace: Workspace, name: str, path: Path, said: Any) -> dict[str, Any]:
-    told = _seen(path.parent / NOTES, _notes)
-    steps = told.get("steps")
+def _library_facts(workspace: Workspace, name: str, path: Path, metadata: Any) -> dict[str, Any]:
+    notes = _cached(path.parent / NOTES, _notes)
+    steps = notes.get("steps")
     return {
-        "title": str(told.get("title") or path.parent.name),
+        "title": str(notes.get("title") or path.parent.name),
         "run": None,
         "step": None,
-        "model": str(told.get("model", "")),
-        "base_model": str(told.get("base_model") or said.get("base_model", "")),
-        "trigger": str(told.get("trigger") or said.get("trigger_word", "")),
+        "model": str(notes.get("model", "")),
+        "base_model": str(notes.get("base_model") or metadata.get("base_model", "")),
+        "trigger": str(notes.get("trigger") or metadata.get("trigger_word", "")),
         "steps": steps if isinstance(steps, int) else None,
         "previews": tuple(sorted(path.parent.glob("previews/*.mp4"))),
-        "origin": str(told.get("said") or "of unknown origin"),
-        "created": float(told.get("time") or path.stat().st_mtime),
+        "origin": str(notes.get("summary") or "unknown origin"),
+        "created": float(notes.get("time") or path.stat().st_mtime),
         "starred": name in _starred(workspace),
         "best": False,
     }
 
 
-def _of_run(workspace: Workspace, name: str, path: Path, said: Any) -> dict[str, Any]:
+def _run_facts(workspace: Workspace, name: str, path: Path, metadata: Any) -> dict[str, Any]:
     checkpoint = path.parent.parent.name == CHECKPOINTS
-    place = path.parent.parent.parent if checkpoint else path.parent
+    run_folder = path.parent.parent.parent if checkpoint else path.parent
     step = step_of(path.parent.name) if checkpoint else None
-    steps = step if step is not None else _number(said.get("step"))
+    steps = step if step is not None else _number(metadata.get("step"))
     return {
-        "title": f"{place.name}, step {step}" if checkpoint else place.name,
-        "run": Run(place),
+        "title": f"{run_folder.name}, step {step}" if checkpoint else run_folder.name,
+        "run": Run(run_folder),
         "step": step,
-        "model": str(_seen(place / jobs.CONFIG, read_object).get("model", "")),
+        "model": str(_cached(run_folder / jobs.CONFIG, read_object).get("model", "")),
         "steps": steps,
-        "previews": _previews(place, steps),
-        "origin": f"trained here, {'a checkpoint' if checkpoint else 'the export'} of the run {place.name}",
-        "starred": step in retention.starred(place) if checkpoint else name in _starred(workspace),
-        "best": checkpoint and step in _best(place),
+        "previews": _previews(run_folder, steps),
+        "origin": f"trained here, {'a checkpoint' if checkpoint else 'the export'} of the run {run_folder.name}",
+        "starred": step in retention.starred(run_folder) if checkpoint else name in _starred(workspace),
+        "best": checkpoint and step in _best(run_folder),
     }
 
 
 def _previews(run: Path, step: int | None) -> tuple[Path, ...]:
-    """Videos drawn at a step with the LoRA as it is: 0.mp4, 1.mp4 ..."""
+    """Videos generated at a step with the LoRA as it is: 0.mp4, 1.mp4 ..."""
     found = [] if step is None else run.glob(f"previews/step-{step:08d}/*.mp4")
     return tuple(sorted(video for video in found if video.stem.isdecimal()))
 
 
 def _best(run: Path) -> set[int | None]:
-    """Steps that are a run's best: by its held-out loss, and as a person chose."""
-    chosen = _number(_seen(run / retention.CHOSEN, read_object).get("step"))
+    """Steps that are a run's best: by its held-out loss, and the one chosen by hand."""
+    chosen = _number(_cached(run / retention.CHOSEN, read_object).get("step"))
     saved = tuple(step_folders(run / CHECKPOINTS))
-    return {chosen, _seen(run / METRICS, lambda path: retention.best(path.parent), None, saved)} - {None}
+    return {chosen, _cached(run / METRICS, lambda path: retention.best(path.parent), None, saved)} - {None}
 
 
 def _strength(header: Header) -> tuple[int, bool, float | None]:
     """(largest rank, whether layers differ, alpha or None) of a file in diffusers' layout."""
     ranks = {shape[0] for key, shape in header.tensors.items() if ".lora_A." in key and len(shape) > 1}
-    told: dict[str, Any] = {}
+    adapter: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
         value = from_json(header.metadata.get(ADAPTER_NOTES, "{}"))
-        told = {key.rsplit(".", 1)[-1]: one for key, one in value.items()} if isinstance(value, dict) else {}
-    alpha = told.get("lora_alpha")
+        adapter = {key.rsplit(".", 1)[-1]: one for key, one in value.items()} if isinstance(value, dict) else {}
+    alpha = adapter.get("lora_alpha")
     plain = float(alpha) if isinstance(alpha, int | float) and not isinstance(alpha, bool) else None
-    return max(ranks, default=0), len(ranks) > 1 or bool(told.get("alpha_pattern")), plain
+    return max(ranks, default=0), len(ranks) > 1 or bool(adapter.get("alpha_pattern")), plain
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -269,8 +269,8 @@ _KEPT: dict[tuple[Path, str], tuple[Any, Any]] = {}
 _MOST = 20_000
 
 
-def _seen(path: Path, read: Callable[[Path], T], missing: Any = None, *more: Any) -> T:
-    """What `read` says of a file, asked again only when the file (or `more`) has changed."""
+def _cached(path: Path, read: Callable[[Path], T], missing: Any = None, *more: Any) -> T:
+    """What `read` returns for a file, read again only when the file (or `more`) has changed."""
     try:
         stat = path.stat()
     except OSError:
@@ -297,4 +297,4 @@ def _number(value: Any) -> int | None:
     return None
 
 
-__all__ = ["FILE", "ShelfLora", "checkpoints_of", "find", "folder", "notes", "shelf", "star"]
+__all__ = ["FILE", "LibraryLora", "all_loras", "checkpoints_of", "find", "folder", "notes", "star"]

@@ -1,6 +1,6 @@
 """The best matrices of a rank for a change of weights: singular values, what is kept of them, what is lost.
 
-A change is [outputs, inputs]; a convolution's is seen flat. All is reckoned in float64, so that the stated errors are
+A change is [outputs, inputs]; a convolution's is flattened. All is computed in float64, so that the stated errors are
 the errors. Not covered: which layers and whose matrices (changes).
 """
 

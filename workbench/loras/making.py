@@ -1,4 +1,4 @@
-"""A new LoRA on the shelf: its file in diffusers' layout and what is said of it, there whole or not at all.
+"""Adding a new LoRA to the library: its file in diffusers' layout and its lora.json, complete or not at all.
 
 Not covered: what is in it (merging, extracting, importing).
 """
@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,24 +31,24 @@ Step = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Made:
-    """What an operation made. name: of a LoRA on the shelf, or a path;  said: a sentence for people"""
+class OperationResult:
+    """What an operation made. name: of a LoRA in the library, or a path;  message: one sentence for people"""
 
     name: str
-    said: str
+    message: str
     error: float | None = None
 
 
 @dataclass(frozen=True)
-class Story:
-    """What lora.json says of a new LoRA.
+class Provenance:
+    """Where a new LoRA comes from, as lora.json records it.
 
-    how: the operation in a word;  said: the same in a sentence;  error: what is lost of the change, relative
+    how: the operation in a word;  summary: the same in a sentence;  error: what is lost of the change, relative
     """
 
     title: str
     how: str
-    said: str
+    summary: str
     model: str
     base_model: str
     made_of: Sequence[Mapping[str, Any]]
@@ -57,31 +57,33 @@ class Story:
     error: float | None = None
 
 
-def put(workspace: Workspace, family: Family, lora: LoraWeights, story: Story) -> Made:
-    """Write a LoRA into a new folder of the shelf. Raises CannotWrite."""
+def add_to_library(workspace: Workspace, family: Family, lora: LoraWeights, provenance: Provenance) -> OperationResult:
+    """Write a LoRA into a new folder of the library. Raises CannotWrite."""
     from safetensors.torch import save
 
     tensors, metadata = family.export_lora(lora, family.lora_formats[0].id)
-    told = {"base_model": story.base_model, "trigger_word": story.trigger, "made": story.said}
+    labels = {"base_model": provenance.base_model, "trigger_word": provenance.trigger, "made": provenance.summary}
+    metadata |= {name: label for name, label in labels.items() if label}
     parent = folder(workspace)
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
         scratch.chmod(0o755)
     try:
-        write_bytes(scratch / FILE, with_metadata(save(tensors), {**metadata, **{k: v for k, v in told.items() if v}}))
+        write_bytes(scratch / FILE, with_metadata(save(tensors), metadata))
         record = {
-            "title": story.title, "how": story.how, "said": story.said, "made_of": list(story.made_of),
-            "model": story.model, "base_model": story.base_model, "trigger": story.trigger, "steps": story.steps,
-            "rank": lora.rank, "error": story.error, "sha256": sha256(scratch / FILE), "time": time.time(),
-        }  # fmt: skip
+            **asdict(provenance),
+            "rank": lora.rank,
+            "sha256": sha256(scratch / FILE),
+            "time": time.time(),
+        }
         write_json(scratch / NOTES, record)
-        target = fresh_folder(parent, story.title)
+        target = fresh_folder(parent, provenance.title)
         with writing(target):
             os.rename(scratch, target)  # onto the empty folder that holds the name
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return Made(f"{LORAS}/{target.name}", story.said, story.error)
+    return OperationResult(f"{LORAS}/{target.name}", provenance.summary, provenance.error)
 
 
 def pair_of(up: torch.Tensor, down: torch.Tensor, shape: Sequence[int], dtype: torch.dtype) -> tuple[Any, Any]:
@@ -91,7 +93,7 @@ def pair_of(up: torch.Tensor, down: torch.Tensor, shape: Sequence[int], dtype: t
     return folded[0].to(dtype).contiguous(), folded[1].to(dtype).contiguous()
 
 
-def of_layers(layers: Iterable[tuple[str, Any, Any, Any]], origin: str) -> LoraWeights:
+def lora_of_layers(layers: Iterable[tuple[str, Any, Any, Any]], origin: str) -> LoraWeights:
     """A LoRA of (layer, up, down, bias or None), its scale 1 everywhere. Raises ConfigError when there are none."""
     tensors = {}
     for layer, up, down, bias in layers:

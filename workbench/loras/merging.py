@@ -1,7 +1,7 @@
-"""LoRAs added up into one, and a LoRA brought to another rank.
+"""Merging LoRAs into one, and resizing a LoRA to another rank.
 
-Ranks, alphas and layers may differ. Without a rank a merge is exact: matrices are laid side by side, so ranks add up.
-Not covered: full fine-tunes (extracting), models with LoRAs worked in (baking).
+Ranks, alphas and layers may differ. Without a rank a merge is exact: matrices are concatenated, so ranks add up.
+Not covered: full fine-tunes (extracting), models with LoRAs fused (fusing).
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ from workbench.families.lora_files import DOWN, LoraWeights
 from workbench.loras import low_rank
 from workbench.loras.changes import ModelWeights, WeightChange, base_for, bias_change, change
 from workbench.loras.low_rank import RankLimit
-from workbench.loras.making import Made, Step, Story, of_layers, pair_of, percent, put, title_from
-from workbench.loras.opened import Opened, Said, common_model, opened
+from workbench.loras.making import (
+    OperationResult,
+    Provenance,
+    Step,
+    add_to_library,
+    lora_of_layers,
+    pair_of,
+    percent,
+    title_from,
+)
+from workbench.loras.opened import Opened, Report, common_model, opened
 from workbench.loras.settings import MergeSettings, ResizeSettings
 from workbench.workspace import Workspace
 
@@ -24,42 +33,42 @@ if TYPE_CHECKING:
     import torch
 
 
-def merge(workspace: Workspace, settings: MergeSettings, said: Said, step: Step) -> Made:
+def merge(workspace: Workspace, settings: MergeSettings, report: Report, step: Step) -> OperationResult:
     """Add LoRAs up with their weights. Raises ConfigError, ModelUnavailable, CannotWrite."""
-    loras = opened(workspace, settings.loras, said)
+    loras = opened(workspace, settings.loras, report)
     model = common_model(loras)
-    lora, error = summed(loras, RankLimit(rank=settings.rank), base_for(loras, model, said), step)
+    lora, error = summed(loras, RankLimit(rank=settings.rank), base_for(loras, model, report), step)
     parts = " + ".join(f"{one.scale:g} x {one.title}" for one in loras)
     loss = "exact" if error is None else f"{percent(error)} of the change is lost"
-    story = Story(
+    provenance = Provenance(
         title=title_from(settings.name, loras, "-merged" if len(loras) == 1 else ""),
         how="merged",
-        said=f"merged from {parts}; rank {lora.rank}, {loss}",
+        summary=f"merged from {parts}; rank {lora.rank}, {loss}",
         model=loras[0].model,
         base_model=next((one.base_model for one in loras if one.base_model), ""),
         made_of=[one.record() for one in loras],
         trigger=", ".join(dict.fromkeys(one.trigger for one in loras if one.trigger)),
         error=error,
     )
-    return put(workspace, loras[0].family, lora, story)
+    return add_to_library(workspace, loras[0].family, lora, provenance)
 
 
-def resize(workspace: Workspace, settings: ResizeSettings, said: Said, step: Step) -> Made:
-    """Bring a LoRA to a rank, or to what a share of its energy needs. Raises ConfigError, CannotWrite."""
+def resize(workspace: Workspace, settings: ResizeSettings, report: Report, step: Step) -> OperationResult:
+    """Resize a LoRA to a rank, or to what a share of its energy needs. Raises ConfigError, CannotWrite."""
     if settings.rank is None and settings.share is None:
         raise ConfigError("rank and share are both empty: give the new rank, or the share of the change to keep")
-    (one,) = loras = opened(workspace, [settings.lora], said)
+    (one,) = loras = opened(workspace, [settings.lora], report)
     if settings.rank is not None and settings.rank >= one.weights.rank and not one.weights.dora:
         raise ConfigError(
             f"rank is {settings.rank}, {one.title} has rank {one.weights.rank} already: use less",
             {"rank": f"use less than {one.weights.rank}"},
         )
     cut = RankLimit(settings.rank, settings.share)
-    lora, error = summed(loras, cut, base_for(loras, one.model, said), step)
-    story = Story(
+    lora, error = summed(loras, cut, base_for(loras, one.model, report), step)
+    provenance = Provenance(
         title=title_from(settings.name, loras, f"-rank{lora.rank}"),
         how="resized",
-        said=f"{one.title} brought from rank {one.weights.rank} to {_ranks(lora)}; {percent(error or 0.0)} of the "
+        summary=f"{one.title} resized from rank {one.weights.rank} to {_ranks(lora)}; {percent(error or 0.0)} of the "
         f"change is lost",
         model=one.model,
         base_model=one.base_model,
@@ -68,7 +77,7 @@ def resize(workspace: Workspace, settings: ResizeSettings, said: Said, step: Ste
         steps=one.steps,
         error=error or 0.0,
     )
-    return put(workspace, one.family, lora, story)
+    return add_to_library(workspace, one.family, lora, provenance)
 
 
 def _ranks(lora: LoraWeights) -> str:
@@ -78,7 +87,7 @@ def _ranks(lora: LoraWeights) -> str:
 
 def summed(
     loras: Sequence[Opened], cut: RankLimit, base: ModelWeights | None, step: Step
-) -> tuple[LoraWeights, float | None]:  # fmt: skip
+) -> tuple[LoraWeights, float | None]:
     """(the sum of LoRAs at their scales, what is lost of it) within a cut; None is lost where nothing was cut.
 
     Raises ConfigError where two change one layer of different sizes, or a DoRA is to be added without a rank.
@@ -100,7 +109,7 @@ def summed(
         up, down = pair_of(up, down, (up.shape[0], *given.shape[1:]), _widest(on_it, layer))
         found.append((layer, up, down, _biases(on_it, layer, up)))
     step(len(layers), len(layers))
-    merged = of_layers(found, "a merge")
+    merged = lora_of_layers(found, "a merge")
     return merged, None if cut == RankLimit() else math.sqrt(lost / total) if total else 0.0
 
 
@@ -111,7 +120,7 @@ def _added(changes: Sequence[WeightChange], layer: str, cut: RankLimit) -> tuple
     sizes = {(one.whole if one.whole is not None else _corner(one)).shape for one in changes}
     if len(sizes) > 1:
         raise ConfigError(
-            f"these LoRAs see {layer} in different sizes: they are for different models, choose some of one"
+            f"these LoRAs have {layer} in different sizes: they are for different models, choose some of one"
         )
     if all(one.whole is None for one in changes):
         up = torch.cat([one.up for one in changes if one.up is not None], dim=1)

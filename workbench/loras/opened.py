@@ -17,11 +17,11 @@ from workbench.families import families, find_model, models
 from workbench.families.base import Family
 from workbench.families.facts import BLOCK
 from workbench.families.lora_files import DOWN, PEFT_FILE, UP, LoraWeights
-from workbench.loras.library import ShelfLora, find
+from workbench.loras.library import LibraryLora, find
 from workbench.sampler.loras import Lora, fetched, resolve, sha256, split_scale
 from workbench.workspace import Workspace
 
-Said = Callable[[str], None]
+Report = Callable[[str], None]
 TORCH_FILES = (".pt", ".pth", ".bin")
 
 
@@ -29,7 +29,7 @@ TORCH_FILES = (".pt", ".pth", ".bin")
 class Opened:
     """One LoRA with its weights.
 
-    name:  as it was asked for;  title: for people, and for names made from it;  scale: as asked for, 1 if not
+    name:  as given;  title: for people, and for names made from it;  scale: as given, 1 by default
     model: what `find_model` takes, "" when nothing says it;  base_model: the same as its file says it
     """
 
@@ -49,35 +49,35 @@ class Opened:
         return {"name": self.name, "file": self.path.name, "sha256": sha256(self.path), "weight": self.scale}
 
 
-def opened(workspace: Workspace, texts: Sequence[str], said: Said = print) -> list[Opened]:
+def opened(workspace: Workspace, texts: Sequence[str], report: Report = print) -> list[Opened]:
     """Open what WHAT=SCALE texts name, downloading what is on the Hub. Raises ConfigError, ModelUnavailable."""
     if not any(text.strip() for text in texts):
         raise ConfigError("loras is empty: name at least one LoRA", {"loras": "name at least one"})
     found = []
     for text in texts:
-        for lora in fetched(_resolved(workspace, text), said):
+        for lora in fetched(_resolved(workspace, text), report):
             found.append(_open(workspace, lora))
     return found
 
 
 def _resolved(workspace: Workspace, text: str) -> list[Lora]:
-    if text.endswith(TORCH_FILES) and (place := policy.resolve(text, "loras")).is_file():
-        return [Lora(text, place, 1.0)]
+    if text.endswith(TORCH_FILES) and (path := policy.resolve(text, "loras")).is_file():
+        return [Lora(text, path, 1.0)]
     if text.startswith(("/", "~", ".")) and not text.endswith(".safetensors"):
-        place = policy.resolve(split_scale(text)[0], "loras")
-        if (place / PEFT_FILE).is_file():
-            return resolve(workspace, [f"{place / PEFT_FILE}={split_scale(text)[1]:g}"])
+        folder = policy.resolve(split_scale(text)[0], "loras")
+        if (folder / PEFT_FILE).is_file():
+            return resolve(workspace, [f"{folder / PEFT_FILE}={split_scale(text)[1]:g}"])
     return resolve(workspace, [text])
 
 
 def _open(workspace: Workspace, lora: Lora) -> Opened:
     full = lora.name if "/" in lora.name else f"{lora_names.RUNS}/{lora.name}"
-    known: ShelfLora | None = find(workspace, full) if lora_names.is_name(full) else None
-    family, weights, told = _read(lora.file)
+    known: LibraryLora | None = find(workspace, full) if lora_names.is_name(full) else None
+    family, weights, metadata = _read(lora.file)
     stem = lora.file.stem if ":" in lora.name or "/" not in lora.name else lora.name.rpartition("/")[2]
     if lora.file.name == PEFT_FILE and lora.name.endswith(PEFT_FILE):
         stem = lora.file.parent.name
-    base = told.get("base_model", "") if known is None else known.base_model
+    base = metadata.get("base_model", "") if known is None else known.base_model
     return Opened(
         name=lora.name if known is None else known.name,
         title=known.title if known is not None else stem.removesuffix(".safetensors"),
@@ -87,7 +87,7 @@ def _open(workspace: Workspace, lora: Lora) -> Opened:
         weights=weights,
         model=(known.model if known is not None else "") or model_named(base),
         base_model=base,
-        trigger=told.get("trigger_word", "") if known is None else known.trigger,
+        trigger=metadata.get("trigger_word", "") if known is None else known.trigger,
         steps=None if known is None else known.steps,
     )
 
@@ -96,9 +96,9 @@ def _read(path: Path) -> tuple[Family, LoraWeights, dict[str, str]]:
     """By the first family that knows its names; every number finite. Raises ConfigError."""
     refused: ConfigError | None = None
     for family in families():
-        tensors, told = family.lora_tensors(path)
+        tensors, metadata = family.lora_tensors(path)
         try:
-            weights = family.lora_weights(tensors, told)
+            weights = family.lora_weights(tensors, metadata)
         except ConfigError as error:
             refused = refused or error
             continue
@@ -108,7 +108,7 @@ def _read(path: Path) -> tuple[Family, LoraWeights, dict[str, str]]:
                 f"the LoRA {path.name} holds NaN or infinite numbers (in {broken[:80]!r}): its training went wrong, "
                 f"use an earlier checkpoint"
             )
-        return family, weights, dict(told)
+        return family, weights, dict(metadata)
     assert refused is not None
     raise refused
 
@@ -126,12 +126,12 @@ def _last(text: str) -> str:
 
 
 def common_model(loras: Sequence[Opened]) -> str:
-    """The one model that LoRAs are for, "" when none says it. Raises ConfigError when they are for several."""
-    said = {lora.model or lora.base_model: lora for lora in loras if lora.model or lora.base_model}
-    if len(said) > 1:
-        made = "; ".join(f"{lora.title} for {model}" for model, lora in said.items())
+    """The one model that LoRAs are for, "" when no file names it. Raises ConfigError when they are for several."""
+    named = {lora.model or lora.base_model: lora for lora in loras if lora.model or lora.base_model}
+    if len(named) > 1:
+        made = "; ".join(f"{lora.title} for {model}" for model, lora in named.items())
         raise ConfigError(f"these LoRAs are for different models ({made}): choose some of one model")
-    return next(iter(said), "")
+    return next(iter(named), "")
 
 
 # ---- does it fit a model? -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What can be made of LoRAs: one declaration of settings an operation."""
+"""The settings of the operations on LoRAs, one class an operation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MergeSettings(Settings):
 
 
 class ResizeSettings(Settings):
-    """A LoRA of another rank that comes as close as that rank can."""
+    """The best approximation of a LoRA at another rank."""
 
     lora: str = field("", title="LoRA", section=WHAT, source="loras", path=True)
     """A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors file."""
@@ -40,7 +40,7 @@ class ResizeSettings(Settings):
 
 
 class ExtractSettings(Settings):
-    """A LoRA that does what a full fine-tune does, as far as its rank can."""
+    """A LoRA that approximates a full fine-tune."""
 
     source: str = field("", title="Fine-tuned model", section=WHAT, path=True)
     """A run that trained all weights, or a folder in diffusers' layout (or its transformer's folder)."""
@@ -58,22 +58,22 @@ class ExtractSettings(Settings):
     """Each layer keeps as much rank as this share of its change's energy needs."""
 
 
-class BakeSettings(Settings):
-    """A model whose transformer has LoRAs worked in."""
+class FuseSettings(Settings):
+    """A model whose transformer has LoRAs fused."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=3, path=True)
     """At least one, each with =SCALE behind it if not 1. A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME),
     a run's name or a .safetensors file."""
 
     model: str = field("", title="Model", section=WHAT, source="models", path=True)
-    """The model they are worked into. Empty: the one that they were made for."""
+    """The model they are fused into. Empty: the one that they were made for."""
 
     name: str = field("", title="Name", section=WHAT)
     """What the new model's folder is called. Empty: from the LoRAs'."""
 
 
 class LoraImportSettings(Settings):
-    """A LoRA of another trainer, or of the Hub, comes onto the shelf."""
+    """Add a LoRA of another trainer, or of the Hub, to the library."""
 
     source: str = field("", title="From", section=WHAT, path=True)
     """A .safetensors file (or SAT's .pt), or a repository of the Hub: OWNER/NAME, OWNER/NAME:FILE@REVISION."""
@@ -95,7 +95,7 @@ class ConvertSettings(Settings):
     """A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors file."""
 
     format: str = field("diffusers", title="Format", section=HOW)
-    """Who shall read it; `workbench loras formats` lists what there is."""
+    """The program that will read it; `workbench loras formats` lists what there is."""
 
     target: str = field("", title="File", section=HOW, path=True)
     """A new file. Empty: one in the workspace, named after LoRA and format."""

@@ -1,6 +1,6 @@
 """Operations on LoRAs as background jobs, one folder each: loras/.jobs/ID/ with config.json and a job's files.
 
-config.json holds the operation's name under "task" beside its settings; result.json what was made ("made", "said",
+config.json holds the operation's name under "task" beside its settings; result.json the result ("made", "message",
 "error"). Not covered: what an operation does, how a job lives (workbench.jobs).
 """
 
@@ -18,9 +18,9 @@ from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.lora_names import folder
 from workbench.loras.settings import (
-    BakeSettings,
     ConvertSettings,
     ExtractSettings,
+    FuseSettings,
     LoraImportSettings,
     MergeSettings,
     ResizeSettings,
@@ -30,26 +30,26 @@ from workbench.workspace import Workspace, fresh_folder, read_json, write_json
 
 MODULE, JOBS = "workbench.loras", ".jobs"
 KEPT_SECONDS = 24 * 3600  # a job that is over is forgotten after a day
-# task -> (its settings, module and function that do it, what it is doing in words)
+# task -> (its settings, module and function that do it, its phase)
 TASKS: dict[str, tuple[type[Settings], str, str, str]] = {
     "merge": (MergeSettings, "merging", "merge", "merging"),
     "resize": (ResizeSettings, "merging", "resize", "resizing"),
     "extract": (ExtractSettings, "extracting", "extract", "extracting"),
-    "bake": (BakeSettings, "fusing", "bake", "baking"),
-    "import": (LoraImportSettings, "importing", "bring_in", "importing"),
+    "fuse": (FuseSettings, "fusing", "fuse", "fusing"),
+    "import": (LoraImportSettings, "importing", "import_lora", "importing"),
     "convert": (ConvertSettings, "converting", "convert", "converting"),
 }
 
 
 @dataclass(frozen=True)
 class LoraTask:
-    """One operation, seen from outside. made: a name on the shelf or a path, "" while it is not over"""
+    """One operation, as its files describe it. made: a name in the library or a path, "" while it is not over"""
 
     folder: Path
     name: str
     status: jobs.Status
     made: str
-    said: str
+    message: str
 
     @property
     def id(self) -> str:
@@ -61,35 +61,35 @@ def start(workspace: Workspace, settings: Settings) -> Path:
     name = next(name for name, (cls, *_) in TASKS.items() if isinstance(settings, cls))
     parent = folder(workspace) / JOBS
     _forget(parent)
-    place = fresh_folder(parent, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
-    write_json(place / jobs.CONFIG, {"task": name, **settings.model_dump(mode="json")})
-    jobs.start(place, MODULE)
-    return place
+    job_folder = fresh_folder(parent, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
+    write_json(job_folder / jobs.CONFIG, {"task": name, **settings.model_dump(mode="json")})
+    jobs.start(job_folder, MODULE)
+    return job_folder
 
 
-def look(place: Path) -> LoraTask:
+def read_task(job_folder: Path) -> LoraTask:
     """An operation by its job's folder. Raises ConfigError when there is none."""
-    settings, ended = read_json(place / jobs.CONFIG), jobs.result(place)
-    return LoraTask(
-        place, str(settings.get("task", "")), jobs.status(place), str(ended.get("made", "")), str(ended.get("said", ""))
-    )
+    task = str(read_json(job_folder / jobs.CONFIG).get("task", ""))
+    ended = jobs.result(job_folder)
+    made, message = str(ended.get("made", "")), str(ended.get("message", ""))
+    return LoraTask(job_folder, task, jobs.status(job_folder), made, message)
 
 
 def everything(workspace: Workspace) -> list[LoraTask]:
-    """Operations at work and those that ended in the last day, newest first."""
-    return [look(status.folder) for status in jobs.jobs_in(folder(workspace) / JOBS)]
+    """Active operations and those that ended in the last day, newest first."""
+    return [read_task(status.folder) for status in jobs.jobs_in(folder(workspace) / JOBS)]
 
 
-def settings_of(place: Path) -> tuple[str, Settings]:
+def settings_of(job_folder: Path) -> tuple[str, Settings]:
     """(the task's name, its settings) of a job's folder. Raises ConfigError."""
-    values = read_json(place / jobs.CONFIG)
+    values = read_json(job_folder / jobs.CONFIG)
     name = values.pop("task", "") if isinstance(values, dict) else ""
     if name not in TASKS:
-        raise ConfigError(f"{place / jobs.CONFIG} names no operation: use one of {', '.join(TASKS)}")
+        raise ConfigError(f"{job_folder / jobs.CONFIG} names no operation: use one of {', '.join(TASKS)}")
     return name, parse(TASKS[name][0], values, given=())
 
 
-def doer(name: str) -> Callable[..., Any]:
+def operation_of(name: str) -> Callable[..., Any]:
     """The function that does a task; importing it loads torch only when it is called."""
     _, module, function, _ = TASKS[name]
     found: Callable[..., Any] = getattr(importlib.import_module(f"{MODULE}.{module}"), function)

@@ -50,7 +50,7 @@ class GridPanel(Panel):
         self.form = WidgetForm(GridSettings, workspace, _first(workspace) if values is None else values)
         drawn_by = [("that of the run", ""), *((one.title, one.id) for one in models())]
         self.model = widgets.Dropdown(options=drawn_by, layout=widgets.Layout(width="200px"))
-        self.speed = widgets.Dropdown(options=["exact", "fast", "frugal"], layout=widgets.Layout(width="110px"))
+        self.speed = widgets.Dropdown(options=["exact", "fast", "low-memory"], layout=widgets.Layout(width="110px"))
         self.cost = widgets.HTML()
         self.make_button = button("Make and draw", "A new grid of these settings", "play", "primary", "150px")
         self.change_button = button(

@@ -228,7 +228,7 @@ def side_by_side(samples: Sequence[Sample]) -> HTML:
 def _line(now: queue.Progress) -> str:
     """What one request is doing, in words."""
     name = _title(now.settings)
-    if now.state is queue.RequestState.DRAWING:
+    if now.state is queue.RequestState.GENERATING:
         left = f", about {jobs.duration(now.seconds_left)} left" if now.seconds_left is not None else ""
         return rendering.note(f"{name}: step {now.step} of {now.total}{left}") + _rough(now.picture)
     kind = "error" if now.state is queue.RequestState.FAILED else "plain"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench import __version__
-from workbench.loras.library import ShelfLora
+from workbench.loras.library import LibraryLora
 from workbench.publishing import anonymize
 from workbench.publishing.facts import Facts
 from workbench.publishing.usage import code, shown, usage_of
@@ -76,7 +76,7 @@ def sample_name(place: int) -> str:
     return f"{SAMPLES}/{place}.mp4"
 
 
-def example(lora: ShelfLora) -> str:
+def example(lora: LibraryLora) -> str:
     """A prompt for code, where no preview gives one."""
     return f"{lora.trigger} ..." if lora.trigger else "..."
 

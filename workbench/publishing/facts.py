@@ -1,4 +1,4 @@
-"""What is known of a LoRA that is to be published, gathered from its run or from the shelf. No torch.
+"""What is known of a LoRA that is to be published, gathered from its run or from the library. No torch.
 
 Not covered: how it is said (card), what is sent (lora, space).
 """
@@ -18,7 +18,7 @@ from workbench.clips.records import Clip, read_clips
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model, models
 from workbench.families.base import Family, Model
-from workbench.loras.library import ShelfLora
+from workbench.loras.library import LibraryLora
 from workbench.runs.metrics import read_metrics
 from workbench.runs.sessions import read_starts
 from workbench.runs.settings import TrainSettings
@@ -49,7 +49,7 @@ class Facts:
     losses:   held-out loss at first and at last;  changes: see runs.model_card.CardFacts
     """
 
-    lora: ShelfLora
+    lora: LibraryLora
     family: Family
     model: Model
     settings: TrainSettings | None
@@ -79,7 +79,7 @@ class Facts:
         return [*found, ("As the model saw them", seen)]
 
 
-def gather(workspace: Workspace, lora: ShelfLora) -> Facts:
+def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
     """Raises ConfigError, DataError when its base model is not known or its file is not sound."""
     if lora.sound:
         raise DataError(lora.sound)
@@ -110,7 +110,7 @@ def gather(workspace: Workspace, lora: ShelfLora) -> Facts:
     )
 
 
-def base_of(lora: ShelfLora) -> tuple[Family, Model]:
+def base_of(lora: LibraryLora) -> tuple[Family, Model]:
     """The base model. Raises DataError when the LoRA does not say which."""
     with contextlib.suppress(ConfigError):
         return find_model(lora.model)
@@ -118,7 +118,7 @@ def base_of(lora: ShelfLora) -> tuple[Family, Model]:
         if lora.base_model and lora.base_model in (model.source, model.id, model.title):
             return find_model(model.id)
     raise DataError(
-        f"{lora.title} does not say which model it is for, and a card has to: say it on the shelf (its model is "
+        f"{lora.title} does not say which model it is for, and a card has to: name it in the library (its model is "
         f"{(lora.model or lora.base_model or 'empty')[:80]!r})"
     )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from workbench import __version__
 from workbench.clips.records import Clip
-from workbench.loras.library import ShelfLora
+from workbench.loras.library import LibraryLora
 from workbench.publishing import anonymize
 from workbench.publishing.card import model_card, sample_name
 from workbench.publishing.facts import Facts, gather, training_clips
@@ -31,7 +31,7 @@ WEIGHTS = "pytorch_lora_weights.safetensors"  # where diffusers looks
 CONFIG, CLIPS, METADATA = "config.json", "clips", "metadata.jsonl"
 
 
-def parcel(workspace: Workspace, lora: ShelfLora, settings: LoraPush) -> Parcel:
+def parcel(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> Parcel:
     """Everything that goes to `settings.repo_id`. Raises ConfigError, DataError."""
     facts = gather(workspace, lora)
     also = lora.folder / ALSO

@@ -21,7 +21,7 @@ from workbench import hub, jobs
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.loras import library
-from workbench.loras.library import ShelfLora
+from workbench.loras.library import LibraryLora
 from workbench.publishing import account, lora, space
 from workbench.publishing.settings import LoraJob, LoraPush, SpaceJob, SpacePush
 from workbench.publishing.upload_plan import Parcel
@@ -152,7 +152,7 @@ def _sent_bytes() -> int:
     return sum(_COUNTED.values())
 
 
-def _note(found: ShelfLora, sent: Parcel, pushed: hub.Pushed, sha256: str) -> None:
+def _note(found: LibraryLora, sent: Parcel, pushed: hub.Pushed, sha256: str) -> None:
     """published.json."""
     path = found.folder / PUBLISHED
     with jobs.locked(path.with_name(f".{PUBLISHED}.lock")), writing(path):

@@ -41,14 +41,14 @@ class SpacePush(Settings):
 
 
 class LoraJob(LoraPush):
-    """config.json of a push; lora: the LoRA's name on the shelf."""
+    """config.json of a push; lora: the LoRA's name in the library."""
 
     lora: str = field("", title="LoRA", section=WHAT)
-    """Which LoRA, by its name on the shelf."""
+    """Which LoRA, by its name in the library."""
 
 
 class SpaceJob(SpacePush):
-    """config.json of a push; lora: the LoRA's name on the shelf."""
+    """config.json of a push; lora: the LoRA's name in the library."""
 
     lora: str = field("", title="LoRA", section=WHAT)
-    """Which LoRA, by its name on the shelf."""
+    """Which LoRA, by its name in the library."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError, DataError
-from workbench.loras.library import ShelfLora
+from workbench.loras.library import LibraryLora
 from workbench.paths import ASSETS
 from workbench.publishing import anonymize
 from workbench.publishing.card import example, sample_name
@@ -48,7 +48,7 @@ spaces
 """
 
 
-def parcel(workspace: Workspace, lora: ShelfLora, settings: SpacePush) -> Parcel:
+def parcel(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -> Parcel:
     """Everything that goes to the Space. Raises ConfigError when the LoRA is not on the Hub yet, DataError."""
     published = lora.published
     if not published.get("repo_id"):
@@ -160,7 +160,7 @@ def _base(folder: Path) -> dict[str, Piece]:
     }
 
 
-def _notes(lora: ShelfLora, settings: SpacePush) -> tuple[str, ...]:
+def _notes(lora: LibraryLora, settings: SpacePush) -> tuple[str, ...]:
     if not lora.published.get("private"):
         return ()
     found = [

@@ -1,6 +1,6 @@
-"""Drawing videos: ask for one (`submit`), watch it (`progress`), find it again (`Samples`). Importing loads no torch.
+"""Generating videos: request one (`submit`), follow it (`progress`), find it again (`Samples`). No torch on import.
 
-`workbench.sampler.generate` draws in this process; everything else goes through the sampling worker, which keeps the
+`workbench.sampler.generate` runs in this process; everything else goes through the sampling worker, which keeps the
 model warm. Not covered: training (workbench.trainer).
 """
 

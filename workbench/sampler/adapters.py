@@ -1,7 +1,7 @@
-"""LoRAs on a transformer that stays loaded: put on, weighed against each other, taken off, kept for the next time.
+"""LoRA adapters on a transformer that stays loaded: loaded, activated with a scale each, deactivated, kept for reuse.
 
 Files in diffusers' layout go through its stock loader as they are; those of other trainers are first written in that
-layout, with their alpha worked in. Whatever a request left behind has no effect on the next. Not covered: which files
+layout, with their alpha multiplied in. Adapters of one request have no effect on the next. Not covered: which files
 there are (loras), other trainers' names (the family).
 """
 
@@ -19,15 +19,15 @@ from workbench.families.lora_files import LoraWeights, plain
 from workbench.sampler.loras import KEY, Header, Lora, check_fit, read_header, sha256
 from workbench.workspace import write_bytes
 
-KEPT = 8  # LoRAs that stay loaded; the one that was not used for longest goes first
+KEPT = 8  # LoRAs that stay loaded; the least recently used is unloaded first
 
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A LoRA on the transformer: peft's name for it, and what a record says of it."""
+    """A loaded LoRA: its adapter name in peft, and its facts for a sample's record."""
 
     adapter: str
-    said: dict[str, Any]
+    facts: dict[str, Any]
 
 
 class Adapters:
@@ -36,33 +36,33 @@ class Adapters:
     def __init__(self, family: Family, pipeline: Any, model: str) -> None:
         """model: its title, for people"""
         self._family, self._pipeline, self._model = family, pipeline, model
-        self._loaded: dict[tuple[Any, ...], _Loaded] = {}  # used last stands last
+        self._loaded: dict[tuple[Any, ...], _Loaded] = {}  # least recently used first
         self._count = 0
 
-    def wear(self, loras: Sequence[Lora], cache: Path, force: bool = False) -> list[dict[str, Any]]:
-        """Let exactly these LoRAs, which are here, work from now on. Returns what a record says of each.
+    def apply(self, loras: Sequence[Lora], cache: Path, force: bool = False) -> list[dict[str, Any]]:
+        """Make exactly these LoRAs, whose files are here, the active ones. Returns the record of each.
 
         cache: where files of other trainers are written in diffusers' layout
         force: take what fits of a LoRA that was made for another model
 
-        Raises ConfigError; then none is at work.
+        Raises ConfigError; then none is active.
         """
         try:
-            worn = [(self._load(lora, cache, force), lora.scale) for lora in loras]
+            active = [(self._load(lora, cache, force), lora.scale) for lora in loras]
         except BaseException:
-            self._rest()
+            self._deactivate()
             raise
         # A scale of 0 is the model alone; DoRA would still stretch its weights.
-        names = [loaded.adapter for loaded, scale in worn if scale]
-        self._let_go({loaded.adapter for loaded, _ in worn})
+        names = [loaded.adapter for loaded, scale in active if scale]
+        self._unload_oldest({loaded.adapter for loaded, _ in active})
         if names:
             self._pipeline.enable_lora()
-            self._pipeline.set_adapters(names, [scale for _, scale in worn if scale])
+            self._pipeline.set_adapters(names, [scale for _, scale in active if scale])
         else:
-            self._rest()
+            self._deactivate()
         return [
-            {"name": lora.name, **loaded.said, "scale": lora.scale}
-            for lora, (loaded, _) in zip(loras, worn, strict=True)
+            {"name": lora.name, **loaded.facts, "scale": lora.scale}
+            for lora, (loaded, _) in zip(loras, active, strict=True)
         ]
 
     # ---- loading
@@ -105,26 +105,26 @@ class Adapters:
             )
         if weights is None and path == lora.file:
             weights = self._family.lora_weights(tensors, header.metadata)
-        return _Loaded(adapter, _said(lora, header, len(fitting), weights))
+        return _Loaded(adapter, _facts(lora, header, len(fitting), weights))
 
-    # ---- taking off
+    # ---- deactivating
 
-    def _rest(self) -> None:
-        """No LoRA is at work."""
+    def _deactivate(self) -> None:
+        """Make no LoRA active."""
         if self._loaded:
             self._pipeline.disable_lora()
 
-    def _let_go(self, worn: set[str]) -> None:
-        """Unload what was not used for longest, as far as more are loaded than are kept."""
+    def _unload_oldest(self, active: set[str]) -> None:
+        """Unload the least recently used, where more are loaded than are kept."""
         for key, loaded in list(self._loaded.items()):
-            if len(self._loaded) <= max(KEPT, len(worn)):
+            if len(self._loaded) <= max(KEPT, len(active)):
                 return
-            if loaded.adapter not in worn:
+            if loaded.adapter not in active:
                 self._pipeline.delete_adapters(loaded.adapter)
                 del self._loaded[key]
 
 
-def _said(lora: Lora, header: Header, matched: int, weights: LoraWeights | None) -> dict[str, Any]:
+def _facts(lora: Lora, header: Header, matched: int, weights: LoraWeights | None) -> dict[str, Any]:
     return {
         "file": str(lora.file), "sha256": sha256(lora.file), "matched": matched, "tensors": len(header.tensors),
         "rank": weights.rank if weights else None, "alpha": weights.alpha if weights else None,
@@ -133,7 +133,7 @@ def _said(lora: Lora, header: Header, matched: int, weights: LoraWeights | None)
 
 
 def _shapes(transformer: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Modules that have weights, by the names they have without any LoRA on them."""
+    """Modules that have weights, by the names they have without any LoRA."""
     for name, module in transformer.named_modules():
         if hasattr(module, "in_features") and hasattr(module, "out_features"):
             yield name.removesuffix(".base_layer"), (module.out_features, module.in_features)

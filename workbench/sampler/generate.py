@@ -1,13 +1,14 @@
-"""Drawing a video: one loaded model, any number of requests.
+"""Generating videos: one loaded model, any number of requests.
 
 The weights stay loaded between requests; LoRAs come and go. On a GPU the parts have the dtype they are stored in, on
 the processor float32.
 
-    exact     what the stock pipelines draw, within rounding
-    fast      steps in the middle are guessed from those before, and a GPU's blocks are compiled
-    frugal    the model in 8 bits, its parts on the device in turn
+    exact       what the stock pipelines generate, within rounding
+    fast        step skipping in the middle, and a GPU's blocks are compiled
+    low-memory  the model in 8 bits, its parts on the device in turn
 
-Not covered: the queue (queue, worker), files (samples), where the parts lie (loadout), the last step (decoding).
+Not covered: the queue (queue, worker), files (samples), where the parts are kept (offload_plan), the last step
+(decoding).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from workbench.families.base import OnStep, Tensors
 from workbench.jobs.devices import Device
 from workbench.sampler import offload_plan
 from workbench.sampler.adapters import Adapters
-from workbench.sampler.decoding import How, decode
+from workbench.sampler.decoding import DecodingMethod, decode
 from workbench.sampler.inputs import SampleInputs, inputs_of
 from workbench.sampler.loras import fetched
 from workbench.sampler.pictures import first_frames, last_frames, read_picture
@@ -42,14 +43,14 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from workbench.sampler.latent_preview import RoughLook
+    from workbench.sampler.latent_preview import LatentPreviewer
 
-PROMPTS_KEPT = 64  # embeddings, so that the text encoder rests while prompts come again
+PROMPTS_KEPT = 64  # embeddings, so that the text encoder is not needed when a prompt is repeated
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A drawn video: frames uint8 [F, H, W, 3], and the record of everything that made it."""
+class GeneratedVideo:
+    """A generated video: frames uint8 [F, H, W, 3], and the record of everything that made it."""
 
     frames: np.ndarray
     fps: float
@@ -69,27 +70,29 @@ class Sampler:
         self.family, self.model = find_model(settle(model))
         self.folder = self.family.fetch(self.model, report)
         self.facts = self.family.facts(self.model)
-        self.frugal = speed == "frugal"
-        self.loadout = offload_plan.choose(speed, device, self.facts, shape_for(self.model))
+        self.low_memory = speed == "low-memory"
+        self.offload_plan = offload_plan.choose(speed, device, self.facts, shape_for(self.model))
         self.dtype = self.family.stored_dtype(self.folder) if device.kind == "cuda" else "float32"
-        self._place, self._dtype = torch.device(device.torch_name), getattr(torch, self.dtype)
-        self._rest = torch.device("cpu") if self.loadout.in_turn else self._place  # where parts are that do nothing
-        self._text_encoder = self.family.load_text_encoder(self.folder, self._rest, self._dtype)
-        self._vae = self.family.load_vae(self.folder, self._rest, self._dtype)
+        self._torch_device, self._dtype = torch.device(device.torch_name), getattr(torch, self.dtype)
+        self._offload_device = (
+            torch.device("cpu") if self.offload_plan.model_offload else self._torch_device
+        )  # of parts that are not in use
+        self._text_encoder = self.family.load_text_encoder(self.folder, self._offload_device, self._dtype)
+        self._vae = self.family.load_vae(self.folder, self._offload_device, self._dtype)
         self.transformer = self._load_transformer()
         self._texts: OrderedDict[str, Tensors] = OrderedDict()
         # The stock pipeline is there for its LoRA loader.
         pipeline = self.family.load_pipeline(self.folder, self.transformer)
         self.adapters = Adapters(self.family, pipeline, self.model.title)
         self._attention, self._compiled = "", False
-        self._rough: RoughLook | None = None
+        self._latent_previewer: LatentPreviewer | None = None
 
     def serves(self, settings: SampleSettings) -> bool:
-        """Whether it can draw this as it is loaded."""
-        return settings.model == self.name and (settings.speed == "frugal") == self.frugal
+        """Whether it can generate this as it is loaded."""
+        return settings.model == self.name and (settings.speed == "low-memory") == self.low_memory
 
-    def generate(self, workspace: Workspace, settings: SampleSettings, on_step: OnStep | None = None) -> Drawn:
-        """Draw one video. `on_step` is called after each step and may raise to stop it.
+    def generate(self, workspace: Workspace, settings: SampleSettings, on_step: OnStep | None = None) -> GeneratedVideo:
+        """Generate one video. `on_step` is called after each step and may raise to stop it.
 
         The model stays usable whatever happens. Raises ConfigError. The settings must be those of a request that this
         model `serves`.
@@ -99,14 +102,15 @@ class Sampler:
         assert self.serves(settings), f"{self.name} is loaded, not {settings.model}"
         inputs = inputs_of(workspace, settings.settled())
         began = time.monotonic()
-        worn = fetched(inputs.loras, self._report)
-        loras = self.adapters.wear(worn, workspace.cache / "loras", settings.force_loras)
+        loras = self.adapters.apply(
+            fetched(inputs.loras, self._report), workspace.cache / "loras", settings.force_loras
+        )
         self._prepare(settings)
         text = self._text(settings.prompt)
         negative = self._text(settings.negative_prompt) if inputs.guidance.wanted else None
         noise = torch.Generator("cpu").manual_seed(inputs.settings.seed or 0)
-        given = self._given(inputs, noise)
-        with self._there(self.transformer):
+        given = self._start_latents(inputs, noise)
+        with self._on_device(self.transformer):
             latents = self.family.denoise(
                 self.transformer,
                 self.folder,
@@ -119,26 +123,26 @@ class Sampler:
                 noise=noise,
                 on_step=on_step or (lambda done, total, latents: None),
                 strength=settings.strength,
-                one_by_one=self.loadout.one_by_one,
-                guess=settings.speed == "fast",
+                sequential_guidance=self.offload_plan.sequential_guidance,
+                skip_steps=settings.speed == "fast",
                 **given,
             )
         video, how = self._decode(latents)
         video = video[0, :, -inputs.shape.frames :]
         frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
-        return Drawn(frames, inputs.shape.fps, self._record(inputs, loras, how, time.monotonic() - began))
+        return GeneratedVideo(frames, inputs.shape.fps, self._record(inputs, loras, how, time.monotonic() - began))
 
-    def rough_look(self) -> RoughLook:
-        """What shows latents as a rough picture; made when it is first asked for."""
-        if self._rough is None:
-            from workbench.sampler.latent_preview import RoughLook
+    def latent_preview(self) -> LatentPreviewer:
+        """Renders latents as a small picture; made on first use."""
+        if self._latent_previewer is None:
+            from workbench.sampler.latent_preview import LatentPreviewer
 
-            with self._there(self._vae):
-                self._rough = RoughLook(self.family, self._vae, self.facts.spatial)
-        return self._rough
+            with self._on_device(self._vae):
+                self._latent_previewer = LatentPreviewer(self.family, self._vae, self.facts.spatial)
+        return self._latent_previewer
 
     def seconds(self, settings: SampleSettings) -> float:
-        """How long a video of these settings lasts."""
+        """Length of a video of these settings."""
         return (settings.frames or self.model.frames) / (settings.fps or self.model.fps)
 
     # ---- loading
@@ -146,38 +150,38 @@ class Sampler:
     def _load_transformer(self) -> Any:
         import torch
 
-        plan = self.loadout
-        on_host = plan.in_turn or plan.weights != "as stored" or plan.streamed > 0
+        plan = self.offload_plan
+        on_host = plan.model_offload or plan.weights != "as stored" or plan.blocks_to_swap > 0
         transformer = self.family.load_transformer(
-            self.folder, torch.device("cpu") if on_host else self._place, self._dtype
+            self.folder, torch.device("cpu") if on_host else self._torch_device, self._dtype
         )
         blocks = self.family.blocks(transformer)
         if plan.weights == "int8":
             from workbench.memory.low_bit import shrink
 
-            for block in blocks:  # rounded where that is fast, one at a time, so that one at most is there unrounded
-                shrink([block.to(self._place)], "int8")
-                if plan.in_turn:
+            for block in blocks:  # quantized on the device, one at a time, so that at most one is there unquantized
+                shrink([block.to(self._torch_device)], "int8")
+                if plan.model_offload:
                     block.to("cpu")
-        if plan.streamed:
+        if plan.blocks_to_swap:
             from workbench.memory.block_swap import Streamer
 
-            Streamer(blocks, plan.streamed, self._place)
-            transformer.to(self._place)
-        elif not plan.in_turn:
-            transformer.to(self._place)
+            Streamer(blocks, plan.blocks_to_swap, self._torch_device)
+            transformer.to(self._torch_device)
+        elif not plan.model_offload:
+            transformer.to(self._torch_device)
         return transformer
 
     def _prepare(self, settings: SampleSettings) -> None:
-        """Attention and compilation as the request wants them, once its LoRAs are on. Raises ConfigError."""
+        """Attention and compilation as the request says, once its LoRAs are active. Raises ConfigError."""
         from workbench.memory import compiling
 
-        if self.loadout.streamed:  # what came after the weights were taken apart stays whole, on the device
+        if self.offload_plan.blocks_to_swap:  # LoRAs, which were added after the blocks were split, stay on the device
             for name, parameter in self.transformer.named_parameters():
                 if "lora_" in name:
-                    parameter.data = parameter.data.to(self._place)
+                    parameter.data = parameter.data.to(self._torch_device)
         if settings.attention != self._attention:
-            self.family.use_attention(self.transformer, settings.attention, self._place)
+            self.family.use_attention(self.transformer, settings.attention, self._torch_device)
             self._attention = settings.attention
         if (compiled := self._compiles(settings)) != self._compiled:
             self._compiled = compiled
@@ -185,10 +189,10 @@ class Sampler:
             change(self.family.blocks(self.transformer))
 
     def _compiles(self, settings: SampleSettings) -> bool:
-        """Translating pays off on a GPU, whose weights stay where they are. Raises ConfigError without a compiler."""
+        """Compiling pays off on a GPU whose weights are not swapped. Raises ConfigError without a compiler."""
         from workbench.memory import compiling
 
-        if settings.speed != "fast" or self.device.kind != "cuda" or self.loadout.streamed:
+        if settings.speed != "fast" or self.device.kind != "cuda" or self.offload_plan.blocks_to_swap:
             return False
         compiling.check_compiler()
         return True
@@ -196,16 +200,16 @@ class Sampler:
     # ---- parts
 
     @contextlib.contextmanager
-    def _there(self, part: Any) -> Iterator[None]:
-        """A part on the device; afterwards where it rests."""
-        moves = self.loadout.in_turn and not (part is self.transformer and self.loadout.streamed)
+    def _on_device(self, part: Any) -> Iterator[None]:
+        """A part on the device; afterwards on its offload device."""
+        moves = self.offload_plan.model_offload and not (part is self.transformer and self.offload_plan.blocks_to_swap)
         if moves:
-            part.to(self._place)
+            part.to(self._torch_device)
         try:
             yield
         finally:
             if moves:
-                part.to(self._rest)
+                part.to(self._offload_device)
                 self._make_room()
 
     def _make_room(self) -> None:
@@ -215,23 +219,23 @@ class Sampler:
         torch.cuda.empty_cache()
 
     def _text(self, prompt: str) -> Tensors:
-        """The embedding of a prompt, on the device; those of late are kept."""
+        """The embedding of a prompt, on the device; the latest are kept."""
         if prompt in self._texts:
             self._texts.move_to_end(prompt)
         else:
-            with self._there(self._text_encoder):
+            with self._on_device(self._text_encoder):
                 found = self.family.encode_text(self._text_encoder, [prompt])
                 self._texts[prompt] = {name: value.cpu() for name, value in found.items()}
             while len(self._texts) > PROMPTS_KEPT:
                 self._texts.popitem(last=False)
-        return {name: value.to(self._place) for name, value in self._texts[prompt].items()}
+        return {name: value.to(self._torch_device) for name, value in self._texts[prompt].items()}
 
     def _latents_shape(self, inputs: SampleInputs) -> tuple[int, ...]:
         shape = inputs.shape
         return self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width)
 
-    def _given(self, inputs: SampleInputs, noise: torch.Generator) -> dict[str, torch.Tensor]:
-        """What the denoising begins with beside noise: a first frame, frames to go on from, a video to change."""
+    def _start_latents(self, inputs: SampleInputs, noise: torch.Generator) -> dict[str, torch.Tensor]:
+        """What the denoising starts from beside noise: a first frame, frames to continue, a video to change."""
         import torch
 
         settings, shape = inputs.settings, inputs.shape
@@ -240,46 +244,50 @@ class Sampler:
         picture = read_picture(policy.resolve(settings.image, "image"), *size) if settings.image else None
         if not (settings.continue_from or settings.video or picture is not None):
             return {}
-        with self._there(self._vae):
+        with self._on_device(self._vae):
             if settings.continue_from:
                 before = policy.resolve(settings.continue_from, "continue_from")
                 last = last_frames(before, inputs.kept_frames, shape.fps, *size)
                 picture = last[:1] if picture is None else picture
                 moments = self.family.encode_video(self._vae, _clip(last))
-                # The mean of what the VAE says: the frames shall come back as they are.
+                # The mean of the posterior: the frames shall come back as they are.
                 middle = torch.zeros(1, *self.family.latents_shape(self.folder, len(last), *size))
-                found["prefix"] = self.family.draw_latents({name: v.cpu() for name, v in moments.items()}, middle)
+                found["prefix"] = self.family.sample_latents({name: v.cpu() for name, v in moments.items()}, middle)
             if settings.video:
                 first = first_frames(policy.resolve(settings.video, "video"), shape.frames, shape.fps, *size)
                 moments = self.family.encode_video(self._vae, _clip(first))
                 around = self.family.posterior_noise(moments, noise, self._dtype)
-                found["source"] = self.family.draw_latents(moments, _filled(around, latents[0]))
+                found["source"] = self.family.sample_latents(moments, _filled(around, latents[0]))
             if picture is not None and self.model.task == "image-to-video":
                 found["condition"] = self.family.first_frame(
                     self._vae, _clip(picture)[:, :, 0], settings.image_scale, latents, noise, self._dtype
                 )
         return found
 
-    def _decode(self, latents: torch.Tensor) -> tuple[torch.Tensor, How]:
+    def _decode(self, latents: torch.Tensor) -> tuple[torch.Tensor, DecodingMethod]:
         aside = False
 
         def make_room() -> None:
             nonlocal aside
             self._report("Memory ran out: decoding in smaller pieces.")
-            if not self.loadout.in_turn and self.device.kind == "cuda":
+            if not self.offload_plan.model_offload and self.device.kind == "cuda":
                 self.transformer.to("cpu")
                 aside = True
             self._make_room()
 
         try:
-            with self._there(self._vae):
-                return decode(self.family, self._vae, latents, make_room, "tiles" if self.loadout.tiled else "whole")
+            with self._on_device(self._vae):
+                return decode(
+                    self.family, self._vae, latents, make_room, "tiles" if self.offload_plan.tiled else "whole"
+                )
         finally:
             if aside:
-                self.transformer.to(self._place)
+                self.transformer.to(self._torch_device)
 
-    def _record(self, inputs: SampleInputs, loras: list[dict[str, Any]], how: How, seconds: float) -> dict[str, Any]:
-        """Every input as it was in the end, beside the settings as they were asked for."""
+    def _record(
+        self, inputs: SampleInputs, loras: list[dict[str, Any]], how: DecodingMethod, seconds: float
+    ) -> dict[str, Any]:
+        """Every input as it was in the end, beside the settings as they were given."""
         return {
             "settings": inputs.settings.model_dump(mode="json"),
             "prompt": inputs.settings.prompt,
@@ -304,7 +312,7 @@ class Sampler:
             "device": self.device.name,
             "dtype": self.dtype,
             "speed": inputs.settings.speed,
-            "memory": self.loadout.words,
+            "memory": self.offload_plan.summary,
             "decoded": how,
             "seconds": round(seconds, 3),
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -324,7 +332,7 @@ def _sha256(file: str) -> str | None:
 
 
 def _filled(noise: torch.Tensor, frames: int) -> torch.Tensor:
-    """Noise [1, f, ...] of so many latent frames: where `draw_latents` puts copies in front it is not used."""
+    """Noise [1, f, ...] of that many latent frames: where `sample_latents` puts copies in front it is unused."""
     import torch
 
     missing = frames - noise.shape[1]
@@ -333,7 +341,7 @@ def _filled(noise: torch.Tensor, frames: int) -> torch.Tensor:
 
 @functools.cache  # reading them takes 15 ms
 def versions() -> dict[str, str]:
-    """What a record names, so that a video can be made again."""
+    """Versions that a record names, so that a video can be reproduced."""
     packages = ("torch", "diffusers", "transformers", "peft")
     found = {name: version(name) for name in packages}
     return {"workbench": __version__, "python": platform.python_version(), **found}

@@ -1,4 +1,4 @@
-"""What a request comes to: the settings with the model's own values filled in, checked without weights. No torch.
+"""The inputs of one sample: the settings with the model's own values filled in, checked without weights. No torch.
 
 Not covered: whether a LoRA fits the model (loras, once the model is loaded); reading first frames (pictures).
 """
@@ -73,10 +73,10 @@ def _check_pictures(model: Model, settings: SampleSettings) -> None:
     """Refuse a first frame where none is taken, its lack where one is needed, and files that are none."""
     from_image = model.task == "image-to-video"
     if settings.image and not from_image:
-        sentence = f"image is {settings.image}, {model.title} draws from the prompt alone: leave it empty"
+        sentence = f"image is {settings.image}, {model.title} starts from the prompt alone: leave it empty"
         raise ConfigError(sentence, {"image": sentence})
     if from_image and not (settings.image or settings.continue_from):
-        sentence = f"image is empty, {model.title} draws from a first frame: give a picture's file"
+        sentence = f"image is empty, {model.title} starts from a first frame: give a picture's file"
         raise ConfigError(sentence, {"image": sentence})
     if settings.image:
         check_picture(policy.resolve(settings.image, "image"))
@@ -99,7 +99,7 @@ def _check_change(settings: SampleSettings, steps: int) -> None:
 
 
 def _kept_frames(model: Model, shape: Shape) -> int:
-    """The shortest clip that the model could draw, to see a movement; one frame where that is all of the video."""
+    """The shortest clip that the model generates, which shows a movement; one frame where that is all of the video."""
     shortest = model.frame_rule.legal()[0]
     return shortest if shape.frames > shortest else 1
 

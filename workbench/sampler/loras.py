@@ -6,7 +6,8 @@ A LoRA is named in settings as WHAT=SCALE, scale 1 when not given. WHAT is
     /folder/file.safetensors        a file
     OWNER/NAME                      a repository of the Hub;  OWNER/NAME:FILE@REVISION says which file and commit of it
 
-Not covered: putting them on a transformer (adapters), training and export (trainer), what is known of each (loras).
+Not covered: applying them to a transformer (adapters), training and export (trainer), the facts of each
+(loras.library).
 """
 
 from __future__ import annotations

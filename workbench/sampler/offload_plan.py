@@ -1,12 +1,12 @@
-"""How a model lies in memory for sampling: chosen from what is free, so that drawing never begins what cannot end.
+"""Where a model's parts are kept while sampling: chosen from the free memory before weights are read.
 
-    exact, fast   everything on the GPU where it fits; else text encoder, transformer and VAE come there in turn; else
-                  the transformer's blocks, too, come when they are needed
-    frugal        the blocks in 8 bits, the parts in turn, guidance's two predictions one after the other; blocks that
-                  still do not fit come when they are needed
+    exact, fast   everything on the GPU where it fits; else model offload: text encoder, transformer and VAE are moved
+                  to the GPU in turn; else block swap, too: the transformer's blocks are moved one by one
+    low-memory    blocks in 8 bits, model offload, guidance's two predictions one after the other; block swap for what
+                  still does not fit
 
-The choice changes no number but `frugal`'s rounding. Constants are fitted to published figures (33 GB for 5B at
-49x480x720 with everything on the GPU). No torch. Not covered: doing it (generate, engine).
+The choice changes no number but the rounding of `low-memory`. Constants are fitted to published figures (33 GB for 5B
+at 49x480x720 with everything on the GPU). No torch. Not covered: moving the parts (generate, memory).
 """
 
 from __future__ import annotations
@@ -22,60 +22,68 @@ BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 WAVES = 16  # tensors of [tokens, width] that a block holds at once, its feed-forward included
 DECODING = 7  # tensors of the decoder's widest channels at full size that it holds at once
 CONTEXT_GB = 1.0  # what CUDA and its libraries take for themselves
-SLOTS = 2  # blocks on the device while others come and go
+SLOTS = 2  # blocks on the device while others are moved
 
 
 @dataclass(frozen=True)
-class Loadout:
-    """weights: "as stored" or "int8"; in_turn: one part on the device at a time; streamed: blocks that come and go;
-    one_by_one: the two predictions of guidance apart; tiled: the VAE decodes in tiles from the start."""
+class OffloadPlan:
+    """What is kept where.
+
+    weights:             "as stored" or "int8"
+    model_offload:       one part on the device at a time
+    blocks_to_swap:      blocks that are moved to the device when they are needed
+    sequential_guidance: the two predictions of guidance one after the other
+    tiled:               the VAE decodes in tiles from the start
+    """
 
     weights: str = "as stored"
-    in_turn: bool = False
-    streamed: int = 0
-    one_by_one: bool = False
+    model_offload: bool = False
+    blocks_to_swap: int = 0
+    sequential_guidance: bool = False
     tiled: bool = False
 
     @property
-    def words(self) -> str:
-        """For a record and for people."""
-        said = ["everything on the device"] if not self.in_turn else ["its parts on the device in turn"]
-        if self.streamed:
-            said.append(f"{self.streamed} blocks come when they are needed")
+    def summary(self) -> str:
+        """The plan in words."""
+        parts = ["model offload" if self.model_offload else "everything on the device"]
+        if self.blocks_to_swap:
+            parts.append(f"{self.blocks_to_swap} blocks swapped")
         if self.weights != "as stored":
-            said.append(f"blocks in {self.weights}")
-        return ", ".join(said)
+            parts.append(f"blocks in {self.weights}")
+        return ", ".join(parts)
 
 
-def choose(speed: Speed, device: Device, facts: ModelFacts, shape: Shape) -> Loadout:
-    """The loadout for samples of this shape on this device as it is now."""
-    frugal = speed == "frugal"
-    weights = "int8" if frugal else "as stored"
+def choose(speed: Speed, device: Device, facts: ModelFacts, shape: Shape) -> OffloadPlan:
+    """The plan for samples of this shape on this device as it is now."""
+    low_memory = speed == "low-memory"
+    weights = "int8" if low_memory else "as stored"
     if device.kind == "cpu":
-        return Loadout(weights, one_by_one=frugal, tiled=False)
+        return OffloadPlan(weights, sequential_guidance=low_memory, tiled=False)
     now = load(device)
-    return fitted(frugal, now.memory_total_gb - now.memory_used_gb, facts, shape)
+    return plan_for(low_memory, now.memory_total_gb - now.memory_used_gb, facts, shape)
 
 
-def fitted(frugal: bool, free_gb: float, facts: ModelFacts, shape: Shape) -> Loadout:
-    """The loadout for a GPU with so much free memory."""
+def plan_for(low_memory: bool, free_gb: float, facts: ModelFacts, shape: Shape) -> OffloadPlan:
+    """The plan for a GPU with this much free memory."""
     each = BYTES[facts.stored]
     size = (shape.frames, shape.height, shape.width)
     free = (free_gb - CONTEXT_GB) * GIGABYTE
-    blocks = facts.block_values * facts.blocks * (1 if frugal else each)
+    blocks = facts.block_values * facts.blocks * (1 if low_memory else each)
     rest = (facts.values - facts.block_values * facts.blocks) * each
-    waves = WAVES * facts.tokens(*size) * facts.width * each * (1 if frugal else 2)
+    waves = WAVES * facts.tokens(*size) * facts.width * each * (1 if low_memory else 2)
     vae, text = facts.vae.values * each, facts.text_encoder_values * each
     decoding = _decoding(facts, size, each)
-    tiled = frugal or vae + decoding > free
-    if not frugal and blocks + rest + vae + text + max(waves, decoding) <= free:
-        return Loadout(tiled=False)
-    streamed = 0
+    tiled = low_memory or vae + decoding > free
+    if not low_memory and blocks + rest + vae + text + max(waves, decoding) <= free:
+        return OffloadPlan(tiled=False)
+    blocks_to_swap = 0
     if blocks + rest + waves > free:
         room = max(free - rest - waves, 0.0)
         kept = max(int(room // (blocks / facts.blocks)) - SLOTS, 0)
-        streamed = facts.blocks - min(kept, facts.blocks)
-    return Loadout("int8" if frugal else "as stored", True, streamed, one_by_one=frugal, tiled=tiled)
+        blocks_to_swap = facts.blocks - min(kept, facts.blocks)
+    return OffloadPlan(
+        "int8" if low_memory else "as stored", True, blocks_to_swap, sequential_guidance=low_memory, tiled=tiled
+    )
 
 
 def _decoding(facts: ModelFacts, size: tuple[int, int, int], each: int) -> float:

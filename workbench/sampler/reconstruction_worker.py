@@ -114,7 +114,7 @@ def through_vae(family: Family, vae: Any, weights: Path, given: Pixels) -> Pixel
     moments = family.encode_video(vae, video)
     place = next(iter(moments.values())).device
     middle = torch.zeros(1, *family.latents_shape(weights, frames, height, width), device=place)
-    decoded = family.decode(vae, family.draw_latents(moments, middle))[0]
+    decoded = family.decode(vae, family.sample_latents(moments, middle))[0]
     pixels: Pixels = ((decoded + 1.0) * 127.5).round().to(torch.uint8).permute(1, 2, 3, 0).cpu().numpy()
     return pixels
 

@@ -4,8 +4,8 @@
     samples/<YYYY-MM-DD>/<id>.json      written last: a video without it is not shown
     samples/.removed/                   what was deleted from the history
 
-A record is a JSON object. Its "settings" are the `SampleSettings` that were asked for; the other keys say what they
-came to (model, frames, fps, seed, loras ...). Not covered: drawing (generate), requests under way (queue).
+A record is a JSON object. Its "settings" are the `SampleSettings` that were requested; the other keys are the
+values used (model, frames, fps, seed, loras ...). Not covered: generating (generate), active requests (queue).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 REMOVED = ".removed"
-SHOWN = 3  # videos that a LoRA without a run keeps as its previews
+PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
 
 
 def new_id() -> str:
@@ -83,16 +83,16 @@ def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, 
 
 
 def keep_as_preview(workspace: Workspace, video: Path, record: dict[str, Any]) -> None:
-    """Let a video be a preview of the LoRA that alone drew it, as it is: the first few of one that no run drew any for.
+    """Copy a video made with one LoRA alone, at scale 1, to that LoRA's previews, if it is of no run and has few.
 
     A copy that cannot be written is left out: the video itself is safe.
     """
-    worn = record["loras"]
-    name = str(worn[0]["name"]) if len(worn) == 1 and worn[0]["scale"] == 1 else ""
+    loras = record["loras"]
+    name = str(loras[0]["name"]) if len(loras) == 1 and loras[0]["scale"] == 1 else ""
     if not lora_names.is_name(name) or not name.startswith(f"{lora_names.LORAS}/"):
         return
     folder = lora_names.path_of(workspace, name).parent / "previews"
-    if len(list(folder.glob("*.mp4"))) < SHOWN:
+    if len(list(folder.glob("*.mp4"))) < PREVIEWS:
         with contextlib.suppress(OSError):
             folder.mkdir(exist_ok=True)
             for path in (video.with_suffix(".json"), video):

@@ -1,4 +1,4 @@
-"""The settings of one sample, and of asking for several at once; one declaration each."""
+"""The settings of one sample, of a batch of samples, and of the sampling worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.settings import Settings, field
 WHAT, HOW, SHAPE, SPEED = "What", "Guidance", "Shape", "Speed"
 SEEDS = 2**31
 
-Speed = Literal["exact", "fast", "frugal"]
+Speed = Literal["exact", "fast", "low-memory"]
 
 
 class SampleSettings(Settings):
@@ -105,15 +105,15 @@ class SampleSettings(Settings):
     """Empty: what the model was made for."""
 
     fps: float | None = field(None, title="Frames per second", section=SHAPE, low=1.0, high=120.0, advanced=True)
-    """How fast the video plays; nothing is drawn differently. Empty: what the model was made for."""
+    """How fast the video plays; the frames are the same. Empty: what the model was made for."""
 
     device: Literal["auto", "cuda", "cpu"] = field("auto", title="Device", section=SHAPE, advanced=True)
     """auto takes the NVIDIA GPU if there is one, else the processor."""
 
     speed: Speed = field("exact", title="Speed", section=SPEED)
-    """exact: as diffusers draws. fast: some steps are guessed: 0.63 to 0.72 of the time, much the same video (39 dB or
-    more; with DPM now and then another one). frugal: weights in 8 bits (45 dB or more), parts in turn, for a GPU that
-    is too small; slower."""
+    """exact: as diffusers. fast: step skipping: 0.63 to 0.72 of the time, much the same video (39 dB or more; with DPM
+    now and then another one). low-memory: weights in 8 bits (45 dB or more), model offload, for a GPU that is too
+    small; slower."""
 
     attention: Literal["auto", "cudnn", "flash", "efficient", "flash-attn", "math", "stock"] = field(
         "auto", title="Attention", section=SPEED, advanced=True
@@ -125,23 +125,32 @@ class SampleSettings(Settings):
     _read_curve = field_validator("dynamic_guidance", mode="before")(curve_of)
 
     def settled(self) -> SampleSettings:
-        """The same with a seed drawn where it was left open."""
+        """The same with a random seed where it was left empty."""
         return self if self.seed is not None else self.changed(seed=secrets.randbelow(SEEDS))
 
 
 class BatchSettings(Settings):
-    """How many samples one press of a button asks for."""
+    """How many samples one request makes."""
 
     each_line: bool = field(False, title="A prompt a line", section=WHAT, advanced=True)
-    """Every line of the prompt is a prompt of its own. A line may end with @@ and a first frame of its own: a ship
+    """Each line of the prompt is a prompt of its own. A line may end with @@ and a first frame of its own: a ship
     leaves the harbour@@ship.png"""
 
     videos: int = field(1, title="Videos", section=WHAT, low=1, high=100, advanced=True)
-    """How many of each prompt: seeds count up from the seed, or all are drawn anew where it is empty."""
+    """How many of each prompt: seeds count up from the seed, or are random where it is empty."""
+
+
+class WorkerSettings(Settings):
+    """How the sampling worker behaves; samples/.worker/config.json."""
+
+    idle_seconds: float = field(
+        120.0, title="Stay warm", section="Worker", unit="seconds", low=0.0, high=86400.0, advanced=True
+    )
+    """How long the model stays loaded after the last request."""
 
 
 def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSettings]:
-    """One sample's settings for every prompt and seed, seeds first; no seed is left open."""
+    """One sample's settings for every prompt and seed, seeds first; every seed is set."""
     lines = [line for line in settings.prompt.splitlines() if line.strip()] if batch.each_line else []
     found = []
     for one in [_of_line(settings, line) for line in lines] or [settings]:
@@ -152,6 +161,6 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
 
 
 def _of_line(settings: SampleSettings, line: str) -> SampleSettings:
-    """The settings of a line: PROMPT, or PROMPT@@PICTURE as in SAT's lists."""
+    """The settings of one line: PROMPT, or PROMPT@@PICTURE as in SAT's lists."""
     prompt, mark, image = line.partition("@@")
     return settings.changed(prompt=prompt.strip(), **({"image": image.strip()} if mark else {}))

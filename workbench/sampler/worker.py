@@ -1,7 +1,7 @@
-"""The sampling worker: takes requests from its folder, keeps one model warm, leaves when nothing is asked for a while.
+"""The sampling worker: takes requests from its folder, keeps one model warm, ends when there was none for a while.
 
-One bad request never ends it. It holds the GPU lock while it has a model on the GPU. Not covered: the client's side and
-the folder's format (queue), drawing itself (generate).
+One bad request never ends it. It holds the GPU lock while it has a model on the GPU. Not covered: the client's side
+(queue), the folder's format (request_files), generating (generate).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from workbench import jobs
 from workbench.errors import ExitCode, WorkbenchError, explain
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import pick_device
-from workbench.sampler import queue
+from workbench.sampler import request_files
+from workbench.sampler.queue import HOLDER, STOPPED
 from workbench.sampler.samples import keep_as_preview, write_sample
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.settings import SampleSettings, WorkerSettings
 from workbench.workspace import Workspace, writing
 
 if TYPE_CHECKING:
@@ -31,19 +32,19 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 0.1
-PICTURE_SECONDS = 0.5  # between two rough pictures of a drawing
+PREVIEW_SECONDS = 0.5  # between two latent previews
 
 
 class Cancelled(Exception):
-    """Raised inside a drawing to give it up."""
+    """Raised while generating, to end a request."""
 
 
 def main(folder: Path) -> int:
-    """Serve the worker's folder until nothing was asked for a while. Returns the exit code."""
+    """Serve the worker's folder until there was no request for a while. Returns the exit code."""
     workspace = Workspace.open(folder.parent.parent)
     config = folder / jobs.CONFIG
-    settings = queue.WorkerSettings.load(config) if config.exists() else queue.WorkerSettings()
-    # Outermost: the lock taken on leaving is kept until result.json is written, so that no request slips in between.
+    settings = WorkerSettings.load(config) if config.exists() else WorkerSettings()
+    # Outermost: the lock taken on ending is kept until result.json is written, so that no request is added in between.
     with contextlib.ExitStack() as leaving, contextlib.ExitStack() as gpu, jobs.Job(folder) as job:
         Worker(workspace, folder, job, gpu).serve(settings.idle_seconds, leaving)
     return int(job.exit_code)
@@ -63,70 +64,71 @@ class Worker:
         while True:
             if self._job.take("stop") is not None:
                 raise jobs.Stop("Stopped on request.")
-            self._let_go_if_wanted()
-            request = queue.take(self._folder, without_gpu=self._gpu_is_taken())
+            self._unload_if_wanted()
+            request = request_files.take(self._folder, without_gpu=self._gpu_is_taken())
             if request is not None:
                 self._request = request.id
                 self._answer(request)
                 self._job.beat("idle")
                 quiet_since = time.monotonic()
-            elif time.monotonic() - quiet_since > idle_seconds and self._may_leave(leaving):
+            elif time.monotonic() - quiet_since > idle_seconds and self._may_end(leaving):
                 return
             else:
                 time.sleep(POLL_SECONDS)
 
-    def _let_go_if_wanted(self) -> None:
-        """Neither a warm model nor a long queue may keep a training run waiting: the rest is drawn after it."""
+    def _unload_if_wanted(self) -> None:
+        """Let a training run have the GPU before the next request: it waits for neither a warm model nor a long
+        queue."""
         if self._sampler and gpu_lock.wanted(self._workspace.locks, self._sampler.device.uuid):
             self._unload()
 
     def _gpu_is_taken(self) -> bool:
         """Whether another job has the GPU, or waits for it: requests for it wait, too."""
-        if self._sampler or not queue.waiting(self._folder):
+        if self._sampler or not request_files.waiting(self._folder):
             return False
         device = pick_device("auto")
         locks = self._workspace.locks
         if device.kind == "cpu":
             return False
-        return gpu_lock.wanted(locks, device.uuid) or gpu_lock.holder(locks, device.uuid) not in (None, queue.HOLDER)
+        return gpu_lock.wanted(locks, device.uuid) or gpu_lock.holder(locks, device.uuid) not in (None, HOLDER)
 
-    def _may_leave(self, leaving: contextlib.ExitStack) -> bool:
+    def _may_end(self, leaving: contextlib.ExitStack) -> bool:
         with contextlib.ExitStack() as lock:
-            lock.enter_context(queue.queue_lock(self._folder))
-            if queue.waiting(self._folder):
+            lock.enter_context(request_files.queue_lock(self._folder))
+            if request_files.waiting(self._folder):
                 return False
             leaving.push(lock.pop_all())
             return True
 
-    def _answer(self, request: queue.Request) -> None:
-        """Draw one request. Whatever goes wrong ends up in its failed/<id>.json, except the order to stop."""
+    def _answer(self, request: request_files.Request) -> None:
+        """Generate one request's video. Any error ends up in its failed/<id>.json, except the command to stop."""
         try:
-            self._draw(request)
-            queue.finish(self._folder, request)
+            self._generate(request)
+            request_files.finish(self._folder, request)
         except jobs.Stop:
-            queue.fail(self._folder, request.id, queue.STOPPED, ExitCode.STOPPED)
+            request_files.fail(self._folder, request.id, STOPPED, ExitCode.STOPPED)
             raise
         except Cancelled:
-            queue.fail(self._folder, request.id, "Cancelled.", ExitCode.STOPPED)
+            request_files.fail(self._folder, request.id, "Cancelled.", ExitCode.STOPPED)
         except Exception as error:  # noqa: BLE001 (the boundary of a request)
             if not isinstance(error, WorkbenchError):
                 traceback.print_exc()
-                self._unload()  # after an unknown error, or without memory, nothing loaded can be trusted
+                self._unload()  # after an unknown error, or without memory, what is loaded may be broken
             exit_code, message = explain(error)
-            queue.fail(self._folder, request.id, message, exit_code)
+            request_files.fail(self._folder, request.id, message, exit_code)
 
-    def _draw(self, request: queue.Request) -> None:
+    def _generate(self, request: request_files.Request) -> None:
         sample_id, settings, into = request
         sampler = self._sampler_for(sample_id, settings)
-        self.obey(sample_id)
-        watcher = _CancelWatcher(self, sample_id, sampler, settings)
-        drawn = sampler.generate(self._workspace, settings, watcher.step)
-        video = queue.target(self._workspace, sample_id, into)
-        write_sample(video, drawn.frames, drawn.fps, drawn.record, self._workspace.root)
-        keep_as_preview(self._workspace, video, drawn.record)
+        self.check_commands(sample_id)
+        reporter = _StepReporter(self, sample_id, sampler, settings)
+        made = sampler.generate(self._workspace, settings, reporter.step)
+        video = request_files.target(self._workspace, sample_id, into)
+        write_sample(video, made.frames, made.fps, made.record, self._workspace.root)
+        keep_as_preview(self._workspace, video, made.record)
 
     def _sampler_for(self, sample_id: str, settings: SampleSettings) -> Sampler:
-        """The warm model if it is the one that is wanted, else that model, loaded. Raises DeviceBusy and others."""
+        """The warm model if it is the requested one, else that model, loaded. Raises DeviceBusy and others."""
         device = pick_device(settings.device)
         loaded = self._sampler
         if loaded is not None and loaded.serves(settings) and loaded.device == device:
@@ -134,7 +136,7 @@ class Worker:
         self._unload()
         self.report(sample_id, "Loading the model.")
         if device.kind == "cuda":
-            self._gpu.enter_context(gpu_lock.hold(self._workspace.locks, device.uuid, queue.HOLDER))
+            self._gpu.enter_context(gpu_lock.hold(self._workspace.locks, device.uuid, HOLDER))
         try:
             with processes.loading():
                 from workbench.sampler.generate import Sampler
@@ -149,7 +151,7 @@ class Worker:
         return self._sampler
 
     def _unload(self) -> None:
-        """Let go of the model, then of the GPU."""
+        """Unload the model, then release the GPU."""
         if self._sampler is not None:
             import torch
 
@@ -158,26 +160,26 @@ class Worker:
             torch.cuda.empty_cache()
         self._gpu.close()
 
-    def obey(self, sample_id: str) -> None:
-        """Raises Cancelled or jobs.Stop when that is asked for."""
-        if (self._folder / queue.CANCEL / sample_id).exists():
+    def check_commands(self, sample_id: str) -> None:
+        """Raises Cancelled or jobs.Stop where that was requested."""
+        if (self._folder / request_files.CANCEL / sample_id).exists():
             raise Cancelled
         if self._job.take("stop") is not None:
             raise jobs.Stop("Stopped on request.")
 
     def report(self, sample_id: str, message: str) -> None:
-        """Tell the client what is done before the first step and after the last."""
-        self.say(sample_id, "loading", message=message)
+        """Report what happens before the first step and after the last."""
+        self.report_progress(sample_id, "loading", message=message)
         self._job.beat("loading", message=message)
 
-    def say(self, sample_id: str, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
+    def report_progress(self, sample_id: str, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
         """Progress for the client."""
         values = {"phase": phase, "step": step, "total": total, **more}
-        self.show(f"{sample_id}.json", json.dumps(values).encode())
+        self.write_progress(f"{sample_id}.json", json.dumps(values).encode())
 
-    def show(self, name: str, data: bytes) -> None:
-        """Put a file beside the request's progress. No fsync: it is worth nothing after a power cut."""
-        path = self._folder / queue.PROGRESS / name
+    def write_progress(self, name: str, data: bytes) -> None:
+        """Write a file of the request's progress. No fsync: it is worth nothing after a power cut."""
+        path = self._folder / request_files.PROGRESS / name
         temporary = path.with_suffix(".tmp")
         with writing(path):
             path.parent.mkdir(exist_ok=True)
@@ -189,29 +191,31 @@ class Worker:
         self._job.beat(*arguments, **more)
 
 
-class _CancelWatcher:
-    """What one drawing tells: where it is, how long it still takes, how it looks so far."""
+class _StepReporter:
+    """Reports the steps of one request: progress, seconds left, latent preview."""
 
     def __init__(self, worker: Worker, sample_id: str, sampler: Sampler, settings: SampleSettings) -> None:
         self._worker, self._id, self._sampler = worker, sample_id, sampler
         self._began = time.monotonic()
-        self._first = self._said = self._shown = 0.0
+        self._first = self._reported = self._previewed = 0.0
         self._seconds = sampler.seconds(settings)
-        self._late = PICTURE_SECONDS
+        self._pause = PREVIEW_SECONDS
 
     def step(self, done: int, total: int, latents: torch.Tensor) -> None:
         """Called after each denoising step. Raises Cancelled, jobs.Stop."""
-        self._worker.obey(self._id)
+        self._worker.check_commands(self._id)
         now = time.monotonic()
         self._first = self._first or now
         # The first step also encodes the prompt and warms up: measure from its end where possible.
         pace = (now - self._first) / (done - 1) if done > 1 else now - self._began
-        if now - self._said >= PROGRESS_SECONDS or done == total:
-            self._said = now
-            self._worker.say(self._id, "drawing", done, total, seconds_left=round(pace * (total - done), 1))
-        if now - self._shown >= self._late and done < total:
-            self._worker.show(f"{self._id}.webp", self._sampler.rough_look().webp(latents, self._seconds))
-            self._shown = time.monotonic()
-            # A twentieth of the time at most is spent on showing.
-            self._late = max(PICTURE_SECONDS, 20 * (self._shown - now))
-        self._worker.beat("drawing", done, total, step_seconds=pace)
+        if now - self._reported >= PROGRESS_SECONDS or done == total:
+            self._reported = now
+            self._worker.report_progress(
+                self._id, "generating", done, total, seconds_left=round(pace * (total - done), 1)
+            )
+        if now - self._previewed >= self._pause and done < total:
+            self._worker.write_progress(f"{self._id}.webp", self._sampler.latent_preview().webp(latents, self._seconds))
+            self._previewed = time.monotonic()
+            # At most a twentieth of the time is spent on previews.
+            self._pause = max(PREVIEW_SECONDS, 20 * (self._previewed - now))
+        self._worker.beat("generating", done, total, step_seconds=pace)

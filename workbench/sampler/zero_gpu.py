@@ -1,6 +1,6 @@
 """Sampling on ZeroGPU, where a process has a GPU only while it is inside a call marked with `spaces.GPU`.
 
-A detached worker gets none there. So the page's own process stands in for the worker: it says that it is the one
+A detached worker gets none there. So the page's own process stands in for the worker: it registers as the worker
 (`announce`), and answers the requests that wait when one of its handlers calls `answer`. Files, progress and samples
 are those of the worker. The model is loaded anew within each call. Not covered: how long a call may take (ZeroGPU ends
 it after SECONDS), training, which such a Space cannot do.
@@ -18,7 +18,8 @@ from typing import Any
 
 from workbench import jobs
 from workbench.jobs import processes
-from workbench.sampler import queue
+from workbench.sampler.queue import MODULE
+from workbench.sampler.request_files import waiting, worker_folder
 from workbench.workspace import Workspace, write_json
 
 SECONDS = 120
@@ -31,30 +32,30 @@ def here() -> bool:
 
 def announce(workspace: Workspace) -> None:
     """From now on whoever asks for a sample finds this process as the worker, and starts none."""
-    folder = queue.worker_folder(workspace)
+    folder = worker_folder(workspace)
     folder.mkdir(parents=True, exist_ok=True)
     for name in (jobs.RESULT, jobs.HEARTBEAT):
         (folder / name).unlink(missing_ok=True)
-    record = {"module": queue.MODULE, **processes.identity(os.getpid()), "started_at": time.time()}
+    record = {"module": MODULE, **processes.identity(os.getpid()), "started_at": time.time()}
     write_json(folder / jobs.PROCESS, record)
 
 
 def answering(workspace: Workspace) -> Callable[[], None]:
-    """What a handler of the page calls now and then: draws what waits, all of it in one call with a GPU."""
+    """What a handler of the page calls now and then: answers what waits, all of it in one call with a GPU."""
     import spaces
 
-    folder = queue.worker_folder(workspace)
+    folder = worker_folder(workspace)
 
     @spaces.GPU(duration=SECONDS)
-    def draw() -> None:
+    def serve() -> None:
         from workbench.sampler.worker import Worker
 
         with contextlib.ExitStack() as leaving, contextlib.ExitStack() as gpu:
             Worker(workspace, folder, _Silent(folder), gpu).serve(0.0, leaving)
 
     def answer() -> None:
-        if queue.waiting(folder):
-            draw()
+        if waiting(folder):
+            serve()
 
     return answer
 
@@ -66,7 +67,7 @@ class _Silent(jobs.Job):
         super().__init__(folder)
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
-        """Progress is told in the request's own file."""
+        """Progress is in the request's own file."""
 
     def take(self, command: jobs.Command) -> dict[str, Any] | None:
         return None

@@ -94,7 +94,7 @@ def _probe(session: Session) -> dict[str, Any]:
     assert clip.moments is not None
     return {
         "schedule": session.schedule,
-        "latents": session.family.draw_latents(clip.moments, session.inputs.noise(item, "probe")),
+        "latents": session.family.sample_latents(clip.moments, session.inputs.noise(item, "probe")),
         "text": clip.text,
         "noise": session.inputs.noise(item, "probe noise"),
         "timesteps": torch.tensor([session.family.timesteps // 2], device=session.device),

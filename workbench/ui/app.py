@@ -27,7 +27,7 @@ from workbench.ui.core.live import Live
 from workbench.ui.core.render import ASSETS
 from workbench.ui.datasets.cut import STRIPS
 from workbench.ui.datasets.tab import DatasetTab
-from workbench.ui.loras.tab import ShelfTab
+from workbench.ui.loras.tab import LorasTab
 from workbench.ui.sample.tab import SampleTab
 from workbench.ui.server import calls
 from workbench.ui.server.bodies import Bodies
@@ -123,7 +123,7 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
             with gr.Tab("Compare", id="compare", elem_id="tab-compare") as compare:
                 compare_tab = CompareTab(workspace, live)
             with gr.Tab("LoRAs", id="loras", elem_id="tab-loras") as loras:
-                shelf_tab = ShelfTab(workspace, live)
+                loras_tab = LorasTab(workspace, live)
             if demo:
                 visitors.replay_tab()
         parts = {"dataset": first, "train": second, "sample": third, "compare": compare, "loras": loras}
@@ -138,8 +138,8 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
         compare_tab.wire(compare, timers["compare"], page.load)
         compare_tab.wire_use(tabs, sample_tab.form)
         sample_tab.wire_grid(tabs, compare_tab.parts, compare_tab.videos.chosen)
-        shelf_tab.wire(timers["loras"], page.load)
-        shelf_tab.wire_use(tabs, sample_tab.form, chosen)
+        loras_tab.wire(timers["loras"], page.load)
+        loras_tab.wire_use(tabs, sample_tab.form, chosen)
         _connect(page, tabs, welcome, begin, chosen, live, (dataset_tab, train_tab, sample_tab))
         _answer_zero_gpu(workspace)
     page.queue(max_size=200, default_concurrency_limit=4, api_open=False)

@@ -153,18 +153,18 @@ class CogVideoX(Family):
         """{"mean", "std"}: [B, f, C, h, w] float32, times the scaling factor: latents are mean + std * noise."""
         return tensors.moments(_encode(vae, video), vae.config.scaling_factor)
 
-    def draw_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
+    def sample_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
         frames = moments["mean"].shape[1]
         latents = moments["mean"] + moments["std"] * noise[:, noise.shape[1] - frames :]
         return tensors.pad_front(latents, noise.shape[1])
 
     def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
-        """Stock pipelines draw it channels first."""
+        """Stock pipelines sample it channels first."""
         import torch
 
         count, frames, channels, height, width = moments["mean"].shape
-        drawn = torch.randn(count, channels, frames, height, width, generator=noise, dtype=dtype)
-        return drawn.permute(0, 2, 1, 3, 4).to(moments["mean"].device)
+        sampled = torch.randn(count, channels, frames, height, width, generator=noise, dtype=dtype)
+        return sampled.permute(0, 2, 1, 3, 4).to(moments["mean"].device)
 
     def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
         vae, transformer = files.config(folder, "vae"), files.config(folder, "transformer")
@@ -265,16 +265,16 @@ class CogVideoX(Family):
         prefix: torch.Tensor | None = None,
         source: torch.Tensor | None = None,
         strength: float = 1.0,
-        one_by_one: bool = False,
-        guess: bool = False,
+        sequential_guidance: bool = False,
+        skip_steps: bool = False,
     ) -> torch.Tensor:
         denoising = Denoising(
             transformer, files.load_scheduler(folder, scheduler), text["prompt_embeds"],
             negative_text["prompt_embeds"] if negative_text is not None else None,
-            latents_shape, guidance, noise, condition, prefix, source, one_by_one, guess,
+            latents_shape, guidance, noise, condition, prefix, source, sequential_guidance, skip_steps,
         )  # fmt: skip
         denoising.check()
-        return denoising.draw(steps, strength, on_step)
+        return denoising.run(steps, strength, on_step)
 
     def usage(
         self,

@@ -47,8 +47,7 @@ FORMATS = (
     LoraFormat(
         "diffusers",
         "diffusers",
-        "As it stands on the shelf: rank and alpha in the file's metadata. For diffusers from 0.34 on, and this "
-        "workbench.",
+        "As in the library: rank and alpha in the file's metadata. For diffusers from 0.34 on, and this workbench.",
         warning=UNKNOWN_TO_COMFYUI,
     ),
     LoraFormat(

@@ -1,8 +1,8 @@
 """CogVideoX's denoising: noise in, latents out, step by step.
 
 It equals the three stock pipelines (text, image and video to video) within rounding where they can do the same, and
-does what they lack: guidance in a part of the steps, conditions of one's own, clips that go on, a look at every step.
-Not covered: everything before and after, which needs no transformer (text, VAE: the family's other methods).
+does what they lack: guidance in a part of the steps, conditions of one's own, continued clips, a callback after every
+step. Not covered: everything before and after, which needs no transformer (text, VAE: the family's other methods).
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from workbench.families.guidance import Guidance
 if TYPE_CHECKING:
     import torch
 
-# Which steps `guess` leaves out: none of the first (at least so many, and this part of all) and of the last. A guess
-# stands between standing still (0) and going on evenly (1): benchmarks/step_guessing.py compares them.
-SURE_STEPS, SURE_PART, SURE_END = 3, 0.2, 2
-CAREFUL = 0.75
+# Which steps `skip_steps` skips: none of the first (at least FIRST_STEPS, and FIRST_PART of all) and of the last.
+# EXTRAPOLATION is between keeping the last clean latents (0) and continuing linearly (1): benchmarks/step_skipping.py
+# compares values.
+FIRST_STEPS, FIRST_PART, LAST_STEPS = 3, 0.2, 2
+EXTRAPOLATION = 0.75
 
 
 @dataclass
 class Denoising:
-    """One drawing, for `family.denoise`, which says what each part is. `scheduler` is used by this drawing alone."""
+    """One call of `family.denoise`, which describes each argument. `scheduler` belongs to this call alone."""
 
     transformer: Any
     scheduler: Any
@@ -38,32 +39,32 @@ class Denoising:
     condition: torch.Tensor | None = None
     prefix: torch.Tensor | None = None
     source: torch.Tensor | None = None
-    one_by_one: bool = False
-    guess: bool = False
+    sequential_guidance: bool = False
+    skip_steps: bool = False
     _known: list[tuple[int, torch.Tensor]] = field(default_factory=list)  # (step, clean latents it predicted)
 
     def check(self) -> None:
-        """Refuse what the model cannot draw, before anything is computed. Raises ConfigError."""
+        """Refuse what the model cannot generate, before anything is computed. Raises ConfigError."""
         config, (frames, _, height, width) = self.transformer.config, self.shape
         tensors.check_positions(config, frames, height, width)
         takes_image = config.in_channels != config.out_channels
         if takes_image and self.condition is None:
-            raise ConfigError("this model draws from a first frame: give an image")
+            raise ConfigError("this model starts from a first frame: give an image")
         if not takes_image and self.condition is not None:
-            raise ConfigError("this model draws from text alone: leave out the image, or choose one for images")
+            raise ConfigError("this model takes text alone: leave out the image, or choose one for images")
         if self.guidance.wanted and self.negative is None:
             raise ConfigError(
                 f"guidance scale is {self.guidance.scale:g}, which needs a negative prompt: encode an empty one"
             )
         if self.prefix is not None:
-            kept, drawn = tensors.without_padding(self.prefix).shape[1], self.shape[0] - self._front
-            if kept >= drawn:
+            kept, generated = tensors.without_padding(self.prefix).shape[1], self.shape[0] - self._front
+            if kept >= generated:
                 raise ConfigError(
-                    f"the clip to continue has {kept} latent frames and the new one {drawn}: draw more frames, or "
-                    f"continue fewer"
+                    f"the clip to continue has {kept} latent frames and the new one {generated}: generate more "
+                    f"frames, or continue fewer"
                 )
 
-    def draw(self, steps: int, strength: float, on_step: OnStep) -> torch.Tensor:
+    def run(self, steps: int, strength: float, on_step: OnStep) -> torch.Tensor:
         """The latents [1, *shape] after all steps."""
         import torch
 
@@ -76,12 +77,12 @@ class Denoising:
         latents = first
         if self.source is not None:
             latents = scheduler.add_noise(self.source.to(device, dtype), first, timesteps[:1])
-        latents = self._put_back(latents, first, timesteps, 0)
+        latents = self._with_prefix(latents, first, timesteps, 0)
         earlier = None
         with torch.no_grad():
             for step, timestep in enumerate(timesteps):
-                if self.guess and self._may_guess(step, len(timesteps)):
-                    velocity = self._guessed(latents, timestep, step)
+                if self.skip_steps and self._may_skip(step, len(timesteps)):
+                    velocity = self._extrapolated(latents, timestep, step)
                 else:
                     velocity = self._velocity(latents, timestep, step, len(timesteps))
                     self._remember(latents, velocity, timestep, step)
@@ -93,7 +94,7 @@ class Denoising:
                     clean = earlier
                 else:
                     latents, clean = scheduler.step(velocity, timestep, latents, return_dict=False)
-                latents = self._put_back(latents.to(dtype), first, timesteps, step + 1)
+                latents = self._with_prefix(latents.to(dtype), first, timesteps, step + 1)
                 on_step(step + 1, len(timesteps), clean)
         return latents
 
@@ -104,7 +105,7 @@ class Denoising:
         if not self.guidance.guides(step, steps):
             return self._predict(latents, self.text, timestep)
         assert self.negative is not None
-        if self.one_by_one:
+        if self.sequential_guidance:
             negative = self._predict(latents, self.negative, timestep)
             prompt = self._predict(latents, self.text, timestep)
         else:
@@ -113,23 +114,23 @@ class Denoising:
         scale = self.guidance.scale_at(step, steps, int(timestep))
         return self.guidance.combine(prompt, negative, scale)
 
-    # ---- steps that are not computed
+    # ---- skipped steps
 
-    def _may_guess(self, step: int, steps: int) -> bool:
-        """Whether the clean latents of this step can be told from those before: in the middle, where they change
-        evenly. Where the scheduler adds fresh noise they change more."""
-        head, every = max(SURE_STEPS, int(steps * SURE_PART)), 2 if hasattr(self.scheduler, "get_variables") else 3
-        return head <= step < steps - SURE_END and (step - head) % every != every - 1
+    def _may_skip(self, step: int, steps: int) -> bool:
+        """Whether the clean latents of this step can be extrapolated: in the middle, where they change evenly. Where
+        the scheduler adds fresh noise they change more, and fewer steps are skipped."""
+        head, every = max(FIRST_STEPS, int(steps * FIRST_PART)), 2 if hasattr(self.scheduler, "get_variables") else 3
+        return head <= step < steps - LAST_STEPS and (step - head) % every != every - 1
 
     def _remember(self, latents: torch.Tensor, velocity: torch.Tensor, timestep: torch.Tensor, step: int) -> None:
-        if self.guess:
+        if self.skip_steps:
             signal, sigma = self._levels(timestep)
             self._known = [*self._known[-1:], (step, signal * latents.float() - sigma * velocity)]
 
-    def _guessed(self, latents: torch.Tensor, timestep: torch.Tensor, step: int) -> torch.Tensor:
-        """The velocity that leads to the clean latents as they would go on from the two computed last."""
+    def _extrapolated(self, latents: torch.Tensor, timestep: torch.Tensor, step: int) -> torch.Tensor:
+        """The velocity that leads to the clean latents extrapolated from the two computed last."""
         (before, old), (last, new) = self._known
-        clean = new + CAREFUL * (step - last) / (last - before) * (new - old)
+        clean = new + EXTRAPOLATION * (step - last) / (last - before) * (new - old)
         signal, sigma = self._levels(timestep)
         return (signal * latents.float() - clean) / sigma
 
@@ -150,7 +151,9 @@ class Denoising:
         """How many latent frames stand in front of the clip's own: see tensors.without_padding."""
         return 1 - self.shape[0] % 2
 
-    def _put_back(self, latents: torch.Tensor, first: torch.Tensor, timesteps: torch.Tensor, step: int) -> torch.Tensor:
+    def _with_prefix(
+        self, latents: torch.Tensor, first: torch.Tensor, timesteps: torch.Tensor, step: int
+    ) -> torch.Tensor:
         """Latents before the given step with the prefix in its place, noised as they are; clean after the last step."""
         import torch
 
@@ -166,7 +169,8 @@ class Denoising:
 
 
 def call(transformer: Any, latents: torch.Tensor, text: torch.Tensor, timesteps: torch.Tensor) -> torch.Tensor:
-    """What the transformer says of noisy latents [B, f, C, h, w], with a condition's channels where it takes them."""
+    """The transformer's prediction for noisy latents [B, f, C, h, w], with a condition's channels where it takes
+    them."""
     config, (frames, _, height, width) = transformer.config, latents.shape[1:]
     predicted: torch.Tensor = transformer(
         hidden_states=latents,

@@ -1,4 +1,4 @@
-"""Python code that draws with a LoRA in plain diffusers, for model cards.
+"""Python code that generates videos with a LoRA in plain diffusers, for model cards.
 
 Where plain diffusers would do otherwise than training did, the code says so and does what training did.
 """

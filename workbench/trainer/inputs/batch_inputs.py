@@ -85,11 +85,11 @@ class BatchInputs:
         """The batch of a step (from 1), by its number within the step (from 0)."""
         number = (step - 1) * self._settings.gradient_accumulation + micro
         read = self._next(number)
-        latents = self._family.draw_latents(self._there(read.moments), read.posterior.to(self._device))
+        latents = self._family.sample_latents(self._there(read.moments), read.posterior.to(self._device))
         condition = None
         if read.low is not None:
             noise = self._noise(len(read.items), read.shape, "low resolution", step, micro).to(self._device)
-            condition = self._family.draw_latents(self._there(read.low), noise)
+            condition = self._family.sample_latents(self._there(read.low), noise)
             condition = condition * read.pictures.view(-1, 1, 1, 1, 1).to(condition)
         elif self._frames is not None:
             moments = self._frame_moments(number)
@@ -192,7 +192,7 @@ class BatchInputs:
             else:
                 noise = self._noise(1, shape, f"{place}: low resolution").to(self._device)
                 low = self._there(self._views([item], [False], "low resolution"))
-                self._fixed[key] = self._family.draw_latents(low, noise).cpu()
+                self._fixed[key] = self._family.sample_latents(low, noise).cpu()
         return self._fixed[key].to(self._device)
 
     def picture(self, item: RunClip) -> torch.Tensor:

@@ -75,7 +75,7 @@ def held_out_by_band(
             posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(device) for _ in range(2))
             timesteps = torch.tensor([timestep], device=device)
             with torch.no_grad():
-                latents = family.draw_latents(probe.moments, posterior)
+                latents = family.sample_latents(probe.moments, posterior)
                 loss = family.loss(transformer, schedule, latents, probe.text, noise, timesteps, probe.condition)
             of_clip.append(loss.item())
         losses.append(of_clip)
@@ -145,7 +145,7 @@ class Leak:
         with torch.no_grad():
             latents = torch.zeros_like(noise)
             if probe.moments is not None:
-                latents = self._family.draw_latents(probe.moments, posterior)
+                latents = self._family.sample_latents(probe.moments, posterior)
             timesteps = torch.tensor([self._timestep(probe, place)], device=self._device)
             output = self._family.predict(
                 transformer, self._schedule, latents, probe.text, noise, timesteps, probe.condition

@@ -182,7 +182,7 @@ class Previewer:
             for place, clip in missing:
                 self.look()
                 middle = torch.zeros(1, *clip.latents_shape, device=self.device)
-                latents = self.family.draw_latents(clip.moments, middle)
+                latents = self.family.sample_latents(clip.moments, middle)
                 back = frames_of(self.family.decode(self.vae, latents), clip.video.shape[2])
                 for kind, frames in (("input", frames_of(clip.video, clip.video.shape[2])), ("reconstruction", back)):
                     count, height, width, _ = frames.shape

@@ -38,9 +38,9 @@ class GridForm(Form[GridSettings]):
                 info="Which model draws, where no run says so.", elem_id="grid-model", min_width=150,
             )  # fmt: skip
             self.speed = gr.Dropdown(
-                ["exact", "fast", "frugal"], value="exact", label="Speed", elem_id="grid-speed", min_width=150,
-                info="exact: what the stock pipeline draws. fast: nearly the same in less time. frugal: for a GPU that "
-                "is too small.",
+                ["exact", "fast", "low-memory"], value="exact", label="Speed", elem_id="grid-speed", min_width=150,
+                info="exact: what the stock pipeline draws. fast: nearly the same in less time. low-memory: for a GPU "
+                "that is too small.",
             )  # fmt: skip
         self.cost = gr.HTML(elem_id="grid-cost")
 

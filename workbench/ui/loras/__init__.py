@@ -1,1 +1,4 @@
-"""The LoRAs tab: the shelf as cards, what can be made of the chosen ones, what comes in, what goes."""
+"""The LoRAs tab: the library as cards, operations on the chosen LoRAs, importing, removing, publishing.
+
+Not here: the operations themselves (workbench.loras), uploading (workbench.publishing).
+"""

@@ -12,7 +12,7 @@ import gradio as gr
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.loras import library
-from workbench.loras.library import ShelfLora
+from workbench.loras.library import LibraryLora
 from workbench.publishing import account
 from workbench.publishing import push as pushing
 from workbench.publishing.settings import LoraPush, SpacePush
@@ -87,7 +87,7 @@ class _Push(Generic[S]):
     def status(self, name: str) -> tuple[jobs.Status, dict[str, Any]]:
         return pushing.status(self.workspace, self.what, name), pushing.result(self.workspace, self.what, name)
 
-    def default(self, lora: ShelfLora, owner: str) -> str:
+    def default(self, lora: LibraryLora, owner: str) -> str:
         """What the field for the repository begins with."""
         before = lora.published.get("space", {}) if self.what == "space" else lora.published
         fallback = pushing.default_repo(owner, lora.title, self.what) if owner else ""
@@ -168,7 +168,7 @@ class PublishPart:
             values[f"stop_{push.what}"] = (alive, lambda alive=alive: gr.update(visible=alive))
         return values
 
-    def _lora(self, chosen: str | None) -> ShelfLora | None:
+    def _lora(self, chosen: str | None) -> LibraryLora | None:
         try:
             return library.find(self.workspace, chosen) if chosen else None
         except ConfigError:  # one that was removed
@@ -181,7 +181,7 @@ def _named(chosen: str | None) -> str:
     return chosen
 
 
-def _first(lora: ShelfLora) -> str:
+def _first(lora: LibraryLora) -> str:
     if lora.published.get("repo_id"):
         return '<p class="hint">A Space loads the LoRA from its repository on the Hub.</p>'
     return render.note("Push the LoRA first: its Space loads it from the Hub.")

@@ -1,7 +1,7 @@
-"""The LoRAs tab: choose among all of the workspace, do something with them, bring others in, clean up, publish.
+"""The LoRAs tab: choose LoRAs of the library, run operations on them, import, clean up, publish.
 
-Everything it shows is read from the workspace; the browser remembers which were chosen. Work is done by jobs. Not
-covered: the cards (grid), what is done with the chosen ones (chosen), publishing (ui.publishing).
+All it shows is read from the workspace; the browser remembers the selection. Operations are jobs. Not covered: the
+cards (grid), actions on the chosen LoRAs (chosen), publishing (publish).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import gradio as gr
 
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.loras import library, removal, tasks
+from workbench.loras import library, removal, tasks, view
 from workbench.loras.opened import TORCH_FILES
 from workbench.loras.removal import CleaningSettings
 from workbench.loras.settings import ExtractSettings, LoraImportSettings
@@ -22,48 +22,52 @@ from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, TICK, UPWARDS, Seen, handler, tell, tick, watch
 from workbench.ui.core.form import Form, sentences
 from workbench.ui.core.live import Live, Recent
-from workbench.ui.loras.chosen import ChosenPart
-from workbench.ui.loras.grid import LoraCards, data, size
+from workbench.ui.loras.chosen import ChosenPart, planned
+from workbench.ui.loras.grid import LoraCards, data
 from workbench.ui.loras.publish import PublishPart
-from workbench.ui.loras.work import working
+from workbench.ui.loras.work import operations
 from workbench.workspace import Workspace
 
 LOOK_SECONDS = 2.0
 VIEW = ("grid", "work", "stop")
+NOTHING_TO_REMOVE = "Nothing to remove: every LoRA is new, starred, best, published, or of an active run."
 
 
-class ShelfTab:
+class LorasTab:
     """Builds the tab's components; `wire` connects them."""
 
     def __init__(self, workspace: Workspace, live: Live) -> None:
         self.workspace = workspace
-        self._shelf = Recent(lambda: library.shelf(workspace, checkpoints=True), LOOK_SECONDS)
+        self._loras = Recent(lambda: library.all_loras(workspace, checkpoints=True), LOOK_SECONDS)
         self._tasks = Recent(lambda: tasks.everything(workspace))
         self.grid = LoraCards()
         self.work = gr.HTML(elem_id="lora-work")
         self.stop = gr.Button("Stop it", variant="stop", visible=False, elem_id="lora-stop")
         self.chosen = ChosenPart(workspace)
-        with gr.Accordion("Bring a LoRA here", open=False, elem_id="lora-import"):
+        with gr.Accordion("Import a LoRA", open=False, elem_id="lora-import"):
             self.file = gr.File(
-                label="A LoRA's file: .safetensors of any trainer, or SAT's .pt", height=140, elem_id="lora-file",
-                file_types=[".safetensors", *TORCH_FILES], buttons=[],
-            )  # fmt: skip
+                label="A LoRA's file: .safetensors of any trainer, or SAT's .pt",
+                height=140,
+                elem_id="lora-file",
+                file_types=[".safetensors", *TORCH_FILES],
+                buttons=[],
+            )
             self.importing = Form(LoraImportSettings, workspace, LoraImportSettings())
             self.take = gr.Button("Import", variant="primary", elem_id="lora-take")
-        with gr.Accordion("Make a LoRA of a full fine-tune", open=False, elem_id="lora-extract"):
+        with gr.Accordion("Extract a LoRA from a full fine-tune", open=False, elem_id="lora-extract"):
             self.extracting = Form(ExtractSettings, workspace, ExtractSettings())
             self.extract = gr.Button("Extract", elem_id="lora-extracted")
-        with gr.Accordion("Clean up, bring back", open=False, elem_id="lora-cleaning"):
+        with gr.Accordion("Clean up and restore", open=False, elem_id="lora-cleaning"):
             self.cleaning = Form(CleaningSettings, workspace, CleaningSettings())
-            self.look = gr.Button("Show what would go", elem_id="lora-look")
-            self.doomed = gr.HTML(elem_id="lora-doomed")
+            self.look = gr.Button("Preview", elem_id="lora-preview")
+            self.removals = gr.HTML(elem_id="lora-removals")
             with gr.Row(elem_classes="buttons", visible=False) as self.sure:
-                self.clean = gr.Button("Remove them, can be brought back", variant="stop", elem_id="lora-clean")
-                self.spare = gr.Button("Keep them")
+                self.clean = gr.Button("Remove them (can be restored)", variant="stop", elem_id="lora-clean")
+                self.keep = gr.Button("Keep them")
             with gr.Row(elem_classes="choosing"):
-                self.gone = gr.Dropdown([], label="Removed", elem_id="lora-gone", scale=3)
-                self.back = gr.Button("Bring back", elem_id="lora-back")
-                self.empty = gr.Button("Delete all removed for good", variant="stop", elem_id="lora-empty")
+                self.removed = gr.Dropdown([], label="Removed", elem_id="lora-removed-list", scale=3)
+                self.restore = gr.Button("Restore", elem_id="lora-restore")
+                self.empty = gr.Button("Delete all removed", variant="stop", elem_id="lora-empty")
         self.publish = PublishPart(workspace, live)
         self._view = {"grid": self.grid.component, "work": self.work, "stop": self.stop}
 
@@ -74,7 +78,7 @@ class ShelfTab:
         seen = gr.State(Seen())
         watch(timer, self._look, [self.names, seen], self._view, quick=("work", "stop"))
         parts = self.chosen.view
-        load(tick(self._opened), [self.names, seen], [*self._view.values(), *parts, self.gone], **TICK)
+        load(tick(self._opened), [self.names, seen], [*self._view.values(), *parts, self.removed], **TICK)
         self.grid.component.chosen(handler(self._choose), None, [self.names, self.one, *parts], **QUIET)
         self._wire_making(seen)
         self._wire_keeping(seen)
@@ -103,54 +107,58 @@ class ShelfTab:
         self.chosen.run.click(handler(open_run), self.names, [tabs, run], **QUIET).then(None, js=UPWARDS)
 
     def _wire_making(self, seen: gr.State) -> None:
-        """Buttons that begin a job."""
+        """Buttons that start a job."""
         outputs = list(self._view.values())
 
-        def asked(event: Any, settings: Callable[..., Settings], inputs: list[Any]) -> None:
+        def start(event: Any, settings: Callable[..., Settings], inputs: list[Any]) -> None:
             def listener(names: Sequence[str] | None, now: Seen, *values: Any) -> list[Any]:
                 return self._begin(settings(list(names or ()), *values), names, now)
 
             listener.__qualname__ = settings.__qualname__
             event(handler(listener), [self.names, seen, *inputs], outputs, **QUIET)
 
-        self.chosen.wire(asked)
+        self.chosen.wire(start)
         self.take.click(
-            handler(self._import), [self.names, seen, self.file, *self.importing.inputs],
-            [self.importing.problems, self.file, *outputs], **QUIET,
-        )  # fmt: skip
+            handler(self._import),
+            [self.names, seen, self.file, *self.importing.inputs],
+            [self.importing.problems, self.file, *outputs],
+            **QUIET,
+        )
         self.extract.click(
-            handler(self._extract), [self.names, seen, *self.extracting.inputs],
-            [self.extracting.problems, *outputs], **QUIET,
-        )  # fmt: skip
+            handler(self._extract),
+            [self.names, seen, *self.extracting.inputs],
+            [self.extracting.problems, *outputs],
+            **QUIET,
+        )
         self.stop.click(handler(self._stop), None, None, **QUIET)
 
     def _wire_keeping(self, seen: gr.State) -> None:
-        """Stars, what goes, what comes back."""
+        """Starring, removing, restoring."""
         part, outputs = self.chosen, [*self._view.values(), *self.chosen.view]
-        both, gone = [self.names, seen], [self.names, self.one, self.gone]
+        both, gone = [self.names, seen], [self.names, self.one, self.removed]
         part.star.click(handler(lambda names, now: self._star(names, now, True)), both, outputs, **QUIET)
         part.unstar.click(handler(lambda names, now: self._star(names, now, False)), both, outputs, **QUIET)
-        part.remove.click(handler(part.ask), self.names, [part.going, part.sure], **QUIET)
-        part.kept.click(lambda: ["", gr.update(visible=False)], None, [part.going, part.sure], **QUIET)
+        part.remove.click(handler(part.preview), self.names, [part.removing, part.sure], **QUIET)
+        part.kept.click(lambda: ["", gr.update(visible=False)], None, [part.removing, part.sure], **QUIET)
         part.removed.click(handler(self._remove), both, [*gone, *outputs], **QUIET)
         self.look.click(
-            handler(self._doomed), self.cleaning.inputs, [self.cleaning.problems, self.doomed, self.sure], **QUIET
+            handler(self._preview), self.cleaning.inputs, [self.cleaning.problems, self.removals, self.sure], **QUIET
         )
-        shut = [self.doomed, self.sure]
-        self.spare.click(lambda: ["", gr.update(visible=False)], None, shut, **QUIET)
-        self.clean.click(handler(self._clean), [*both, *self.cleaning.inputs], [*shut, self.gone, *outputs], **QUIET)
-        self.back.click(handler(self._bring_back), [*both, self.gone], [self.gone, *outputs], **QUIET)
-        self.empty.click(handler(self._empty), None, self.gone, **QUIET)
+        shut = [self.removals, self.sure]
+        self.keep.click(lambda: ["", gr.update(visible=False)], None, shut, **QUIET)
+        self.clean.click(handler(self._clean), [*both, *self.cleaning.inputs], [*shut, self.removed, *outputs], **QUIET)
+        self.restore.click(handler(self._restore), [*both, self.removed], [self.removed, *outputs], **QUIET)
+        self.empty.click(handler(self._empty), None, self.removed, **QUIET)
 
     # ---- showing
 
     def _values(self, names: Sequence[str] | None) -> dict[str, Any]:
-        loras, running = self._shelf.get(), self._tasks.get()
+        loras, running = self._loras.get(), self._tasks.get()
         chosen, alive = list(names or ()), any(task.status.state.alive for task in running)
         mark = [(lora.name, lora.created, lora.bytes, sorted(lora.flags), len(lora.previews)) for lora in loras]
         return {
             "grid": ((mark, chosen), lambda: data(loras, chosen)),
-            "work": working(running),
+            "work": operations(running),
             "stop": (alive, lambda: gr.update(visible=alive)),
         }
 
@@ -166,18 +174,18 @@ class ShelfTab:
         names = [str(name)[:200] for name in event.names][:50]
         return [names, names[0] if len(names) == 1 else None, *self.chosen.values(names)]
 
-    def _again(self, names: Sequence[str] | None, seen: Seen) -> list[Any]:
-        """The view as it is now, after something was done."""
-        self._shelf.get(now=True)
+    def _refresh(self, names: Sequence[str] | None, seen: Seen) -> list[Any]:
+        """The view as it is now, after an action."""
+        self._loras.get(now=True)
         self._tasks.get(now=True)
         return seen.changed(VIEW, self._values(names))
 
-    # ---- doing
+    # ---- actions
 
     def _begin(self, settings: Settings, names: Sequence[str] | None, seen: Seen) -> list[Any]:
         tasks.start(self.workspace, settings)
-        tell("It is being done; how far it is stands under the cards.", 4)
-        return self._again(names, seen)
+        tell("The operation has started; its progress is below the cards.", 4)
+        return self._refresh(names, seen)
 
     def _import(self, names: Sequence[str] | None, seen: Seen, file: str | None, *values: Any) -> list[Any]:
         try:
@@ -185,7 +193,7 @@ class ShelfTab:
             if file:
                 settings = settings.changed(source=str(file))
             elif not settings.source.strip():
-                raise ConfigError("there is nothing to import: drop a file, or say which one under From")
+                raise ConfigError("there is nothing to import: drop a file, or name one under From")
         except ConfigError as error:
             return [sentences(error, LoraImportSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
         return ["", None, *self._begin(settings, names, seen)]
@@ -205,43 +213,41 @@ class ShelfTab:
     def _star(self, names: Sequence[str] | None, seen: Seen, on: bool) -> list[Any]:
         for name in names or ():
             library.star(self.workspace, name, on)
-        return [*self._again(names, seen), *self.chosen.values(list(names or ()))]
+        return [*self._refresh(names, seen), *self.chosen.values(list(names or ()))]
 
     def _remove(self, names: Sequence[str] | None, seen: Seen) -> list[Any]:
         gone = removal.remove(self.workspace, list(names or ()))
-        tell(f"{len(gone)} removed; they can be brought back under Clean up.")
-        return [[], None, self._removed(), *self._again([], seen), *self.chosen.values([])]
+        tell(f"{len(gone)} removed; they can be restored under Clean up.")
+        return [[], None, self._removed(), *self._refresh([], seen), *self.chosen.values([])]
 
-    def _doomed(self, *values: Any) -> list[Any]:
+    def _preview(self, *values: Any) -> list[Any]:
         try:
-            going = removal.doomed(self.workspace, self.cleaning.parse(values))
+            removals = removal.to_remove(self.workspace, self.cleaning.parse(values))
         except ConfigError as error:
             return [sentences(error, CleaningSettings), "", gr.update(visible=False)]
-        if not going:
-            note = "Nothing would go: what is there is new, starred, best, published, or needed by a run at work."
-            return ["", render.note(note), gr.update(visible=False)]
-        rows = [[one.lora.title, one.lora.name, size(one.bytes)] for one in going]
-        total = size(sum(one.bytes for one in going))
-        table = render.table(["LoRA", "name", "size"], rows)
-        return ["", render.note(f"{len(going)} would go, {total}.", "bad") + table, gr.update(visible=True)]
+        return [
+            "",
+            planned(removals) if removals else render.note(NOTHING_TO_REMOVE),
+            gr.update(visible=bool(removals)),
+        ]
 
     def _clean(self, names: Sequence[str] | None, seen: Seen, *values: Any) -> list[Any]:
         gone = removal.clean(self.workspace, self.cleaning.parse(values))
-        tell(f"{len(gone)} removed, {size(sum(one.bytes for one in gone))}.")
-        shown = self._again(names, seen)
+        tell(f"{len(gone)} removed, {view.total_size(gone)}.")
+        shown = self._refresh(names, seen)
         return ["", gr.update(visible=False), self._removed(), *shown, *self.chosen.values(list(names or ()))]
 
     def _removed(self) -> Any:
-        """What can be brought back, as the field's choices."""
-        found = [(f"{gone.title}, {size(gone.bytes)}", gone.id) for gone in removal.removed(self.workspace)]
+        """The removed LoRAs, as the field's choices."""
+        found = [(f"{gone.title}, {view.size(gone.bytes)}", gone.id) for gone in removal.removed(self.workspace)]
         return gr.update(choices=found, value=found[0][1] if found else None)
 
-    def _bring_back(self, names: Sequence[str] | None, seen: Seen, gone: str | None) -> list[Any]:
+    def _restore(self, names: Sequence[str] | None, seen: Seen, gone: str | None) -> list[Any]:
         if not gone:
-            raise ConfigError("nothing was removed: there is nothing to bring back")
-        tell(f"{removal.bring_back(self.workspace, gone)} is back.", 4)
-        return [self._removed(), *self._again(names, seen), *self.chosen.values(list(names or ()))]
+            raise ConfigError("nothing was removed: there is nothing to restore")
+        tell(f"{removal.restore(self.workspace, gone)} is restored.", 4)
+        return [self._removed(), *self._refresh(names, seen), *self.chosen.values(list(names or ()))]
 
     def _empty(self) -> Any:
-        tell(f"{size(removal.empty(self.workspace))} are free.", 4)
+        tell(f"{view.size(removal.empty(self.workspace))} freed.", 4)
         return self._removed()

@@ -1,7 +1,7 @@
 """The LoRAs of a sample as rows, each with its scale; the browser's half is assets/lora_stack.js.
 
 What is known of a LoRA before it is loaded stands below its row; whether it fits the model is said once it is. Not
-covered: loading them (sampler.loras), the shelf itself (workbench.loras).
+covered: loading them (sampler.loras), the library itself (workbench.loras).
 """
 
 from __future__ import annotations

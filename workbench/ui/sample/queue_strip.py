@@ -81,7 +81,7 @@ def find(workspace: Workspace, sample_id: str) -> Progress | None:
 
 
 def _card(one: Progress) -> dict[str, Any]:
-    settings, drawing = one.settings, one.state is RequestState.DRAWING and one.total > 0
+    settings, drawing = one.settings, one.state is RequestState.GENERATING and one.total > 0
     words = f"step {one.step} of {one.total}" if drawing else {
         RequestState.WAITING: "waiting", RequestState.LOADING: "loading the model"
     }.get(one.state, "drawing")  # fmt: skip

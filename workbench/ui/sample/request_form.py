@@ -29,7 +29,7 @@ UPLOADS = {
     "continue_from": "Take a video from my computer ",  # a button's words are its name
 }
 WORDS = {"image": "The video begins with this", "video": "This is changed", "continue_from": "It goes on from this"}
-SPEEDS = {"exact": "exact", "fast": "fast", "frugal": "frugal, for a small GPU"}
+SPEEDS = {"exact": "exact", "fast": "fast", "low-memory": "low memory, for a small GPU"}
 
 
 class SampleForm(Form[SampleSettings]):

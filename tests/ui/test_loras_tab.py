@@ -19,7 +19,7 @@ from workbench.loras.tasks import LoraTask
 from workbench.ui.core.boundary import Seen
 from workbench.ui.core.live import Live
 from workbench.ui.loras import chosen, grid, work
-from workbench.ui.loras.tab import ShelfTab
+from workbench.ui.loras.tab import LorasTab
 from workbench.workspace import Workspace
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -27,30 +27,32 @@ QUERY = "transformer_blocks.0.attn1.to_q"
 
 
 @pytest.fixture
-def tab(workspace: Workspace) -> ShelfTab:
-    async def build() -> ShelfTab:
+def tab(workspace: Workspace) -> LorasTab:
+    async def build() -> LorasTab:
         with gr.Blocks():
-            return ShelfTab(workspace, Live(workspace))
+            return LorasTab(workspace, Live(workspace))
 
     return asyncio.run(build())  # outside of a loop Gradio makes one and never closes it
 
 
 def test_cards_stand_for_exports_checkpoints_and_made_loras(workspace: Workspace) -> None:
     put_export(workspace, "ring", rank=4, alpha=2.0, step=30, checkpoints=(10, 30))
-    put_lora(workspace, "made", layer(QUERY, 2, 8, 8), title=EVIL, said=EVIL)
+    put_lora(workspace, "made", layer(QUERY, 2, 8, 8), title=EVIL, summary=EVIL)
     library.star(workspace, "runs/ring@10")
-    cards = {card["name"]: card for card in grid.data(library.shelf(workspace, True), ["runs/ring"])["loras"]}
+    cards = {card["name"]: card for card in grid.data(library.all_loras(workspace, True), ["runs/ring"])["loras"]}
     assert cards["runs/ring"]["facts"][:2] == ["rank 4, alpha 2", "30 steps"]
     assert cards["runs/ring"]["video"].endswith("/previews/step-00000030/0.mp4")
     assert cards["runs/ring@10"]["run"] == "ring"
     assert cards["runs/ring@10"]["flags"] == ["starred"]
     assert cards["loras/made"]["video"] == ""
-    shown = chosen.said([library.find(workspace, "loras/made")])
+    shown = chosen.description([library.find(workspace, "loras/made")])
     assert "<img" not in shown
-    both = chosen.said([library.find(workspace, name) for name in ("loras/made", "runs/ring")])
+    both = chosen.description([library.find(workspace, name) for name in ("loras/made", "runs/ring")])
     assert "different models" not in both
     put_lora(workspace, "other", layer(QUERY, 2, 8, 8), model="cogvideox-5b")
-    assert "different models" in chosen.said([library.find(workspace, name) for name in ("loras/other", "runs/ring")])
+    assert "different models" in chosen.description(
+        [library.find(workspace, name) for name in ("loras/other", "runs/ring")]
+    )
 
 
 def test_fields_become_settings_or_a_sentence() -> None:
@@ -62,31 +64,31 @@ def test_fields_become_settings_or_a_sentence() -> None:
         chosen._resize(["a", "b"], "8", "", "")
 
 
-def test_removing_is_asked_first_and_a_star_forbids_it(workspace: Workspace, tab: ShelfTab) -> None:
+def test_a_removal_is_previewed_and_a_star_forbids_it(workspace: Workspace, tab: LorasTab) -> None:
     put_lora(workspace, "made", layer(QUERY, 2, 8, 8))
-    note, sure = tab.chosen.ask(["loras/made"])
+    note, sure = tab.chosen.preview(["loras/made"])
     assert "loras/made" in note
     assert sure["visible"]
     tab._star(["loras/made"], Seen(), True)
-    with pytest.raises(ConfigError, match="take the star off"):
-        tab.chosen.ask(["loras/made"])
+    with pytest.raises(ConfigError, match="remove the star"):
+        tab.chosen.preview(["loras/made"])
     tab._star(["loras/made"], Seen(), False)
     tab._remove(["loras/made"], Seen())
-    assert library.shelf(workspace) == []
+    assert library.all_loras(workspace) == []
     gone = tab._removed()
-    tab._bring_back([], Seen(), gone["value"])
-    assert [lora.name for lora in library.shelf(workspace)] == ["loras/made"]
+    tab._restore([], Seen(), gone["value"])
+    assert [lora.name for lora in library.all_loras(workspace)] == ["loras/made"]
 
 
-def test_a_file_outside_of_the_allowed_folders_is_not_read(tab: ShelfTab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_outside_of_the_allowed_folders_is_not_read(tab: LorasTab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "_roots", [tab.workspace.root.resolve()])
     started: list[Any] = []
     monkeypatch.setattr("workbench.ui.loras.tab.tasks.start", lambda workspace, settings: started.append(settings))
-    place = [spec.name for spec in tab.importing.specs].index("source")
+    index = [spec.name for spec in tab.importing.specs].index("source")
 
     def imported(source: str, file: str | None = None) -> str:
         values = ["", "", "", ""]
-        values[place] = source
+        values[index] = source
         return str(tab._import([], Seen(), file, *values)[0])
 
     for source in ("/etc/secret.safetensors", "~/x.pt", "../x.safetensors", "/etc/passwd", "a/../../x.safetensors"):
@@ -107,9 +109,9 @@ def test_work_shows_how_far_it_is_and_how_it_ended(tmp_path: Path) -> None:
             tmp_path, name, Status(tmp_path, state, ended_at=4e9, **more), str(tmp_path / "a.pt"), "done: a"
         )
 
-    shown = work.working([task(State.RUNNING, phase="merging", step=3, total=12, seconds_left=9.0)])
+    shown = work.operations([task(State.RUNNING, phase="merging", step=3, total=12, seconds_left=9.0)])
     assert "merging · layer 3 of 12 · about 9 s left" in shown
-    assert "Resizing did not end well. no room" in work.working([task(State.FAILED, message="no room", name="resize")])
-    assert 'download="a.pt"' in work.working([task(State.FINISHED, name="convert")])
-    assert "nothing was made" in work.working([task(State.STOPPED)])
+    assert "Resizing failed. no room" in work.operations([task(State.FAILED, message="no room", name="resize")])
+    assert 'download="a.pt"' in work.operations([task(State.FINISHED, name="convert")])
+    assert "nothing was made" in work.operations([task(State.STOPPED)])
     assert jobs.log_tail(tmp_path) == ""

@@ -20,7 +20,7 @@ const count = make('span', { className: 'count', role: 'status' });
 const none = make('button', { type: 'button', textContent: 'Choose none', hidden: true });
 const cards = make('ul', { className: 'cards', label: 'LoRAs' });
 const message = make('p', { className: 'message', hidden: true });
-element.replaceChildren(make('section', { className: 'shelf', label: 'LoRAs' },
+element.replaceChildren(make('section', { className: 'lora-library', label: 'LoRAs' },
   make('div', { className: 'tools' }, search, base, sort, stepsLabel, none, count), message, cards));
 
 let all = [], most = 500, shownJson = '';
@@ -41,7 +41,7 @@ function cardOf(lora) {
     const video = make('video', { src: lora.video, muted: true, loop: true, autoplay: !still.matches, playsInline: true, label: `${lora.title}, a preview` });
     video.addEventListener('loadedmetadata', () => video.classList.toggle('pixelated', video.videoWidth <= 128));
     picture.append(video);
-  } else picture.append(make('span', { className: 'nothing', textContent: 'no preview yet: draw a video with it' }));
+  } else picture.append(make('span', { className: 'nothing', textContent: 'no preview yet: generate a video with it' }));
   const flags = make('div', { className: 'flags' }, ...lora.flags.map((flag) => make('span', { className: `flag ${flag}`, textContent: flag })));
   if (lora.sound) flags.append(make('span', { className: 'flag bad', textContent: 'damaged', title: lora.sound }));
   const facts = make('p', { className: 'facts', textContent: lora.facts.join(' · ') });
