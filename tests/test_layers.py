@@ -15,7 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "workbench"
 
-GROUND = {"errors", "paths", "workspace", "settings", "policy", "records", "strange_names", "hub", "lora_names"}
+GROUND = {"errors", "paths", "html", "charts", "workspace", "settings", "policy", "records", "strange_names"}
+GROUND |= {"hub", "lora_names"}
 BASE = GROUND | {"jobs", "families", "clips"}
 FACES_READ = BASE | {"captioners", "dataset_builder", "runs", "fit", "trainer", "sampler", "compare", "loras"}
 FACES_READ |= {"choices", "publishing", "remote", "demo", "demo_space"}
@@ -24,6 +25,8 @@ MAY_IMPORT = {
     "": set(),  # workbench/__init__.py loads its names on first use
     "errors": set(),
     "paths": set(),
+    "html": set(),
+    "charts": {"html"},
     "workspace": {"errors"},
     "policy": {"errors", "workspace"},
     "settings": {"errors", "workspace", "policy"},

@@ -10,7 +10,7 @@ from typing import Any
 from workbench import jobs
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
-from workbench.runs.sessions import record_start
+from workbench.runs.sessions import record_session
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, write_json
 
@@ -36,7 +36,7 @@ def write_run(workspace: Workspace, name: str, steps: int = 200, **values: Any) 
             change = {"change_own": 0.4 * (1 - fallen), "change_others": 0.04 * (1 - fallen)}
             writer.write(step=step, time=moment, held_out_loss=sum(bands) / 5, held_out_bands=bands, **change)
     writer.close()
-    record_start(folder, 0, device="processor", precision="fp32", versions={"torch": "2.13"}, trained=1000)
+    record_session(folder, 0, device="processor", precision="fp32", versions={"torch": "2.13"}, trained=1000)
     for step in (steps // 2, steps):
         write_json(folder / "checkpoints" / f"step-{step:08d}" / "MANIFEST.json", {"step": step, "files": {}})
     taken = {"sha256": "0", "indices": list(range(9)), "crop": [0, 0, 40, 48], "resize": [40, 48]}

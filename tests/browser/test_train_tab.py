@@ -1,4 +1,4 @@
-"""The Train tab in a real browser with a real server and small real runs: search, queue, a failure card's fork."""
+"""The Train tab in a real browser with a real server and small real runs: search, queue, the fork of a failed run."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_settings_without_effect_are_left_out_and_keep_their_values(server: Serv
     page.locator("#SampleSettings-image").wait_for(state="hidden")
 
 
-def test_the_queues_order_is_changed_and_a_waiting_run_taken_out(
+def test_the_queues_order_is_changed_and_a_waiting_run_removed(
     server: Server, page: Page, settings: TrainSettings
 ) -> None:
     workspace = Workspace.open(server.workspace)
@@ -104,19 +104,19 @@ def test_the_queues_order_is_changed_and_a_waiting_run_taken_out(
     page.locator("#run-head", has_text="first in the queue").wait_for()
     wait_for_order(workspace, ["three", "two"])
     assert page.locator("#queue li").all_inner_texts() == ["three", "two"]
-    page.locator("#queue-out").click()
+    page.locator("#queue-remove").click()
     page.locator("#run-head .badge", has_text="stopped").wait_for()
     wait_for_order(workspace, ["two"])
     assert runs["one"].status.state.alive
 
 
-def test_a_failed_run_goes_on_by_the_button_of_its_card(server: Server, page: Page, settings: TrainSettings) -> None:
+def test_a_failed_run_goes_on_by_the_button_of_its_failure(server: Server, page: Page, settings: TrainSettings) -> None:
     workspace = Workspace.open(server.workspace)
     run = Run.create(workspace, settings.changed(steps=4), "failed")
     run.start()
     run.wait(PATIENCE)
     assert run.checkpoints == [2, 4]
-    # As if it had ended within step 3, on a smaller card.
+    # As if it had ended within step 3, on a smaller GPU.
     (run.folder / "checkpoints" / "step-00000004" / "MANIFEST.json").unlink()
     (run.folder / "lora.safetensors").unlink()
     ended(run.folder, "failed", int(ExitCode.OUT_OF_MEMORY), "CUDA out of memory. Tried to allocate 2.50 GiB.")
@@ -125,7 +125,7 @@ def test_a_failed_run_goes_on_by_the_button_of_its_card(server: Server, page: Pa
     page.locator("#run-ending h3", has_text="The GPU ran out of memory").wait_for()
     page.get_by_role("button", name="Go on from step 2 with gradient_checkpointing full").click()
     page.locator("#run-head h2", has_text="failed-2").wait_for()
-    page.locator("#run-head .parent", has_text="Goes on from step 2 of failed").wait_for()
+    page.locator("#run-head .run-note", has_text="Goes on from step 2 of failed").wait_for()
     page.locator("#run-head .badge", has_text="finished").wait_for()
     fork = Run(workspace.runs / "failed-2")
     assert fork.settings == run.settings.changed(gradient_checkpointing="full")

@@ -95,7 +95,7 @@ def test_a_fork_goes_on_from_a_checkpoint_with_what_was_changed(
     assert fork.checkpoints == [10]
     assert fork.settings == settings.changed(learning_rate=5e-5, optimizer="muon")
     assert (
-        "fork of     parent at step 10: learning_rate 0.0001 -> 5e-05, optimizer adamw -> muon"
+        "Goes on from step 10 of parent, with learning_rate 0.0001 → 5e-05; optimizer adamw → muon."
         in shell("runs", "show", "parent-2").out
     )
     said = shell("train", "--fork", "parent@10", "--rank", "3", "--detach")
@@ -125,7 +125,7 @@ def test_what_cannot_be_begun_is_one_sentence(shell: Shell, flags: list[str], se
 # ---- looking
 
 
-def test_the_list_tells_the_verdict_and_the_place_in_the_queue(shell: Shell, workspace: Workspace) -> None:
+def test_the_list_tells_the_diagnosis_and_the_place_in_the_queue(shell: Shell, workspace: Workspace) -> None:
     for name in ("done", "waits", "goes"):
         write_run(workspace, name)
     for name in ("waits", "goes"):
@@ -166,12 +166,13 @@ def test_checkpoints_are_starred_and_pruned_after_a_look(
         save(run, step)
     ended(run.folder, "stopped", ExitCode.STOPPED)
     said = shell("runs", "show", "cats").out
-    assert "verdict     " in said
-    assert "change      " in said
-    assert "checkpoints 50  (goes when the next is saved)" in said
-    assert "            200  (best)" in said
+    lines = {line[:28].strip(): line[28:] for line in said.splitlines()}
+    assert lines["diagnosis"].startswith("Learning: ")
+    assert lines["prior drift"]
+    assert lines["checkpoints"] == "50  (goes with the next save)"
+    assert "200  (newest, lowest held-out loss)" in said
     assert "stays" in shell("runs", "star", "cats", "50").out
-    assert "checkpoints 50  (starred)" in shell("runs", "show", "cats").out
+    assert "50  (starred)" in shell("runs", "show", "cats").out
     assert "no checkpoint of step 51" in shell("runs", "star", "cats", "51").err
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
     said = shell("runs", "prune", "cats", "--keep", "1").out

@@ -27,7 +27,7 @@ from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ConfigError
 from workbench.notebook import attach, form, rendering, statistics_pictures, train_panel
 from workbench.notebook.live import Ticker
-from workbench.runs.run import Preview
+from workbench.runs.previews import Preview
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import specs

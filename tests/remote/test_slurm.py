@@ -19,7 +19,7 @@ from workbench.remote.record import RemoteRecord
 from workbench.remote.sending import start_at
 from workbench.remote.settings import SlurmPlace
 from workbench.runs.run import Run
-from workbench.runs.sessions import read_starts
+from workbench.runs.sessions import read_sessions
 from workbench.workspace import Workspace, read_json
 
 
@@ -40,13 +40,13 @@ def test_a_run_that_must_make_room_saves_and_goes_on(workspace: Workspace, run: 
     # Slurm's warning, as submitit sends it: it saves, is queued again, and loses no step.
     (task,) = psutil.Process(int(record.job)).children()
     task.send_signal(signal.SIGUSR2)
-    until_run(run, lambda: len(read_starts(run.folder)) == 2)
+    until_run(run, lambda: len(read_sessions(run.folder)) == 2)
     before = len(steps(run))
     until_run(run, lambda: len(steps(run)) > before)
     run.stop()
     assert run.wait(PATIENCE).state == State.STOPPED, jobs.log_tail(run.folder)
     assert steps(run) == list(range(1, run.checkpoints[-1] + 1))
-    second = read_starts(run.folder)[1]
+    second = read_sessions(run.folder)[1]
     assert second.step in run.checkpoints or second.step < run.checkpoints[0]
     assert processes.start_time(int(record.job)) is None
     # The clips are linked, not copied, and what was encoded is in the workspace's own cache.

@@ -1,4 +1,4 @@
-"""The card of a failed run: real messages of real failures, each to its cause and its next step."""
+"""Why a run failed: real messages of real failures, each to its cause and its next step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from workbench.errors import ExitCode, explain
 from workbench.jobs import State, Status
-from workbench.runs.failures import BEGIN, BUG, RULES, Failure, card, memory_facts
+from workbench.runs.failure_rules import BUG, RULES
+from workbench.runs.failures import BEGIN, Failure, failure_of, memory_facts
 from workbench.runs.settings import TrainSettings
 
 GPU_1 = (  # torch 1.x
@@ -67,7 +68,7 @@ MESSAGES = [
     (
         ExitCode.BUG,
         "RuntimeError: CUDA error: no kernel image is available for execution on the device",
-        "old card",
+        "old GPU",
     ),
     (ExitCode.BUG, "RuntimeError: CUDA error: an illegal memory access was encountered", "GPU failed"),
     (ExitCode.NON_FINITE_LOSS, "the loss of step 3 is not a number", "not a number"),
@@ -87,7 +88,7 @@ def shown(
 ) -> Failure:
     state = State.DIED if code is None else State.FAILED
     chosen = TrainSettings().changed(**settings)
-    found = card(Status(Path("nowhere"), state, message=message, exit_code=code), log, saved, chosen)
+    found = failure_of(Status(Path("nowhere"), state, message=message, exit_code=code), log, saved, chosen)
     assert found is not None
     return found
 
@@ -134,16 +135,16 @@ def test_the_next_step_depends_on_settings_and_checkpoints() -> None:
     assert [action.kind for action in shown(ExitCode.RESUME_REFUSED, "rank was 2", saved=()).actions] == ["new run"]
 
 
-def test_a_gpu_s_message_says_what_was_asked_what_was_free_and_who_holds_the_rest() -> None:
-    assert memory_facts(GPU_1) == "20.00 MiB were asked for, 6.44 MiB of 10.76 GiB were free."
+def test_a_gpu_s_message_says_what_was_requested_what_was_free_and_who_holds_the_rest() -> None:
+    assert memory_facts(GPU_1) == "20.00 MiB were requested, 6.44 MiB of 10.76 GiB were free."
     assert memory_facts(GPU_2) == (
-        "2.00 GiB were asked for, 1.51 GiB of 23.69 GiB were free, process 1234 of another program holds 20.10 GiB."
+        "2.00 GiB were requested, 1.51 GiB of 23.69 GiB were free, process 1234 of another program holds 20.10 GiB."
     )
 
 
-def test_a_run_that_goes_on_or_ended_well_has_no_card() -> None:
+def test_a_run_that_goes_on_or_ended_well_has_no_failure() -> None:
     for state in (State.RUNNING, State.STOPPED, State.FINISHED, State.NEW):
-        assert card(Status(Path("nowhere"), state), "", ()) is None
+        assert failure_of(Status(Path("nowhere"), state), "", ()) is None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from workbench.errors import ExitCode
 from workbench.families.base import Model
 from workbench.jobs import Job, State, Status
 from workbench.runs import oom_fallback
-from workbench.runs.failures import card, lighter
+from workbench.runs.failure_rules import lighter
+from workbench.runs.failures import failure_of
 from workbench.runs.oom_fallback import cheaper
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -91,7 +92,7 @@ def test_a_second_time_it_ends_and_its_card_knows_what_was_tried(
         driven(run, monkeypatch, [3])
     assert oom_fallback.in_use(run.folder, run.settings).gradient_checkpointing == "offloaded"
     ended = Status(run.folder, State.FAILED, message=OUT, exit_code=ExitCode.OUT_OF_MEMORY)
-    found = card(ended, "", run.checkpoints, run.settings)
+    found = failure_of(ended, "", run.checkpoints, run.settings)
     assert found is not None
     assert found.actions[0].settings == {"blocks_to_swap": 1}
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from workbench import jobs
+from workbench.charts import thinned
 from workbench.errors import ExitCode
 from workbench.jobs import processes
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
 from workbench.ui.core.boundary import Seen
-from workbench.ui.core.live import Live, thinned
+from workbench.ui.core.live import Live
 from workbench.ui.train import failure, previews, run_view
 from workbench.workspace import Workspace, write_json
 
@@ -66,8 +67,9 @@ def test_a_look_shows_what_was_written_since_the_last_one(workspace: Workspace, 
     assert again.curves.version > version
     assert again.curves.last["step"] == 8
     assert again.curves.held_out == {8: 0.5}
-    assert [one.step for one in again.previews] == [8]
-    assert again.verdict.kind == "too early"
+    assert [one.step for one in again.previews.previews] == [8]
+    assert again.diagnosis is not None
+    assert again.diagnosis.kind == "too early"
 
 
 @pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 1000])
@@ -91,7 +93,7 @@ def test_a_living_run_is_found_whoever_started_it(workspace: Workspace, run: Run
 def test_the_head_tells_phase_progress_and_time_left(workspace: Workspace, run: Run) -> None:
     alive(run, 40)
     write_steps(MetricsWriter(run.folder, 0), 1, 40)
-    shown = run_view.head(look(workspace, run), Live(workspace))
+    shown = run_view.head(look(workspace, run))
     for words in ("running", "train · 40 of 100", "about 2 min 00 s left", "width:40.0%", "loss, smoothed", "load"):
         assert words in shown
 
@@ -114,10 +116,9 @@ def test_what_people_and_files_wrote_is_shown_as_text(workspace: Workspace, run:
     alive(run, 1)
     ended(run, "failed", ExitCode.BUG, evil)
     snapshot = look(workspace, run)
-    card = failure.card_of(snapshot)
-    assert card is not None
-    shown = [previews.previews(snapshot), previews.before_after(snapshot), failure.drawn(card, snapshot)]
-    for html in (*shown, run_view.head(snapshot, Live(workspace))):
+    assert snapshot.failure is not None
+    shown = [previews.previews(snapshot), previews.before_after(snapshot), failure.ending(snapshot)]
+    for html in (*shown, run_view.head(snapshot)):
         assert "<img" not in html
 
 

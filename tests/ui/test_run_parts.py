@@ -17,19 +17,22 @@ from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import processes
 from workbench.runs import retention
+from workbench.runs.actions import Action, perform
 from workbench.runs.run import Run
-from workbench.runs.sessions import record_start
+from workbench.runs.sessions import record_session
 from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import RunSnapshot
 from workbench.ui.core import render
 from workbench.ui.core.applies import NEEDED, without_effect
-from workbench.ui.core.live import Live, Snapshot
+from workbench.ui.core.live import Live
 from workbench.ui.train import checkpoints, commands, curves, failure, previews, queue, run_view
+from workbench.ui.train.part import perform_chosen
 from workbench.workspace import Workspace, write_json
 
 MEMORY = "CUDA out of memory. Tried to allocate 2.50 GiB. 8.00 GiB total capacity, 1.20 GiB free."
 
 
-def look(workspace: Workspace, run: Run) -> Snapshot:
+def look(workspace: Workspace, run: Run) -> RunSnapshot:
     snapshot = Live(workspace).snapshot(run.name)
     assert snapshot is not None
     return snapshot
@@ -45,10 +48,9 @@ def alive(run: Run, **beat: Any) -> None:
     write_json(run.folder / jobs.HEARTBEAT, {**now, **beat})
 
 
-def label_of(snapshot: Snapshot, kind: str) -> str:
-    card = failure.card_of(snapshot)
-    assert card is not None
-    return next(action.label for action in card.actions if action.kind == kind)
+def action_of(snapshot: RunSnapshot, kind: str) -> Action:
+    assert snapshot.failure is not None
+    return next(action for action in snapshot.failure.actions if action.kind == kind)
 
 
 def failed(workspace: Workspace, code: ExitCode, message: str, **settings: Any) -> Run:
@@ -59,30 +61,31 @@ def failed(workspace: Workspace, code: ExitCode, message: str, **settings: Any) 
     return run
 
 
-# ---- verdict, curves
+# ---- diagnosis, curves
 
 
 def test_the_head_says_how_the_run_goes_in_words(workspace: Workspace) -> None:
     snapshot = look(workspace, write_run(workspace, "cats"))
-    head = run_view.head(snapshot, Live(workspace))
-    assert snapshot.verdict.sentence in head
-    assert snapshot.verdict.advice in head
+    head = run_view.head(snapshot)
+    assert snapshot.diagnosis is not None
+    assert snapshot.diagnosis.sentence in head
+    assert snapshot.diagnosis.advice in head
 
 
 def test_the_loss_chart_marks_the_best_checkpoint_and_the_folded_ones_hold_every_band(workspace: Workspace) -> None:
     snapshot = look(workspace, write_run(workspace, "cats"))
     main = curves.main(snapshot)
     assert "best checkpoint, step 200" in main
-    assert "what the drawn timesteps explain is taken out" in main
-    assert "the leak" in main
+    assert "without the effect of the sampled timesteps" in main
+    assert "prior drift" in main
     folded = curves.folded(snapshot)
     bands = re.findall(r"<b>(\d+ to \d+)</b>", folded)
     assert bands == ["0 to 199", "200 to 399", "400 to 599", "600 to 799", "800 to 999"]
     assert "Learning rate" in folded
-    assert "Loss as it came" in folded
+    assert "Loss per step" in folded
 
 
-def test_a_long_runs_charts_stay_small_and_are_drawn_only_when_they_look_different(workspace: Workspace) -> None:
+def test_a_long_runs_charts_stay_small_and_are_rendered_only_when_they_look_different(workspace: Workspace) -> None:
     run = write_run(workspace, "long", steps=20_000)
     live = Live(workspace)
     alive(run, step=20_000, total=20_000)
@@ -103,53 +106,53 @@ def test_a_long_runs_charts_stay_small_and_are_drawn_only_when_they_look_differe
     assert curves.mark(measured) != mark
 
 
-# ---- failure card
+# ---- failures
 
 
 @pytest.mark.parametrize("code", [code for code in ExitCode if code not in (ExitCode.FINISHED, ExitCode.STOPPED)])
-def test_every_failure_has_a_card_whose_ways_out_are_buttons_or_sentences(workspace: Workspace, code: ExitCode) -> None:
+def test_every_failure_is_explained_and_every_action_is_a_button_or_a_sentence(
+    workspace: Workspace, code: ExitCode
+) -> None:
     snapshot = look(workspace, failed(workspace, code, "batch_size is 9, too much"))
-    card = failure.card_of(snapshot)
-    assert card is not None
-    shown = failure.drawn(card, snapshot)
-    for words in (card.cause, card.advice, "batch_size is 9, too much", "step 50"):
+    found = snapshot.failure
+    assert found is not None
+    shown = failure.ending(snapshot)
+    for words in (found.cause, found.advice, "batch_size is 9, too much", "step 50"):
         assert render.escaped(words) in shown
     values = failure.FailurePart.values(object.__new__(failure.FailurePart), snapshot)
-    labels = [values[f"button{place}"][0] for place in range(failure.BUTTONS)]
-    said = len(failure._ways(card, snapshot))
-    assert len([label for label in labels if label]) + said == min(len(card.actions), failure.BUTTONS + said)
+    labels = [values[f"button{number}"][0] for number in range(failure.BUTTONS)]
+    for action in found.actions[: failure.BUTTONS]:
+        assert (action.label in labels) != (bool(action.hint) and render.escaped(action.hint) in shown)
 
 
-def test_the_cards_fork_goes_on_with_what_helps(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_failures_fork_goes_on_with_what_helps(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
     monkeypatch.setattr(Run, "start", lambda run: started.append(run.name))
     run = failed(workspace, ExitCode.OUT_OF_MEMORY, MEMORY)
     snapshot = look(workspace, run)
-    fork = failure.pressed(workspace, snapshot, label_of(snapshot, "fork"))
+    fork = perform(workspace, run, action_of(snapshot, "fork"))
     assert isinstance(fork, Run)
     assert started == [fork.name]
     assert fork.settings == run.settings.changed(gradient_checkpointing="full")
     assert fork.checkpoints == [50]
-    assert "gradient_checkpointing none → full" in run_view.head(look(workspace, fork), Live(workspace))
-    filled = failure.pressed(workspace, snapshot, label_of(snapshot, "new run"))
+    assert "gradient_checkpointing none → full" in run_view.head(look(workspace, fork))
+    filled = perform(workspace, run, action_of(snapshot, "new run"))
     assert filled == run.settings.changed(gradient_checkpointing="full")
 
 
-def test_a_button_of_a_card_that_is_gone_does_nothing(workspace: Workspace) -> None:
+def test_a_button_of_a_failure_that_is_gone_does_nothing(workspace: Workspace) -> None:
     run = failed(workspace, ExitCode.OUT_OF_MEMORY, MEMORY)
-    label = label_of(look(workspace, run), "go on")
+    assert failure.pressable(look(workspace, run))
     alive(run)
     with pytest.raises(ConfigError, match="gone on meanwhile"):
-        failure.pressed(workspace, look(workspace, run), label)
+        perform_chosen(workspace, look(workspace, run), lambda seen: next(iter(failure.pressable(seen)), None))
 
 
-def test_logging_in_is_said_and_never_done_on_the_page(workspace: Workspace) -> None:
+def test_logging_in_is_explained_and_never_done_on_the_page(workspace: Workspace) -> None:
     run = failed(workspace, ExitCode.MODEL_UNAVAILABLE, "the model asks for consent: gated repo")
     snapshot = look(workspace, run)
-    card = failure.card_of(snapshot)
-    assert card is not None
-    assert "hf auth login" in failure.drawn(card, snapshot)
-    assert all(action.kind != "log in" for action in failure._pressable(card))
+    assert "hf auth login" in failure.ending(snapshot)
+    assert all(action.kind != "log in" for action in failure.pressable(snapshot))
 
 
 # ---- checkpoints and forks
@@ -209,37 +212,36 @@ def test_waiting_runs_stand_in_their_order(workspace: Workspace) -> None:
         alive(run, phase="waiting: second in the queue, after run one")
     write_json(workspace.runs / ".queue.json", ["two", "one"])
     snapshot = look(workspace, runs[0])
-    assert snapshot.queue == ["two", "one"]
-    shown = queue.listed(snapshot.queue, "one")
+    assert snapshot.queue == ("two", "one")
+    shown = queue.waiting_runs(snapshot.queue, "one")
     assert shown.index(">two<") < shown.index(">one<")
-    head = run_view.head(snapshot, Live(workspace))
+    head = run_view.head(snapshot)
     assert ">waiting<" in head
     assert "second in the queue, after run one" in head
-    looks = commands.looks(snapshot)
-    assert not looks["pause"]["visible"]
-    assert not looks["save"]["visible"]
-    assert looks["stop"]["visible"]
-    assert queue.listed([], "one") == ""
+    assert not commands.available(snapshot, "pause")
+    assert not commands.available(snapshot, "save")
+    assert commands.available(snapshot, "stop")
+    assert queue.waiting_runs([], "one") == ""
 
 
 def test_the_time_limit_is_a_time_of_day(workspace: Workspace) -> None:
     run = write_run(workspace, "limited", time_limit=90.0)
     (run.folder / "sessions.jsonl").unlink()  # it waits for its turn
     alive(run)
-    assert "stops at" not in run_view.head(look(workspace, run), Live(workspace))
-    record_start(run.folder, 0)
-    when = time.strftime("%H:%M", time.localtime(time.time() + 90 * 60))
-    assert f"<dt>stops at</dt><dd>{when}" in run_view.head(look(workspace, run), Live(workspace))
+    assert "stops at" not in run_view.head(look(workspace, run))
+    record_session(run.folder, 0)
+    when = time.strftime("%d %b, %H:%M", time.localtime(time.time() + 90 * 60))
+    assert f"<dt>stops at</dt><dd>{when}" in run_view.head(look(workspace, run))
 
 
 def test_a_silent_run_says_so_and_offers_its_stacks(workspace: Workspace) -> None:
     run = write_run(workspace, "silent")
     alive(run, time=time.time() - 1000)
     snapshot = look(workspace, run)
-    assert "No sign of life for 16 min" in run_view.hanging(snapshot)
-    assert commands.looks(snapshot)["stacks"]["visible"]
+    assert "No sign of life for 16 min" in run_view.head(snapshot)
+    assert commands.available(snapshot, "stacks")
     alive(run)
-    assert run_view.hanging(look(workspace, run)) == ""
+    assert "No sign of life" not in run_view.head(look(workspace, run))
 
 
 def test_the_report_is_a_link_once_it_is_written(workspace: Workspace) -> None:
@@ -252,7 +254,7 @@ def test_the_report_is_a_link_once_it_is_written(workspace: Workspace) -> None:
 # ---- previews
 
 
-def test_what_goes_in_and_other_strengths_stand_beside_the_previews(
+def test_training_inputs_and_other_scales_stand_beside_the_previews(
     workspace: Workspace, make_clip: MakeClip, tmp_path: Path
 ) -> None:
     run, clip = write_run(workspace, "cats"), make_clip(tmp_path / "0.mp4")
@@ -262,11 +264,11 @@ def test_what_goes_in_and_other_strengths_stand_beside_the_previews(
     for scale in ("0", "0.5"):
         add_preview(run, 100, clip, "a cat", f"0-scale-{scale}")
     snapshot = look(workspace, run)
-    assert previews.what_goes_in(snapshot).count("<video") == 2
-    assert "a &lt;b&gt;cat" in previews.what_goes_in(snapshot)
+    assert previews.training_inputs(snapshot).count("<video") == 2
+    assert "a &lt;b&gt;cat" in previews.training_inputs(snapshot)
     scaled = previews.scaled(snapshot)
     assert scaled.count("<video") == 3
-    assert scaled.index("base model") < scaled.index("strength 0.5") < scaled.index("strength 1<")
+    assert scaled.index("base model") < scaled.index("scale 0.5<") < scaled.index("scale 1<")
     assert previews.previews(snapshot).count("<video") == 1
 
 

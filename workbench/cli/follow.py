@@ -17,11 +17,12 @@ from typing import Protocol
 import click
 
 from workbench import jobs
-from workbench.cli.next_steps import card_of, commands, explained
+from workbench.cli.next_steps import commands, failure_text
 from workbench.errors import ExitCode
 from workbench.jobs import duration
 from workbench.runs.metrics import read_metrics
 from workbench.runs.run import Run
+from workbench.runs.snapshot import snapshot
 
 POLL_SECONDS = 0.2
 PLAIN_SECONDS = 5.0  # between the lines of a log that nobody watches live
@@ -162,8 +163,8 @@ def follow(*runs: Run, begin: Callable[[], object] = lambda: None) -> int:
     begin: starts them. Ctrl-C leaves them alone and returns 0.
     """
     code = 0
-    for place, run in enumerate(runs):
-        ended = _follow(run, (lambda: None) if place else begin)
+    for number, run in enumerate(runs):
+        ended = _follow(run, (lambda: None) if number else begin)
         if ended is None:
             what = "The run goes on" if len(runs) == 1 else "The runs go on"
             click.echo(
@@ -191,23 +192,22 @@ def report(run: Run, status: jobs.Status, losses: Losses) -> int:
     if status.state is jobs.State.NEW:
         click.echo(f"{run.name} was never started: workbench runs start {run.name}")
         return 0
+    seen = snapshot(run)
     seconds = (status.ended_at or 0) - (status.started_at or 0)
-    click.echo(
-        f"{run.name} {status.state.value} at step {losses.step}"
-        + (f" after {duration(seconds)}" if seconds > 0 else "")
-    )
-    if len(losses.held_out) > 1:
-        click.echo(f"held-out loss {losses.held_out[0]:.4f} before, {losses.held_out[-1]:.4f} after")
+    took = f" after {duration(seconds)}" if seconds > 0 else ""
+    click.echo(f"{run.name} {status.state.value} at step {losses.step}{took}")
+    for fact in seen.facts:
+        if fact.key == "held_out_loss":
+            click.echo(f"{fact.label} {fact.text}")
     if run.lora is not None:
         click.echo(f"LoRA: {run.lora}")
     if status.state is jobs.State.FINISHED:
         return 0
-    if card := card_of(run):
-        click.echo(explained(card), err=True)
-        for line in commands(run, card):
+    if seen.failure:
+        click.echo(failure_text(seen.failure), err=True)
+        for line in commands(seen.failure):
             click.echo(line)
-        return int(status.exit_code or ExitCode.BUG)
-    click.echo(status.message, err=True)
-    safe = f"Checkpoint of step {run.checkpoints[-1]} is safe, go on from it" if run.checkpoints else "Start it again"
-    click.echo(f"{safe}: workbench runs start {run.name}")
+    elif seen.outcome:
+        click.echo(seen.outcome.text, err=True)
+        click.echo(f"next: workbench runs start {run.name}")
     return int(status.exit_code or ExitCode.BUG)

@@ -19,7 +19,7 @@ from workbench.workspace import Workspace
 
 
 @click.command()
-@click.option("--move", nargs=2, type=(str, int), metavar="NAME PLACE", help="Give a waiting run a place; 1 is next.")
+@click.option("--move", nargs=2, type=(str, int), metavar="NAME POSITION", help="Move a waiting run; 1 is next.")
 @with_workspace
 def queue(workspace: Workspace, move: tuple[str, int] | None) -> None:
     """Which run trains now, and which wait, in order."""
@@ -28,8 +28,8 @@ def queue(workspace: Workspace, move: tuple[str, int] | None) -> None:
         status = run.status
         if status.state.alive and run.name not in waiting:
             click.echo(f"now  {run.name}: {doing(status)} {status.step}/{status.total or '?'}")
-    for place, name in enumerate(waiting, 1):
-        click.echo(f"{place:>3}  {name}")
+    for position, name in enumerate(waiting, 1):
+        click.echo(f"{position:>3}  {name}")
     if not waiting:
         click.echo("no run waits")
 

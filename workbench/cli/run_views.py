@@ -5,54 +5,51 @@ Not covered: the list of all runs and commands to a run (runs), what is kept (ru
 
 from __future__ import annotations
 
-import contextlib
+import json
 from collections.abc import Iterator
 
 import click
 
 from workbench import jobs, strange_names
-from workbench.cli.follow import doing, watch
-from workbench.cli.next_steps import card_of, commands, explained
+from workbench.cli.follow import watch
+from workbench.cli.next_steps import commands, failure_text
 from workbench.cli.options import with_workspace
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError, ExitCode
-from workbench.runs import checkpoints, oom_fallback, queue, retention
+from workbench.runs import checkpoints
 from workbench.runs.analysis.comparison import compare as side_by_side
-from workbench.runs.analysis.curves import Curves
-from workbench.runs.analysis.diagnosis import judge
-from workbench.runs.analysis.report import curves_of, write_report
-from workbench.runs.failures import STACKS
+from workbench.runs.analysis.report import write_report
+from workbench.runs.failure_rules import STACKS
 from workbench.runs.run import Run
-from workbench.runs.sessions import last_note
 from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import RunSnapshot, snapshot, to_json
 from workbench.workspace import Workspace
 
+LABEL = 28  # columns of a fact's name
 LOG_LINES = 10
 
 
 @click.command()
 @click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="For programs: everything that is known, as one JSON object.")
 @with_workspace
-def show(workspace: Workspace, name: str) -> None:
+def show(workspace: Workspace, name: str, as_json: bool) -> None:
     """How a run goes or went, and why.
 
     Also its checkpoints, the settings that differ from the defaults, and what it left.
     """
-    run = Run.open(workspace, name)
-    status, curves = run.status, curves_of(run)
-    said = f" ({status.message})" if status.message else ""
-    click.echo(f"{run.name}: {doing(status) if status.state.alive else status.state.value}{said}")
-    waiting = queue.order(workspace)
-    if name in waiting:
-        click.echo(f"queue       place {waiting.index(name) + 1} of {len(waiting)}: workbench runs queue")
-    for line in _facts(run, curves):
-        click.echo(line)
-    if card := card_of(run):
-        click.echo(f"\n{explained(card)}")
-        for line in commands(run, card):
+    seen = snapshot(Run.open(workspace, name))
+    if as_json:
+        click.echo(json.dumps(to_json(seen), indent=2, ensure_ascii=False))
+        return
+    for label, text in _lines(seen):
+        click.echo(f"{label:<{LABEL}}{text}" if text else label)
+    if seen.failure:
+        click.echo(f"\n{failure_text(seen.failure)}")
+        for line in commands(seen.failure):
             click.echo(line)
-    elif tail := jobs.log_tail(run.folder, LOG_LINES):
-        click.echo(f"log\n{tail}")
+    elif seen.log:
+        click.echo("log\n" + "\n".join(seen.log.splitlines()[-LOG_LINES:]))
 
 
 @click.command()
@@ -67,66 +64,48 @@ def decode(workspace: Workspace, name: str, detach: bool) -> int:
     run = Run.open(workspace, name)
     status = run.decode_previews()
     if not detach:
-        seen = watch(lambda: jobs.status(status.folder))
-        if seen is None:
+        ended = watch(lambda: jobs.status(status.folder))
+        if ended is None:
             return 0
-        if seen.state is not jobs.State.FINISHED:
-            click.echo(f"Error: {seen.message or seen.state.value}", err=True)
-            return seen.exit_code or int(ExitCode.BUG)
+        if ended.state is not jobs.State.FINISHED:
+            click.echo(f"Error: {ended.message or ended.state.value}", err=True)
+            return ended.exit_code or int(ExitCode.BUG)
         click.echo(f"{jobs.result(status.folder)['decoded']} previews decoded, in {run.folder / 'previews'}")
     return 0
 
 
-def _facts(run: Run, curves: Curves) -> Iterator[str]:
-    """A line a fact."""
-    verdict = judge(curves, run.checkpoints)
-    if run.status.state is not jobs.State.NEW:
-        yield f"verdict     {verdict.sentence}\n            {verdict.advice}"
-    yield f"folder      {run.folder}"
-    settings = None
-    with contextlib.suppress(ConfigError):
-        settings = run.settings
-    yield f"step        {curves.last.get('step', 0)}/{settings.steps if settings else '?'}"
-    if held_out := list(curves.held_out.values()):
-        yield f"held-out    {held_out[0]:.4f} at first, {held_out[-1]:.4f} now, {min(held_out):.4f} at best"
-    if curves.changes:
-        own, others = list(curves.changes.values())[-1]
-        yield f"change      {own:.1%} of its own captions, {others:.1%} of those to leave alone"
-    if parent := run.parent:
-        changes = ", ".join(f"{key} {old} -> {new}" for key, (old, new) in parent["changed"].items())
-        yield f"fork of     {parent['run']} at step {parent['step']}" + (f": {changes}" if changes else "")
-    if said := oom_fallback.sentence(oom_fallback.record(run.folder)):
-        yield f"memory      {said}"
-    if said := last_note(run.folder):
-        yield f"began       {said}"
-    yield from _checkpoints(run, verdict.best_step)
-    yield f"previews    {len(run.previews)}"
-    yield f"LoRA        {run.lora or 'not yet'}"
-    if settings is None:
-        yield "settings    cannot be read by this version"
+def _lines(seen: RunSnapshot) -> Iterator[tuple[str, str]]:
+    """What is known of a run: (label, text) a line."""
+    yield f"{seen.name}: {seen.headline}, {seen.activity}".removesuffix(", "), ""
+    if seen.position:
+        yield "queue", f"{seen.position} of {len(seen.queue)}: workbench runs queue"
+    if seen.diagnosis:
+        yield "diagnosis", seen.diagnosis.sentence
+        yield from [("", seen.diagnosis.advice)] if seen.diagnosis.advice else []
+    yield "folder", str(seen.run.folder)
+    for fact in seen.facts:
+        yield fact.label, fact.text
+    for note in seen.notes:
+        yield "note", note.text
+    yield from _checkpoints(seen)
+    yield "previews", str(len(seen.previews.previews))
+    yield "LoRA", str(seen.run.lora or "not yet")
+    if seen.settings is None:
+        yield "settings", "cannot be read by this version"
         return
     defaults = TrainSettings().model_dump()
-    for setting, value in settings.model_dump().items():
+    for setting, value in seen.settings.model_dump().items():
         if value != defaults[setting]:
-            yield f"  {setting} = {value}"
+            yield f"  {setting} = {value}", ""
 
 
-def _checkpoints(run: Run, best: int | None) -> Iterator[str]:
-    """A line a checkpoint: which one is the best, which are starred, which will go."""
-    saved, starred = run.checkpoints, retention.starred(run.folder)
-    going: set[int] = set()
-    if run.status.state is not jobs.State.FINISHED:
-        with contextlib.suppress(ConfigError):
-            going = {one.step for one in run.doomed()}
-    if not saved:
-        yield "checkpoints none"
-    folder = run.folder / checkpoints.FOLDER
-    if said := strange_names.said(strange_names.strange_in(folder, "runs/*/checkpoints"), run.folder):
-        yield f"            {said}"
-    for place, step in enumerate(saved):
-        facts = (("best", step == best), ("starred", step in starred), ("goes when the next is saved", step in going))
-        words = ", ".join(word for word, true in facts if true)
-        yield f"{'' if place else 'checkpoints':<11} {step}" + (f"  ({words})" if words else "")
+def _checkpoints(seen: RunSnapshot) -> Iterator[tuple[str, str]]:
+    """A line a checkpoint: its step, and why it is kept or that it goes."""
+    folder = seen.run.folder / checkpoints.FOLDER
+    strange = strange_names.said(strange_names.strange_in(folder, "runs/*/checkpoints"), seen.run.folder)
+    lines = [f"{one.step}  ({', '.join(one.reasons)})" if one.reasons else str(one.step) for one in seen.checkpoints]
+    for number, line in enumerate([*(lines or ["none"]), *filter(None, [strange])]):
+        yield "" if number else "checkpoints", line
 
 
 @click.command()

@@ -21,10 +21,10 @@ from workbench.remote.sending import choose
 from workbench.runs import queue
 from workbench.runs.live_sample import LiveSample
 from workbench.runs.run import Run
-from workbench.runs.summary import glance
+from workbench.runs.summary import summary_of
 from workbench.workspace import Workspace, read_object
 
-HEADS = ("run", "state", "step", "loss", "held-out loss", "verdict", "dataset", "model", "started")
+HEADS = ("run", "state", "step", "loss", "held-out loss", "diagnosis", "dataset", "model", "started")
 NUMBERS = ("step", "loss", "held-out loss")
 
 
@@ -39,8 +39,8 @@ def runs(context: click.Context, workspace: Workspace) -> None:
             click.echo("no runs yet: workbench train --dataset NAME starts one")
             return
         waiting = queue.order(workspace)
-        places = {name: f"waiting, {place} of {len(waiting)}" for place, name in enumerate(waiting, 1)}
-        print_table(HEADS, [_row(run, places) for run in found], NUMBERS)
+        positions = {name: f"waiting, {position} of {len(waiting)}" for position, name in enumerate(waiting, 1)}
+        print_table(HEADS, [_row(run, positions) for run in found], NUMBERS)
         if said := strange_names.said(strange_names.strange_in(workspace.runs, "runs"), workspace.root):
             click.echo(said)
 
@@ -52,18 +52,18 @@ for command in (
     runs.add_command(command)
 
 
-def _row(run: Run, places: Mapping[str, str]) -> tuple[str, ...]:
-    status, seen = run.status, glance(run)
+def _row(run: Run, positions: Mapping[str, str]) -> tuple[str, ...]:
+    status, summary = run.status, summary_of(run)
     state = doing(status) if status.state.alive else status.state.value
     config = read_object(run.folder / jobs.CONFIG)  # not checked: a run of another version still has a line
     dataset, model, total = (config.get(name) for name in ("dataset", "model", "steps"))
     return (
         run.name,
-        places.get(run.name, state),
-        f"{seen.step}/{total if isinstance(total, int) else '?'}",
-        f"{seen.loss:.4f}" if seen.loss is not None else "",
-        f"{seen.held_out[0]:.4f} > {seen.held_out[-1]:.4f}" if seen.held_out else "",
-        seen.verdict,
+        positions.get(run.name, state),
+        f"{summary.step}/{total if isinstance(total, int) else '?'}",
+        f"{summary.loss:.4f}" if summary.loss is not None else "",
+        f"{summary.held_out[0]:.4f} > {summary.held_out[-1]:.4f}" if summary.held_out else "",
+        summary.diagnosis,
         dataset if isinstance(dataset, str) else "?",
         model if isinstance(model, str) else "?",
         jobs.ago(status.started_at) if status.started_at else "",
@@ -146,19 +146,19 @@ def save(workspace: Workspace, name: str) -> None:
 
 @runs.command()
 @click.argument("name")
-@click.option("--prompt", help="Draw this one, not the run's own preview prompts.")
+@click.option("--prompt", help="Generate this one, not the run's own preview prompts.")
 @click.option(
     "--scale", "scales", type=float, multiple=True, help="Strength of the LoRA: 0 is the base model, 1 usual."
 )
 @with_workspace
 def preview(workspace: Workspace, name: str, prompt: str | None, scales: tuple[float, ...]) -> None:
-    """Draw preview videos after the present step.
+    """Generate preview videos after the present step.
 
     --scale may be given several times: --scale 0 --scale 0.5 --scale 1 compares.
     """
     run = _living(workspace, name)
     run.preview(prompt, scales)
-    click.echo(f"{name} draws previews after this step, into {run.folder / 'previews'}")
+    click.echo(f"{name} generates previews after this step, into {run.folder / 'previews'}")
 
 
 @runs.command("try", cls=SettingsCommand)
@@ -166,13 +166,13 @@ def preview(workspace: Workspace, name: str, prompt: str | None, scales: tuple[f
 @settings_flags(LiveSample)
 @with_workspace
 def try_(workspace: Workspace, name: str, **flags: Any) -> None:
-    """Draw one video with a living run's weights as they are, after the present step.
+    """Generate one video with a living run's weights as they are, after the present step.
 
     It comes into the run's previews and among the samples.
     """
     run = _living(workspace, name)
     run.try_it(settings_from(LiveSample, None, flags))
-    click.echo(f"{name} draws it after this step, into {run.folder / 'previews'} and among the samples")
+    click.echo(f"{name} generates it after this step, into {run.folder / 'previews'} and among the samples")
 
 
 def _living(workspace: Workspace, name: str) -> Run:

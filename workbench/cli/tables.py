@@ -27,12 +27,12 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequ
         _print_wrapped(console, heads, cells, right)
         return
     # rich takes as long for a row of a long list as all else for the whole list.
-    for place, row in enumerate([heads, *cells]):
+    for number, row in enumerate([heads, *cells]):
         blanks = [" " * (width - cell_len(text)) for width, text in zip(widths, row, strict=True)]
         sides = [
             gap + text if head in right else text + gap for head, text, gap in zip(heads, row, blanks, strict=True)
         ]
-        click.echo(click.style(GAP.join(sides).rstrip(), bold=True) if place == 0 else GAP.join(sides).rstrip())
+        click.echo(click.style(GAP.join(sides).rstrip(), bold=True) if number == 0 else GAP.join(sides).rstrip())
 
 
 def _print_wrapped(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> None:

@@ -15,10 +15,9 @@ import ipywidgets as widgets
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.notebook import run_rendering
 from workbench.notebook.live import Panel, Ticker
-from workbench.notebook.run_panel import width_of
 from workbench.runs.analysis.comparison import compare
-from workbench.runs.analysis.curves import Curves
 from workbench.runs.run import Run
+from workbench.runs.snapshot import SnapshotReader
 from workbench.workspace import Workspace
 
 SECONDS = 3.0
@@ -31,7 +30,7 @@ class ComparePanel(Panel):
     def __init__(self, workspace: Workspace, runs: Sequence[Run]) -> None:
         """runs: those chosen at first"""
         self.workspace = workspace
-        self._curves: dict[Path, Curves] = {}
+        self._readers: dict[Path, SnapshotReader] = {}
         self._shown: tuple[Any, ...] = ()
         # Ticks come from a thread, clicks from the kernel: one at a time.
         self._lock = threading.Lock()
@@ -69,15 +68,14 @@ class ComparePanel(Panel):
         return self.refresh()
 
     def _show(self) -> None:
-        made = compare([Run.open(self.workspace, name) for name in self.chosen.value], self._curves)
+        made = compare([Run.open(self.workspace, name) for name in self.chosen.value], self._readers)
         mark = tuple(
-            (one.name, one.curves.version, one.run.status.state, len(one.previews), tuple(one.run.checkpoints))
-            for one in made.runs
+            (one.name, one.snapshot.curves.version, one.snapshot.headline, one.snapshot.saved) for one in made.runs
         )
         if mark == self._shown:
             return
         self._shown = mark
-        widths = [width for one in made.runs if (width := width_of(one.run))]
+        widths = [one.snapshot.width for one in made.runs if one.snapshot.width]
         self.table.value = run_rendering.comparison(made, max(widths, default=None))
         self.say("")
 

@@ -12,7 +12,8 @@ import ipywidgets as widgets
 
 from workbench.notebook import run_rendering
 from workbench.notebook.live import button
-from workbench.runs.failures import Action, Failure
+from workbench.runs.actions import Action
+from workbench.runs.failures import Failure
 
 
 class FailurePart:

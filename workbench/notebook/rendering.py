@@ -12,7 +12,7 @@ import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workbench.runs.run import Preview
+from workbench.runs.previews import Preview
 
 EMBED_LIMIT = 8 * 1024 * 1024  # bytes; a notebook that carries more than this per video gets slow to open
 TABLE_COLUMNS = 5

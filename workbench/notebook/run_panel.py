@@ -24,9 +24,11 @@ from workbench.notebook.checkpoint_part import CheckpointPart
 from workbench.notebook.failure_part import FailurePart
 from workbench.notebook.live import Panel, Ticker, button, folded
 from workbench.runs import failures, oom_fallback, queue
-from workbench.runs.analysis.diagnosis import judge
-from workbench.runs.analysis.report import curves_of, write_report
-from workbench.runs.failures import Action, Failure
+from workbench.runs.actions import Action
+from workbench.runs.analysis.curves import curves_of
+from workbench.runs.analysis.diagnosis import diagnose
+from workbench.runs.analysis.report import write_report
+from workbench.runs.failures import Failure
 from workbench.runs.run import Run
 from workbench.runs.sessions import last_note
 from workbench.workspace import Workspace
@@ -175,7 +177,7 @@ class RunPanel(Panel):
         if action.kind in ("go on", "from start"):
             self.start(from_start=action.kind == "from start")
         elif action.kind == "fork":
-            self.branch(card.checkpoint, **action.settings).start()
+            self.branch(action.step, **action.settings).start()
         elif action.kind == "new run":
             self.branch(None, **action.settings)
         elif action.kind == "free space":
@@ -232,7 +234,7 @@ class RunPanel(Panel):
         settings = None
         with contextlib.suppress(ConfigError):  # of a later version: its card lacks the changes that would help
             settings = self.run.settings
-        self.failure.show(failures.card(status, log, self.run.checkpoints, settings), self._press)
+        self.failure.show(failures.failure_of(status, log, self.run.checkpoints, settings), self._press)
         if not alive and status.state is not State.NEW:
             self.say(*self._ending(status))
         return alive
@@ -243,7 +245,7 @@ class RunPanel(Panel):
         if mark == self._charted or (status.state.alive and time.monotonic() < self._charted_at + CHART_SECONDS):
             return
         self._charted, self._charted_at = mark, time.monotonic()
-        verdict = judge(self.curves, self.run.checkpoints)
+        verdict = diagnose(self.curves, self.run.checkpoints)
         self.verdict.value = run_rendering.verdict_box(verdict) if self.curves.version else ""
         self.chart.value = run_rendering.loss_chart(self.curves, verdict.best_step)
         self.checkpoints.show(self.curves, verdict.best_step)

@@ -12,12 +12,12 @@ from pathlib import Path
 from workbench import jobs
 from workbench.jobs import State
 from workbench.notebook.rendering import escaped, note, preview_table, row, table, video
+from workbench.paths import ASSETS
 from workbench.runs import retention
 from workbench.runs.analysis import curve_charts
 from workbench.runs.analysis.comparison import Comparison
 from workbench.runs.analysis.curves import Curves
 from workbench.runs.analysis.diagnosis import Diagnosis
-from workbench.runs.analysis.report import ASSETS, BAD, GOOD
 from workbench.runs.failures import Failure
 from workbench.runs.run import Run
 from workbench.workspace import read_object, step_folders
@@ -66,7 +66,7 @@ def _progress(status: jobs.Status) -> str:
 
 def verdict_box(verdict: Diagnosis) -> str:
     """Whether it learns, in a sentence, and what to do next."""
-    colour = GREEN if verdict.kind in GOOD else RED if verdict.kind in BAD else GREY
+    colour = {"good": GREEN, "bad": RED, "plain": GREY}[verdict.tone]
     return _box(colour, f"<b>{escaped(verdict.sentence)}</b><br>{escaped(verdict.advice)}")
 
 
@@ -78,7 +78,7 @@ def _box(colour: str, content: str) -> str:
 def card_box(card: Failure) -> str:
     """Why a run failed and what helps; its buttons are widgets."""
     said = "".join(
-        f"<div>{escaped(text)}</div>" for text in (card.sentence, card.facts, card.saved, card.advice) if text
+        f"<div>{escaped(text)}</div>" for text in card.sentences
     )
     log = f"<details><summary>The log's last lines</summary><pre>{escaped(card.tail)}</pre></details>"
     return _box(RED, f"<b>{escaped(card.cause)}</b>{said}{log}")
@@ -116,12 +116,9 @@ def loss_chart(curves: Curves, best: int | None) -> str:
 
 
 def more_charts(curves: Curves) -> str:
-    """The leak, the loss by timestep, the loss as it came, the learning rate."""
-    bands = "".join(curve_charts.bands(curves))
-    if bands:
-        title = f"<b>Loss by timestep, little noise to much</b> {curve_charts.band_legend()}"
-        bands = f'<div style="margin:10px 0">{title}<div class="multiples">{bands}</div></div>'
-    others = curve_charts.changes(curves) + curve_charts.loss_as_it_came(curves) + curve_charts.learning_rate(curves)
+    """The prior drift, the loss by timestep, the loss per step, the learning rate."""
+    bands = curve_charts.bands(curves)
+    others = curve_charts.changes(curves) + curve_charts.loss_per_step(curves) + curve_charts.learning_rate(curves)
     return f'<div class="overlaid">{others}</div>{bands}' if others or bands else note(FIRST_STEP)
 
 

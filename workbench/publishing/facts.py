@@ -20,7 +20,7 @@ from workbench.families import find_model, models
 from workbench.families.base import Family, Model
 from workbench.loras.library import LibraryLora
 from workbench.runs.metrics import read_metrics
-from workbench.runs.sessions import read_starts
+from workbench.runs.sessions import read_sessions
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
 
@@ -96,7 +96,7 @@ def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
     measured = [line for line in read_metrics(lora.run.folder)[0] if line["step"] <= (lora.steps or line["step"])]
     losses = [line["held_out_loss"] for line in measured if "held_out_loss" in line]
     changes = [(line["change_own"], line["change_others"]) for line in measured if "change_own" in line]
-    starts = read_starts(lora.run.folder)
+    starts = read_sessions(lora.run.folder)
     return Facts(
         **common,
         settings=settings,

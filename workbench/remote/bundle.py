@@ -20,13 +20,13 @@ from workbench.runs.checks import initial_lora
 from workbench.runs.data import datasets_of
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import PARENT, Run
-from workbench.runs.sessions import STARTS
+from workbench.runs.sessions import SESSIONS
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.encoding_plan import portable_keys
 from workbench.workspace import Workspace, write_json
 
 # Of the run's folder, besides its settings and its newest checkpoint.
-STATE = ("dataset.lock.json", PARENT, STARTS, METRICS, "stars.json", "tracker.json")
+STATE = ("dataset.lock.json", PARENT, SESSIONS, METRICS, "stars.json", "tracker.json")
 Files = dict[str, tuple[str, Path]]
 
 

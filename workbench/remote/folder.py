@@ -28,7 +28,7 @@ from workbench.jobs import devices
 from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import PARENT, REMOTE, Run
-from workbench.runs.sessions import STARTS
+from workbench.runs.sessions import SESSIONS
 from workbench.workspace import confined, read_json, write_bytes, write_json, writing
 
 STORE, BOXES, BUNDLE = "store", "boxes", "bundle.json"
@@ -37,7 +37,7 @@ HERE = "box:"  # in a sent config.json: the rest of the text is a path below the
 PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")
 # What belongs to the job's process on its own side, or is true only there.
 OWN = {jobs.CONFIG, jobs.PROCESS, jobs.HEARTBEAT, jobs.RESULT, jobs.CONTROL, REMOTE, PARENT, "stars.json", "wandb"}
-GROWING = (jobs.LOG, METRICS, STARTS, "tensorboard/")  # files that grow, or folders of such
+GROWING = (jobs.LOG, METRICS, SESSIONS, "tensorboard/")  # files that grow, or folders of such
 
 
 def about() -> dict[str, Any]:

@@ -30,10 +30,10 @@ from workbench.remote import folder as box
 from workbench.remote.base import Lost
 from workbench.remote.hub_folder import HubFolder
 from workbench.runs.metrics import METRICS
-from workbench.runs.sessions import STARTS
+from workbench.runs.sessions import SESSIONS
 
 MARK = "@workbench "
-LIVE = (jobs.LOG, METRICS, STARTS)
+LIVE = (jobs.LOG, METRICS, SESSIONS)
 LOOK_SECONDS, AGAIN_SECONDS = 1.0, 10.0
 COMMAND_SECONDS = float(os.environ.get("WORKBENCH_COMMAND_SECONDS", "5"))
 PUSH_SECONDS = float(os.environ.get("WORKBENCH_PUSH_SECONDS", "30"))

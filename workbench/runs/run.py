@@ -8,7 +8,7 @@ runs/<slug>/
   checkpoints/step-00000250/           (workbench.runs.checkpoints); stars.json (workbench.runs.retention)
   stacks.txt                           of a run that hung (workbench.trainer.monitoring.stall_timeout)
   ranks/0.json                         of several processes: how each ended (workbench.trainer.distributed.launcher)
-  previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model (previews, trying)
+  previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model (workbench.runs.previews)
   lora.safetensors README.md           the export and its model card
   remote.json                          of a run at a place: where it is (workbench.remote)
 """
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -33,6 +32,7 @@ from workbench.runs.checks import check, resolved
 from workbench.runs.forks import PARENT
 from workbench.runs.live_sample import LiveSample
 from workbench.runs.metrics import read_metrics
+from workbench.runs.previews import Preview, all_previews
 from workbench.runs.recovery import FROM_START
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json
@@ -53,16 +53,6 @@ class Parent(BaseModel):
 
 
 _PARENT = TypeAdapter(Parent)
-
-
-@dataclass(frozen=True)
-class Preview:
-    """One preview video of a run."""
-
-    step: int
-    index: int
-    prompt: str
-    video: Path
 
 
 class Run:
@@ -146,11 +136,8 @@ class Run:
 
     @property
     def previews(self) -> list[Preview]:
-        """Previews with the LoRA as it is (not those at other scales, nor what goes in), by step, then prompt."""
-        found = []
-        for step in step_folders(self.folder / "previews"):
-            found += [Preview(step, int(video.stem), prompt, video) for prompt, video in previews_of(self.folder, step)]
-        return sorted(found, key=lambda preview: (preview.step, preview.index))
+        """Previews with the LoRA at scale 1, by step, then prompt."""
+        return all_previews(self.folder)
 
     @property
     def checkpoints(self) -> list[int]:
@@ -231,14 +218,4 @@ class Run:
         return self.status
 
 
-def previews_of(run: Path, step: int) -> list[tuple[str, Path]]:
-    """(prompt, video) of every preview drawn at a step with the LoRA as it is; what goes in is none of them."""
-    found = []
-    for video in sorted(run.glob(f"previews/step-{step:08d}/*.mp4")):
-        record = video.with_suffix(".json")
-        if video.stem.isdecimal() and record.exists():
-            found.append((str(read_object(record).get("prompt", "")), video))
-    return found
-
-
-__all__ = ["CARD", "EXPORT", "PARENT", "REMOTE", "Preview", "Run", "check", "previews_of"]
+__all__ = ["CARD", "EXPORT", "PARENT", "REMOTE", "Run", "check"]

@@ -1,6 +1,6 @@
-"""sessions.jsonl: a line each time a run's process was ready to train. No torch.
+"""sessions.jsonl: a line for each session of a run, from when its process was ready to train. No torch.
 
-Keys: time, step (the last one done before: 0, or the checkpoint's), before (when the start before this one wrote its
+Keys: time, step (the last one done before: 0, or the checkpoint's), before (when the session before this one wrote its
 last line of metrics, 0 where there was none), device, precision, versions (package -> version), trained (values that
 are adjusted), dropped (a sentence per clip left out), note (what a person should know of where it began, such as a
 checkpoint that is damaged). Not covered: how a run ended (jobs).
@@ -19,11 +19,11 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from workbench import jobs
-from workbench.records import LATEST
+from workbench.records import LATEST, read_json_lines
 from workbench.runs.metrics import METRICS
 from workbench.workspace import append_line, from_json
 
-STARTS = "sessions.jsonl"
+SESSIONS = "sessions.jsonl"
 TAIL = 1 << 20  # bytes; a line is far shorter
 
 
@@ -31,8 +31,8 @@ Moment = Annotated[float, Field(ge=0.0, le=LATEST)]
 
 
 @dataclass(frozen=True)
-class Start:
-    """One start of a run; see the module for the fields."""
+class Session:
+    """One session of a run; see the module for the fields."""
 
     time: Moment
     step: int
@@ -45,48 +45,44 @@ class Start:
     note: str = ""
 
 
-_START = TypeAdapter(Start)
+_SESSION = TypeAdapter(Session)
 
 
-def record_start(run: Path, step: int, **facts: object) -> None:
-    """Add a line for this start; facts are the other fields of `Start`. Raises CannotWrite.
+def record_session(run: Path, step: int, **facts: object) -> None:
+    """Add a line for this session; facts are the other fields of `Session`. Raises CannotWrite.
 
-    To be called before the metrics are cut back to the checkpoint: the steps that are lost took time as well.
+    Call it before the metrics are cut back to the checkpoint: the steps that are lost took time as well.
     """
-    start = Start(time.time(), step, _last_moment(run), **facts)  # type: ignore[arg-type]
-    append_line(run / STARTS, json.dumps(asdict(start), ensure_ascii=False))
+    session = Session(time.time(), step, _last_metrics_time(run), **facts)  # type: ignore[arg-type]
+    append_line(run / SESSIONS, json.dumps(asdict(session), ensure_ascii=False))
 
 
-def read_starts(run: Path) -> list[Start]:
-    """Every start, the first one first; what a power cut tore, or is no such record, is left out."""
-    path, known = run / STARTS, {one.name for one in fields(Start)}
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
-        try:
-            values = from_json(line)
-            found.append(_START.validate_python({name: value for name, value in values.items() if name in known}))
-        except (ValueError, AttributeError):
-            continue
+def read_sessions(run: Path) -> list[Session]:
+    """Every session, the first one first; torn lines and records of another form are left out."""
+    known, found = {one.name for one in fields(Session)}, []
+    for values in read_json_lines(run / SESSIONS):
+        with contextlib.suppress(ValueError):
+            found.append(_SESSION.validate_python({name: value for name, value in values.items() if name in known}))
     return found
 
 
 def last_note(run: Path) -> str:
-    """What a person should know of where the last start began, "" if nothing."""
-    starts = read_starts(run)
-    return starts[-1].note if starts else ""
+    """What a person should know of where the last session began, "" if nothing."""
+    sessions = read_sessions(run)
+    return sessions[-1].note if sessions else ""
 
 
-def seconds_used(run: Path) -> float:
-    """How long the run's processes worked, all starts together; the time between them does not count."""
-    status, starts = jobs.status(run), read_starts(run)
+def seconds_used(run: Path, sessions: Sequence[Session] | None = None) -> float:
+    """How long the run's processes worked, all sessions together; the time between them does not count."""
+    status, sessions = jobs.status(run), read_sessions(run) if sessions is None else sessions
     now = status.ended_at or (time.time() if status.state.alive else 0.0)
-    began = [start.time for start in starts] or [now]
+    began = [session.time for session in sessions] or [now]
     began[-1] = min(began[-1], status.started_at or began[-1])  # before that it encoded and loaded
-    ended = [*(start.before for start in starts[1:]), now]
+    ended = [*(session.before for session in sessions[1:]), now]
     return sum(max(0.0, end - start) for start, end in zip(began, ended, strict=True))
 
 
-def _last_moment(run: Path) -> float:
+def _last_metrics_time(run: Path) -> float:
     """The time of the newest whole line of the metrics; 0 without one."""
     path = run / METRICS
     if not path.is_file():

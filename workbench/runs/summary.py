@@ -1,6 +1,6 @@
-"""A run in one line of a list: step, loss, held-out loss, verdict. Kept beside its metrics until they change.
+"""A run in one line of a list: step, loss, held-out loss, diagnosis. Kept beside its metrics until they change.
 
-    runs/NAME/.glance.json      {version, mark, step, loss, held_out, verdict}; may be removed at any time
+    runs/NAME/.summary.json     {version, mark, step, loss, held_out, diagnosis}; may be removed at any time
 
 Reading the metrics of a thousand runs takes many seconds, and nearly all of them ended long ago. Not covered: the state
 of a run (jobs), its curves (curves).
@@ -16,35 +16,35 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import CannotWrite
-from workbench.runs.analysis.diagnosis import judge
-from workbench.runs.analysis.report import curves_of
+from workbench.runs.analysis.curves import curves_of
+from workbench.runs.analysis.diagnosis import diagnose
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
 from workbench.workspace import read_object, writing
 
-KEPT = ".glance.json"
-VERSION = 1  # rises with whatever changes what is found
+KEPT = ".summary.json"
+VERSION = 1  # rises with any change of what is found
 
 
 @dataclass(frozen=True)
-class Glance:
+class RunSummary:
     """step: the last one done;  loss: smoothed, None before the first step
-    held_out: the first and the last measurement, () without one;  verdict: its kind, "" before the first step
+    held_out: the first and the last measurement, () without one;  diagnosis: its kind, "" before the first step
     """
 
     step: int = 0
     loss: float | None = None
     held_out: tuple[float, ...] = ()
-    verdict: str = ""
+    diagnosis: str = ""
 
 
-def glance(run: Run) -> Glance:
-    """What there is to see now. A folder that cannot be written is read anew each time."""
+def summary_of(run: Run) -> RunSummary:
+    """The run as it is now. A folder that cannot be written is read anew each time."""
     kept, mark = read_object(run.folder / KEPT), _mark(run)
     if kept.get("version") == VERSION and kept.get("mark") == mark:
         with contextlib.suppress(TypeError, ValueError):
             return _from(kept)
-    found = _look(run)
+    found = _read(run)
     record = {"version": VERSION, "mark": mark, **found.__dict__}
     temporary = run.folder / f"{KEPT}.{os.getpid()}.tmp"
     with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: it is made anew where it is gone
@@ -69,17 +69,17 @@ def _stamp(path: Path) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-def _from(kept: dict[str, Any]) -> Glance:
+def _from(kept: dict[str, Any]) -> RunSummary:
     loss = None if kept["loss"] is None else float(kept["loss"])
-    return Glance(int(kept["step"]), loss, tuple(map(float, kept["held_out"])), str(kept["verdict"]))
+    return RunSummary(int(kept["step"]), loss, tuple(map(float, kept["held_out"])), str(kept["diagnosis"]))
 
 
-def _look(run: Run) -> Glance:
+def _read(run: Run) -> RunSummary:
     curves = curves_of(run)
     held_out = list(curves.held_out.values())
-    return Glance(
+    return RunSummary(
         step=curves.last.get("step", 0),
         loss=curves.smoothed,
         held_out=(held_out[0], held_out[-1]) if held_out else (),
-        verdict=judge(curves, run.checkpoints).kind if curves.last else "",
+        diagnosis=diagnose(curves, run.checkpoints).kind if curves.last else "",
     )

@@ -28,10 +28,10 @@ from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.checks import check, check_ranks, initial_lora
 from workbench.runs.data import load_data, seed_for
 from workbench.runs.metrics import MetricsWriter, read_metrics
+from workbench.runs.previews import previews_of
 from workbench.runs.queue import QueueSlot
 from workbench.runs.recovery import beginning
-from workbench.runs.run import previews_of
-from workbench.runs.sessions import record_start
+from workbench.runs.sessions import record_session
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import saving, threads
 from workbench.trainer.distributed.ranks import Ranks
@@ -125,7 +125,7 @@ class Session:
 
     def _open_records(self) -> None:
         """What this start is, and where its figures go."""
-        record_start(
+        record_session(
             self.run,
             self.step,
             device=self.machine,
@@ -329,7 +329,7 @@ class Session:
             negative = self.inputs.unconditional()
             drawn = self.previewer.draw(self.run, self.step, self.bare_transformer, asked, negative, report, scale)
         if drawn and self.ranks.first:
-            self.tracker.show(self.step, previews_of(self.run, self.step))
+            self.tracker.show(self.step, [(one.prompt, one.video) for one in previews_of(self.run, self.step)])
 
     def reporter(self, phase: str) -> Callable[[int, int], None]:
         """Says how far the denoising is. Raises Interrupted in all processes that do it, when one was told to stop."""

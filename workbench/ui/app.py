@@ -182,7 +182,8 @@ def _connect(
     train_tab.form.follow(started)
     started.then(lambda: gr.update(value=DEMO, interactive=True), None, begin, **QUIET)
     train_tab.runs.change(first_visit, None, welcome, **QUIET)  # whoever started the first run
-    trying = train_tab.commands.try_it.click(handler(try_it), chosen, [tabs, *sample_tab.form.inputs], **QUIET)
+    sample_button = train_tab.commands.buttons["sample"]
+    trying = sample_button.click(handler(try_it), chosen, [tabs, *sample_tab.form.inputs], **QUIET)
     trying.then(None, js=UPWARDS)
     refresh = [component for form in forms for component in form.sourced]
     tabs.change(lambda: [update for form in forms for update in form.refreshed()], None, refresh, **QUIET)

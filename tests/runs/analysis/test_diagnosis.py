@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workbench.runs.analysis.curves import Curves
-from workbench.runs.analysis.diagnosis import best_step, judge, mann_kendall, noise_of
+from workbench.runs.analysis.diagnosis import best_step, diagnose, mann_kendall, noise_of
 from workbench.runs.metrics import MetricsWriter
 
 Shape = Callable[[float], float]
@@ -79,14 +79,14 @@ def growing(share: float) -> float:
     ],
 )
 def test_shapes_have_names(tmp_path: Path, held_out: Shape, train: Shape, kind: str, words: str) -> None:
-    found = judge(curves_of(tmp_path, held_out, train), [500, 1000, 2000])
+    found = diagnose(curves_of(tmp_path, held_out, train), [500, 1000, 2000])
     assert found.kind == kind, found
     assert words in found.sentence
     assert found.advice
 
 
 def test_over_fitting_begins_at_the_lowest_point_and_names_the_checkpoint_before_it(tmp_path: Path) -> None:
-    found = judge(curves_of(tmp_path, turning, falling), [400, 800, 1200, 2000])
+    found = diagnose(curves_of(tmp_path, turning, falling), [400, 800, 1200, 2000])
     since = int(found.sentence.split("step ")[1].split(":")[0])
     assert 500 <= since <= 1100
     assert found.best_step == 800
@@ -105,43 +105,43 @@ def test_noise_is_never_called_rising(tmp_path: Path, held_out: Shape, noise: fl
         whole = curves.held_out
         for count in range(4, len(whole) + 1, 2):
             curves.held_out = dict(list(whole.items())[:count])
-            alarms += [found for found in [judge(curves, [])] if found.kind in ("over-fitting", "getting worse")]
+            alarms += [found for found in [diagnose(curves, [])] if found.kind in ("over-fitting", "getting worse")]
     assert not alarms
 
 
 def test_a_loss_that_wanders_is_not_called_rising(tmp_path: Path) -> None:
     wandering = lambda share: flattening(share) + 0.01 * math.sin(30 * share)  # noqa: E731
-    assert judge(curves_of(tmp_path, wandering, falling), []).kind in ("learning", "levelled off")
+    assert diagnose(curves_of(tmp_path, wandering, falling), []).kind in ("learning", "levelled off")
 
 
-def test_a_leak_is_named_and_a_clean_run_is_not(tmp_path: Path) -> None:
-    for name, others, kind in (("a", growing, "leaks"), ("b", lambda share: 0.02 * share, "learning")):
+def test_prior_drift_is_named_and_a_clean_run_is_not(tmp_path: Path) -> None:
+    for name, others, kind in (("a", growing, "prior drift"), ("b", lambda share: 0.02 * share, "learning")):
         (tmp_path / name).mkdir()
-        found = judge(curves_of(tmp_path / name, falling, falling, (growing, others)), [])
+        found = diagnose(curves_of(tmp_path / name, falling, falling, (growing, others)), [])
         assert found.kind == kind, found
 
 
 def test_no_effect_says_how_little_the_output_has_changed(tmp_path: Path) -> None:
     tiny = curves_of(tmp_path, flat, flat, (lambda share: 0.001, lambda share: 0.001))
-    assert "0.1% only" in judge(tiny, []).sentence
-    assert "learning rate" in judge(tiny, []).advice
+    assert "0.1% only" in diagnose(tiny, []).sentence
+    assert "learning rate" in diagnose(tiny, []).advice
 
 
-def test_without_held_out_clips_the_training_loss_is_judged(tmp_path: Path) -> None:
-    assert judge(curves_of(tmp_path, None, falling), []).kind == "learning"
+def test_without_held_out_clips_the_training_loss_is_diagnosed(tmp_path: Path) -> None:
+    assert diagnose(curves_of(tmp_path, None, falling), []).kind == "learning"
     for name, train, kind in (
         ("flat", flat, "no effect yet"),
         ("worse", lambda share: 0.3 + 0.3 * share, "getting worse"),
     ):
         (tmp_path / name).mkdir()
-        found = judge(curves_of(tmp_path / name, None, train), [])
+        found = diagnose(curves_of(tmp_path / name, None, train), [])
         assert found.kind == kind
     assert found.best_step is None
 
 
 def test_it_waits_for_measurements(tmp_path: Path) -> None:
-    assert judge(Curves(tmp_path), []).kind == "too early"
-    assert judge(curves_of(tmp_path, falling, falling, measurements=2), [50]).kind == "too early"
+    assert diagnose(Curves(tmp_path), []).kind == "too early"
+    assert diagnose(curves_of(tmp_path, falling, falling, measurements=2), [50]).kind == "too early"
 
 
 def test_the_best_checkpoint_has_the_lowest_held_out_loss() -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from tests.drawing import MakeClip
 from tests.written_run import NOW, add_preview, ended, write_run
+from workbench.charts import Line, chart, number, ticks
 from workbench.errors import ExitCode
 from workbench.runs import sessions
 from workbench.runs.analysis import report
-from workbench.runs.analysis.charts import Line, chart, number, ticks
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import snapshot
 from workbench.workspace import Workspace, append_line, write_json
 
 EVIL = '<img src=x onerror="alert(1)">'
@@ -74,16 +75,18 @@ def test_it_needs_nothing_but_itself(run: Run, clip: Path) -> None:
 
 def test_it_says_how_the_run_went_and_what_was_set(run: Run) -> None:
     text = written(run)
-    assert report.judge(report.curves_of(run), run.checkpoints).sentence in text
+    diagnosis = snapshot(run).diagnosis
+    assert diagnosis is not None
+    assert diagnosis.sentence in text
     assert "DoRA of rank 16" in text
     changed, _, defaults = text.partition("<details><summary>")
     assert "<td>0.0003</td><td>0.0001</td>" in changed
     assert "Weight decay" not in changed
     assert "Weight decay" in defaults
     assert text.count('<figure class="chart">') == 4 + 5  # loss twice, change, learning rate; a chart a band
-    assert "best 0." in text
+    assert "best checkpoint, step 200" in text
     assert "held out, to measure with</td><td>9x40x48</td><td>1" in text
-    assert re.search(r"<td>200</td><td>0\.\d+</td><td>best</td>", text)
+    assert re.search(r"<td>200</td><td>0\.\d+</td><td>.* MB</td><td>newest, lowest held-out loss</td>", text)
     assert "<td>torch</td><td>2.13</td>" in text
 
 
@@ -119,16 +122,16 @@ def test_a_run_that_never_started_has_a_report(workspace: Workspace) -> None:
     folder = workspace.run("new")
     TrainSettings(dataset="cats").save(folder / "config.json")
     text = written(Run(folder))
-    assert "too early" in text
+    assert "not started yet" in text
     assert "Nothing was exported yet" in text
 
 
 def test_starts_tell_time_and_machine(run: Run) -> None:
-    (run.folder / sessions.STARTS).unlink()
-    append_line(run.folder / sessions.STARTS, f'{{"time": {NOW - 1000}, "step": 0, "device": "CPU", "later": 1}}')
-    append_line(run.folder / sessions.STARTS, '{"torn')
-    sessions.record_start(run.folder, 100, device="GPU")  # a resume, after the last line of metrics 30 s ago
-    first, second = sessions.read_starts(run.folder)
+    (run.folder / sessions.SESSIONS).unlink()
+    append_line(run.folder / sessions.SESSIONS, f'{{"time": {NOW - 1000}, "step": 0, "device": "CPU", "later": 1}}')
+    append_line(run.folder / sessions.SESSIONS, '{"torn')
+    sessions.record_session(run.folder, 100, device="GPU")  # a resume, after the last line of metrics 30 s ago
+    first, second = sessions.read_sessions(run.folder)
     assert (first.step, second.step, second.device) == (0, 100, "GPU")
     assert second.before == pytest.approx(NOW - 30, abs=1)
     # 970 s until the last line before the resume; then from the process's start 100 s ago to its end 20 s ago.

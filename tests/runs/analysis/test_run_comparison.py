@@ -10,9 +10,9 @@ from tests.drawing import MakeClip
 from tests.written_run import add_preview, write_run
 from workbench.errors import ConfigError
 from workbench.runs.analysis.comparison import MOST, compare
-from workbench.runs.analysis.curves import Curves
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
+from workbench.runs.snapshot import SnapshotReader
 from workbench.workspace import Workspace
 
 
@@ -32,7 +32,7 @@ def test_what_differs_and_what_came_of_it(runs: list[Run]) -> None:
     results = dict(made.results)
     assert results["steps"] == ["200", "100"]
     assert results["best checkpoint"] == ["step 200", "step 100"]
-    assert all("(0.10 of it)" in leak for leak in results["leak"])
+    assert all("(0.10 of it)" in drift for drift in results["prior drift"])
     assert results["state"] == ["finished", "finished"]
 
 
@@ -53,7 +53,7 @@ def test_a_run_without_the_pairs_is_compared_by_what_both_have(runs: list[Run], 
     made = compare([runs[0], old])
     (loss,) = [drawn for drawn in made.charts() if "Training loss" in drawn]
     assert loss.count('class="curve') == 2
-    assert dict(made.results)["leak"][1] == ""
+    assert dict(made.results)["prior drift"][1] == ""
 
 
 def test_previews_of_the_same_prompt_stand_side_by_side(runs: list[Run], make_clip: MakeClip, tmp_path: Path) -> None:
@@ -70,10 +70,10 @@ def test_previews_of_the_same_prompt_stand_side_by_side(runs: list[Run], make_cl
 
 
 def test_only_new_lines_are_read_again(runs: list[Run]) -> None:
-    known: dict[Path, Curves] = {}
-    first = compare(runs, known).runs[0].curves
+    known: dict[Path, SnapshotReader] = {}
+    first = compare(runs, known).runs[0].snapshot.curves
     version = first.version
-    assert compare(runs, known).runs[0].curves is first
+    assert compare(runs, known).runs[0].snapshot.curves is first
     assert first.version == version
     MetricsWriter(runs[0].folder, 200).write(step=201, time=0.0, loss=0.25)
     assert compare(runs, known).runs[0].results["steps"] == "201"

@@ -116,7 +116,7 @@ def test_two_learn_what_one_learns_stop_on_a_signal_and_go_on_with_weights_in_pi
     assert jobs.log_tail(run.folder).count("held-out loss") == 2
 
 
-def test_when_one_dies_all_end_the_card_names_it_and_one_process_goes_on_from_the_pieces(
+def test_when_one_dies_all_end_the_failure_names_it_and_one_process_goes_on_from_the_pieces(
     begin: Callable[..., Run], workspace: Workspace, toy_model: Model
 ) -> None:
     values = {"method": "full", "ema_decay": 0.9, "learning_rate": 0.001, "steps": 500}
@@ -127,9 +127,9 @@ def test_when_one_dies_all_end_the_card_names_it_and_one_process_goes_on_from_th
     assert ended.state is State.FAILED
     assert ended.message.startswith("Process 2 of 2: The process was killed")
     assert not any(map(rank_of, of(run)))
-    card = failures.card(ended, jobs.log_tail(run.folder), run.checkpoints, run.settings)
-    assert card is not None
-    assert card.cause == "The process was killed"
+    failure = failures.failure_of(ended, jobs.log_tail(run.folder), run.checkpoints, run.settings)
+    assert failure is not None
+    assert failure.cause == "The process was killed"
 
     saved = run.checkpoints[-1]
     alone = go(create(workspace, toy_model.source, **{**SETTINGS, **values}), saved)

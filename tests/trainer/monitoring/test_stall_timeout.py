@@ -15,7 +15,7 @@ from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import State, processes
 from workbench.runs import checkpoints
-from workbench.runs.failures import card
+from workbench.runs.failures import failure_of
 from workbench.trainer.deadline import Deadline
 from workbench.trainer.monitoring.stall_timeout import STACKS
 
@@ -48,7 +48,7 @@ def test_a_call_that_keeps_the_interpreter_s_lock_is_ended_too(ended: dict[str, 
     status = jobs.status(folder)
     assert status.state is State.DIED
     assert "in native" in (folder / STACKS).read_text()
-    shown = card(status, jobs.log_tail(folder), [10])
+    shown = failure_of(status, jobs.log_tail(folder), [10])
     assert shown is not None
     assert shown.rule == "hang in native code"
 

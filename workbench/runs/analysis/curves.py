@@ -1,24 +1,30 @@
-"""What people read of a run: the lines of metrics.jsonl as curves. Page, notebook and shell share it. No torch.
+"""The curves of a run, read from the lines of metrics.jsonl. No torch.
 
 Each line is looked at once, and what is kept does not grow with the steps (series); measurements, of which there are
 few, are all kept. A run that went back to a checkpoint is read from the start again. Not covered: what the curves mean
-(verdict), how they are drawn (ui, notebook).
+(diagnosis), how they are rendered (charts).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from workbench.errors import ConfigError
+from workbench.families import find_model
 from workbench.runs.analysis.detrending import Detrending
 from workbench.runs.analysis.series import Mean, Series, smoothed
 from workbench.runs.metrics import MetricsReader
 
+if TYPE_CHECKING:
+    from workbench.runs.run import Run
+
 BANDS = 5  # of timesteps, the lowest noise first
 TIMESTEPS = 1000  # of the schedule, when nobody says otherwise
 BAND_POINTS = 200
-CHART_POINTS = 400  # of each series where several share a chart that is drawn anew while the run goes on
+CHART_POINTS = 400  # of each series where several share a chart that is rendered again while the run goes on
 
 Row = tuple[int, float, str]  # step, value, the name of its series
 
@@ -26,7 +32,7 @@ Row = tuple[int, float, str]  # step, value, the name of its series
 class Curves:
     """The numbers of a run so far.
 
-    held_out, changes: measurements by step; changes are (own captions, captions to leave alone)
+    held_out, changes: measurements by step; changes are (own captions, preservation prompts)
     last:    the newest training line
     version: rises whenever anything was read
     """
@@ -89,7 +95,7 @@ class Curves:
         first, end = (round(place * self._timesteps / BANDS) for place in (band, band + 1))
         return f"{first} to {end - 1}"
 
-    # ---- to be drawn
+    # ---- to be plotted
 
     @property
     def smoothed(self) -> float | None:
@@ -98,7 +104,7 @@ class Curves:
         return curve[-1][1] if curve else None
 
     def detrended(self) -> list[Mean]:
-        """The loss without the luck of the draw (detrending); empty for runs that did not write `samples`."""
+        """The loss without the effect of the sampled timesteps; empty for runs that did not write `samples`."""
         return self._detrending.means()
 
     def loss_rows(self) -> list[Row]:
@@ -132,11 +138,30 @@ class Curves:
     def change_rows(self) -> list[Row]:
         """How much the LoRA changes the model's output, relative to the base model's."""
         own, others = self._changes
-        return [*_named(own.points(), "its own captions"), *_named(others.points(), "to be left alone")]
+        return [*_named(own.points(), "its own captions"), *_named(others.points(), "preservation prompts")]
+
+    def to_json(self) -> dict[str, list[tuple[int, float]]]:
+        """Points (step, value) of the main curves, by name."""
+        rows = {"loss": self.loss_rows(), "change": self.change_rows()}
+        found = {"learning rate": self.rate_rows()}
+        for curve, each in rows.items():
+            for step, value, name in each:
+                found.setdefault(f"{curve}, {name}", []).append((step, value))
+        return found
 
     def rate_rows(self) -> list[tuple[int, float]]:
         """(step, learning rate)."""
         return self.rates.points()
+
+
+def curves_of(run: Run) -> Curves:
+    """The curves of a run, all of them read."""
+    timesteps = TIMESTEPS
+    with contextlib.suppress(ConfigError):  # a run of a later version, or a model folder that is gone
+        timesteps = find_model(run.settings.model)[0].timesteps
+    curves = Curves(run.folder, timesteps)
+    curves.refresh()
+    return curves
 
 
 def _named(points: Iterable[tuple[int, float]], name: str) -> list[Row]:

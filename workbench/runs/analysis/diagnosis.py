@@ -1,4 +1,4 @@
-"""Whether a run is learning, in plain words, from its curves. No torch.
+"""Whether a run is learning, as a sentence, from its curves. No torch.
 
 The rules, on the held-out loss (the detrended training loss where no clips are held out), `noise` being how much a
 measurement jumps about a straight line through its neighbours (pseudo-residuals of Gasser, Sroka, Jennen-Steinmetz,
@@ -12,7 +12,7 @@ Biometrika 1986; the median makes it robust):
 - better: the last three lie under the first by 3 noises and by 1 % of its value.
 - not better: no effect yet, or a levelled-off run where the output has changed by more than SMALL_CHANGE already.
 - levelled off: better, but the last third brought less than a twentieth of it all.
-- leaks: better, and the output on captions to leave alone changes nearly as much (NEAR) as on its own.
+- prior drift: better, and the output on preservation prompts changes nearly as much (NEAR) as on its own captions.
 
 Not covered: what the figures are (evaluation, curves), which checkpoints are kept (retention).
 """
@@ -28,9 +28,7 @@ from typing import Literal
 from workbench.runs.analysis.curves import Curves
 from workbench.runs.analysis.series import Mean, grouped
 
-Kind = Literal[
-    "too early", "no effect yet", "learning", "levelled off", "leaks", "over-fitting", "getting worse"
-]  # fmt: skip
+Kind = Literal["too early", "no effect yet", "learning", "levelled off", "prior drift", "over-fitting", "getting worse"]
 MOST = 100  # measurements looked at; more are taken together
 FEWEST = 4
 RISING = 6
@@ -48,6 +46,13 @@ class Diagnosis:
     sentence: str
     advice: str
     best_step: int | None
+
+    @property
+    def tone(self) -> Literal["plain", "good", "bad"]:
+        """Whether that is good news."""
+        if self.kind in ("learning", "levelled off"):
+            return "good"
+        return "bad" if self.kind in ("prior drift", "over-fitting", "getting worse") else "plain"
 
 
 def best_step(held_out: Mapping[int, float], checkpoints: Iterable[int]) -> int | None:
@@ -71,8 +76,8 @@ def _at(held_out: Mapping[int, float], step: int) -> float | None:
     return (1 - share) * held_out[before] + share * held_out[after]
 
 
-def judge(curves: Curves, checkpoints: Sequence[int]) -> Diagnosis:
-    """The verdict on a run, living or over."""
+def diagnose(curves: Curves, checkpoints: Sequence[int]) -> Diagnosis:
+    """How a run goes, or went."""
     best = best_step(dict(curves.held_out), checkpoints)
     measured = [Mean(step, value, 1) for step, value in sorted(curves.held_out.items())]
     held_out = len(measured) > 1
@@ -88,7 +93,7 @@ def judge(curves: Curves, checkpoints: Sequence[int]) -> Diagnosis:
     since = _rising_since(values, noise)
     if since is not None:
         return _risen(curves, what, steps[since], held_out, best)
-    return _risen_not(curves, what, steps, values, noise, best)
+    return _not_risen(curves, what, steps, values, noise, best)
 
 
 def _risen(curves: Curves, what: str, step: int, held_out: bool, best: int | None) -> Diagnosis:
@@ -108,7 +113,7 @@ def _risen(curves: Curves, what: str, step: int, held_out: bool, best: int | Non
     )
 
 
-def _risen_not(
+def _not_risen(
     curves: Curves, what: str, steps: Sequence[int], values: Sequence[float], noise: float, best: int | None
 ) -> Diagnosis:
     own, others = _changes(curves)
@@ -133,9 +138,9 @@ def _risen_not(
     percent = f"the {what} is {gain / first:.0%} lower than at step {steps[0]}"
     if own is not None and others is not None and own > SMALL_CHANGE and others >= NEAR * own:
         return Diagnosis(
-            "leaks",
-            f"It learns ({percent}), but it leaks: other prompts change by {others:.0%}, its own by {own:.0%}.",
-            "Add known clips, say in the captions what is new and what is not, or stop earlier.",
+            "prior drift",
+            f"It learns ({percent}), but its prior drifts: other prompts change by {others:.0%}, its own by {own:.0%}.",
+            "Add a regularization dataset, say in the captions what is new and what is not, or stop earlier.",
             best,
         )
     third = len(values) // 3
@@ -150,7 +155,7 @@ def _risen_not(
 
 
 def _changes(curves: Curves) -> tuple[float | None, float | None]:
-    """What the LoRA changes now: (own captions, captions to leave alone)."""
+    """What the LoRA changes now: (own captions, preservation prompts)."""
     newest = list(curves.changes.values())[-3:]
     if not newest:
         return None, None

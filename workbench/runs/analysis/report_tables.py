@@ -8,24 +8,21 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.families import find_model
+from workbench.html import escaped, table
 from workbench.jobs import State
 from workbench.records import read_record
-from workbench.runs import failures, retention
-from workbench.runs.analysis.charts import escaped
-from workbench.runs.analysis.curves import Curves
-from workbench.runs.analysis.diagnosis import Diagnosis
 from workbench.runs.run import CARD, Run
-from workbench.runs.sessions import Start
+from workbench.runs.sessions import Session
 from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import RunSnapshot
 from workbench.settings import Spec, specs
 
 LOCK = "dataset.lock.json"
@@ -46,15 +43,6 @@ class LockedClip(BaseModel):
 _LOCKED = TypeAdapter(list[LockedClip])
 ROLES = {"train": "trained on", "known": "known, to be kept", "held_out": "held out, to measure with"}
 CAPTIONS = 60  # clips listed, at most
-LOG_LINES = 200  # of the log's end, in which the cause of a failure is looked for
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Texts in rows and columns; "" without rows."""
-    lines = "".join("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    titles = "".join(f"<th>{escaped(title)}</th>" for title in head)
-    top = f"<thead><tr>{titles}</tr></thead>" if any(head) else ""
-    return f'<div class="scroll"><table>{top}<tbody>{lines}</tbody></table></div>' if lines else ""
 
 
 def lora_words(settings: TrainSettings) -> str:
@@ -69,10 +57,6 @@ def model_title(settings: TrainSettings) -> str:
         return find_model(settings.model)[1].title
     except ConfigError:
         return settings.model
-
-
-def steps_done(curves: Curves) -> int:
-    return int(curves.last.get("step", 0))
 
 
 # ---- settings
@@ -122,7 +106,7 @@ def _fork(parent: dict[str, Any]) -> str:
 # ---- data
 
 
-def data(folder: Path, starts: Sequence[Start]) -> str:
+def data(folder: Path, sessions: Sequence[Session]) -> str:
     """How many clips in which role and shape, which ones, and why others were left out."""
     clips: list[dict[str, Any]] = read_record(folder / LOCK, _LOCKED) or []
     if not clips:
@@ -137,7 +121,7 @@ def data(folder: Path, starts: Sequence[Start]) -> str:
         for clip in clips[:CAPTIONS]
     ]
     more = f'<p class="faint">and {len(clips) - CAPTIONS} more</p>' if len(clips) > CAPTIONS else ""
-    dropped = list(starts[-1].dropped) if starts else []
+    dropped = list(sessions[-1].dropped) if sessions else []
     left_out = "".join(f"<li>{escaped(sentence)}</li>" for sentence in dropped)
     return (
         f'<div class="card">{table(("role", "frames x height x width", "clips"), rows)}</div>'
@@ -160,34 +144,31 @@ def _repeats(clip: dict[str, Any]) -> str:
 # ---- checkpoints and history
 
 
-def checkpoints(run: Run, curves: Curves, verdict: Diagnosis) -> str:
-    """The checkpoints on disk, the best and the starred ones named."""
-    starred, rows = retention.starred(run.folder), []
-    for step in run.checkpoints:
-        words = [word for word, true in (("best", step == verdict.best_step), ("starred", step in starred)) if true]
-        held = curves.held_out.get(step)
-        rows.append((step, f"{held:.4f}" if held is not None else "", ", ".join(words)))
-    made = table(("step", "held-out loss", ""), rows)
+def checkpoints(seen: RunSnapshot) -> str:
+    """The checkpoints on disk, and why each is kept."""
+    rows = [
+        (one.step, f"{one.held_out:.4f}" if one.held_out is not None else "", one.size, ", ".join(one.reasons))
+        for one in seen.checkpoints
+    ]
+    made = table(("step", "held-out loss", "size", ""), rows)
     return f'<div class="card">{made}</div>' if made else ""
 
 
-def history(run: Run, starts: Sequence[Start]) -> str:
+def history(seen: RunSnapshot, sessions: Sequence[Session]) -> str:
     """When it was started, from where, and how it ended."""
-    rows = []
-    for start in starts:
-        what = f"went on from the checkpoint of step {start.step}" if start.step else "started"
-        rows.append((_moment(start.time), f"{what}; {start.note}" if start.note else what))
-    status = run.status
-    if not starts and status.started_at:
+    rows, status, failure = [], seen.status, seen.failure
+    for session in sessions:
+        what = f"went on from the checkpoint of step {session.step}" if session.step else "started"
+        rows.append((_moment(session.time), f"{what}; {session.note}" if session.note else what))
+    if not sessions and status.started_at:
         rows.append((_moment(status.started_at), "started"))
     if status.ended_at or status.state is State.DIED:
         rows.append((_moment(status.ended_at), f"{status.state}" + (f": {status.message}" if status.message else "")))
     made = table(("when", "what"), rows)
-    failed = failures.card(status, jobs.log_tail(run.folder, LOG_LINES), run.checkpoints)
-    if failed:
-        said = "".join(f"<p>{escaped(text)}</p>" for text in (failed.facts, failed.saved, failed.advice) if text)
-        made += f"<h3>{escaped(failed.cause)}</h3>{said}"
-        made += f"<details><summary>The log's last lines</summary><pre>{escaped(failed.tail)}</pre></details>"
+    if failure:
+        text = "".join(f"<p>{escaped(sentence)}</p>" for sentence in failure.sentences)
+        made += f"<h3>{escaped(failure.cause)}</h3>{text}"
+        made += f"<details><summary>The log's last lines</summary><pre>{escaped(failure.tail)}</pre></details>"
     return f'<div class="card">{made}</div>' if rows else ""
 
 
@@ -211,15 +192,15 @@ def use(run: Run) -> str:
     return f"{where}<pre>{escaped(found[1].strip())}</pre>"
 
 
-def machine(starts: Sequence[Start]) -> str:
+def machine(sessions: Sequence[Session]) -> str:
     """Where it ran and with what; of the last start, and of earlier ones where they differ."""
-    if not starts:
+    if not sessions:
         return ""
-    last = starts[-1]
+    last = sessions[-1]
     rows: list[tuple[str, str]] = [("device", last.device), ("precision", last.precision)]
     if last.trained:
         rows.append(("trained values", f"{last.trained:,}"))
-    others = sorted({start.device for start in starts if start.device != last.device})
+    others = sorted({session.device for session in sessions if session.device != last.device})
     if others:
         rows.append(("before", ", ".join(others)))
     rows += sorted(last.versions.items())

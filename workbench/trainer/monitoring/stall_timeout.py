@@ -24,7 +24,7 @@ from workbench import jobs
 from workbench.errors import ExitCode, Hung
 from workbench.jobs import processes
 from workbench.runs import checkpoints
-from workbench.runs.failures import STACKS
+from workbench.runs.failure_rules import STACKS
 from workbench.workspace import writing
 
 LOOK_SECONDS = 1.0

@@ -1,7 +1,7 @@
 """The Curves sub-tab of Compare: chosen runs' curves in one chart, what differs, what came of each, their previews.
 
 The browser remembers which runs were chosen; all else is read from the runs' files each time. Not covered: reading and
-judging the runs (runs.analysis.comparison).
+diagnosing the runs (runs.analysis.comparison).
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.errors import ConfigError
-from workbench.families import find_model
-from workbench.runs.analysis.comparison import MOST, Compared, Comparison, compare
-from workbench.runs.analysis.curves import Curves
-from workbench.runs.run import Preview, Run
+from workbench.html import video_table
+from workbench.runs.analysis.comparison import MOST, Comparison, compare
+from workbench.runs.previews import Preview
+from workbench.runs.run import Run
+from workbench.runs.snapshot import SnapshotReader
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler
 from workbench.ui.core.live import Live
 from workbench.workspace import Workspace
 
-EMPTY = "Choose two or more runs: their curves are drawn over one another, and what differs stands side by side."
+EMPTY = "Choose two or more runs: their curves lie over one another, and what differs stands side by side."
 
 
 class CurvesPart:
@@ -32,12 +32,12 @@ class CurvesPart:
     def __init__(self, workspace: Workspace, live: Live) -> None:
         self.workspace, self.live = workspace, live
         # Lines of metrics are read once, however often a person looks again.
-        self._curves: dict[Path, Curves] = {}
+        self._readers: dict[Path, SnapshotReader] = {}
         self._lock = threading.Lock()
         with gr.Row(elem_classes="choosing"):
             self.chosen = gr.Dropdown(
-                self._names(), value=[], multiselect=True, max_choices=MOST, label="Runs", scale=8, elem_id="compared",
-            )  # fmt: skip
+                self._names(), value=[], multiselect=True, max_choices=MOST, label="Runs", scale=8, elem_id="compared"
+            )
             self.again = gr.Button("Look again", scale=0, min_width=150, elem_id="compare-again")
         self.shown = gr.HTML(render.note(EMPTY, "empty"), elem_id="comparison")
 
@@ -63,7 +63,7 @@ class CurvesPart:
         if not runs:
             return render.note(EMPTY, "empty")
         with self._lock:
-            return comparison(compare(runs, self._curves))
+            return comparison(compare(runs, self._readers))
 
 
 def comparison(made: Comparison) -> str:
@@ -91,35 +91,16 @@ def _settings(made: Comparison) -> str:
 
 def _previews(made: Comparison) -> str:
     """Prompts down, the base model and each run across."""
-    if not made.previews:
-        return ""
-    widths = [0, *(_width(one) for one in made.runs)]
-    widths[0] = max(widths)
-    heads = "".join(f"<th>{render.escaped(name)}</th>" for name in ["base model", *made.names])
-    rows = "".join(
-        f'<tr><th scope="row">{render.escaped(prompt)}</th>'
-        + "".join(_cell(one, width) for one, width in zip(found, widths, strict=True))
-        + "</tr>"
+    widths = [one.snapshot.width for one in made.runs]
+    rows = [
+        (prompt, [_cell(one, width) for one, width in zip(found, [max(widths), *widths], strict=True)])
         for prompt, found in made.previews
-    )
-    return (
-        f'<div class="scroll"><table class="previews"><thead><tr><th>prompt</th>{heads}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    ]
+    return video_table(["prompt", "base model", *made.names], rows)
 
 
 def _cell(preview: Preview | None, width: int) -> str:
     if preview is None:
-        return "<td></td>"
-    label = f"{preview.prompt}, step {preview.step}"
-    return f"<td>{render.video(preview.video, width, label)}<figcaption>step {preview.step}</figcaption></td>"
-
-
-def _width(one: Compared) -> int:
-    """Width of the run's videos, pixels; 0 when it cannot be known."""
-    if one.settings is None:
-        return 0
-    try:
-        return one.settings.width or find_model(one.settings.model)[1].width
-    except ConfigError:
-        return 0
+        return ""
+    video = render.video(preview.video, width, f"{preview.prompt}, {preview.title}")
+    return f"{video}<figcaption>{preview.title}</figcaption>"

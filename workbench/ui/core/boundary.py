@@ -131,7 +131,7 @@ def watch(
     """
     slow, pulse = [name for name in view if name not in quick], gr.State(0)
 
-    def glance(*arguments: Any) -> Any:
+    def quick_look(*arguments: Any) -> Any:
         values, seen = look(*arguments), arguments[-1]
         if values is None:
             return gr.skip()
@@ -142,7 +142,7 @@ def watch(
         values = look(*arguments)
         return gr.skip() if values is None else arguments[-1].changed(view, values)
 
-    timer.tick(tick(glance), inputs, [*(view[name] for name in quick), pulse], **TICK)
+    timer.tick(tick(quick_look), inputs, [*(view[name] for name in quick), pulse], **TICK)
     pulse.change(tick(whole), inputs, list(view.values()), **TICK)
 
 

@@ -1,19 +1,19 @@
-"""Small pieces of HTML: escaped text, badges, bars, videos. Whatever a person or a file wrote is escaped here.
+"""HTML of the page beside what all faces share (workbench.html): videos by their address, bars, notes, logs.
 
-Not covered: what a run, a dataset or a sample looks like (run_view, datasets, sample_tab).
+Not covered: what a run, a dataset or a sample looks like (ui.train, ui.datasets, ui.sample).
 """
 
 from __future__ import annotations
 
-import html
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from workbench.html import PIXEL_ART, badge, escaped, facts, table, video_table
 from workbench.paths import ASSETS
 
-PIXEL_ART = 128  # pixels; smaller videos are enlarged with sharp edges instead of a blur
+__all__ = ["PIXEL_ART", "badge", "escaped", "facts", "table", "video_table"]
 
 
 def script(name: str) -> str:
@@ -24,11 +24,6 @@ def script(name: str) -> str:
 def style(name: str) -> str:
     """The style sheet of a component."""
     return (ASSETS / f"{name}.css").read_text(encoding="utf-8")
-
-
-def escaped(text: object) -> str:
-    """Text that is safe inside HTML and inside an attribute."""
-    return html.escape(str(text), quote=True)
 
 
 def url(path: Path) -> str:
@@ -65,20 +60,6 @@ def bar(share: float | None, kind: str = "going") -> str:
     )
 
 
-def badge(text: str, kind: str) -> str:
-    """A word in a coloured pill. kind: going, good, bad or idle."""
-    return f'<span class="badge {kind}">{escaped(text)}</span>'
-
-
-def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Short values under their names, side by side."""
-    return (
-        '<dl class="facts">'
-        + "".join(f"<div><dt>{escaped(k)}</dt><dd>{escaped(v)}</dd></div>" for k, v in pairs)
-        + "</dl>"
-    )
-
-
 def note(text: str, kind: str = "plain") -> str:
     """A sentence in a box. kind: plain, good, bad or empty (nothing here yet, and what to do about it)."""
     return f'<div class="note {kind}">{escaped(text)}</div>'
@@ -88,15 +69,6 @@ def problems(sentences: Iterable[str]) -> str:
     """What keeps something from starting, a line each; nothing when there is nothing."""
     lines = "".join(f"<li>{escaped(sentence)}</li>" for sentence in sentences)
     return f'<ul class="note bad problems">{lines}</ul>' if lines else ""
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A plain table of texts."""
-    titles = "".join(f"<th>{escaped(title)}</th>" for title in head)
-    lines = "".join("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return (
-        f'<div class="scroll"><table class="plain"><thead><tr>{titles}</tr></thead><tbody>{lines}</tbody></table></div>'
-    )
 
 
 def log_box(text: str) -> str:

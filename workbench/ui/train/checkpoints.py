@@ -1,6 +1,6 @@
-"""The checkpoints of a run: which there are, which are kept and why, what goes; and forks, which begin at one.
+"""The checkpoints of a run: which exist, why they are kept, which go; and forks, which begin at one.
 
-Nothing is removed or started before the page has said what: the second button does it. Not covered: the rules
+Nothing is removed or started before the page has listed it: the second button does it. Not covered: the rules
 (runs.retention, runs.forks).
 """
 
@@ -11,16 +11,16 @@ from typing import Any
 
 import gradio as gr
 
+from workbench import html
 from workbench.errors import ConfigError
 from workbench.runs import retention
-from workbench.runs.checkpoints import bytes_of, folder_of
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import RunSnapshot
 from workbench.settings import specs
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET
 from workbench.ui.core.form import sentences
-from workbench.ui.core.live import Snapshot
 from workbench.ui.train.part import TrainHost, TrainPart
 
 NEWEST = ("the newest", "")
@@ -39,13 +39,13 @@ class CheckpointsPart(TrainPart):
             self.table = gr.HTML(elem_id="checkpoint-table")
             with gr.Row(elem_classes="choosing"):
                 self.step = gr.Dropdown(
-                    [NEWEST], value="", label="Checkpoint", allow_custom_value=True, elem_id="checkpoint-step",
-                )  # fmt: skip
+                    [NEWEST], value="", label="Checkpoint", allow_custom_value=True, elem_id="checkpoint-step"
+                )
                 self.star = gr.Button("Star", elem_id="star-checkpoint")
                 self.unstar = gr.Button("Unstar", elem_id="unstar-checkpoint")
                 self.remove = gr.Button(REMOVE, elem_id="remove-checkpoints")
             self.removing = gr.HTML(elem_id="removing")
-            with gr.Row(elem_classes="buttons", visible=False) as self.sure:
+            with gr.Row(elem_classes="buttons", visible=False) as self.confirm:
                 self.removed = gr.Button("Remove them", variant="stop", elem_id="remove-for-good")
                 self.kept = gr.Button("Keep them")
             gr.HTML(f'<h4 class="section">Go on differently</h4><p class="hint">{FORK_HELP}</p>')
@@ -54,17 +54,21 @@ class CheckpointsPart(TrainPart):
                 self.compare = gr.Button("What would change", elem_id="compare-fork")
             self.differences = gr.HTML(elem_id="fork-differences")
             self.fork = gr.Button("Start the fork", variant="primary", visible=False, elem_id="start-fork")
-        self.view = {name: getattr(self, name) for name in ("table", "step", "removing", "sure", "differences", "fork")}
+        names = ("table", "step", "removing", "confirm", "differences", "fork")
+        self.view = {name: getattr(self, name) for name in names}
 
-    def values(self, snapshot: Snapshot) -> dict[str, Any]:
-        name, saved = snapshot.run.name, snapshot.checkpoints
+    def values(self, snapshot: RunSnapshot) -> dict[str, Any]:
+        name, saved = snapshot.name, snapshot.saved
         choices = [NEWEST, *((f"step {step}", str(step)) for step in reversed(saved))]
-        hidden = lambda: gr.update(visible=False)  # noqa: E731 - what was asked about another run is not answered here
+
+        def hidden() -> Any:  # what was shown of another run
+            return gr.update(visible=False)
+
         return {
-            "table": ((name, saved, snapshot.kept), lambda: table(snapshot)),
+            "table": ((name, snapshot.checkpoints), lambda: table(snapshot)),
             "step": ((name, saved), lambda: gr.update(choices=choices)),
             "removing": (name, lambda: ""),
-            "sure": (name, hidden),
+            "confirm": (name, hidden),
             "differences": (name, lambda: ""),
             "fork": (name, hidden),
         }
@@ -75,20 +79,19 @@ class CheckpointsPart(TrainPart):
             made.start()
             return made
 
-        def compare(snapshot: Snapshot, step: str, *values: Any) -> list[Any]:
+        def compare(snapshot: RunSnapshot, step: str, *values: Any) -> list[Any]:
             return differences(snapshot, step, host.form.read(values))
 
         host.act(self.star.click, star, [self.step])
         host.act(self.unstar.click, unstar, [self.step])
-        host.ask(self.remove.click, about_to_go, [], [self.removing, self.sure])
-        answered = [host.act(self.removed.click, remove).then, self.kept.click]
-        for event in answered:
-            event(lambda: ["", gr.update(visible=False)], None, [self.removing, self.sure], **QUIET)
+        host.ask(self.remove.click, about_to_go, [], [self.removing, self.confirm])
+        for event in (host.act(self.removed.click, remove).then, self.kept.click):
+            event(lambda: ["", gr.update(visible=False)], None, [self.removing, self.confirm], **QUIET)
         host.ask(self.compare.click, compare, [self.step, *host.form.inputs], [self.differences, self.fork])
         host.act(self.fork.click, fork, [self.step, self.name, *host.form.inputs])
 
 
-# ---- what is done
+# ---- commands
 
 
 def chosen_step(run: Run, step: str | None) -> int:
@@ -115,7 +118,7 @@ def unstar(run: Run, step: str) -> str:
     return f"The checkpoint of step {found} goes with the others."
 
 
-def about_to_go(snapshot: Snapshot) -> list[Any]:
+def about_to_go(snapshot: RunSnapshot) -> list[Any]:
     """What the rules would remove now, before anything is."""
     settings = snapshot.run.settings
     going = retention.doomed(snapshot.run.folder, settings.keep_checkpoints, settings.keep_every)
@@ -123,8 +126,8 @@ def about_to_go(snapshot: Snapshot) -> list[Any]:
         return [render.note("Nothing would go: every checkpoint is kept by a rule."), gr.update(visible=False)]
     steps = ", ".join(str(one.step) for one in going)
     size = sum(one.bytes for one in going) / 1e6
-    return [render.note(f"{len(going)} would go, {size:.1f} MB: the checkpoints of step {steps}.", "bad"),
-            gr.update(visible=True)]  # fmt: skip
+    text = f"{len(going)} would go, {size:.1f} MB: the checkpoints of step {steps}."
+    return [render.note(text, "bad"), gr.update(visible=True)]
 
 
 def remove(run: Run) -> str:
@@ -133,27 +136,16 @@ def remove(run: Run) -> str:
     return f"{len(gone)} checkpoints removed, {sum(one.bytes for one in gone) / 1e6:.1f} MB."
 
 
-# ---- what is shown
+# ---- as HTML
 
 
-def table(snapshot: Snapshot) -> str:
+def table(snapshot: RunSnapshot) -> str:
     """A line a checkpoint, the newest first: step, size, why it is kept or that it goes."""
-    saved, run = snapshot.checkpoints, snapshot.run
-    if not saved:
-        return render.note("No checkpoint was written yet.", "empty")
-    doomed = {one.step for one in snapshot.kept.doomed}
-    rows = []
-    for step in reversed(saved):
-        words = [word for word, meant in (
-            ("newest", step == saved[-1]), ("lowest held-out loss", step == snapshot.verdict.best_step),
-            (f"best: {snapshot.kept.why or 'chosen by hand'}", step == snapshot.kept.chosen),
-            ("starred", step in snapshot.kept.starred), ("goes with the next save", step in doomed),
-        ) if meant]  # fmt: skip
-        rows.append([f"step {step}", f"{bytes_of(folder_of(run.folder, step)) / 1e6:.1f} MB", ", ".join(words)])
-    return render.table(["checkpoint", "size", ""], rows)
+    rows = [(f"step {one.step}", one.size, ", ".join(one.reasons)) for one in reversed(snapshot.checkpoints)]
+    return html.table(["checkpoint", "size", ""], rows) or render.note("No checkpoint was written yet.", "empty")
 
 
-def differences(snapshot: Snapshot, step: str, form: Mapping[str, Any]) -> list[Any]:
+def differences(snapshot: RunSnapshot, step: str, form: Mapping[str, Any]) -> list[Any]:
     """What a fork with the form's settings would change, and whether its button is there."""
     at, old = chosen_step(snapshot.run, step), snapshot.run.settings.model_dump(mode="json")
     changed = [spec for spec in specs(TrainSettings) if form[spec.name] != old[spec.name]]
@@ -162,11 +154,10 @@ def differences(snapshot: Snapshot, step: str, form: Mapping[str, Any]) -> list[
         snapshot.run.settings.changed(**{spec.name: form[spec.name] for spec in changed})
     except ConfigError as error:
         return [sentences(error, TrainSettings), gr.update(visible=False)]
-    if not rows:
-        said = render.note(f"The form has this run's settings: the fork goes on from step {at} with nothing changed.")
-    else:
-        said = render.table([f"from step {at} on", snapshot.run.name, "the fork"], rows)
-    return [said, gr.update(visible=True, value=f"Fork from step {at} and start")]
+    text = html.table([f"from step {at} on", snapshot.name, "the fork"], rows) or render.note(
+        f"The form has this run's settings: the fork goes on from step {at} with nothing changed."
+    )
+    return [text, gr.update(visible=True, value=f"Fork from step {at} and start")]
 
 
 def _text(value: Any) -> str:

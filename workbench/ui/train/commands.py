@@ -1,87 +1,69 @@
 """The buttons under a run's head: go on, pause, stop, save, report; and what a silent run is doing.
 
-Not covered: starting new runs (train_tab), previews and checkpoints, which have parts of their own.
+The snapshot says which of them make sense and what they are called. Not covered: starting new runs (tab), previews and
+checkpoints, which have parts of their own.
 """
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from workbench import jobs
-from workbench.jobs import State
+from workbench.runs.actions import Action
 from workbench.runs.analysis.report import REPORT, write_report
+from workbench.runs.facts import moment
 from workbench.runs.run import Run
-from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import RunSnapshot
 from workbench.ui.core import render
-from workbench.ui.core.live import Snapshot
-from workbench.ui.train import run_view
 from workbench.ui.train.part import TrainHost, TrainPart
-from workbench.ui.train.previews import waits
 
-STACKS = "Show what it is doing"
+# Name of a button -> the kinds of action that it may stand for, its element's id, its looks.
+BUTTONS: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "resume": (("go on",), "resume-run", "primary"),
+    "sample": (("sample",), "try-run", "primary"),
+    "stacks": (("stacks",), "show-stacks", "primary"),
+    "pause": (("pause", "resume"), "pause-run", "secondary"),
+    "stop": (("stop", "kill"), "stop-run", "stop"),
+    "save": (("save",), "save-run", "secondary"),
+    "copy": (("new run",), "copy-run", "secondary"),
+    "write": (("report",), "write-report", "secondary"),
+}
+PERFORMED = ("resume", "pause", "stop", "save", "copy")  # the others need more than the run
 
 
 class CommandsPart(TrainPart):
     """A row of buttons, of which those are there that make sense."""
 
     def __init__(self) -> None:
-        self.hanging = gr.HTML(elem_id="run-hanging")
         with gr.Row(elem_classes="buttons"):
-            self.resume = gr.Button("Go on", variant="primary", visible=False, elem_id="resume-run")
-            self.try_it = gr.Button("Try it in Sample", variant="primary", visible=False, elem_id="try-run")
-            self.stacks = gr.Button(STACKS, variant="primary", visible=False, elem_id="show-stacks")
-            self.pause = gr.Button("Pause", visible=False, elem_id="pause-run")
-            self.stop = gr.Button("Stop", variant="stop", visible=False, elem_id="stop-run")
-            self.save = gr.Button("Save now", visible=False, elem_id="save-run")
-            self.copy = gr.Button("Copy settings to the form", visible=False, elem_id="copy-run")
-            self.write = gr.Button("Write a report", visible=False, elem_id="write-report")
+            self.buttons = {
+                name: gr.Button(variant=variant, visible=False, elem_id=element)
+                for name, (_, element, variant) in BUTTONS.items()
+            }
             self.report = gr.HTML(elem_id="run-report", min_width=200)
-        self.seen_stacks = gr.HTML(elem_id="run-stacks")
-        names = ("hanging", "resume", "try_it", "stacks", "pause", "stop", "save", "copy", "write", "report")
-        self.view = {name: getattr(self, name) for name in (*names, "seen_stacks")}
+        self.stacks = gr.HTML(elem_id="run-stacks")
+        self.view = {**self.buttons, "report_link": self.report, "stacks_text": self.stacks}
 
-    def values(self, snapshot: Snapshot) -> dict[str, Any]:
-        shown = snapshot.run.name
+    def values(self, snapshot: RunSnapshot) -> dict[str, Any]:
         return {
-            "hanging": run_view.hanging(snapshot),
-            **{name: (look, lambda look=look: gr.update(**look)) for name, look in looks(snapshot).items()},
-            "report": report_link(snapshot.run),
-            "seen_stacks": (shown, lambda: ""),
+            **{name: self.button(available(snapshot, name)) for name in BUTTONS},
+            "report_link": report_link(snapshot.run),
+            "stacks_text": (snapshot.name, lambda: ""),
         }
 
     def wire(self, host: TrainHost) -> None:
-        host.act(self.resume.click, go_on)
-        host.act(self.stop.click, stop)
-        host.act(self.pause.click, pause)
-        host.act(self.save.click, save)
-        host.act(self.copy.click, settings_of, fills=True)
-        host.act(self.write.click, report)
-        host.ask(self.stacks.click, stacks, [], [self.seen_stacks])
+        for name in PERFORMED:
+            host.perform(self.buttons[name].click, partial(available, button=name), fills=name == "copy")
+        host.act(self.buttons["write"].click, report)
+        host.ask(self.buttons["stacks"].click, stacks, [], [self.stacks])
 
 
-def looks(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-    """Which buttons make sense now, and what they say."""
-    state, saved, settings = snapshot.status.state, snapshot.checkpoints, snapshot.settings
-    waiting, paused = waits(snapshot), state is State.PAUSED
-    # What a failed run needs, its card offers.
-    over = state in (State.NEW, State.STOPPED)
-    go_on = "Start" if state is State.NEW else f"Go on from step {saved[-1]}" if saved else "Start again"
-    return {
-        "resume": {"visible": over, "value": go_on},
-        "try_it": {"visible": state is State.FINISHED and snapshot.lora is not None or paused and bool(saved)},
-        "stacks": {"visible": snapshot.status.hanging},
-        "pause": {
-            "visible": state in (State.RUNNING, State.PAUSED) and not waiting,
-            "value": "Continue" if state is State.PAUSED else "Pause",
-        },
-        "stop": {"visible": state.alive, "value": "End by force" if state is State.STOPPING else "Stop"},
-        "save": {"visible": state is State.RUNNING and not waiting},
-        "copy": {"visible": settings is not None},
-        "write": {"visible": settings is not None and bool(snapshot.curves.last)},
-    }
+def available(snapshot: RunSnapshot, button: str) -> Action | None:
+    """What a button of the row does now, None while it does nothing."""
+    return next((action for kind in BUTTONS[button][0] if (action := snapshot.action(kind))), None)
 
 
 def report_link(run: Run) -> str:
@@ -89,30 +71,7 @@ def report_link(run: Run) -> str:
     path = run.folder / REPORT
     if not path.exists():
         return ""
-    when = time.strftime("%d %b, %H:%M", time.localtime(path.stat().st_mtime))
-    return f"{render.download(path, f'{run.name}-report.html')} of {when}"
-
-
-def go_on(run: Run) -> None:
-    run.start()
-
-
-def stop(run: Run) -> None:
-    # A run that was asked before and still lives hangs in something that does not look for commands.
-    run.stop(grace=0.0 if run.status.state is State.STOPPING else None)
-
-
-def pause(run: Run) -> None:
-    run.resume() if run.status.state is State.PAUSED else run.pause()
-
-
-def save(run: Run) -> str:
-    run.save()
-    return "A checkpoint is written after this step."
-
-
-def settings_of(run: Run) -> TrainSettings:
-    return run.settings
+    return f"{render.download(path, f'{run.name}-report.html')} of {moment(path.stat().st_mtime)}"
 
 
 def report(run: Run) -> str:
@@ -120,6 +79,6 @@ def report(run: Run) -> str:
     return "The report is written: one file that holds all it shows."
 
 
-def stacks(snapshot: Snapshot) -> list[str]:
+def stacks(snapshot: RunSnapshot) -> list[str]:
     """What every thread of the run is doing now."""
     return [f'<h4 class="section">What it is doing now</h4>{render.log_box(jobs.stacks(snapshot.run.folder))}']

@@ -1,4 +1,4 @@
-"""The runs that wait for the device, next first, and what can be done about the chosen one's place.
+"""The runs that wait for the device, next first, and buttons that move the chosen one.
 
 Not covered: the order itself (runs.queue), which each waiting run follows by itself.
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.html import escaped
 from workbench.runs import queue
 from workbench.runs.run import Run
-from workbench.ui.core import render
-from workbench.ui.core.live import Snapshot
+from workbench.runs.snapshot import RunSnapshot
 from workbench.ui.train.part import TrainHost, TrainPart
 
 
@@ -25,16 +25,14 @@ class QueuePart(TrainPart):
         with gr.Row(elem_classes="buttons", visible=False) as self.row:
             self.up = gr.Button("Move up", size="sm", elem_id="queue-up")
             self.down = gr.Button("Move down", size="sm", elem_id="queue-down")
-            self.out = gr.Button("Take out", size="sm", elem_id="queue-out")
+            self.remove = gr.Button("Remove", size="sm", elem_id="queue-remove")
         self.view = {"waiting": self.waiting, "row": self.row, "up": self.up, "down": self.down}
 
-    def values(self, snapshot: Snapshot) -> dict[str, Any]:
-        name, order = snapshot.run.name, snapshot.queue
-        place = order.index(name) if name in order else None
-        first, last = place == 0, place == len(order) - 1
+    def values(self, snapshot: RunSnapshot) -> dict[str, Any]:
+        first, last = snapshot.position == 1, snapshot.position == len(snapshot.queue)
         return {
-            "waiting": listed(order, name),
-            "row": (place is not None, lambda: gr.update(visible=place is not None)),
+            "waiting": waiting_runs(snapshot.queue, snapshot.name),
+            "row": self.shown(snapshot.position is not None),
             "up": (first, lambda: gr.update(interactive=not first)),
             "down": (last, lambda: gr.update(interactive=not last)),
         }
@@ -43,26 +41,26 @@ class QueuePart(TrainPart):
         def moved(by: int) -> Any:
             def move(run: Run) -> None:
                 order = queue.order(host.workspace)
-                place = order.index(run.name) + 1 if run.name in order else 1
-                queue.move(host.workspace, run.name, max(1, place + by))
+                position = order.index(run.name) + 1 if run.name in order else 1
+                queue.move(host.workspace, run.name, max(1, position + by))
 
             return move
 
         host.act(self.up.click, moved(-1))
         host.act(self.down.click, moved(1))
-        host.act(self.out.click, take_out)
+        host.act(self.remove.click, remove)
 
 
-def take_out(run: Run) -> str:
+def remove(run: Run) -> str:
     """Let a waiting run end before it began; it can be started again."""
     run.stop()
-    return f"{run.name} leaves the queue; Go on puts it back, at the end."
+    return f"{run.name} leaves the queue; Go on appends it again."
 
 
-def listed(order: Sequence[str], shown: str) -> str:
+def waiting_runs(order: Sequence[str], chosen: str) -> str:
     """The waiting runs as a numbered list; nothing where none waits."""
     if not order:
         return ""
-    lines = "".join(f'<li class="{"chosen" if name == shown else ""}">{render.escaped(name)}</li>' for name in order)
-    hint = "" if shown in order else "<p>Choose one of them among the runs to change its place.</p>"
+    lines = "".join(f'<li class="{"chosen" if name == chosen else ""}">{escaped(name)}</li>' for name in order)
+    hint = "" if chosen in order else "<p>Choose one of them among the runs to move it.</p>"
     return f'<div class="queue"><h4>Waiting for the device, next first</h4><ol>{lines}</ol>{hint}</div>'

@@ -1,6 +1,6 @@
 """The Train tab: a form, the list of all runs, and the chosen run live. It only reads run folders and leaves commands.
 
-Not covered: what is shown of a run (run_view, workbench.ui.train), how its files are read (live), training itself.
+Not covered: rendering a run (the parts), reading it (runs.snapshot), training itself.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from workbench.remote.sending import ready, start_at
 from workbench.remote.targets import HERE
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import RunSnapshot
 from workbench.runs.sweeps import parse_values, sweep
 from workbench.ui.core import render
 from workbench.ui.core.applies import without_effect
 from workbench.ui.core.boundary import QUIET, TICK, UPWARDS, Seen, handler, send, tell, tick, watch
 from workbench.ui.core.form import Form, sentences
-from workbench.ui.core.live import Live, Snapshot
+from workbench.ui.core.live import Live
 from workbench.ui.train import run_view
 from workbench.ui.train.checkpoints import CheckpointsPart
 from workbench.ui.train.commands import CommandsPart
@@ -27,14 +28,14 @@ from workbench.ui.train.curves import CurvesPart
 from workbench.ui.train.failure import FailurePart
 from workbench.ui.train.fit import FitPart
 from workbench.ui.train.gpus import GpusPart
-from workbench.ui.train.part import TrainHost, TrainPart
+from workbench.ui.train.part import NO_RUN, TrainHost, TrainPart
 from workbench.ui.train.previews import PreviewsPart
 from workbench.ui.train.queue import QueuePart
 from workbench.ui.train.target import WherePart
 from workbench.ui.train.tracker_view import TrackerView
 from workbench.workspace import Workspace
 
-TRY_HELP = (
+SWEEP_HELP = (
     "SETTING=VALUE, VALUE, one setting a line: every combination becomes a run of its own, named after its values, "
     "and they train one after the other. Empty: one run."
 )
@@ -51,16 +52,21 @@ class TrainTab:
         with gr.Row():
             with gr.Column(scale=4, min_width=330, elem_classes="side"):
                 self.runs = gr.Radio(
-                    self._choices(), label="Runs", value=live.default(), visible=bool(self._choices()),
-                    elem_classes="runs", elem_id="runs",
-                )  # fmt: skip
+                    self._choices(),
+                    label="Runs",
+                    value=live.default(),
+                    visible=bool(self._choices()),
+                    elem_classes="runs",
+                    elem_id="runs",
+                )
                 self.parts["queue"] = QueuePart()
                 with gr.Accordion("New run", open=True, elem_id="new-run"):
                     self._build_new_run()
             with gr.Column(scale=9, min_width=420):
                 self.head = gr.HTML(elem_id="run-head")
                 self.parts["failure"] = FailurePart()
-                self.commands = self.parts["commands"] = CommandsPart()
+                self.commands = CommandsPart()
+                self.parts["commands"] = self.commands
                 with gr.Column(visible=False) as self.details:
                     self.parts |= {"previews": PreviewsPart(), "curves": CurvesPart(), "checkpoints": CheckpointsPart()}
                     with gr.Accordion("Log", open=False):
@@ -69,16 +75,23 @@ class TrainTab:
 
     def _build_new_run(self) -> None:
         self.name = gr.Textbox(
-            "", label="Name of the run", info="Empty: the dataset's name.", placeholder="my-first-lora",
+            "",
+            label="Name of the run",
+            info="Empty: the dataset's name.",
+            placeholder="my-first-lora",
             elem_id="run-name",
-        )  # fmt: skip
+        )
         self.form = Form(TrainSettings, self.workspace, TrainSettings(), without_effect)
         self.fit = FitPart(self.workspace, self.form)
-        with gr.Accordion("Try several values", open=False, elem_id="try-values"):
+        with gr.Accordion("Try several values", open=False, elem_id="sweep"):
             self.values = gr.Textbox(
-                "", label="Values to try", info=TRY_HELP, placeholder="learning_rate=1e-4, 3e-4", lines=2,
+                "",
+                label="Values to try",
+                info=SWEEP_HELP,
+                placeholder="learning_rate=1e-4, 3e-4",
+                lines=2,
                 elem_id="sweep-values",
-            )  # fmt: skip
+            )
         self.gpus = GpusPart(self.form)
         self.where = WherePart(self.workspace)
         self.start = gr.Button("Start training", variant="primary", elem_id="start-training")
@@ -137,7 +150,7 @@ class TrainTab:
         self.live.statuses(now=True)
         return seen.changed(self.view, self._values(self.live.snapshot(name, now=True)))
 
-    def _values(self, snapshot: Snapshot | None) -> dict[str, Any]:
+    def _values(self, snapshot: RunSnapshot | None) -> dict[str, Any]:
         """Output values by component; costly ones with the signature that tells whether they changed."""
         choices = self._choices()
         name = snapshot.status.name if snapshot else None
@@ -147,7 +160,7 @@ class TrainTab:
         if snapshot is None:
             return values | {"head": run_view.empty()}
         values |= {
-            "head": run_view.head(snapshot, self.live),
+            "head": run_view.head(snapshot),
             "details": (True, lambda: gr.update(visible=True)),
             "log": render.log_box(snapshot.log),
         }
@@ -183,10 +196,10 @@ class TrainTab:
         """What the Sample tab starts with to try a run's LoRA. Raises ConfigError when there is no run."""
         snapshot = self.live.snapshot(chosen) or self.live.snapshot(self.live.default())
         if snapshot is None:
-            raise ConfigError("there is no run yet: start one with the form on the left")
+            raise ConfigError(NO_RUN)
         settings = snapshot.run.settings
         shape = {name: getattr(settings, name) for name in ("frames", "height", "width")}
-        prompts = [preview.prompt for preview in snapshot.previews]
-        name, saved = snapshot.run.name, snapshot.checkpoints
-        lora = name if snapshot.lora or not saved else f"runs/{name}@{saved[-1]}"
+        prompts = list(snapshot.previews.prompts.values())
+        name, saved = snapshot.name, snapshot.saved
+        lora = name if snapshot.run.lora or not saved else f"runs/{name}@{saved[-1]}"
         return {"model": settings.model, "prompt": prompts[0] if prompts else "", "loras": [lora], **shape}

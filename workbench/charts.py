@@ -1,24 +1,27 @@
 """Charts of a run as SVG text: axes with round ticks, lines over faint raw values, legend, values on hover; no script.
 
-The page, a notebook and a saved report show the same: colours come from `--series-1` to `--series-8` and the text's own
-colour, so a chart is light or dark as its surroundings are (assets/charts.css). Not covered: which curves there are.
+The page, the notebook and the report render the same: colours come from `--series-1` to `--series-8` and the text's own
+colour, so a chart is light or dark as its surroundings are (assets/charts.css). Not covered: which curves there are
+(runs.analysis.curve_charts).
 """
 
 from __future__ import annotations
 
-import html
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeVar
+
+from workbench.html import escaped
 
 Point = tuple[float, float]  # (step, value)
+T = TypeVar("T")
 # What a colour is where no style sheet names it.
 COLOURS = ("#2f6fd0", "#d9822b", "#1f8a4c", "#b5459b", "#0f8fa0", "#c23434", "#7a5bd0", "#8a7a1c")
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 14.0, 12.0, 26.0
-STOPS = 90  # places that answer the pointer
+STOPS = 90  # strips that react to the pointer
 EDGE = 0.02  # share of the raw values, at either end, that may lie outside
 
 
@@ -26,7 +29,7 @@ EDGE = 0.02  # share of the raw values, at either end, that may lie outside
 class Line:
     """One curve. Points come by step; those that are not finite are left out.
 
-    colour: its place in the palette, from 1;  style: "faint" lies behind and may leave the chart at its top and bottom,
+    colour: its number in the palette, from 1;  style: "faint" lies behind and may leave the chart at top and bottom,
     "dots" is a line through few measured points;  marked: a step to ring, with a word
     """
 
@@ -42,8 +45,8 @@ class Line:
 
     @property
     def css(self) -> str:
-        place = (self.colour - 1) % len(COLOURS)
-        return f"var(--series-{place + 1},{COLOURS[place]})"
+        index = (self.colour - 1) % len(COLOURS)
+        return f"var(--series-{index + 1},{COLOURS[index]})"
 
 
 @dataclass(frozen=True)
@@ -65,34 +68,29 @@ def chart(
 ) -> str:
     """A figure: title and legend above, the curves below. "" when no curve has a point.
 
-    size: width and height of the drawing, pixels; it is scaled to the room there is;  note: a line beside the title;
+    size: width and height of the chart, pixels; it is scaled to the room there is;  note: a line beside the title;
     keys: with a legend, which a single curve never has
     """
-    drawn = [one for one in series if one.finite]
-    if not drawn:
+    plotted = [one for one in series if one.finite]
+    if not plotted:
         return ""
     width, height = size
-    steps = [step for one in drawn for step, _ in one.finite]
+    steps = [step for one in plotted for step, _ in one.finite]
     across = Scale(min(steps), max(*steps, min(steps) + 1), LEFT, width - RIGHT)
-    up = Scale(*_range(drawn), height - BOTTOM, TOP)
+    up = Scale(*_range(plotted), height - BOTTOM, TOP)
     # An id must be unique in the page; equal ids cut at the same rectangle, so they do no harm.
     clip = f"plot-{width}x{height}"
-    curves = "".join(_curve(one, across, up, clip) for one in sorted(drawn, key=lambda one: one.style != "faint"))
-    label = f"{title}: " + ", ".join(one.name for one in drawn)
+    curves = "".join(_curve(one, across, up, clip) for one in sorted(plotted, key=lambda one: one.style != "faint"))
+    label = f"{title}: " + ", ".join(one.name for one in plotted)
     return (
         f'<figure class="chart"><figcaption><b>{escaped(title)}</b>'
         + (f'<span class="aside">{escaped(note)}</span>' if note else "")
-        + (legend(drawn) if keys and len(drawn) > 1 else "")
+        + (legend(plotted) if keys and len(plotted) > 1 else "")
         + f'</figcaption><svg viewBox="0 0 {width} {height}" role="img" aria-label="{escaped(label)}">'
         f'<clipPath id="{clip}"><rect x="{LEFT}" y="{TOP - 3}" width="{width - LEFT - RIGHT + 3}" '
         f'height="{height - TOP - BOTTOM + 6}"/></clipPath>'
-        f"{_axes(across, up)}{curves}{_stops(drawn, across, up)}</svg></figure>"
+        f"{_axes(across, up)}{curves}{_stops(plotted, across, up)}</svg></figure>"
     )
-
-
-def escaped(text: object) -> str:
-    """Text that is safe inside HTML and inside an attribute."""
-    return html.escape(str(text), quote=True)
 
 
 # ---- ranges and ticks
@@ -120,7 +118,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     size = 10.0 ** math.floor(math.log10(span / about))
     step = next(size * part for part in (1, 2, 2.5, 5, 10) if span / (size * part) <= about)
     first = math.ceil(low / step - 1e-9)
-    return [round(place * step, 12) for place in range(first, math.floor(high / step + 1e-9) + 1)]
+    return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def _axes(across: Scale, up: Scale) -> str:
@@ -161,22 +159,22 @@ def number(value: float) -> str:
     return f"{value:.4g}".replace("e-0", "e-").replace("e+0", "e")
 
 
-# ---- what is drawn
+# ---- curves
 
 
 def _curve(one: Line, across: Scale, up: Scale, clip: str) -> str:
     points = one.finite
     path = "M" + "L".join(f"{across(step):.1f} {up(value):.1f}" for step, value in points)
-    drawn = [f'<g clip-path="url(#{clip})"><path class="curve {one.style}" style="stroke:{one.css}" d="{path}"/></g>']
+    plotted = [f'<g clip-path="url(#{clip})"><path class="curve {one.style}" style="stroke:{one.css}" d="{path}"/></g>']
     if one.style == "dots" or len(points) == 1:
         shown = points if len(points) <= 60 else []
-        drawn += [f'<circle cx="{across(s):.1f}" cy="{up(v):.1f}" r="2.6" style="fill:{one.css}"/>' for s, v in shown]
+        plotted += [f'<circle cx="{across(s):.1f}" cy="{up(v):.1f}" r="2.6" style="fill:{one.css}"/>' for s, v in shown]
     if one.marked:
         step, word = one.marked
         found = next((value for at, value in one.finite if at == step), None)
         if found is not None:
-            drawn.append(_ring(across(step), up(found), word, one.css, across))
-    return "".join(drawn)
+            plotted.append(_ring(across(step), up(found), word, one.css, across))
+    return "".join(plotted)
 
 
 def _ring(x: float, y: float, word: str, css: str, across: Scale) -> str:
@@ -200,15 +198,13 @@ def legend(series: Sequence[Line]) -> str:
 
 def _stops(series: Sequence[Line], across: Scale, up: Scale) -> str:
     """Strips over the chart: the one under the pointer shows a line, the points it meets, and their values."""
-    told = [one for one in series if one.style != "faint"] or list(series)
-    every = sorted({step for one in told for step, _ in one.finite})
-    places = every
-    if len(every) > STOPS:
-        places = [every[round(place * (len(every) - 1) / (STOPS - 1))] for place in range(STOPS)]
-    middles = [(across(one) + across(two)) / 2 for one, two in pairwise(places)]
-    finite = [(one, one.finite) for one in told]
+    named = [one for one in series if one.style != "faint"] or list(series)
+    every = sorted({step for one in named for step, _ in one.finite})
+    steps = thinned(every, STOPS)
+    middles = [(across(one) + across(two)) / 2 for one, two in pairwise(steps)]
+    finite = [(one, one.finite) for one in named]
     parts = []
-    for step, left, right in zip(places, [across.start, *middles], [*middles, across.end], strict=True):
+    for step, left, right in zip(steps, [across.start, *middles], [*middles, across.end], strict=True):
         lines, dots = [f"step {step:g}"], []
         for one, points in finite:
             at, value = _nearest(points, step)
@@ -224,5 +220,13 @@ def _stops(series: Sequence[Line], across: Scale, up: Scale) -> str:
 
 
 def _nearest(points: Sequence[Point], step: float) -> Point:
-    place = bisect_left(points, (step, -math.inf))
-    return min(points[max(0, place - 1) : place + 1], key=lambda point: abs(point[0] - step))
+    index = bisect_left(points, (step, -math.inf))
+    return min(points[max(0, index - 1) : index + 1], key=lambda point: abs(point[0] - step))
+
+
+def thinned(points: Sequence[T], most: int) -> list[T]:
+    """At most so many evenly spaced points, first and last among them."""
+    if len(points) <= most:
+        return list(points)
+    last = len(points) - 1
+    return [points[round(number * last / (most - 1))] for number in range(most)] if most > 1 else [points[last]]

@@ -1,0 +1,161 @@
+"""A run at one moment: facts, notes, actions and previews, from folders that the real writers made."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drawing import MakeClip
+from tests.runs.test_forks import saved
+from tests.written_run import add_preview, ended, write_run
+from workbench import jobs
+from workbench.errors import ExitCode
+from workbench.jobs import processes
+from workbench.jobs.devices import Load
+from workbench.runs import snapshot as snapshots
+from workbench.runs.metrics import MetricsWriter
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot, to_json
+from workbench.workspace import Workspace, write_json
+
+
+@pytest.fixture(autouse=True)
+def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "machine_load", lambda: ("GPU 0", Load(50.0, 4.0, 24.0)))
+
+
+def alive(run: Run, **beat: Any) -> None:
+    """Make the folder look as if this very process ran it."""
+    (run.folder / jobs.RESULT).unlink(missing_ok=True)
+    write_json(run.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": time.time() - 60})
+    now = {"phase": "training", "step": 40, "total": 200, "time": time.time(), "step_seconds": 2.0}
+    write_json(run.folder / jobs.HEARTBEAT, {**now, **beat})
+
+
+def facts_of(seen: RunSnapshot) -> dict[str, str]:
+    return {fact.key: fact.text for fact in seen.facts}
+
+
+def kinds(seen: RunSnapshot) -> list[str]:
+    return [action.kind for action in seen.actions]
+
+
+def test_a_finished_run_has_its_numbers_and_its_outcome(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    (run.folder / "lora.safetensors").write_bytes(b"0" * 2_000_000)
+    seen = snapshot(run)
+    facts = facts_of(seen)
+    assert (seen.headline, seen.tone, seen.share, seen.time_left) == ("finished", "good", 1.0, "")
+    assert facts["held_out_loss"] == "0.8000 → 0.6071"
+    assert facts["lowest_held_out_loss"] == "0.6071 at step 200"
+    assert facts["prior_drift"].endswith("(0.10 of it)")
+    assert facts["learning_rate"] == "1.00e-04"
+    assert facts["lora"] == "2.0 MB"
+    assert "load" not in facts
+    assert seen.diagnosis is not None
+    assert seen.diagnosis.tone == "good"
+    assert seen.outcome is not None
+    assert seen.failure is None
+    assert kinds(seen) == ["sample", "new run", "report"]
+
+
+def test_a_living_run_says_how_far_it_is_and_what_may_be_done(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    alive(run)
+    seen = snapshot(run)
+    assert (seen.headline, seen.tone, seen.share) == ("running", "going", 0.2)
+    assert seen.activity == "training · 40 of 200"
+    assert seen.time_left == "about 5 min 20 s left"
+    assert facts_of(seen)["load"] == "50 %, 4.0 of 24 GB"
+    assert kinds(seen) == ["pause", "stop", "save", "preview", "live sample", "new run", "report"]
+    alive(run, paused=True)
+    assert kinds(snapshot(run)) == ["sample", "resume", "stop", "new run", "report"]
+
+
+def test_a_waiting_run_has_a_position_and_nothing_to_command_but_stop(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    alive(run, phase="waiting: second in the queue, after run dogs")
+    seen = SnapshotReader(run, lambda: ["dogs", "cats"]).read()
+    assert (seen.headline, seen.position, seen.share, seen.tone) == ("waiting", 2, 0.0, "idle")
+    assert "second in the queue, after run dogs" in seen.activity
+    assert kinds(seen) == ["stop", "new run", "report"]
+
+
+def test_a_failed_run_names_the_cause_and_what_helps(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    ended(run.folder, "failed", ExitCode.OUT_OF_MEMORY, "CUDA out of memory. Tried to allocate 2.50 GiB.")
+    seen = snapshot(run)
+    assert seen.failure is not None
+    assert seen.failure.cause == "The GPU ran out of memory"
+    first = seen.failure.actions[0]
+    assert (first.kind, first.step) == ("fork", 200)
+    assert first.command == "workbench train --fork cats@200 --gradient-checkpointing full"
+
+
+def test_notes_say_what_nobody_expects(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    parent = {"run": "dogs", "step": 50, "changed": {"rank": [8, 16]}, "dropped": ["the optimizer's state"]}
+    write_json(run.folder / "parent.json", parent)
+    alive(run, time=time.time() - 1000)
+    texts = [note.text for note in snapshot(run).notes]
+    assert texts[0].startswith("No sign of life for 16 min")
+    assert texts[1] == "Goes on from step 50 of dogs, with rank 8 → 16. the optimizer's state"
+
+
+def test_checkpoints_say_why_they_stay_and_which_go(workspace: Workspace) -> None:
+    run = Run(workspace.run("many"))
+    TrainSettings(dataset="cats", steps=100, save_every=10, keep_checkpoints=2).save(run.folder / jobs.CONFIG)
+    for step in (10, 20, 30):
+        saved(run.folder, step, run.settings)
+    reader = SnapshotReader(run)
+    assert [(one.step, one.reasons) for one in reader.read().checkpoints] == [
+        (10, ("goes with the next save",)),
+        (20, ("goes with the next save",)),
+        (30, ("newest",)),
+    ]
+    MetricsWriter(run.folder, 0).write(step=20, time=0.0, held_out_loss=0.5)
+    found = reader.read()
+    assert found.checkpoints[1].reasons == ("lowest held-out loss",)
+    assert found.best_step == 20
+    assert facts_of(found)["held_out_loss"] == "0.5000"
+
+
+def test_previews_come_with_their_records(workspace: Workspace, make_clip: MakeClip, tmp_path: Path) -> None:
+    run, clip = write_run(workspace, "cats"), make_clip(tmp_path / "0.mp4")
+    reader = SnapshotReader(run)
+    assert reader.read().preview_note == "This run has no previews."
+    for step in (0, 200):
+        add_preview(run, step, clip, "a cat", seed=7)
+    add_preview(run, 200, clip, "a cat", "0-scale-0.5", scale=0.5)
+    add_preview(run, 200, clip, "a dog", "try-0", seed=3, steps=9, guidance_scale=6.0)
+    add_preview(run, 0, clip, "a cat", "input-0")
+    found = reader.read().previews
+    assert [(one.step, one.record["seed"]) for one in found.previews] == [(0, 7), (200, 7)]
+    assert [(before.step, after.step) for before, after in found.pairs] == [(0, 200)]
+    assert [one.scale for one in found.by_scale[0]] == [0.5, 1.0]
+    assert found.live[0].facts == ["step 200", "seed 3", "9 denoising steps", "guidance 6.0", "LoRA at 1"]
+    assert found.inputs[0].reconstruction is None
+
+
+def test_a_run_of_another_version_is_shown_without_its_settings(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    write_json(run.folder / jobs.CONFIG, {"flux": 9})
+    seen = snapshot(run)
+    assert seen.settings is None
+    assert seen.diagnosis is not None
+    assert "new run" not in kinds(seen)
+
+
+def test_it_is_one_json_object(workspace: Workspace) -> None:
+    made = json.loads(json.dumps(to_json(snapshot(write_run(workspace, "cats"))), allow_nan=False))
+    assert made["state"] == "finished"
+    assert made["step"] == 200
+    assert made["settings"]["dataset"] == "cats"
+    assert made["actions"][0]["command"].startswith("workbench ")
+    assert made["curves"]["loss, smoothed"][-1][0] == 200

@@ -1,0 +1,187 @@
+"""The videos that a run generated while it trained, with their records: previews, live samples, training inputs.
+
+    previews/step-00000250/0.mp4 0.json             the preview of the first prompt; step 0 is the base model
+    previews/step-00000250/0-scale-0.5.mp4 .json    the same with the LoRA at another scale
+    previews/step-00000250/0.safetensors            one that was kept as latents
+    previews/step-00000250/try-0.mp4 .json          a live sample
+    previews/step-00000000/input-0.mp4 .json reconstruction-0.mp4    a training clip, and through the VAE
+
+No torch. Not covered: generating them (trainer.monitoring.previews), rendering them (ui, notebook, report).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workbench.workspace import read_object, step_folders
+
+FOLDER = "previews"
+LARGEST_SCALE = 1000.0  # of a LoRA: a larger one is no scale
+LIVE_SAMPLES = 12  # the newest that are read
+
+
+@dataclass(frozen=True)
+class Preview:
+    """One preview video of a run."""
+
+    step: int
+    index: int
+    prompt: str
+    video: Path
+    scale: float = 1.0
+    record: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def title(self) -> str:
+        """Which weights generated it: "step 250", "base model"."""
+        return step_title(self.step)
+
+
+@dataclass(frozen=True)
+class LiveVideo:
+    """A live sample, with its record."""
+
+    video: Path
+    record: Mapping[str, Any]
+
+    @property
+    def prompt(self) -> str:
+        return str(self.record.get("prompt", ""))
+
+    @property
+    def facts(self) -> list[str]:
+        """How it was generated, in short texts."""
+        record, scale = self.record, self.record.get("scale", 1.0)
+        return [
+            f"step {record.get('step')}",
+            f"seed {record.get('seed')}",
+            f"{record.get('steps')} denoising steps",
+            f"guidance {record.get('guidance_scale')}",
+            f"LoRA at {scale:g}" if isinstance(scale, int | float) and scale else "base model",
+        ]
+
+
+@dataclass(frozen=True)
+class TrainingInput:
+    """A training clip as the model's input, and what the VAE keeps of it, None where that is missing."""
+
+    caption: str
+    clip: Path
+    reconstruction: Path | None
+
+
+@dataclass(frozen=True)
+class RunPreviews:
+    """Everything in the folder of previews.
+
+    previews: with the LoRA at scale 1, by step, then prompt;  scaled: at other scales
+    live: live samples, newest first;  latents: how many previews exist as latents only
+    """
+
+    previews: tuple[Preview, ...] = ()
+    scaled: tuple[Preview, ...] = ()
+    inputs: tuple[TrainingInput, ...] = ()
+    live: tuple[LiveVideo, ...] = ()
+    latents: int = 0
+
+    @cached_property
+    def steps(self) -> list[int]:
+        return sorted({preview.step for preview in self.previews})
+
+    @cached_property
+    def prompts(self) -> dict[int, str]:
+        """Every prompt by its index."""
+        return dict(sorted({preview.index: preview.prompt for preview in self.previews}.items()))
+
+    def at(self, index: int, step: int) -> Preview | None:
+        return self._cells.get((index, step))
+
+    @cached_property
+    def _cells(self) -> dict[tuple[int, int], Preview]:
+        return {(preview.index, preview.step): preview for preview in self.previews}
+
+    @property
+    def pairs(self) -> list[tuple[Preview, Preview]]:
+        """(base model, newest LoRA) of every prompt that has both."""
+        last = max(self.steps, default=0)
+        found = [(self.at(index, 0), self.at(index, last)) for index in self.prompts] if last else []
+        return [(before, after) for before, after in found if before and after]
+
+    @property
+    def by_scale(self) -> list[list[Preview]]:
+        """The newest step with previews at several scales: the previews of each prompt, the lowest scale first."""
+        step = max((one.step for one in self.scaled), default=None)
+        every = [one for one in (*self.scaled, *self.previews) if one.step == step]
+        prompts = sorted({one.index for one in self.scaled if one.step == step})
+        return [sorted((one for one in every if one.index == index), key=lambda one: one.scale) for index in prompts]
+
+
+def step_title(step: int) -> str:
+    return f"step {step}" if step else "base model"
+
+
+def previews_of(run: Path, step: int) -> list[Preview]:
+    """The previews of a step with the LoRA at scale 1, by prompt."""
+    return _previews(run / FOLDER / f"step-{step:08d}", step)
+
+
+def all_previews(run: Path) -> list[Preview]:
+    """Every preview with the LoRA at scale 1, by step, then prompt."""
+    return [one for step, folder in sorted(step_folders(run / FOLDER).items()) for one in _previews(folder, step)]
+
+
+def read_previews(run: Path) -> RunPreviews:
+    """Everything that lies in a run's folder of previews."""
+    folders = step_folders(run / FOLDER)
+    latents = [one for folder in folders.values() for one in folder.glob("*.safetensors")]
+    return RunPreviews(
+        previews=tuple(all_previews(run)),
+        scaled=tuple(one for step, folder in sorted(folders.items()) for one in _scaled(folder, step)),
+        inputs=tuple(training_inputs(run)),
+        live=_live(folders.values()),
+        latents=sum(not one.with_suffix(".mp4").exists() for one in latents),
+    )
+
+
+def training_inputs(run: Path) -> list[TrainingInput]:
+    """The training clips that the run kept as the model's input."""
+    found = []
+    for clip in sorted((run / FOLDER / "step-00000000").glob("input-*.mp4")):
+        kept = clip.with_name(clip.name.replace("input-", "reconstruction-"))
+        found.append(TrainingInput(str(_record(clip).get("prompt", "")), clip, kept if kept.exists() else None))
+    return found
+
+
+def _previews(folder: Path, step: int) -> list[Preview]:
+    found = []
+    for video in folder.glob("*.mp4"):
+        if video.stem.isdecimal() and video.with_suffix(".json").exists():
+            record = _record(video)
+            found.append(Preview(step, int(video.stem), str(record.get("prompt", "")), video, record=record))
+    return sorted(found, key=lambda one: one.index)
+
+
+def _scaled(folder: Path, step: int) -> list[Preview]:
+    found = []
+    for video in folder.glob("*-scale-*.mp4"):
+        index, _, text = video.stem.partition("-scale-")
+        with contextlib.suppress(ValueError):  # a file of another name
+            if abs(scale := float(text)) < LARGEST_SCALE:
+                record = _record(video)
+                found.append(Preview(step, int(index), str(record.get("prompt", "")), video, scale, record))
+    return sorted(found, key=lambda one: (one.index, one.scale))
+
+
+def _live(folders: Any) -> tuple[LiveVideo, ...]:
+    videos = [video for folder in folders for video in folder.glob("try-*.mp4")]
+    newest = sorted(videos, key=lambda video: video.stat().st_mtime, reverse=True)[:LIVE_SAMPLES]
+    return tuple(LiveVideo(video, _record(video)) for video in newest)
+
+
+def _record(video: Path) -> dict[str, Any]:
+    return read_object(video.with_suffix(".json"))
