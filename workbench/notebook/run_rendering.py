@@ -77,11 +77,9 @@ def _box(colour: str, content: str) -> str:
 
 def card_box(card: Failure) -> str:
     """Why a run failed and what helps; its buttons are widgets."""
-    said = "".join(
-        f"<div>{escaped(text)}</div>" for text in card.sentences
-    )
+    text = "".join(f"<div>{escaped(each)}</div>" for each in card.sentences)
     log = f"<details><summary>The log's last lines</summary><pre>{escaped(card.tail)}</pre></details>"
-    return _box(RED, f"<b>{escaped(card.cause)}</b>{said}{log}")
+    return _box(RED, f"<b>{escaped(card.cause)}</b>{text}{log}")
 
 
 def numbers(curves: Curves) -> str:
