@@ -1,7 +1,7 @@
 """The fit check against measurement: `python benchmarks/fit_check.py [--json FILE] [--quick]`.
 
-Every case is reckoned, then measured by the trial that "Measure it" starts: a process of its own that takes three real
-steps, draws a preview and saves. ours: GB reckoned for the phase that needs most, reference: GB measured in the same
+Every case is estimated, then measured by the trial that "Measure it" starts: a process of its own that takes three real
+steps, draws a preview and saves. ours: GB estimated for the phase that needs most, reference: GB measured in the same
 phase; the goal is a ratio between 0.85 and 1.15. On a processor the built-in model and a random one of medium size are
 taken, on a GPU the published sizes with random weights, a small text encoder standing in for T5.
 """
@@ -24,7 +24,7 @@ from workbench.dataset_builder import Dataset  # noqa: E402
 from workbench.families import find_model  # noqa: E402
 from workbench.families.cogvideox.facts import TRANSFORMERS, VAE  # noqa: E402
 from workbench.fit import measurement  # noqa: E402
-from workbench.fit.estimate import look  # noqa: E402
+from workbench.fit.estimate import estimate  # noqa: E402
 from workbench.jobs.devices import pick_device  # noqa: E402
 from workbench.runs.settings import TrainSettings  # noqa: E402
 from workbench.workspace import Workspace  # noqa: E402
@@ -68,26 +68,26 @@ def main() -> None:
 
 
 def compared(workspace: Workspace, name: str, settings: TrainSettings) -> dict[str, Any]:
-    """One case, reckoned and then measured."""
-    reckoned = look(workspace, settings)
+    """One case, estimated and then measured."""
+    estimated = estimate(workspace, settings)
     job = measurement.start(workspace, settings)
     ended = jobs.wait(job, PATIENCE)
     if ended.state is not jobs.State.FINISHED:
         sys.exit(f"{name}: {ended.state}, {ended.message}\n{jobs.log_tail(job)}")
-    measured = look(workspace, settings)
+    measured = estimate(workspace, settings)
     known = measured.measured
     assert known is not None
     if known.ran_out:
-        ours = {phase.name: phase.gb for phase in reckoned.phases}[known.ran_out]
-        return row(f"{name}: {known.ran_out}, ran out", ours, measured.card.memory_gb, reckoned.times.step, 0.0)
+        ours = {phase.name: phase.gb for phase in estimated.phases}[known.ran_out]
+        return row(f"{name}: {known.ran_out}, ran out", ours, measured.gpu.memory_gb, estimated.times.step, 0.0)
     phase = measured.peak
-    ours = next(one.gb for one in reckoned.phases if one.name == phase.name)
-    return row(f"{name}: {phase.name}", ours, phase.gb, reckoned.times.step, known.step_seconds)
+    ours = next(one.gb for one in estimated.phases if one.name == phase.name)
+    return row(f"{name}: {phase.name}", ours, phase.gb, estimated.times.step, known.step_seconds)
 
 
 def row(case: str, ours: float, reference: float, step: float, measured_step: float) -> dict[str, Any]:
     ratio = ours / reference
-    seconds = {"step, reckoned": step, "step, measured": measured_step}
+    seconds = {"step, estimated": step, "step, measured": measured_step}
     return {"case": case, "ours": ours, "reference": reference, "ratio": ratio, **seconds}
 
 

@@ -17,7 +17,7 @@ from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families import find_model, models, settle
 from workbench.families.cogvideox import FAMILY
 from workbench.families.hub_files import wanted_files
-from workbench.fit.estimate import look
+from workbench.fit.estimate import estimate
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.inputs import portable
 from workbench.sampler.settings import SampleSettings
@@ -111,7 +111,7 @@ def test_a_branch_is_its_commit_from_then_on(server: FakeHub, toy: Path, tmp_pat
     assert settle(asked.model) == asked.model
     family, model = find_model(asked.model)
     assert (model.revision, model.frames, model.local) == (first, find_model(str(toy))[1].frames, False)
-    fit = look(workspace, TrainSettings(model=asked.model))
+    fit = estimate(workspace, TrainSettings(model=asked.model))
     assert len(server.requests) == before, "a commit that was looked at is known without the Hub"
     assert fit.phases
     folder = family.fetch(model)

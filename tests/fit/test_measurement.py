@@ -7,7 +7,7 @@ from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.families.base import Model
 from workbench.fit import measurement, memory
-from workbench.fit.estimate import look
+from workbench.fit.estimate import estimate
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
@@ -22,7 +22,7 @@ def test_a_trial_leaves_its_figures_and_nothing_else(
     assert said.code == 0, said.err
     assert " in all; measured." in said.out
     settings = TrainSettings(model=toy_model.source, dataset="squares", batch_size=2)
-    fit = look(workspace, settings)
+    fit = estimate(workspace, settings)
     assert fit.measured is not None
     assert set(fit.measured.phases) == set(memory.PHASES)
     assert all(0.1 < gb < 4.0 for gb in fit.measured.phases.values())
@@ -37,12 +37,12 @@ def test_a_trial_leaves_its_figures_and_nothing_else(
 
 
 def test_the_shell_says_what_would_fit(workspace: Workspace, shell: Shell) -> None:
-    said = shell("fit", "--model", "cogvideox-5b", "--rank", "64", "--card", "24")
+    said = shell("fit", "--model", "cogvideox-5b", "--rank", "64", "--gpu-memory", "24")
     assert said.code == 91
     assert "It does not fit: most is needed in training." in said.out
-    said = shell("fit", "--model", "cogvideox-5b", "--rank", "64", "--card", "24", "--make-it-fit")
+    said = shell("fit", "--model", "cogvideox-5b", "--rank", "64", "--gpu-memory", "24", "--make-it-fit")
     assert said.code == 0
     assert "--gradient-checkpointing full" in said.out
-    assert shell("fit", "--card", "24", "--measure").code == 64
+    assert shell("fit", "--gpu-memory", "24", "--measure").code == 64
     refused = shell("train", "--on", "nowhere", "--make-it-fit")
     assert refused.code == 64

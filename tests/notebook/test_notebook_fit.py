@@ -10,14 +10,14 @@ from workbench.workspace import Workspace
 def test_the_line_follows_the_form_and_the_button_makes_it_fit(workspace: Workspace) -> None:
     panel = train_panel(workspace, TrainSettings(model="cogvideox-5b", rank=64))
     try:
-        panel.fit.card.value = "24 GB"
+        panel.fit.gpu.value = "24 GB"
         assert "It does not fit" in panel.fit.line.value
         panel.fit.make_button.click()
         assert panel.form.settings.gradient_checkpointing == "full"
         assert "It does not fit" not in panel.fit.line.value
         assert "Fits with gradient checkpointing full" in panel.fit.said.value
         assert "training" in panel.fit.table.value
-        panel.fit.card.value = "nothing"
+        panel.fit.gpu.value = "nothing"
         assert "give its memory in GB" in panel.fit.table.value
     finally:
         panel.close()

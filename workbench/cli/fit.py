@@ -1,4 +1,4 @@
-"""`workbench fit`: does a run fit the card? Memory by phase, disk and time, before anything starts.
+"""`workbench fit`: does a run fit the GPU? Memory by phase, disk and time, before anything starts.
 
 Not covered: how the figures come about (workbench.fit), starting the run (training).
 """
@@ -18,20 +18,20 @@ from workbench.errors import ConfigError, ExitCode
 from workbench.families import settle
 from workbench.fit import levels, measurement
 from workbench.fit import rows as words
-from workbench.fit.estimate import Fit, look
+from workbench.fit.estimate import Fit, estimate
 from workbench.fit.gpus import HERE
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
-CARD_HELP = "Memory of the card to reckon for, in GB, as in 24. Else this machine's."
+GPU_HELP = "Memory of the GPU to estimate for, in GB, as in 24. Else this machine's."
 
 
 @click.command(cls=SettingsCommand)
 @settings_flags(TrainSettings)
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a JSON file.")
 @click.option("--clone", metavar="RUN", help="Settings of that run. Flags win over them.")
-@click.option("--card", default=HERE, metavar="GB", help=CARD_HELP)
+@click.option("--gpu-memory", default=HERE, metavar="GB", help=GPU_HELP)
 @click.option("--measure", is_flag=True, help=words.MEASURE_HELP)
 @click.option("--make-it-fit", is_flag=True, help=f"{words.MAKE_HELP} Prints the flags that set them.")
 @with_workspace
@@ -39,7 +39,7 @@ def fit(
     workspace: Workspace,
     config: Path | None,
     clone: str | None,
-    card: str,
+    gpu: str,
     measure: bool,
     make_it_fit: bool,
     **flags: Any,
@@ -54,19 +54,19 @@ def fit(
     settings = settings_from(TrainSettings, config, flags, parent.settings if parent else None)
     settings = settings.changed(model=settle(settings.model))
     if make_it_fit:
-        settings = fitted(workspace, settings, card)
+        settings = fitted(workspace, settings, gpu)
     if measure:
-        if card != HERE:
-            raise ConfigError(f"card is {card!r}, but only this machine's can be measured: leave out --card")
+        if gpu != HERE:
+            raise ConfigError(f"GPU is {gpu!r}, but only this machine's can be measured: leave out --gpu-memory")
         _measure(workspace, settings)
-    found = look(workspace, settings, card)
+    found = estimate(workspace, settings, gpu)
     show(found)
     return 0 if found.fits else int(ExitCode.OUT_OF_MEMORY)
 
 
-def fitted(workspace: Workspace, settings: TrainSettings, card: str = HERE) -> TrainSettings:
+def fitted(workspace: Workspace, settings: TrainSettings, gpu: str = HERE) -> TrainSettings:
     """The settings with which it fits, said in a line. Raises ConfigError where none do."""
-    found = levels.make_it_fit(workspace, settings, card)
+    found = levels.make_it_fit(workspace, settings, gpu)
     if found.settings is None:
         raise ConfigError(found.why)
     click.echo(found.why)
@@ -92,15 +92,15 @@ def _measure(workspace: Workspace, settings: TrainSettings) -> None:
 
 
 def show(found: Fit) -> None:
-    """The line, the phases as a table, and what is needed beside the card."""
+    """The line, the phases as a table, and what is needed beside the GPU."""
     click.echo(said(found))
     rows = [
         (row.name, words.size(row.gb), f"{row.share:.0%}" + ("" if row.fits else ", too much"),
          "measured" if row.measured else "estimated", row.made_of)
         for row in words.rows(found)
     ]  # fmt: skip
-    print_table(("phase", "memory", "of the card", "", "made of"), rows, right=("memory",))
-    for name, words_of in words.beside(found):
+    print_table(("phase", "memory", "of the GPU", "", "made of"), rows, right=("memory",))
+    for name, words_of in words.other_needs(found):
         click.echo(f"{name}: {words_of}")
 
 

@@ -16,7 +16,7 @@ from workbench.cli.options import SettingsCommand, settings_flags, settings_from
 from workbench.cli.targets import ON_HELP
 from workbench.errors import ConfigError
 from workbench.fit import rows
-from workbench.fit.estimate import look
+from workbench.fit.estimate import estimate
 from workbench.fit.gpu_offer import offer
 from workbench.remote.sending import choose, ready
 from workbench.runs.run import Run
@@ -70,7 +70,9 @@ def train(
     settings = settings_from(TrainSettings, config, flags, parent.settings if parent else None)
     title = name or (parent.name if parent else None)
     if on and make_it_fit:
-        raise ConfigError("--make-it-fit looks at this machine's card, --on trains elsewhere: see workbench fit --card")
+        raise ConfigError(
+            "--make-it-fit looks at this machine's GPU, --on trains elsewhere: see workbench fit --gpu-memory"
+        )
     if make_it_fit:
         settings = fitted(workspace, settings)
     if swept:
@@ -83,7 +85,7 @@ def train(
         if on:
             choose(workspace, run, on)
     if not on:
-        click.echo(said(look(workspace, settings)))
+        click.echo(said(estimate(workspace, settings)))
         if (more := offer(settings)) is not None:
             click.echo(f"this machine has {more.count} GPUs, all of which could share the steps: {more.flags}")
     return _start(runs, detach)

@@ -1,6 +1,6 @@
 """Does it fit? What a run needs of memory, disk and time before it starts. No torch.
 
-    gpus          what is known of graphics cards; the presets by memory
+    gpus          what is known of GPUs; the presets by memory
     memory        memory by phase, estimated from the model's sizes and the settings
     timing        seconds a step and in total
     estimate      memory and time together, beside what there is

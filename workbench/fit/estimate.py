@@ -1,6 +1,6 @@
 """The fit of a run: what it needs beside what there is, in one object for page, notebook and shell. No torch.
 
-Cheap enough to be asked at every change of a form. Not covered: how it is drawn.
+Cheap enough to be called at every change of a form. Not covered: how it is rendered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.families import find_model
 from workbench.families.base import Model
 from workbench.families.facts import ModelFacts
 from workbench.fit import measurement, memory, timing
-from workbench.fit.gpus import HERE, GpuModel, card_of
+from workbench.fit.gpus import HERE, GpuModel, gpu_of
 from workbench.fit.measurement import Measurement
 from workbench.fit.memory import Phase
 from workbench.fit.timing import RunTimes
@@ -33,17 +33,17 @@ TIGHT = 0.93  # of what is usable: an estimate may be off by that much
 
 @dataclass(frozen=True)
 class Fit:
-    """What a run needs and whether the card has it.
+    """What a run needs and whether the GPU has it.
 
-    phases: memory of the card, in order;  host_gb, disk: GiB of the machine's memory and of its disk, by part
-    room:   GiB of the machine's own memory, None where the card is not in this machine
-    measured: where a trial run gave the figures in place of the reckoning
+    phases: memory of the GPU, in order;  host_gb, disk: GiB of the machine's memory and of its disk, by part
+    host_total_gb: GiB of CPU memory, None where the GPU is not in this machine
+    measured: where a trial run gave the figures in place of the estimate
     """
 
-    card: GpuModel
+    gpu: GpuModel
     phases: tuple[Phase, ...]
     host_gb: float
-    room: float | None
+    host_total_gb: float | None
     disk: Mapping[str, float]
     times: RunTimes
     measured: Measurement | None = None
@@ -56,23 +56,23 @@ class Fit:
     @property
     def fits(self) -> bool:
         out = self.measured is not None and bool(self.measured.ran_out)
-        return not out and self.peak.gb <= self.card.usable_gb and self.host_fits
+        return not out and self.peak.gb <= self.gpu.usable_gb and self.host_fits
 
     @property
     def host_fits(self) -> bool:
-        return self.room is None or self.card.kind == "cpu" or self.host_gb <= self.room
+        return self.host_total_gb is None or self.gpu.kind == "cpu" or self.host_gb <= self.host_total_gb
 
     @property
     def tight(self) -> bool:
         """Whether it fits by so little that an estimate cannot promise it."""
-        return self.fits and self.measured is None and self.peak.gb > TIGHT * self.card.usable_gb
+        return self.fits and self.measured is None and self.peak.gb > TIGHT * self.gpu.usable_gb
 
     @property
     def sentence(self) -> str:
         """One line: memory, time, and how it is known."""
-        words = [f"Needs about {self.peak.gb:.1f} of {self.card.memory_gb:.0f} GB"]
+        words = [f"Needs about {self.peak.gb:.1f} of {self.gpu.memory_gb:.0f} GB"]
         if self.measured is not None and self.measured.ran_out:
-            words = [f"Ran out of the {self.card.memory_gb:.0f} GB while {self.measured.ran_out}"]
+            words = [f"Ran out of the {self.gpu.memory_gb:.0f} GB while {self.measured.ran_out}"]
         words += [f"{pace(self.times.step)} a step", f"{duration(self.times.total)} in all"]
         how = "measured" if self.measured is not None else "estimated"
         return f"{', '.join(words)}; {how}."
@@ -81,7 +81,7 @@ class Fit:
     def advice(self) -> str:
         """What to think of it, "" where all is well."""
         if not self.host_fits:
-            return f"The machine's own memory is too small: {self.host_gb:.0f} of {self.room:.0f} GB are needed."
+            return f"CPU memory is too small: {self.host_gb:.0f} of {self.host_total_gb:.0f} GB are needed."
         if not self.fits:
             return f"It does not fit: most is needed in {self.peak.name}."
         return "That is close: measure it to be sure." if self.tight else ""
@@ -91,39 +91,39 @@ def pace(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
-def look(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> Fit:
-    """The fit of these settings on a card (see cards.card_of), measured where it was measured before.
+def estimate(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> Fit:
+    """The fit of these settings on a GPU (see gpus.gpu_of), measured where it was measured before.
 
     Raises ConfigError for a shape that the model cannot take, ModelUnavailable for a model whose files are broken.
     """
     family, model = find_model(settings.model)
-    card = card_of(choice, settings.device)
+    gpu = gpu_of(choice, settings.device)
     clips = clips_of(workspace, settings)
-    found = reckon(settings, model, family.facts(model), card, clips, here=choice == HERE)
+    found = estimate_from_facts(settings, model, family.facts(model), gpu, clips, here=choice == HERE)
     if choice != HERE:
         return found
     known = measurement.find(workspace, settings, pick_device(settings.device))
     return found if known is None else with_measured(found, known, settings)
 
 
-def reckon(
-    settings: TrainSettings, model: Model, facts: ModelFacts, card: GpuModel, clips: int = 0, here: bool = False
+def estimate_from_facts(
+    settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel, clips: int = 0, here: bool = False
 ) -> Fit:
-    """From sizes alone; clips: how many are encoded and trained on; here: whether the card is this machine's."""
-    size = memory.sizes(settings, model, facts, card)
-    step = timing.step_seconds(settings, facts, card, size)
+    """From sizes alone; clips: how many are encoded and trained on; here: whether the GPU is this machine's."""
+    size = memory.sizes(settings, model, facts, gpu)
+    step = timing.step_seconds(settings, facts, gpu, size)
     return Fit(
-        card=card,
-        phases=memory.phases(settings, facts, card, size),
-        host_gb=memory.host_gb(settings, facts, card, size),
-        room=psutil.virtual_memory().total / GIGABYTE if here else None,
+        gpu=gpu,
+        phases=memory.phases(settings, facts, gpu, size),
+        host_gb=memory.host_gb(settings, facts, gpu, size),
+        host_total_gb=psutil.virtual_memory().total / GIGABYTE if here else None,
         disk=memory.disk_gb(settings, model, facts, size, clips, timing.steps_of(settings, clips)),
-        times=timing.times(settings, model, facts, card, size, clips, step),
+        times=timing.times(settings, model, facts, gpu, size, clips, step),
     )
 
 
 def with_measured(found: Fit, known: Measurement, settings: TrainSettings) -> Fit:
-    """The same with a trial's figures in place of the reckoned ones."""
+    """The same with a trial's figures in place of the estimated ones."""
     phases = tuple(replace(phase, measured=known.phases.get(phase.name)) for phase in found.phases)
     times = found.times
     if known.step_seconds:

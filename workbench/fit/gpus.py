@@ -1,8 +1,8 @@
-"""What is known of graphics cards: their memory and how fast they really multiply bf16 matrices. No torch.
+"""What is known of GPUs: their memory and how fast they really multiply bf16 matrices. No torch.
 
 Rates are what trainings reach, not what is printed on the box: calibrated on published times where there are some
-(docs/memory.md), else about 70 % of the maker's figure for consumer cards and half of it for the others. Not covered:
-cards that are not NVIDIA's.
+(docs/memory.md), else about 70 % of the maker's figure for consumer GPUs and half of it for the others. Not covered:
+GPUs that are not NVIDIA's.
 """
 
 from __future__ import annotations
@@ -15,15 +15,42 @@ import psutil
 from workbench.errors import ConfigError
 from workbench.jobs.devices import GIGABYTE, Device, pick_device
 
-# Part of the card's name -> TFLOP/s. The first that fits counts.
+# Part of the GPU's name -> TFLOP/s. The first that fits counts.
 RATES = {
-    "B200": 900.0, "H200": 400.0, "H100": 394.0, "H800": 394.0, "A100": 197.0, "A800": 197.0, "L40S": 180.0,
-    "L40": 120.0, "RTX 6000 Ada": 180.0, "RTX A6000": 90.0, "A6000": 90.0, "A40": 90.0, "A10": 60.0, "L4": 45.0,
-    "V100": 60.0, "T4": 25.0, "PRO 6000": 280.0, "5090": 165.0, "5080": 90.0, "5070 Ti": 70.0, "5070": 50.0,
-    "5060": 35.0, "4090": 130.0, "4080": 78.0, "4070 Ti": 64.0, "4070": 46.0, "4060": 33.0, "3090": 55.0, "3080": 45.0,
-    "3070": 31.0, "3060": 20.0, "2080": 35.0,
-}  # fmt: skip
-# Where the name says nothing: by memory in GiB, a usual card of that size.
+    "B200": 900.0,
+    "H200": 400.0,
+    "H100": 394.0,
+    "H800": 394.0,
+    "A100": 197.0,
+    "A800": 197.0,
+    "L40S": 180.0,
+    "L40": 120.0,
+    "RTX 6000 Ada": 180.0,
+    "RTX A6000": 90.0,
+    "A6000": 90.0,
+    "A40": 90.0,
+    "A10": 60.0,
+    "L4": 45.0,
+    "V100": 60.0,
+    "T4": 25.0,
+    "PRO 6000": 280.0,
+    "5090": 165.0,
+    "5080": 90.0,
+    "5070 Ti": 70.0,
+    "5070": 50.0,
+    "5060": 35.0,
+    "4090": 130.0,
+    "4080": 78.0,
+    "4070 Ti": 64.0,
+    "4070": 46.0,
+    "4060": 33.0,
+    "3090": 55.0,
+    "3080": 45.0,
+    "3070": 31.0,
+    "3060": 20.0,
+    "2080": 35.0,
+}
+# Where the name says nothing: by memory in GiB, a usual GPU of that size.
 USUAL = ((10, 33.0), (14, 35.0), (20, 70.0), (36, 110.0), (60, 150.0))
 FASTEST = 300.0
 CORE_RATE = 0.03  # TFLOP/s that a processor's core does in fp32
@@ -45,18 +72,22 @@ class GpuModel:
         return self.memory_gb * USABLE[self.kind]
 
 
-# Presets: a choice's name -> (memory, an example of such a card).
+# Presets: a choice's name -> (memory, an example of such a GPU).
 SIZES = {
-    "8 GB": (8.0, "RTX 4060"), "12 GB": (12.0, "RTX 4070"), "16 GB": (16.0, "RTX 4080"), "24 GB": (24.0, "RTX 4090"),
-    "48 GB": (48.0, "RTX 6000 Ada"), "80 GB": (80.0, "H100"),
-}  # fmt: skip
+    "8 GB": (8.0, "RTX 4060"),
+    "12 GB": (12.0, "RTX 4070"),
+    "16 GB": (16.0, "RTX 4080"),
+    "24 GB": (24.0, "RTX 4090"),
+    "48 GB": (48.0, "RTX 6000 Ada"),
+    "80 GB": (80.0, "H100"),
+}
 CHOICES = (HERE, *SIZES)
 
 
-def card_of(choice: str, device: str = "auto") -> GpuModel:
-    """The card that a choice names: one of CHOICES, or gigabytes as in "20". Raises ConfigError.
+def gpu_of(choice: str, device: str = "auto") -> GpuModel:
+    """The GPU that a choice names: one of CHOICES, or gigabytes as in "20". Raises ConfigError.
 
-    device: as the setting says, for the card of this machine
+    device: as the setting says, for the GPU of this machine
     """
     if choice == HERE:
         return _of(pick_device(device))
@@ -67,7 +98,7 @@ def card_of(choice: str, device: str = "auto") -> GpuModel:
         memory = float(choice.lower().removesuffix("gb").strip())
         assert 1.0 <= memory <= 10_000.0
     except (ValueError, AssertionError):
-        raise ConfigError(f"card is {choice!r}: give its memory in GB, as in 24, or choose {HERE!r}") from None
+        raise ConfigError(f"GPU is {choice!r}: give its memory in GB, as in 24, or choose {HERE!r}") from None
     return GpuModel(f"{memory:g} GB", "cuda", memory, _usual(memory))
 
 

@@ -1,4 +1,4 @@
-"""Measured instead of reckoned: a few real steps, a preview and a save in a process of their own, kept for next time.
+"""Measured instead of estimated: a few real steps, a preview and a save in a process of their own, kept for next time.
 
     .measuring/KEY/            the job while it works (workbench.jobs), and what its trial run leaves until it is over
     cache/measured/KEY.json    {device, phases: {phase: GiB}, host_gb, step_seconds, checkpoint_bytes, ran_out, time}
@@ -29,10 +29,31 @@ MODULE = "workbench.trainer.trial"
 FOLDER = ".measuring"
 # Settings that change the figures; every other one can change without a new measurement.
 MATTERS = (
-    "model", "method", "condition", "condition_frames", "frames", "height", "width", "buckets", "bucket_limit",
-    "batch_size", "optimizer", "rank", "targets", "lora_dropout", "dora", "train_also", "precision", "ema_decay",
-    "gradient_checkpointing", "base_model_precision", "blocks_to_swap", "compile", "attention", "preview_latents_only",
-)  # fmt: skip
+    "model",
+    "method",
+    "condition",
+    "condition_frames",
+    "frames",
+    "height",
+    "width",
+    "buckets",
+    "bucket_limit",
+    "batch_size",
+    "optimizer",
+    "rank",
+    "targets",
+    "lora_dropout",
+    "dora",
+    "train_also",
+    "precision",
+    "ema_decay",
+    "gradient_checkpointing",
+    "base_model_precision",
+    "blocks_to_swap",
+    "compile",
+    "attention",
+    "preview_latents_only",
+)
 
 
 @dataclass(frozen=True)

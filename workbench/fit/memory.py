@@ -1,4 +1,4 @@
-"""Memory by phase, reckoned from a model's sizes and the settings before anything is loaded. Arithmetic, no torch.
+"""Memory by phase, estimated from a model's sizes and the settings before anything is loaded. Arithmetic, no torch.
 
 A block keeps, for its backward pass, a number of bytes for each token and unit of the model's width (`Rates`). Weights
 and optimizer states are counted. The constants in capitals were fitted to published figures and to measurements on the
@@ -31,7 +31,7 @@ PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 FROZEN = {"int8": 1.0, "fp8": 1.0, "nf4": 0.5625}
 # Bytes of state for a trained value, by optimizer.
 STATES = {"adamw": 8.0, "adam": 8.0, "adamw-8bit": 2.1, "prodigy": 16.0, "came": 4.1, "schedule-free": 8.0, "muon": 4.0}
-RING = 2  # streamed blocks that are on the device at a time
+RING = 2  # swapped blocks that are on the device at a time
 CONTEXT_GB = 0.6  # CUDA's own, with cuBLAS's and cuDNN's workspaces
 PROCESS_GB = {"cuda": 2.6, "cpu": 0.51}  # what Python and its libraries take of the machine's memory
 EARLIER_GB = {CAPTIONS: 0.37, CLIPS: 0.47}  # on a processor, before all of them are loaded
@@ -72,7 +72,7 @@ MIXED_STOCK = Rates(33.0, 2.0, 2.0, 2.1, 48.0, 34.0, 16.0, shared=False)
 
 @dataclass(frozen=True)
 class Phase:
-    """What one phase needs of the card's memory, in GiB by part. measured: by a real run, in place of the sum."""
+    """What one phase needs of the GPU's memory, in GiB by part. measured: by a real run, in place of the sum."""
 
     name: str
     parts: Mapping[str, float]
@@ -111,18 +111,16 @@ class Sizes:
     rates: Rates
 
 
-def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, card: GpuModel) -> Sizes:
+def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> Sizes:
     """Raises ConfigError for a shape that the model cannot take."""
     shape = largest_shape(settings, model, facts)
     precision: str = settings.precision
     if precision == "auto":
-        precision = "fp32" if card.kind == "cpu" else PRECISIONS[facts.stored]
+        precision = "fp32" if gpu.kind == "cpu" else PRECISIONS[facts.stored]
     tokens, what = facts.tokens(*shape), trained(settings, facts)
     frozen, waiting = _frozen(settings, facts, NUMBER[precision])
     rates = SINGLE if precision == "fp32" else MIXED_STOCK if settings.attention == "stock" else MIXED
-    return Sizes(
-        precision, shape, tokens, what, frozen, waiting, tokens * facts.width * settings.batch_size, rates
-    )  # fmt: skip
+    return Sizes(precision, shape, tokens, what, frozen, waiting, tokens * facts.width * settings.batch_size, rates)
 
 
 def largest_shape(settings: TrainSettings, model: Model, facts: ModelFacts) -> tuple[int, int, int]:
@@ -168,24 +166,24 @@ def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[fl
     of_blocks = facts.blocks * facts.block_values
     each = facts.block_values * FROZEN.get(settings.base_model_precision, float(number))
     rest = (facts.values - of_blocks) * number
-    streamed = min(settings.blocks_to_swap, facts.blocks)
-    here = facts.blocks - streamed + (min(RING, streamed))
-    return rest + here * each, streamed * each
+    swapped = min(settings.blocks_to_swap, facts.blocks)
+    here = facts.blocks - swapped + (min(RING, swapped))
+    return rest + here * each, swapped * each
 
 
 # ---- phases ---------------------------------------------------------------------------------------------------------
 
 
-def phases(settings: TrainSettings, facts: ModelFacts, card: GpuModel, size: Sizes) -> tuple[Phase, ...]:
+def phases(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> tuple[Phase, ...]:
     """Every phase of the run that the settings ask for, in order."""
     number = NUMBER[size.precision]
-    held = _base(card) | _held(settings, size, card)
+    held = _base(gpu) | _held(settings, size, gpu)
     vae = {"VAE": facts.vae.values * number / GIGABYTE}
     one_clip = size.unit / settings.batch_size * size.rates.forward
-    captions = _captions(facts, card, _base(card, CAPTIONS), number)
-    clips = _clips(facts, card, _base(card, CLIPS) | vae, size, number)
-    before = {LEFT: NOT_GIVEN_BACK * clips.parts["activations"]} if card.kind == "cpu" else {}
-    training = Phase(TRAINING, held | _training(settings, facts, size, card) | before)
+    captions = _captions(facts, gpu, _base(gpu, CAPTIONS), number)
+    clips = _clips(facts, gpu, _base(gpu, CLIPS) | vae, size, number)
+    before = {LEFT: NOT_GIVEN_BACK * clips.parts["activations"]} if gpu.kind == "cpu" else {}
+    training = Phase(TRAINING, held | _training(settings, facts, size, gpu) | before)
     found = [captions, clips, training]
     if settings.evaluate_every:
         found.append(Phase(MEASURING, held | _gb({"activations": one_clip})))
@@ -194,14 +192,14 @@ def phases(settings: TrainSettings, facts: ModelFacts, card: GpuModel, size: Siz
         found.append(Phase(DENOISING, held | _gb({"activations": 2 * one_clip})))
         if not settings.preview_latents_only:
             tiled = size.shape[1] >= TILED_FROM
-            working = _vae_work(facts, facts.vae.decoder_width, size, number, card, tiled)
-            # On a card the frozen weights make room for the VAE meanwhile (Previewer.spare).
-            rest = {name: gb for name, gb in held.items() if name != "weights" or card.kind == "cpu"}
+            working = _vae_work(facts, facts.vae.decoder_width, size, number, gpu, tiled)
+            # On a GPU the frozen weights make room for the VAE meanwhile (Previewer.spare).
+            rest = {name: gb for name, gb in held.items() if name != "weights" or gpu.kind == "cpu"}
             found.append(Phase(DECODING, rest | vae | _gb({"activations": working, "the video": 2 * _pixels(size)})))
     # The state is copied, and once more as the bytes of a file.
     copies = {"copies to write": 2 * size.trained.values * STATES[settings.optimizer]}
-    found.append(Phase(SAVING, held | (_gb(copies) if card.kind == "cpu" else {})))
-    if card.kind == "cpu":
+    found.append(Phase(SAVING, held | (_gb(copies) if gpu.kind == "cpu" else {})))
+    if gpu.kind == "cpu":
         found[3:] = [_at_least(phase, training) for phase in found[3:]]
     return tuple(found)
 
@@ -212,34 +210,34 @@ def _at_least(phase: Phase, training: Phase) -> Phase:
     return Phase(phase.name, {**phase.parts, LEFT: rest}) if rest > 0 else phase
 
 
-def _base(card: GpuModel, phase: str = "") -> dict[str, float]:
-    if card.kind == "cuda":
+def _base(gpu: GpuModel, phase: str = "") -> dict[str, float]:
+    if gpu.kind == "cuda":
         return {"CUDA": CONTEXT_GB}
     return {"Python and its libraries": EARLIER_GB.get(phase, PROCESS_GB["cpu"])}
 
 
-def _captions(facts: ModelFacts, card: GpuModel, base: Mapping[str, float], number: int) -> Phase:
+def _captions(facts: ModelFacts, gpu: GpuModel, base: Mapping[str, float], number: int) -> Phase:
     text = TEXT_UNITS * CAPTIONS_AT_ONCE * facts.text_tokens * facts.text_width * number
     needed = Phase(CAPTIONS, {**base, **_gb({"text encoder": facts.text_encoder_values * number, "activations": text})})
-    # What does not fit a card is encoded on the processor (Encoder).
-    return needed if card.kind == "cpu" or needed.gb <= card.usable_gb else Phase(CAPTIONS, base)
+    # What does not fit a GPU is encoded on the processor (Encoder).
+    return needed if gpu.kind == "cpu" or needed.gb <= gpu.usable_gb else Phase(CAPTIONS, base)
 
 
-def _clips(facts: ModelFacts, card: GpuModel, base: Mapping[str, float], size: Sizes, number: int) -> Phase:
+def _clips(facts: ModelFacts, gpu: GpuModel, base: Mapping[str, float], size: Sizes, number: int) -> Phase:
     found = []
     for tiled in (False, True):
-        working = _vae_work(facts, facts.vae.encoder_width, size, number, card, tiled)
+        working = _vae_work(facts, facts.vae.encoder_width, size, number, gpu, tiled)
         found.append(Phase(CLIPS, {**base, **_gb({"activations": working, "the clip": _pixels(size)})}))
-    # What does not fit a card in one piece is encoded in tiles (Encoder).
-    return found[0] if card.kind == "cpu" or found[0].gb <= card.usable_gb else found[1]
+    # What does not fit a GPU in one piece is encoded in tiles (Encoder).
+    return found[0] if gpu.kind == "cpu" or found[0].gb <= gpu.usable_gb else found[1]
 
 
-def _vae_work(facts: ModelFacts, width: int, size: Sizes, number: int, card: GpuModel, tiled: bool) -> float:
+def _vae_work(facts: ModelFacts, width: int, size: Sizes, number: int, gpu: GpuModel, tiled: bool) -> float:
     """Bytes that the VAE works with at its worst moment."""
     frames, height, wide = size.shape
     tile = facts.vae.tile if tiled else (height, wide)
     area = min(height, tile[0]) * min(wide, tile[1])
-    return VAE_UNITS[card.kind] * width * min(facts.vae.frames_at_once, frames) * area * number
+    return VAE_UNITS[gpu.kind] * width * min(facts.vae.frames_at_once, frames) * area * number
 
 
 def _pixels(size: Sizes) -> float:
@@ -248,19 +246,19 @@ def _pixels(size: Sizes) -> float:
     return 12.0 * frames * height * width
 
 
-def _held(settings: TrainSettings, size: Sizes, card: GpuModel) -> dict[str, float]:
+def _held(settings: TrainSettings, size: Sizes, gpu: GpuModel) -> dict[str, float]:
     """What lies on the device from the first step to the last."""
     values = size.trained.values
     what = "trained weights" if settings.method == "full" else "LoRA"
-    found = {"weights": size.frozen * (MAPPED if card.kind == "cpu" else 1.0)} if size.frozen else {}
-    full = settings.method == "full" and card.kind == "cpu"
+    found = {"weights": size.frozen * (MAPPED if gpu.kind == "cpu" else 1.0)} if size.frozen else {}
+    full = settings.method == "full" and gpu.kind == "cpu"
     found |= {what: values * 4.0 * (MAPPED if full else 1.0), "optimizer": values * STATES[settings.optimizer]}
     if settings.ema_decay:
         found["average (EMA)"] = values * 4.0
     return _gb(found)
 
 
-def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, card: GpuModel) -> dict[str, float]:
+def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, gpu: GpuModel) -> dict[str, float]:
     """What a step needs beside what is always held."""
     rates, mixed = size.rates, size.precision != "fp32"
     saved = _saved(settings, facts, size)
@@ -271,7 +269,7 @@ def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, card: Gpu
         "full": facts.blocks * rates.boundary + saved,
         "offloaded": 2 * rates.boundary + saved,
     }[level]
-    number, spread = NUMBER[size.precision], SPREAD if card.kind == "cpu" else 1.0
+    number, spread = NUMBER[size.precision], SPREAD if gpu.kind == "cpu" else 1.0
     found = {
         # Trained values are fp32; a step computes with copies of them in its own format.
         "gradients": size.trained.values * (4.0 + (number if mixed else 0)),
@@ -280,7 +278,7 @@ def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, card: Gpu
     }
     if settings.attention == "math":
         found["attention scores"] = 3.0 * settings.batch_size * facts.heads * size.tokens**2 * number
-    if card.kind == "cuda":
+    if gpu.kind == "cuda":
         found["reserve"] = RESERVE * (found["activations"] + found["backward pass"])
     return _gb(found)
 
@@ -304,12 +302,13 @@ def _saved(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> float:
 def _chosen_in_block(settings: TrainSettings, facts: ModelFacts) -> list[Linear]:
     full = settings.method == "full"
     return [
-        one for one in facts.linears
+        one
+        for one in facts.linears
         if one.in_blocks and one.per_token and (full or _is_target(one.name.format(0), settings, facts))
-    ]  # fmt: skip
+    ]
 
 
-def host_gb(settings: TrainSettings, facts: ModelFacts, card: GpuModel, size: Sizes) -> float:
+def host_gb(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> float:
     """The machine's own memory that a run on a GPU needs, at its worst moment."""
     number = NUMBER[size.precision]
     offloaded = settings.gradient_checkpointing == "offloaded"
@@ -317,7 +316,7 @@ def host_gb(settings: TrainSettings, facts: ModelFacts, card: GpuModel, size: Si
     # Each part comes through the machine's memory on its way, one at a time.
     coming = max(facts.text_encoder_values, facts.values) * number
     training = waiting + facts.vae.values * number
-    return PROCESS_GB[card.kind] + max(coming, training) / GIGABYTE
+    return PROCESS_GB[gpu.kind] + max(coming, training) / GIGABYTE
 
 
 def disk_gb(

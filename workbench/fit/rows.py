@@ -1,4 +1,4 @@
-"""A fit in rows and sentences, for those who draw it. Not covered: drawing (ui, notebook, cli)."""
+"""A fit in rows and sentences, for page, notebook and shell. Not covered: rendering them (ui, notebook, cli)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from workbench.fit.estimate import Fit
 from workbench.jobs import State, Status, duration
 
 SMALLEST_GB = 0.005  # parts below this are not worth a word
-CARD_HELP = (
-    "The card that is reckoned for: this machine's, or one with that memory. A number of GB will do, too, as in 20."
+GPU_HELP = (
+    "The GPU to estimate for: this machine's, or one with that much memory. A number of GB is accepted, too, as in 20."
 )
 MEASURE_HELP = "Some real steps, a preview and a save in a process of their own. Takes a minute or more, leaves no run."
-MAKE_HELP = "Choose the fastest memory settings that fit the card."
+MAKE_HELP = "Choose the fastest memory settings that fit the GPU."
 
 
 @dataclass(frozen=True)
 class PhaseRow:
-    """One phase: what it needs in GB and as a share of the card, and of what it is made."""
+    """One phase: what it needs in GB and as a share of the GPU, and of what it is made."""
 
     name: str
     gb: float
@@ -35,7 +35,7 @@ class PhaseRow:
 
 def rows(fit: Fit) -> list[PhaseRow]:
     """The phases in order."""
-    memory = fit.card.memory_gb
+    memory = fit.gpu.memory_gb
     return [
         PhaseRow(
             name=phase.name,
@@ -43,18 +43,18 @@ def rows(fit: Fit) -> list[PhaseRow]:
             share=phase.gb / memory,
             parts={name: gb for name, gb in phase.parts.items() if gb >= SMALLEST_GB},
             measured=phase.measured is not None,
-            fits=phase.gb <= fit.card.usable_gb,
+            fits=phase.gb <= fit.gpu.usable_gb,
         )
         for phase in fit.phases
     ]
 
 
-def beside(fit: Fit) -> list[tuple[str, str]]:
-    """What is needed beside the card: (name, words)."""
+def other_needs(fit: Fit) -> list[tuple[str, str]]:
+    """What is needed beside the GPU: (name, words)."""
     found = []
-    if fit.card.kind == "cuda":
-        room = f" of {fit.room:.0f} GB" if fit.room else ""
-        found.append(("the machine's own memory", f"{size(fit.host_gb)}{room}"))
+    if fit.gpu.kind == "cuda":
+        room = f" of {fit.host_total_gb:.0f} GB" if fit.host_total_gb else ""
+        found.append(("CPU memory", f"{size(fit.host_gb)}{room}"))
     disk = ", ".join(f"{name} {size(gb)}" for name, gb in fit.disk.items() if gb >= SMALLEST_GB)
     found.append(("disk", f"{size(sum(fit.disk.values()))}" + (f": {disk}" if disk else "")))
     spent = ", ".join(f"{name} {duration(seconds)}" for name, seconds in fit.times.parts.items() if seconds >= 1)

@@ -1,4 +1,4 @@
-"""Seconds a step and in total, from the operations that a run asks for and what its card does in a second. No torch.
+"""Seconds a step and in total, from the operations that a run asks for and what its GPU does in a second. No torch.
 
 Not covered: memory (estimate), waiting for a turn, several GPUs.
 """
@@ -15,13 +15,13 @@ from workbench.runs.analysis.curves import BANDS
 from workbench.runs.settings import TrainSettings
 
 TERA = 1e12
-FULL_WIDTH = 3072  # a model of this width uses a card as the rates say; narrower ones less
+FULL_WIDTH = 3072  # a model of this width uses a GPU as the rates say; narrower ones less
 NARROWER = 0.6  # exponent: 2B reaches three quarters of what 5B reaches (published inference times)
 ATTENTION_BACKWARD = 2.5  # times its forward pass: flash attention computes the scores again
 COMPILED = 0.87
 STOCK = 1.1  # diffusers' own attention processor
 UNPACKING = {"as stored": 1.0, "int8": 1.06, "fp8": 1.06, "nf4": 1.18}
-LINK = 20e9  # bytes a second between the machine's memory and the card
+LINK = 20e9  # bytes a second between the machine's memory and the GPU
 EXPOSED = 0.3  # of a copy's time that no computing hides
 OPTIMIZING = {"adamw-8bit": 1.005}
 DISPATCH = 0.004  # seconds a block and pass that a processor spends between operations
@@ -52,7 +52,7 @@ def forward_operations(settings: TrainSettings, facts: ModelFacts, size: Sizes) 
     return linear, attention, beside
 
 
-def step_seconds(settings: TrainSettings, facts: ModelFacts, card: GpuModel, size: Sizes) -> float:
+def step_seconds(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> float:
     """Of one adjustment of the weights, with all its batches."""
     linear, attention, beside = forward_operations(settings, facts, size)
     level = settings.gradient_checkpointing
@@ -60,11 +60,11 @@ def step_seconds(settings: TrainSettings, facts: ModelFacts, card: GpuModel, siz
     # A frozen layer passes the gradient on; a trained one also has a gradient of its own.
     backward = linear * (2 if settings.method == "full" else 1) + attention * ATTENTION_BACKWARD + 2 * beside
     operations = (linear + attention + beside + again + backward) * settings.batch_size
-    seconds = operations / _rate(facts, card)
+    seconds = operations / _rate(facts, gpu)
     seconds *= UNPACKING[settings.base_model_precision] * OPTIMIZING.get(settings.optimizer, 1.0)
     seconds *= STOCK if settings.attention == "stock" else 1.0
-    seconds *= COMPILED if settings.compile and card.kind == "cuda" else 1.0
-    if card.kind == "cpu":
+    seconds *= COMPILED if settings.compile and gpu.kind == "cuda" else 1.0
+    if gpu.kind == "cpu":
         seconds += DISPATCH * facts.blocks * (2 if level == "none" else 3)
     else:
         seconds = _with_copies(settings, facts, size, seconds)
@@ -80,18 +80,18 @@ def _with_copies(settings: TrainSettings, facts: ModelFacts, size: Sizes, second
     return max(seconds, copied) + EXPOSED * min(seconds, copied)
 
 
-def _rate(facts: ModelFacts, card: GpuModel) -> float:
-    narrower = min(1.0, (facts.width / FULL_WIDTH) ** NARROWER) if card.kind == "cuda" else 1.0
-    return card.rate * TERA * narrower
+def _rate(facts: ModelFacts, gpu: GpuModel) -> float:
+    narrower = min(1.0, (facts.width / FULL_WIDTH) ** NARROWER) if gpu.kind == "cuda" else 1.0
+    return gpu.rate * TERA * narrower
 
 
 def times(
-    settings: TrainSettings, model: Model, facts: ModelFacts, card: GpuModel, size: Sizes, clips: int, step: float
+    settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel, size: Sizes, clips: int, step: float
 ) -> RunTimes:
     """The whole run, when a step takes `step` seconds."""
-    steps, rate = steps_of(settings, clips), _rate(facts, card)
+    steps, rate = steps_of(settings, clips), _rate(facts, gpu)
     forward = sum(forward_operations(settings, facts, size)) / rate
-    if card.kind == "cpu":
+    if gpu.kind == "cpu":
         forward += DISPATCH * facts.blocks
     frames, height, width = size.shape
     pixels = frames * height * width

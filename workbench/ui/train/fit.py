@@ -12,7 +12,7 @@ import gradio as gr
 
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.fit import levels, measurement, rows
-from workbench.fit.estimate import Fit, look
+from workbench.fit.estimate import Fit, estimate
 from workbench.fit.gpus import CHOICES, HERE
 from workbench.fit.rows import PhaseRow
 from workbench.runs.settings import TrainSettings
@@ -36,7 +36,7 @@ COLOURS = {
 
 
 class FitPart:
-    """The line, the two buttons, and the fold with the phases and the choice of a card."""
+    """The line, the two buttons, and the fold with the phases and the choice of a GPU."""
 
     def __init__(self, workspace: Workspace, form: Form[TrainSettings]) -> None:
         self.workspace, self.form = workspace, form
@@ -47,17 +47,17 @@ class FitPart:
         self.said = gr.HTML(elem_id="fit-said")
         with gr.Accordion("Memory and time, by phase", open=False, elem_id="fit-more"):
             self.table = gr.HTML(elem_id="fit-table")
-            self.card = gr.Dropdown(
-                list(CHOICES), value=HERE, label="My card", info=rows.CARD_HELP, allow_custom_value=True,
-                elem_id="fit-card",
+            self.gpu = gr.Dropdown(
+                list(CHOICES), value=HERE, label="My GPU", info=rows.GPU_HELP, allow_custom_value=True,
+                elem_id="fit-gpu",
             )  # fmt: skip
-            self.suit = gr.Button("Choose memory settings for this card", size="sm", elem_id="fit-suit")
+            self.suit = gr.Button("Choose memory settings for this GPU", size="sm", elem_id="fit-suit")
 
     def wire(self, load: Any) -> None:
         """Connect the listeners; `load` is the page's load event."""
-        inputs, outputs = [self.card, *self.form.inputs], [self.line, self.table, self.make]
+        inputs, outputs = [self.gpu, *self.form.inputs], [self.line, self.table, self.make]
         self.form.watch([*measurement.MATTERS, *ALSO], tick(self.look), inputs, outputs)
-        for event in (load, self.card.change):
+        for event in (load, self.gpu.change):
             send(event, tick(self.look), inputs, outputs)
         filled = [self.said, self.form.problems, *self.form.inputs]
         for button in (self.make, self.suit):
@@ -71,18 +71,18 @@ class FitPart:
 
     # ---- listeners
 
-    def look(self, card: str, *values: Any) -> list[Any]:
+    def look(self, gpu: str, *values: Any) -> list[Any]:
         """Line, table and the first button as the form's values want them."""
         try:
-            found = look(self.workspace, self.form.parse(values), card or HERE)
+            found = estimate(self.workspace, self.form.parse(values), gpu or HERE)
         except WorkbenchError as error:
             said = "" if isinstance(error, ConfigError) and error.problems else render.escaped(str(error))
             return [f'<p class="fit-line">{said}</p>' if said else "", "", gr.update(visible=False)]
         return [line(found), table(found), gr.update(visible=not found.fits)]
 
-    def make_it_fit(self, card: str, *values: Any) -> list[Any]:
+    def make_it_fit(self, gpu: str, *values: Any) -> list[Any]:
         """Fill the form with the fastest settings that fit; say what was changed, or what would help."""
-        found = levels.make_it_fit(self.workspace, self.form.parse(values), card or HERE)
+        found = levels.make_it_fit(self.workspace, self.form.parse(values), gpu or HERE)
         if found.settings is None:
             return [render.note(found.why, "bad"), *[gr.skip()] * (1 + len(self.form.inputs))]
         return [render.note(found.why, "good"), "", *self.form.write(found.changed)]
@@ -126,17 +126,17 @@ def said(text: str, going: bool) -> str:
 
 
 def table(fit: Fit) -> str:
-    """A bar a phase, of its parts, as long as the card's memory; then what is needed beside the card."""
+    """A bar a phase, of its parts, as long as the GPU's memory; then what is needed beside the GPU."""
     found = rows.rows(fit)
     names = sorted({name for row in found for name in row.parts} & set(COLOURS), key=lambda name: COLOURS[name])
     scale = max([1.0, *(row.share for row in found)])
-    facts = "".join(f"<dt>{render.escaped(k)}</dt><dd>{render.escaped(v)}</dd>" for k, v in rows.beside(fit))
+    facts = "".join(f"<dt>{render.escaped(k)}</dt><dd>{render.escaped(v)}</dd>" for k, v in rows.other_needs(fit))
     keys = "".join(f'<span class="key"><i style="{_colour(name)}"></i>{render.escaped(name)}</span>' for name in names)
     keys += f'<span class="key"><i style="{_colour("")}"></i>others</span>'
-    card = f"{fit.card.name}, {fit.card.memory_gb:.0f} GB"
+    gpu = f"{fit.gpu.name}, {fit.gpu.memory_gb:.0f} GB"
     bars = "".join(_bar(row, scale) for row in found)
     return (
-        f'<div class="fit-phases"><p class="hint">On {render.escaped(card)}. The line marks what it has.</p>{bars}'
+        f'<div class="fit-phases"><p class="hint">On {render.escaped(gpu)}. The line marks what it has.</p>{bars}'
         f'<div class="keys">{keys}</div><dl class="beside">{facts}</dl></div>'
     )
 
