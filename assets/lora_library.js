@@ -2,11 +2,6 @@
 // Gradio runs this as a function of (element, trigger, props, server, watch). Whatever comes from files is set as text.
 'use strict';
 
-const SORTS = {
-  new: ['Newest first', (a, b) => b.created - a.created], name: ['By name', (a, b) => a.title.localeCompare(b.title)],
-  rank: ['Highest rank first', (a, b) => b.rank - a.rank], steps: ['Most steps first', (a, b) => b.steps - a.steps],
-  size: ['Largest first', (a, b) => b.bytes - a.bytes],
-};
 const SEARCH_MS = 200;
 const still = window.matchMedia('(prefers-reduced-motion: reduce)');
 const option = (value, text) => make('option', { value, textContent: text });
@@ -17,22 +12,17 @@ const sort = make('select', { label: 'Order' }, ...Object.entries(SORTS).map(([k
 const steps = make('input', { type: 'checkbox' });
 const stepsLabel = make('label', { className: 'check' }, steps, 'Checkpoints too');
 const count = make('span', { className: 'count', role: 'status' });
-const none = make('button', { type: 'button', textContent: 'Choose none', hidden: true });
+const none = make('button', { type: 'button', textContent: 'Clear selection', hidden: true });
 const cards = make('ul', { className: 'cards', label: 'LoRAs' });
 const message = make('p', { className: 'message', hidden: true });
 element.replaceChildren(make('section', { className: 'lora-library', label: 'LoRAs' },
   make('div', { className: 'tools' }, search, base, sort, stepsLabel, none, count), message, cards));
 
-let all = [], most = 500, shownJson = '';
-const chosen = new Set();
+let all = [], most = 500, renderedJson = '';
+let chosen = new Set();
 
-const matches = (lora) => {
-  if (lora.run && !steps.checked && !chosen.has(lora.name)) return false;
-  if (base.value && lora.base !== base.value) return false;
-  const words = search.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
-  const text = [lora.title, lora.name, lora.trigger, lora.base, ...lora.flags].join(' ').toLowerCase();
-  return words.every((word) => text.includes(word));
-};
+const query = () => ({ text: search.value, base: base.value, checkpoints: steps.checked });
+const matching = () => all.filter((lora) => matches(lora, query(), chosen));
 
 function cardOf(lora) {
   const box = make('input', { type: 'checkbox', checked: chosen.has(lora.name), label: `Choose ${lora.title}` });
@@ -47,58 +37,56 @@ function cardOf(lora) {
   const facts = make('p', { className: 'facts', textContent: lora.facts.join(' · ') });
   const what = make('p', { className: 'base', textContent: lora.base, title: lora.origin });
   const word = make('p', { className: 'trigger' });
-  if (lora.trigger) word.append('say ', make('b', { textContent: lora.trigger }));
+  if (lora.trigger) word.append('trigger ', make('b', { textContent: lora.trigger }));
   const made = make('li', { className: 'card' }, make('label', {}, picture,
     make('span', { className: 'name' }, box, make('b', { textContent: lora.title, title: lora.name }))), flags, what, facts, word);
   made.classList.toggle('selected', box.checked);
   box.addEventListener('change', () => {
-    box.checked ? chosen.add(lora.name) : chosen.delete(lora.name);
+    if (box.checked) chosen.add(lora.name);
+    else chosen.delete(lora.name);
     made.classList.toggle('selected', box.checked);
-    tell();
+    announce();
   });
   return made;
 }
 
-function tell() {
-  say();
+function announce() {
+  showCount();
   trigger('chosen', { names: [...chosen] });
 }
-function say() {
-  const shown = all.filter(matches).length;
+function showCount() {
   none.hidden = !chosen.size;
-  count.textContent = chosen.size ? `${chosen.size} chosen` : shown === 1 ? '1 LoRA' : `${shown} LoRAs`;
+  count.textContent = countText(matching().length, chosen.size);
 }
-function draw() {
-  const found = all.filter(matches).sort(SORTS[sort.value][1]);
+function render() {
+  const found = matching().sort(SORTS[sort.value][1]);
   cards.replaceChildren(...found.slice(0, most).map(cardOf));
   message.hidden = found.length > 0 && found.length <= most;
-  message.textContent = !all.length ? props.value?.empty ?? ''
-    : !found.length ? 'No LoRA is like that: search for less, or choose another base model.'
-      : `The first ${most} of ${found.length} are shown: search for the others.`;
-  say();
+  if (!all.length) message.textContent = props.value?.empty ?? '';
+  else if (!found.length) message.textContent = 'No LoRA matches: search for less, or choose another base model.';
+  else message.textContent = `The first ${most} of ${found.length} are shown: search for the others.`;
+  showCount();
 }
 
 let timer = 0;
-search.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(draw, SEARCH_MS); });
-for (const field of [base, sort, steps]) field.addEventListener('change', draw);
-none.addEventListener('click', () => { chosen.clear(); draw(); tell(); });
+search.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(render, SEARCH_MS); });
+for (const field of [base, sort, steps]) field.addEventListener('change', render);
+none.addEventListener('click', () => { chosen.clear(); render(); announce(); });
 
-function follow() {
+function update() {
   const value = props.value ?? {};
   all = value.loras ?? [];
   most = value.most ?? 500;
-  const known = new Set(all.map((lora) => lora.name));
-  for (const name of value.chosen ?? []) if (known.has(name)) chosen.add(name);
-  for (const name of [...chosen]) if (!known.has(name) || !(value.chosen ?? []).includes(name)) chosen.delete(name);
+  chosen = keptChoice(all, value.chosen);
   const models = [...new Set(all.map((lora) => lora.base))].sort();
   const kept = base.value;
   base.replaceChildren(option('', 'All base models'), ...models.map((name) => option(name, name)));
   base.value = models.includes(kept) ? kept : '';
   base.hidden = models.length < 2;
   stepsLabel.hidden = !all.some((lora) => lora.run);
-  const now = JSON.stringify([all, [...chosen]]);
-  if (now !== shownJson) draw();
-  shownJson = now;
+  const json = JSON.stringify([all, [...chosen]]);
+  if (json !== renderedJson) render();
+  renderedJson = json;
 }
-watch('value', follow);
-follow();
+watch('value', update);
+update();

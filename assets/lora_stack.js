@@ -2,24 +2,18 @@
 // Gradio runs this as a function of (element, trigger, props, server, watch). The value is a list of NAME=SCALE texts.
 'use strict';
 
-const ELSEWHERE = '\u0000'; // no LoRA is called so
+const ELSEWHERE = '\u0000'; // no LoRA has this name
 let offered = []; // {name, title, group}
 const rows = make('div', { className: 'lora-rows' });
 const add = make('button', { type: 'button', className: 'add', textContent: 'Add a LoRA' });
-const hint = make('p', { className: 'hint', textContent: 'Each changes what the model draws, as strongly as its scale says. Several add up.' });
+const hint = make('p', { className: 'hint', textContent: 'Each LoRA changes the video with the strength of its scale. Several add up.' });
 element.replaceChildren(make('div', { className: 'lora-stack' }, make('span', { className: 'title', textContent: 'LoRAs' }), hint, rows, add));
 
-const parse = (text) => {
-  const at = text.lastIndexOf('=');
-  const scale = at > 0 ? Number(text.slice(at + 1)) : NaN;
-  return Number.isFinite(scale) && text.slice(at + 1).trim() ? { name: text.slice(0, at), scale } : { name: text, scale: 1 };
-};
 const texts = () => [...rows.children].map((row) => row.read()).filter(({ name }) => name)
-  .map(({ name, scale }) => (scale === 1 ? name : `${name}=${scale}`));
-const known = (name) => offered.find((one) => one.name === name || one.name === `runs/${name}`);
+  .map(formatLora);
 
 let sent = JSON.stringify([]);
-const tell = () => {
+const announce = () => {
   const now = texts();
   if (JSON.stringify(now) === sent) return;
   sent = JSON.stringify(now);
@@ -28,16 +22,12 @@ const tell = () => {
 };
 
 const fill = (pick, name) => {
-  const groups = new Map();
-  for (const one of offered) {
-    if (!groups.has(one.group)) groups.set(one.group, make('optgroup', { label: one.group }));
-    groups.get(one.group).label = one.group;
-    groups.get(one.group).append(make('option', { value: one.name, textContent: one.title }));
-  }
+  const groups = [...grouped(offered)].map(([label, members]) => Object.assign(
+    make('optgroup', {}, ...members.map((one) => make('option', { value: one.name, textContent: one.title }))), { label }));
   pick.replaceChildren(
-    make('option', { value: '', textContent: 'Choose a LoRA …' }), ...groups.values(),
+    make('option', { value: '', textContent: 'Choose a LoRA …' }), ...groups,
     make('option', { value: ELSEWHERE, textContent: 'A file, or one on the Hub …' }));
-  pick.value = known(name)?.name ?? (name ? ELSEWHERE : '');
+  pick.value = choiceOf(offered, name)?.name ?? (name ? ELSEWHERE : '');
 };
 
 function rowOf({ name, scale }) {
@@ -46,15 +36,15 @@ function rowOf({ name, scale }) {
   const other = make('input', { type: 'text', label: 'File or name on the Hub', placeholder: '/path/to/lora.safetensors or OWNER/NAME' });
   const slide = make('input', { type: 'range', min: 0, max: 2, step: 0.05, label: 'Scale' });
   const number = make('input', { type: 'number', step: 0.05, label: 'Scale as a number' });
-  const away = make('button', { type: 'button', className: 'away', textContent: '×', label: 'Take this LoRA away', title: 'Take it away' });
+  const away = make('button', { type: 'button', className: 'away', textContent: '×', label: 'Remove this LoRA', title: 'Remove' });
   const about = make('p', { className: 'about' });
   const row = make('div', { className: 'lora-row' }, pick, other, make('div', { className: 'scale' }, slide, number, away), about);
   const show = () => { other.hidden = pick.value !== ELSEWHERE; };
-  const look = async () => {
-    const asked = own;
-    if (!asked) return about.replaceChildren();
-    const answer = await server.lora_facts({ name: asked });
-    if (asked !== own) return;
+  const showFacts = async () => {
+    const name = own;
+    if (!name) return about.replaceChildren();
+    const answer = await server.lora_facts({ name });
+    if (name !== own) return; // changed meanwhile
     about.textContent = answer?.problem ?? answer?.text ?? '';
     about.classList.toggle('bad', Boolean(answer?.problem));
   };
@@ -68,15 +58,15 @@ function rowOf({ name, scale }) {
     own = pick.value === ELSEWHERE ? other.value.trim() : pick.value;
     show();
     if (pick.value === ELSEWHERE) other.focus();
-    look();
-    tell();
+    showFacts();
+    announce();
   });
-  other.addEventListener('change', () => { own = other.value.trim(); look(); tell(); });
+  other.addEventListener('change', () => { own = other.value.trim(); showFacts(); announce(); });
   slide.addEventListener('input', () => { number.value = slide.value; });
-  slide.addEventListener('change', tell);
-  number.addEventListener('change', () => { slide.value = number.value; tell(); });
-  away.addEventListener('click', () => { row.remove(); tell(); add.focus(); });
-  look();
+  slide.addEventListener('change', announce);
+  number.addEventListener('change', () => { slide.value = number.value; announce(); });
+  away.addEventListener('click', () => { row.remove(); announce(); add.focus(); });
+  showFacts();
   return row;
 }
 
@@ -94,12 +84,12 @@ add.addEventListener('click', async () => {
   row.querySelector('select').focus();
 });
 
-async function follow() {
-  const given = JSON.stringify(props.value ?? []);
-  if (given === sent) return;
-  sent = given;
+async function update() {
+  const value = JSON.stringify(props.value ?? []);
+  if (value === sent) return;
+  sent = value;
   if ((props.value ?? []).length) await refresh();
-  rows.replaceChildren(...(props.value ?? []).map((text) => rowOf(parse(text))));
+  rows.replaceChildren(...(props.value ?? []).map((text) => rowOf(parseLora(text))));
 }
-watch('value', follow);
-follow();
+watch('value', update);
+update();

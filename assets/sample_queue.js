@@ -1,11 +1,15 @@
-// The browser's half of workbench/ui/sample/queue_strip.py: cards of the requests under way, changed in place.
+// The browser's half of workbench/ui/sample/queue_strip.py: rows of the waiting and active requests, changed in place.
 // Gradio runs this as a function of (element, trigger, props, server, watch).
 'use strict';
 
 const set = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 const button = (text, what, id, extra = {}) => {
   const made = make('button', { type: 'button', textContent: text, ...extra });
-  made.addEventListener('click', () => { made.disabled = true; trigger('asked', { do: what, id }); setTimeout(() => { made.disabled = false; }, 3000); });
+  made.addEventListener('click', () => {
+    made.disabled = true;
+    setTimeout(() => { made.disabled = false; }, 3000);
+    trigger('action', { do: what, id });
+  });
   return made;
 };
 
@@ -14,50 +18,50 @@ const list = make('ul', { className: 'requests' });
 const more = make('p', { className: 'hint', hidden: true });
 const all = button('Cancel all', 'all', '', { id: 'cancel-all-samples' });
 const failed = make('ul', { className: 'failures' });
-const head = make('div', { className: 'tools', hidden: true }, make('b', { textContent: 'Under way' }), all);
+const head = make('div', { className: 'tools', hidden: true }, make('b', { textContent: 'Queue' }), all);
 element.replaceChildren(make('div', { className: 'sample-queue' }, note, head, list, more, failed));
 
-function cardOf(id) {
-  const picture = make('img', { className: 'rough', alt: 'How the video looks so far, roughly', hidden: true });
-  const prompt = make('p', { className: 'said' });
+function rowOf(id) {
+  const picture = make('img', { className: 'preview', alt: 'Latent preview', hidden: true });
+  const prompt = make('p', { className: 'prompt' });
   const about = make('p', { className: 'hint' });
   const share = make('i');
   const bar = make('div', { className: 'bar going' }, share);
-  const words = make('p', { className: 'words' });
+  const status = make('p', { className: 'status' });
   const cancel = button('Cancel', 'cancel', id, { className: 'cancel' });
   bar.setAttribute('role', 'progressbar');
-  const item = make('li', {}, picture, make('div', { className: 'told' }, prompt, about, bar, words, cancel));
+  const item = make('li', {}, picture, make('div', { className: 'text' }, prompt, about, bar, status, cancel));
   item.dataset.id = id;
   let wanted = '';
-  item.update = (card) => {
-    item.dataset.state = card.state;
-    set(prompt, card.prompt);
-    set(about, card.about);
-    set(words, card.words);
-    bar.hidden = card.state === 'waiting';
-    bar.classList.toggle('unknown', card.share === null);
-    share.style.width = card.share === null ? '' : `${100 * card.share}%`;
-    if (card.share !== null) bar.setAttribute('aria-valuenow', Math.round(100 * card.share));
-    if (card.picture && card.picture !== wanted) { // shown once it is there, so that nothing flickers
-      wanted = card.picture;
+  item.update = (request) => {
+    item.dataset.state = request.state;
+    set(prompt, request.prompt);
+    set(about, request.about);
+    set(status, request.status);
+    bar.hidden = request.state === 'waiting';
+    bar.classList.toggle('unknown', request.share === null);
+    share.style.width = request.share === null ? '' : `${100 * request.share}%`;
+    if (request.share !== null) bar.setAttribute('aria-valuenow', Math.round(100 * request.share));
+    if (request.picture && request.picture !== wanted) { // shown once it is loaded, so that nothing flickers
+      wanted = request.picture;
       const next = new Image();
       next.addEventListener('load', () => {
         picture.src = next.src;
         picture.hidden = false;
         picture.classList.toggle('pixelated', next.naturalWidth <= 128);
       });
-      next.src = card.picture;
+      next.src = request.picture;
     }
   };
   return item;
 }
 
 function failureOf(one) {
-  const buttons = [button('Take it off', 'dismiss', one.id)];
-  if (one.force) buttons.unshift(button('Use what fits of it', 'force', one.id));
+  const buttons = [button('Dismiss', 'dismiss', one.id)];
+  if (one.force) buttons.unshift(button('Use what fits', 'force', one.id));
   if (one.again) buttons.unshift(button('Try again', 'again', one.id, { className: 'again' }));
   const item = make('li', { className: 'failure' }, make('b', { textContent: 'No video' }),
-    make('p', { className: 'said', textContent: one.prompt }), make('p', { className: 'why', textContent: one.message }),
+    make('p', { className: 'prompt', textContent: one.prompt }), make('p', { className: 'why', textContent: one.message }),
     make('div', { className: 'tools' }, ...buttons));
   item.dataset.id = one.id;
   return item;
@@ -65,27 +69,26 @@ function failureOf(one) {
 
 function patch(parent, wanted, create) {
   const there = new Map([...parent.children].map((item) => [item.dataset.id, item]));
-  wanted.forEach((one, place) => {
+  wanted.forEach((one, index) => {
     const item = there.get(one.id) ?? create(one);
     there.delete(one.id);
-    if (parent.children[place] !== item) parent.insertBefore(item, parent.children[place] ?? null);
+    if (parent.children[index] !== item) parent.insertBefore(item, parent.children[index] ?? null);
     item.update?.(one);
   });
   for (const item of there.values()) item.remove();
 }
 
-function follow() {
+function update() {
   const value = props.value ?? {};
-  const cards = value.cards ?? [];
+  const requests = value.requests ?? [];
   set(note, value.note ?? '');
   note.hidden = !value.note;
-  patch(list, cards, (card) => cardOf(card.id));
+  patch(list, requests, (request) => rowOf(request.id));
   patch(failed, value.failed ?? [], failureOf);
-  head.hidden = !cards.length;
-  all.hidden = cards.length + (value.more ?? 0) < 2;
-  const said = [value.more ? `and ${value.more} more that wait` : '', value.elsewhere ? `${value.elsewhere} for grids, which wait for these` : ''];
-  set(more, said.filter(Boolean).join('; '));
+  head.hidden = !requests.length;
+  all.hidden = requests.length + (value.more ?? 0) < 2;
+  set(more, remainder(value));
   more.hidden = !more.textContent;
 }
-watch('value', follow);
-follow();
+watch('value', update);
+update();

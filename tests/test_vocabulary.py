@@ -1,7 +1,7 @@
 """One word has one meaning: what the project no longer calls things, in code, commands, settings and labels.
 
 The tables hold words that were given up and what took their place, which a failure names. An identifier is split
-into its words (`sample_latents`: draw, latents), a label as in English. Not covered: docstrings, comments and messages.
+into its words (`draw_latents`: draw, latents), a label as in English. Not covered: docstrings, comments and messages.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ WORDS = {
     "likeness": "similarity",
     "guess guesses guessed guessing": "step skipping",
     "rough": "latent preview",
-    "low-memory": "low-memory",
+    "frugal": "low-memory",
     "wall walls": "grid",
     "licence licences": "license",
     "card cards": "failure, GPU",
@@ -88,7 +88,7 @@ MODULES = {
     "borders": "letterbox",
     "signals": "frame_metrics",
     "starts": "sessions",
-    "reports": "record_lines",
+    "reports": "view",
     "plain": "anonymize",
     "box": "folder",
     "there": "server",

@@ -1,4 +1,4 @@
-"""A chosen environment variable cannot be sent to a chosen address, by the prompt writer or the captioner."""
+"""A chosen environment variable cannot be sent to a chosen address, by the prompt enhancer or the captioner."""
 
 from __future__ import annotations
 

@@ -164,10 +164,10 @@ def test_no_reader_of_the_library_takes_one(
     private = folder / "private"
     (workspace.datasets / "mine").mkdir()
     (workspace.datasets / "mine" / "metadata.jsonl").touch()
-    writer = PromptSettings(writer="local", local_model="a/b")
+    settings = PromptSettings(enhancer="local", local_model="a/b")
     for path in ways(folder)[:1] + ways(folder)[6:9]:
         with pytest.raises(ConfigError, match="may not read"):
-            prompt_enhancer.write(workspace, writer, SampleSettings(prompt="a", image=path))
+            prompt_enhancer.write(workspace, settings, SampleSettings(prompt="a", image=path))
         with pytest.raises(ConfigError, match="may not read"):
             checks.check(workspace, TrainSettings(dataset="mine", preview_images=(path,)))
     with pytest.raises(ConfigError, match="may not read"):

@@ -165,7 +165,7 @@ def test_a_finished_run_is_tried_in_the_sample_tab(server: Server, page: Page) -
     page.reload()
     page.locator("#sample-history").get_by_role("button").first.wait_for()  # the tab is remembered, too
     page.locator("#SampleSettings-prompt textarea").fill("something else")
-    page.locator("#restore-sample").click()
+    page.locator("#sample-result [data-do=settings]").click()
     page.wait_for_function("!document.querySelector('#SampleSettings-prompt textarea').value.includes('else')")
 
 

@@ -49,15 +49,15 @@ def field(page: Page, name: str, value: str) -> None:
     page.locator(f"#{name} input, #{name} textarea").first.fill(value)
 
 
-def test_a_request_comes_live_can_be_given_up_and_survives_a_reload(
+def test_a_request_comes_live_can_be_cancelled_and_survives_a_reload(
     served: tuple[Workspace, str], page: Page, tmp_path: Path
 ) -> None:
     workspace, url = served
     page.goto(url)
     page.locator("#sample-result .note.empty").wait_for()
-    page.locator("#SampleSettings-image").wait_for(state="hidden")  # the model draws from the prompt alone
+    page.locator("#SampleSettings-image").wait_for(state="hidden")  # the model takes the prompt alone
 
-    # Three seeds: one is drawn, one given up while it waits, one follows.
+    # Three seeds: one is generated, one cancelled while it waits, one follows.
     field(page, "SampleSettings-prompt", "a red ring moves left on a black background")
     field(page, "SampleSettings-steps", "80")
     page.locator("#SampleSettings-seed button", has_text="Random").click()
@@ -69,17 +69,17 @@ def test_a_request_comes_live_can_be_given_up_and_survives_a_reload(
     requests.nth(2).wait_for()
     requests.nth(2).locator(".cancel").click()
     requests.nth(2).wait_for(state="detached")
-    drawing = page.locator("#sample-queue li[data-state=drawing]")
-    drawing.locator("img.rough").wait_for()
-    assert page.evaluate("document.querySelector('#sample-queue img.rough').naturalWidth") > 0
-    drawing.locator(".words", has_text="left").wait_for()
-    shot(page, "drawing")
+    generating = page.locator("#sample-queue li[data-state=generating]")
+    generating.locator("img.preview").wait_for()
+    assert page.evaluate("document.querySelector('#sample-queue img.preview').naturalWidth") > 0
+    generating.locator(".status", has_text="left").wait_for()
+    shot(page, "generating")
     page.locator("#sample-result figure.result video").wait_for()
     page.locator("#sample-history .sample").nth(1).wait_for()
     requests.first.wait_for(state="detached")
     assert sorted(sample.settings.seed for sample in Samples(workspace).history()) == [5, 6]
 
-    # A LoRA that is not there: refused with a sentence, and nothing is asked for.
+    # A LoRA that is not there: refused with a sentence, and nothing is submitted.
     page.locator("#SampleSettings-loras .add").click()
     page.locator("#SampleSettings-loras select").select_option(label="A file, or one on the Hub …")
     page.locator("#SampleSettings-loras input[type=text]").fill("nobody.safetensors")
@@ -93,9 +93,9 @@ def test_a_request_comes_live_can_be_given_up_and_survives_a_reload(
     page.locator("#sample-history .sample").nth(1).click()
     page.locator("#sample-result dd", has_text="5").first.wait_for()
     page.locator("#sample-result [data-do=continue]").click()
-    page.locator("#sample-given video").wait_for()
-    page.locator("#sample-given [data-do=clear]").click()
-    page.locator("#sample-given video").wait_for(state="detached")
+    page.locator("#sample-input-files video").wait_for()
+    page.locator("#sample-input-files [data-do=clear]").click()
+    page.locator("#sample-input-files video").wait_for(state="detached")
 
     page.reload()
     page.locator("#sample-result figure.result").wait_for()
@@ -113,7 +113,7 @@ def test_a_request_comes_live_can_be_given_up_and_survives_a_reload(
     with page.expect_file_chooser() as chooser:
         page.locator("#upload-image").click()
     chooser.value.set_files(picture)
-    page.locator("#sample-given img").wait_for()
+    page.locator("#sample-input-files img").wait_for()
     (copied,) = (workspace.samples / "inputs").iterdir()
     assert copied.read_bytes() == picture.read_bytes()
 
@@ -122,7 +122,7 @@ def test_a_request_comes_live_can_be_given_up_and_survives_a_reload(
         page.goto(f"{url}?__theme={theme}")
         page.locator("#sample-result figure.result").wait_for()
         page.locator("#sample-history .sample").nth(1).wait_for()
-        page.locator("#prompt-writer button").first.click()
+        page.locator("#prompt-enhancer button").first.click()
         page.locator("#write-prompt").wait_for()
         shot(page, f"narrow-{theme}")
         assert page.evaluate("document.scrollingElement.scrollWidth") <= 390

@@ -14,7 +14,8 @@ from workbench.captioners import keys
 from workbench.errors import ConfigError
 from workbench.jobs import State
 from workbench.sampler import prompt_enhancer
-from workbench.sampler.prompt_enhancer import PromptSettings, fitted, tidy, write, written
+from workbench.sampler.prompt_enhancer import PromptSettings, write, written
+from workbench.sampler.prompt_enhancer_job import fitted, tidy
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
@@ -43,7 +44,7 @@ def test_a_server_writes_a_prompt_that_is_kept_beside_what_it_came_from(
     monkeypatch.setenv("MY_KEY", KEY)
     monkeypatch.setenv(keys.HOSTS, "MY_KEY=127.0.0.1")
     server.answer = lambda number, body: says('<think>A ring.\nHm.</think>\n**Prompt:** "A ring\n rolls slowly."')
-    settings = PromptSettings(base_url=server.url, endpoint_model="writer", key_variable="MY_KEY")
+    settings = PromptSettings(base_url=server.url, endpoint_model="enhancer", key_variable="MY_KEY")
     write(workspace, settings, SAMPLE)
     assert ended(workspace).state is State.FINISHED, jobs.log_tail(prompt_enhancer.folder_of(workspace))
     found = written(workspace)
@@ -72,8 +73,8 @@ def test_a_server_writes_a_prompt_that_is_kept_beside_what_it_came_from(
 
 
 def test_a_model_on_this_machine_writes_one(workspace: Workspace, tmp_path: Path) -> None:
-    folder = tiny_writer(tmp_path / "writer")
-    settings = PromptSettings(writer="local", local_model=str(folder), device="cpu", longest_answer=24)
+    folder = tiny_language_model(tmp_path / "enhancer")
+    settings = PromptSettings(enhancer="local", local_model=str(folder), device="cpu", longest_answer=24)
     write(workspace, settings, SAMPLE)
     with pytest.raises(ConfigError, match="being written"):
         write(workspace, settings, SAMPLE)
@@ -90,7 +91,7 @@ def test_what_cannot_work_is_said_before_anything_is_started(workspace: Workspac
     with pytest.raises(ConfigError, match="base_url is not set"):
         write(workspace, PromptSettings(), SAMPLE)
     with pytest.raises(ConfigError, match="local_model is empty"):
-        write(workspace, PromptSettings(writer="local"), SAMPLE)
+        write(workspace, PromptSettings(enhancer="local"), SAMPLE)
     with pytest.raises(ConfigError, match="has no {prompt}"):
         write(workspace, PromptSettings(instruction="Write a poem."), SAMPLE)
     assert prompt_enhancer.status(workspace).state is State.NEW
@@ -109,7 +110,7 @@ def test_answers_become_one_paragraph_that_the_video_model_reads_to_its_end() ->
     assert long.startswith(prompt)
 
 
-def tiny_writer(folder: Path) -> Path:
+def tiny_language_model(folder: Path) -> Path:
     """A causal language model with random weights, which answers nonsense by bytes."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers

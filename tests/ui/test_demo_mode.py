@@ -72,7 +72,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (ImportSettings, {"sources": ["/home"]}),
         (ExportSettings, {"repo_id": "me/mine"}),
         (CaptionSettings, {"captioner": "vision_language"}),
-        (PromptSettings, {"writer": "local"}),
+        (PromptSettings, {"enhancer": "local"}),
         (ExportSettings, {"target": "/tmp/out.zip"}),
         (SampleSettings, {"loras": ["datasets/evil"]}),
         (SampleSettings, {"loras": ["clips/evil=0.5"]}),

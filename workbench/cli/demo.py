@@ -15,7 +15,7 @@ from workbench import demo as material
 from workbench.cli.comparison import VideoPair, contact_sheet, side_by_side
 from workbench.cli.follow import follow
 from workbench.cli.options import with_workspace
-from workbench.cli.samples import draw
+from workbench.cli.samples import generate
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ExitCode
 from workbench.jobs import duration
@@ -56,7 +56,7 @@ def demo(workspace: Workspace) -> int:
     for number, prompt in enumerate(prompts):
         videos = []
         for loras in ((), (run.name,)):
-            done = draw(workspace, SampleSettings(model=settings.model, prompt=prompt, loras=loras, seed=number))
+            done = generate(workspace, SampleSettings(model=settings.model, prompt=prompt, loras=loras, seed=number))
             if done.video is None:
                 click.echo(f"Error: {done.message}", err=True)
                 return int(done.exit_code or ExitCode.BUG)

@@ -1,6 +1,6 @@
-"""`workbench sample`: ask the sampling worker for videos and wait for them. Ctrl-C takes back what is not done.
+"""`workbench sample`: request videos from the sampling worker and wait for them. Ctrl-C cancels what is not done.
 
-Not covered: drawing (workbench.sampler), the worker's life (workbench.sampler.queue).
+Not covered: generating (workbench.sampler), the worker's life (workbench.sampler.queue).
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from typing import Any
 
 import click
 
-from workbench import jobs
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.errors import ExitCode
 from workbench.sampler import queue
 from workbench.sampler.input_files import kept
-from workbench.sampler.queue import RequestState
-from workbench.sampler.record_lines import report
 from workbench.sampler.samples import settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.sampler.view import report, request_view
 from workbench.settings import specs
 from workbench.workspace import Workspace, read_json
 
@@ -40,16 +38,16 @@ BATCH = tuple(spec.name for spec in specs(BatchSettings))
     help="Settings and prompt from a video made here, the JSON beside one, or a JSON file of settings. Flags and a "
     "PROMPT win over it.",
 )
-@click.option("--verbose", "-v", is_flag=True, help="Say on stderr how well each LoRA fits, and what was drawn.")
+@click.option("--verbose", "-v", is_flag=True, help="Print on stderr how each LoRA fitted, seed and steps.")
 @with_workspace
 def sample(workspace: Workspace, prompt: str | None, config: Path | None, verbose: bool, **flags: Any) -> int:
-    """Draw videos of PROMPT and print where each lies. PROMPT - reads it from stdin.
+    """Generate videos of PROMPT and print the path of each. PROMPT - reads it from stdin.
 
-    The first one loads the model; the worker keeps it warm for the next. --seed random draws another video each time.
-    --config VIDEO.mp4 makes a video again, as it is or with the flags that are given.
+    The first one loads the model; the worker keeps it warm for the next. --seed random gives another video each time.
+    --config VIDEO.mp4 generates a video again, with the flags that are given changed.
     """
     if prompt is None and config is None:
-        raise click.UsageError("Missing argument 'PROMPT': say what the video shows, or give --config FILE.")
+        raise click.UsageError("Missing argument 'PROMPT': describe the video, or give --config FILE.")
     prompt = sys.stdin.read() if prompt == "-" else prompt
     batch = settings_from(BatchSettings, None, {name: flags.pop(name) for name in BATCH})
     if flags.get("seed") == "random":
@@ -58,7 +56,7 @@ def sample(workspace: Workspace, prompt: str | None, config: Path | None, verbos
     fixed = {} if prompt is None else {"prompt": prompt.strip()}
     settings = settings_from(SampleSettings, None, flags, base, **fixed)
     code = 0
-    for done in draw_all(workspace, kept(workspace, expand(settings, batch))):
+    for done in generate_all(workspace, kept(workspace, expand(settings, batch))):
         if done.video is None:
             click.echo(f"Error: {done.message}", err=True)
             code = code or int(done.exit_code or ExitCode.BUG)
@@ -69,13 +67,13 @@ def sample(workspace: Workspace, prompt: str | None, config: Path | None, verbos
     return code
 
 
-def draw(workspace: Workspace, settings: SampleSettings) -> queue.Progress:
-    """Draw one sample, with progress, and say how it ended. Ctrl-C takes it back. Raises what `queue.submit` raises."""
-    return draw_all(workspace, [settings])[0]
+def generate(workspace: Workspace, settings: SampleSettings) -> queue.Progress:
+    """Generate one sample, with progress. Ctrl-C cancels it. Raises what `queue.submit` raises."""
+    return generate_all(workspace, [settings])[0]
 
 
-def draw_all(workspace: Workspace, many: Sequence[SampleSettings]) -> list[queue.Progress]:
-    """Draw samples, with progress, and say how each ended. Ctrl-C takes back those that are not done."""
+def generate_all(workspace: Workspace, many: Sequence[SampleSettings]) -> list[queue.Progress]:
+    """Generate samples, with progress; returns how each ended. Ctrl-C cancels those that are not done."""
     ids = queue.submit_all(workspace, many)
     ended: list[queue.Progress] = []
     try:
@@ -100,12 +98,11 @@ class _Bar:
 
     def __enter__(self) -> _Bar:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
-            MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             console=Console(file=sys.stderr),
             transient=True,
@@ -117,10 +114,15 @@ class _Bar:
 
     def show(self, now: queue.Progress, done: int) -> None:
         """done: how many of all are over"""
-        left = f"{jobs.duration(now.seconds_left)} left" if now.seconds_left else now.message
-        which = f", video {done + 1} of {self._count}" if self._count > 1 else ""
-        what = now.state.value if now.state is not RequestState.LOADING else "loading the model"
-        self._bar.update(self._task, description=what + which, completed=now.step, total=now.total or None, note=left)
+        view = request_view(now)
+        which = f"video {done + 1} of {self._count}: " if self._count > 1 else ""
+        self._bar.update(
+            self._task,
+            description=which + view.status,
+            completed=now.step,
+            total=now.total or None,
+            note=view.message,
+        )
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()

@@ -25,9 +25,9 @@ from workbench.notebook.live import Panel, Ticker, button, folded, wrapped
 from workbench.notebook.prompt_part import PromptPart
 from workbench.sampler import queue
 from workbench.sampler.input_files import keep, kept
-from workbench.sampler.record_lines import report
 from workbench.sampler.samples import Sample, Samples, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.sampler.view import report
 from workbench.settings import parse, specs
 from workbench.workspace import Workspace, read_json
 

@@ -1,4 +1,4 @@
-"""Pictures and videos that samples begin with, kept in the workspace: a sample can be made again when they are gone.
+"""Input files: copies of the pictures and videos that samples begin with, so that samples stay reproducible.
 
     samples/inputs/<sha256>.<ext>
 
@@ -22,7 +22,7 @@ from workbench.workspace import Workspace, writing
 FOLDER = "inputs"
 Kind = Literal["picture", "video"]
 # Which settings name a file.
-GIVEN: dict[str, Kind] = {"image": "picture", "video": "video", "continue_from": "video"}
+INPUT_FILES: dict[str, Kind] = {"image": "picture", "video": "video", "continue_from": "video"}
 
 
 def keep(workspace: Workspace, path: Path, kind: Kind) -> Path:
@@ -56,6 +56,6 @@ def kept(workspace: Workspace, many: Sequence[SampleSettings]) -> list[SampleSet
 
     found = []
     for settings in many:
-        files = {name: kept_file(file, kind) for name, kind in GIVEN.items() if (file := getattr(settings, name))}
+        files = {name: kept_file(file, kind) for name, kind in INPUT_FILES.items() if (file := getattr(settings, name))}
         found.append(settings.changed(**files) if files else settings)
     return found

@@ -17,8 +17,9 @@ __all__ = ["PIXEL_ART", "badge", "escaped", "facts", "table", "video_table"]
 
 
 def script(name: str) -> str:
-    """The browser's half of a component, with what all of them share before it."""
-    return "\n".join((ASSETS / f"{part}.js").read_text(encoding="utf-8") for part in ("elements", name))
+    """The browser's half of a component, after what all of them share and what it computes without the page."""
+    files = [ASSETS / f"{part}.js" for part in ("elements", f"{name}.logic", name)]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files if file.exists())
 
 
 def style(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Have a language model write the prompt: asked for, shown, changed by hand, and only then used. Off unless asked for.
+"""The prompt enhancer: a language model writes a long prompt, which a person may edit before it is used.
 
 Not covered: the language model (sampler.prompt_enhancer).
 """
@@ -20,44 +20,50 @@ from workbench.ui.core.form import Form, sentences
 from workbench.workspace import Workspace
 
 HELP = (
-    "Video models draw more of what a long, detailed prompt says. A language model of yours turns a few words into "
-    "one; nothing is sent anywhere, and nothing used, before you press a button."
+    "Video models follow long, detailed prompts better. A language model of yours turns a few words into one; nothing "
+    "is sent anywhere, and nothing used, before you press a button."
 )
 
 
-class WriterPart:
-    """A folded part of the tab. `view` follows the writing; `values` says what it shows."""
+class EnhancerPart:
+    """A folded part of the tab. `view` follows the job; `values` are its updates."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        with gr.Accordion("Have the prompt written", open=False, elem_id="prompt-writer"):
+        with gr.Accordion("Prompt enhancer", open=False, elem_id="prompt-enhancer"):
             gr.HTML(f'<p class="hint">{HELP}</p>')
             self.form = Form(PromptSettings, workspace, prompt_enhancer.settings_of(workspace))
             with gr.Row(elem_classes="buttons"):
                 self.write = gr.Button("Write a long prompt", elem_id="write-prompt")
                 self.stop = gr.Button("Stop", variant="stop", visible=False)
-            self.doing = gr.HTML(elem_id="writing")
+            self.progress = gr.HTML(elem_id="enhancing")
             self.written = gr.Textbox(
-                "", label="Written prompt", lines=5, max_lines=14, interactive=True, visible=False,
-                info="Change it as you like; it is used when you say so.", elem_id="written-prompt",
-            )  # fmt: skip
+                "",
+                label="Written prompt",
+                lines=5,
+                max_lines=14,
+                interactive=True,
+                visible=False,
+                info="Edit it as you like; it is used when you press the button below.",
+                elem_id="written-prompt",
+            )
             with gr.Row(elem_classes="buttons", visible=False) as self.taking:
-                self.take = gr.Button("Use it as the prompt", variant="primary", elem_id="use-written")
-                self.back = gr.Button("Back to my own words", elem_id="own-words")
-        self.view = {name: getattr(self, name) for name in ("stop", "doing", "written", "taking")}
+                self.take = gr.Button("Use this prompt", variant="primary", elem_id="use-written")
+                self.back = gr.Button("Back to the short prompt", elem_id="own-words")
+        self.view = {name: getattr(self, name) for name in ("stop", "progress", "written", "taking")}
 
     def values(self) -> dict[str, Any]:
-        """What the components of `view` show now."""
+        """Updates for the components of `view`."""
         status, written = prompt_enhancer.status(self.workspace), prompt_enhancer.written(self.workspace)
         alive, text = status.state.alive, written.prompt if written else ""
         return {
             "stop": (alive, lambda: gr.update(visible=alive)),
-            "doing": self._said(),
+            "progress": self._progress(),
             "written": (text, lambda: gr.update(value=text, visible=bool(text))),
             "taking": (bool(text), lambda: gr.update(visible=bool(text))),
         }
 
-    def _said(self) -> str:
+    def _progress(self) -> str:
         status, written = prompt_enhancer.status(self.workspace), prompt_enhancer.written(self.workspace)
         if status.state.alive:
             return f'{render.bar(None)}<p class="doing">{render.escaped(status.phase or "starting")}</p>'
@@ -70,11 +76,11 @@ class WriterPart:
     def wire(self, prompt: Any, model: Any, image: Any) -> list[Any]:
         """Connect the listeners; prompt, model, image: fields of the tab's form. Returns what changes the view."""
         fields = [prompt, model, image, *self.form.inputs]
-        asked = send(self.write.click, handler(self._write), fields, self.form.problems)
+        started = send(self.write.click, handler(self._write), fields, self.form.problems)
         stopped = self.stop.click(handler(lambda: prompt_enhancer.stop(self.workspace)), None, None, **QUIET)
         self.take.click(handler(self._take), [self.written, prompt], prompt, **QUIET)
         self.back.click(handler(self._back), None, prompt, **QUIET)
-        return [asked, stopped]
+        return [started, stopped]
 
     def _write(self, prompt: str, model: str, image: str, *values: Any) -> str:
         try:

@@ -1,7 +1,6 @@
-"""Earlier samples in pages, found by words of their prompt, model or LoRAs; the browser's half is
-assets/sample_history.js.
+"""Earlier samples in pages, searched by words of their prompt, model or LoRAs.
 
-Not covered: what a sample looks like when it is opened (result).
+The browser's half is assets/sample_history.js. Not covered: an opened sample (result).
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.errors import ConfigError
 from workbench.sampler.samples import ID, Sample, Samples
+from workbench.sampler.view import loras_of, title
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.ui.core.live import Recent
-from workbench.ui.sample.result import short_name, width_of
+from workbench.ui.sample.result import width
 from workbench.workspace import Workspace
 
 PAGE = 12
@@ -55,7 +55,7 @@ class History:
         return self._ids.get(now)
 
     def sample(self, sample_id: str) -> Sample | None:
-        """None for one that is not there, or cannot be read."""
+        """None for one that is missing or cannot be read."""
         if sample_id not in self.ids():
             return None
         with self._lock:
@@ -70,20 +70,20 @@ class History:
         return next((sample for name in self.ids() if (sample := self.sample(name))), None)
 
     def value(self, chosen: str) -> dict[str, str]:
-        """The component's value: its page is looked at anew when that changes."""
+        """The component's value: the page of samples is loaded again when that changes."""
         ids = self.ids()
         return {"mark": f"{len(ids)} {ids[0]}" if ids else "", "chosen": chosen}
 
     def page(self, query: PageOfSamples) -> dict[str, Any]:
-        """One page of cards, and how many samples there are."""
+        """One page of samples, and how many there are."""
         words = query.search.casefold().split()
         ids = self.ids(now=True)
         if words:
             ids = [name for name in ids if (sample := self.sample(name)) and _has(sample, words)]
         page = min(query.page, max(0, (len(ids) - 1) // PAGE))
-        shown = [self.sample(name) for name in ids[page * PAGE : (page + 1) * PAGE]]
+        found = [self.sample(name) for name in ids[page * PAGE : (page + 1) * PAGE]]
         return {
-            "cards": [_card(sample) for sample in shown if sample],
+            "samples": [_data(sample) for sample in found if sample],
             "page": page,
             "matching": len(ids),
             "size": PAGE,
@@ -101,12 +101,12 @@ def _has(sample: Sample, words: list[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _card(sample: Sample) -> dict[str, Any]:
+def _data(sample: Sample) -> dict[str, Any]:
     settings = sample.settings
     return {
         "id": sample.id,
         "url": render.url(sample.path),
-        "prompt": settings.prompt or "(no prompt)",
-        "about": ", ".join([*map(short_name, settings.loras)] or ["base model"]),
-        "pixelated": width_of(sample) <= render.PIXEL_ART,
+        "prompt": title(settings),
+        "about": loras_of(settings),
+        "pixelated": width(sample) <= render.PIXEL_ART,
     }

@@ -1,13 +1,12 @@
 """The LoRAs of a sample as rows, each with its scale; the browser's half is assets/lora_stack.js.
 
-What is known of a LoRA before it is loaded stands below its row; whether it fits the model is said once it is. Not
+The facts of a LoRA's file stand below its row; whether it fits the model is known once it is loaded. Not
 covered: loading them (sampler.loras), the library itself (workbench.loras).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import gradio as gr
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,7 +25,7 @@ from workbench.workspace import Workspace
 
 
 class Everything(BaseModel):
-    """All LoRAs of the workspace are wanted."""
+    """A query for all LoRAs of the workspace."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,24 +58,28 @@ class LoraStack:
 
 
 def choices(workspace: Workspace) -> list[dict[str, str]]:
-    """What the picker offers: name, what it is called, under which heading."""
+    """What the picker offers: name, title and group."""
     spec = next(spec for spec in specs(SampleSettings) if spec.name == "loras")
     return [{"name": one.value, "title": one.title, "group": one.group} for one in choices_of(spec, workspace)]
 
 
 def facts(workspace: Workspace, name: str) -> str:
-    """What a LoRA's file says of itself, in words. Raises ConfigError for one that is unsound or not there."""
+    """The facts of a LoRA's file in one line. Raises ConfigError for one that is unsound or missing."""
     if name.endswith(".safetensors"):
         header = read_header(resolve(name, "loras"))
         made_for = header.metadata.get("base_model", "")
         return f"{len(header.tensors)} tensors" + (f", made for {made_for}" if made_for else "")
     known = name if is_name(name) else f"{RUNS}/{name}"
     if not is_name(known) or (known != name and "/" in name):
-        return "From the Hub: fetched when the video is drawn."
+        return "From the Hub: downloaded when the video is generated."
     lora = find(workspace, known)
     if lora.sound:
         raise ConfigError(lora.sound)
-    said: list[Any] = [f"rank {lora.rank}", f"alpha {lora.alpha:g}" if lora.alpha else ""]
-    said += [f"{lora.steps} steps" if lora.steps else "", f"made for {lora.base_model}" if lora.base_model else ""]
-    said += [f"trigger word: {lora.trigger}" if lora.trigger else ""]
-    return ", ".join(filter(None, said))
+    parts = [
+        f"rank {lora.rank}",
+        f"alpha {lora.alpha:g}" if lora.alpha else "",
+        f"{lora.steps} steps" if lora.steps else "",
+        f"made for {lora.base_model}" if lora.base_model else "",
+        f"trigger word: {lora.trigger}" if lora.trigger else "",
+    ]
+    return ", ".join(filter(None, parts))

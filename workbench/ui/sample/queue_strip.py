@@ -1,7 +1,7 @@
-"""What is under way: every request that waits or is drawn, how it looks so far, and those that came to nothing.
+"""The queue strip: every waiting and active request with its latent preview, and the failed ones of this page.
 
-The browser's half is assets/sample_queue.js, which changes only what has changed, so that a moving picture goes on
-moving. Not covered: requests themselves (sampler.queue).
+The browser's half is assets/sample_queue.js, which changes only what has changed, so that a moving picture does not
+start again. Not covered: what is shown of a request (workbench.sampler.view), requests themselves (sampler.queue).
 """
 
 from __future__ import annotations
@@ -11,26 +11,25 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.errors import ConfigError, ExitCode
-from workbench.jobs import duration, gpu_lock
+from workbench.errors import ConfigError
+from workbench.jobs import gpu_lock
 from workbench.sampler import queue
 from workbench.sampler.queue import Progress, RequestState
+from workbench.sampler.view import request_view
 from workbench.ui.core import render
 from workbench.ui.core.live import Recent
-from workbench.ui.sample.result import short_name
 from workbench.workspace import Workspace
 
-SHOWN = 8  # of those that wait; the others are counted
-FORCE = "fit"  # what the refusal of a LoRA says in any case
-NOTHING: dict[str, Any] = {"note": "", "cards": [], "more": 0, "elsewhere": 0, "failed": []}
+SHOWN = 8  # of the waiting ones; the others are counted
+NOTHING: dict[str, Any] = {"note": "", "requests": [], "more": 0, "elsewhere": 0, "failed": []}
 
 
 class QueueStrip:
-    """Builds the component. Its event is asked {"do", "id"}: cancel, all, again, force, dismiss, show."""
+    """Builds the component. Its event is action {"do", "id"}: cancel, all, again, force, dismiss."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self._going = Recent(self._look, 0.4)
+        self._active = Recent(self._read, 0.4)
         self.component = gr.HTML(
             value=NOTHING,
             html_template="",
@@ -40,36 +39,35 @@ class QueueStrip:
             elem_id="sample-queue",
         )
 
-    def value(self, asked: Sequence[str], now: bool = False) -> dict[str, Any]:
-        """The component's value. asked: the requests of this page, whose failures it shows until they are dismissed."""
-        going = self._going.get(now)
-        mine = [one for one in going if not one.into]
-        failed = [one for name in asked if (one := find(self.workspace, name)) and one.state is RequestState.FAILED]
+    def value(self, submitted: Sequence[str], now: bool = False) -> dict[str, Any]:
+        """The component's value. submitted: the requests of this page, whose failures are shown until dismissed."""
+        active = self._active.get(now)
+        own = [one for one in active if not one.into]
+        found = [find(self.workspace, name) for name in submitted]
         return {
-            "note": self._busy() if not going else "",
-            "cards": [_card(one) for one in mine[:SHOWN]],
-            "more": max(0, len(mine) - SHOWN),
-            "elsewhere": len(going) - len(mine),
-            "failed": [_failure(one) for one in failed],
+            "note": self._gpu_note() if not active else "",
+            "requests": [_data(one) for one in own[:SHOWN]],
+            "more": max(0, len(own) - SHOWN),
+            "elsewhere": len(active) - len(own),
+            "failed": [_failure(one) for one in found if one is not None and one.state is RequestState.FAILED],
         }
 
     def waiting(self, now: bool = False) -> list[str]:
-        """Ids of the samples under way; those of grids are not among them."""
-        return [one.id for one in self._going.get(now) if not one.into]
+        """Ids of the waiting and active samples, without those of grids."""
+        return [one.id for one in self._active.get(now) if not one.into]
 
-    def _look(self) -> list[Progress]:
+    def _read(self) -> list[Progress]:
         queue.revive(self.workspace)
         found = [find(self.workspace, name) for name in queue.pending(self.workspace)]
         return [one for one in found if one is not None and not one.state.over]
 
-    def _busy(self) -> str:
+    def _gpu_note(self) -> str:
         holder = gpu_lock.holder(self.workspace.locks)
         if not holder or holder == queue.HOLDER:
             return ""
         return (
-            f"The GPU is held by {holder}. A run that trains can be asked for a video on the Train tab (Try it now), "
-            "or be paused there: then the GPU is free for this tab, and the run goes on afterwards as if nothing had "
-            "happened."
+            f"The GPU is held by {holder}. A training run can generate a video between two steps (Train tab, Live "
+            "sample), or be paused there: then the GPU is free for this tab."
         )
 
 
@@ -80,43 +78,30 @@ def find(workspace: Workspace, sample_id: str) -> Progress | None:
         return None
 
 
-def _card(one: Progress) -> dict[str, Any]:
-    settings, drawing = one.settings, one.state is RequestState.GENERATING and one.total > 0
-    words = f"step {one.step} of {one.total}" if drawing else {
-        RequestState.WAITING: "waiting", RequestState.LOADING: "loading the model"
-    }.get(one.state, "drawing")  # fmt: skip
-    left = f"about {duration(one.seconds_left)} left" if one.seconds_left is not None else ""
-    picture = ""
+def _data(one: Progress) -> dict[str, Any]:
+    view, picture = request_view(one), ""
     if one.picture is not None:
         try:
             picture = f"{render.url(one.picture)}?{one.picture.stat().st_mtime_ns}"
         except OSError:  # done meanwhile
             picture = ""
     return {
-        "id": one.id,
-        "state": one.state.value,
-        "prompt": (settings.prompt if settings else "") or "(no prompt)",
-        "about": _about(one),
-        "words": " · ".join(filter(None, [words, left, one.message])),
-        "share": one.step / one.total if drawing else None,
+        "id": view.id,
+        "state": view.state,
+        "prompt": view.title,
+        "about": view.subtitle,
+        "status": " · ".join(filter(None, (view.status, view.message))),
+        "share": view.share,
         "picture": picture,
     }
 
 
 def _failure(one: Progress) -> dict[str, Any]:
-    settings = one.settings
-    unfit = one.exit_code == ExitCode.BAD_CONFIG and FORCE in one.message
+    view = request_view(one)
     return {
-        "id": one.id,
-        "prompt": (settings.prompt if settings else "") or "(no prompt)",
-        "message": one.message,
-        "again": settings is not None,
-        "force": bool(settings and settings.loras and not settings.force_loras and unfit),
+        "id": view.id,
+        "prompt": view.title,
+        "message": view.message,
+        "again": view.can_retry,
+        "force": view.can_force,
     }
-
-
-def _about(one: Progress) -> str:
-    if one.settings is None:
-        return ""
-    loras = ", ".join(map(short_name, one.settings.loras)) or "base model"
-    return f"{loras}, seed {one.settings.seed}"
