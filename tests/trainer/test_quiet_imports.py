@@ -20,3 +20,20 @@ logger.error("a real error")
 def test_loading_the_8_bit_optimizer_says_nothing_and_errors_are_shown() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (0, "", "a real error")
+
+
+WITHOUT_COMPILER = """
+import sys
+from workbench.jobs import processes
+with processes.without_compiler():
+    import bitsandbytes
+assert "torch._inductor.compile_fx" not in sys.modules
+import torch
+assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item() == 2
+assert "torch._dynamo.backends.registry" in sys.modules
+"""
+
+
+def test_the_8_bit_optimizer_is_imported_without_the_compiler_which_works_afterwards() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_COMPILER], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr

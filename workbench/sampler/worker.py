@@ -138,7 +138,7 @@ class Worker:
         if device.kind == "cuda":
             self._gpu.enter_context(gpu_lock.hold(self._workspace.locks, device.uuid, HOLDER))
         try:
-            with processes.loading():
+            with processes.loading(), processes.without_compiler():
                 from workbench.sampler.generate import Sampler
 
                 def report(message: str) -> None:

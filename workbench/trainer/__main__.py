@@ -18,7 +18,7 @@ from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import processes
 from workbench.jobs.devices import pick_devices
-from workbench.runs import hub_push, queue, recovery
+from workbench.runs import hub_push, optimizer_options, queue, recovery
 from workbench.runs.failures import BEGIN
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.distributed import launcher
@@ -78,7 +78,8 @@ def push(folder: Path, settings: TrainSettings) -> None:
 
 def compute(job: jobs.Job, settings: TrainSettings, place: Place, turn: queue.QueueSlot | None = None) -> None:
     """Load torch, and train. turn: what is lent while the run is paused; None where it is not this process's to lend"""
-    with Watchdog(job, settings.stall_timeout, place.rank):
+    compiler = settings.compile or bool(optimizer_options.package(settings))
+    with Watchdog(job, settings.stall_timeout, place.rank), processes.without_compiler(compiler):
         job.beat("loading torch")
         with processes.loading():
             from workbench.trainer.loop import train

@@ -13,6 +13,7 @@ from workbench import jobs
 from workbench.fit import measurement
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import pick_device
+from workbench.runs import optimizer_options
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
@@ -32,9 +33,11 @@ def main() -> int:
 
         with gpu_lock.hold(workspace.locks, device.uuid, "a measurement", math.inf, wait):
             job.beat("loading torch")
-            with processes.loading():
-                from workbench.trainer.trial.measure import measure
-            found = measure(folder, job, settings, device)
+            compiler = settings.compile or bool(optimizer_options.package(settings))
+            with processes.without_compiler(compiler):
+                with processes.loading():
+                    from workbench.trainer.trial.measure import measure
+                found = measure(folder, job, settings, device)
         measurement.keep(workspace, settings, device, found)
     return int(job.exit_code)
 
