@@ -183,8 +183,8 @@ def loading() -> Iterator[None]:
 def without_compiler(needed: bool = False) -> Iterator[None]:
     """Import and compute without PyTorch's compiler, unless it is needed. PyTorch documents the variable.
 
-    bitsandbytes, which diffusers and peft import where it is installed, passes functions to torch.compile at its import,
-    and that imports the compiler: a second of processor time for functions that are never called here.
+    bitsandbytes, which diffusers and peft import where it is installed, passes functions to torch.compile when it is
+    imported, and that imports the compiler: a second of processor time for functions that are never called here.
     """
     name = "TORCHDYNAMO_DISABLE"
     if needed or name in os.environ:
