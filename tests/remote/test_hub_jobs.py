@@ -19,6 +19,7 @@ from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import State
 from workbench.remote import targets
+from workbench.remote.hub_folder import HubFolder
 from workbench.remote.record import RemoteRecord
 from workbench.remote.sending import choose, start_at
 from workbench.remote.settings import HubJobsPlace
@@ -83,6 +84,12 @@ def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run
     assert set(clips) < {name for name in hub.repos[f"datasets/{REPOSITORY}"] if name.startswith("contents/")}
     assert not RemoteRecord.load(run.folder).open
     choose(workspace, run, targets.HERE)
+
+
+def test_a_file_that_a_run_removes_while_it_is_sent_ends_nothing(tmp_path: Path) -> None:
+    """Retention takes a checkpoint away between the look at the folder and the commit: what sends tries again."""
+    with pytest.raises(FileNotFoundError, match="state.json"):
+        HubFolder(REPOSITORY).put({"out/state.json": tmp_path / "state.json"}, "a push")
 
 
 def test_what_is_missing_is_said_before_anything_is_sent(workspace: Workspace, hub: FakeJobs, run: Run) -> None:

@@ -11,11 +11,15 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench import hub
 from workbench.errors import ConfigError
 from workbench.remote.base import Lost
 from workbench.workspace import writing
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitOperationAdd
 
 KIND = "dataset"
 AT_ONCE = 500  # paths a question, files a commit
@@ -47,14 +51,9 @@ class HubFolder:
 
     def put(self, files: Mapping[str, Content], message: str, gone: Iterable[str] = ()) -> None:
         """Add or replace files, and take some out, as one commit. Raises FileNotFoundError, ConfigError, Lost."""
-        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+        from huggingface_hub import CommitOperationDelete
 
-        if gone_meanwhile := [
-            content for content in files.values() if isinstance(content, Path) and not content.exists()
-        ]:
-            raise FileNotFoundError(gone_meanwhile[0])
-
-        adds = [CommitOperationAdd(path, c if isinstance(c, bytes) else str(c)) for path, c in files.items()]
+        adds = [_added(path, content) for path, content in files.items()]
         takes = [CommitOperationDelete(path) for path in gone]
         if adds or takes:
             with explained(self.repo_id):
@@ -91,3 +90,15 @@ def explained(what: str) -> Iterator[None]:
         raise ConfigError(str(error)) from error
     except hub.HubLost as error:
         raise Lost(str(error)) from error
+
+
+def _added(path: str, content: Content) -> CommitOperationAdd:
+    """Raises FileNotFoundError for a file that a run has removed since it was listed."""
+    from huggingface_hub import CommitOperationAdd
+
+    try:
+        return CommitOperationAdd(path, content if isinstance(content, bytes) else str(content))
+    except ValueError as error:
+        if isinstance(content, Path) and not content.exists():
+            raise FileNotFoundError(content) from error
+        raise
