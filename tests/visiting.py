@@ -55,7 +55,7 @@ class Caller:
         """(name, number, components of its inputs) of each handler, those that refresh views by one function once."""
         known = set()
         for function in self.config["dependencies"]:
-            name = re.sub(r"^(_?tick|whole|quick_look|lambda)_\d+$", r"\1", function["api_name"] or "")
+            name = re.sub(r"^(_?tick|whole|quick_values|lambda)_\d+$", r"\1", function["api_name"] or "")
             if function.get("backend_fn", True) and name not in known:
                 known.add(name)
                 yield name, function["id"], [self.components[i] for i in function["inputs"]]

@@ -68,7 +68,7 @@ def chart(
 ) -> str:
     """A figure: title and legend above, the curves below. "" when no curve has a point.
 
-    size: width and height of the chart, pixels; it is scaled to the room there is;  note: a line beside the title;
+    size: width and height of the chart, pixels; it is scaled to the space there is;  note: a line beside the title;
     keys: with a legend, which a single curve never has
     """
     plotted = [one for one in series if one.finite]
@@ -108,8 +108,8 @@ def _range(series: Iterable[Line]) -> tuple[float, float]:
     low, high = min(values), max(values)
     if low >= 0 and low < 0.4 * high:
         return 0.0, high * 1.06 or 1.0
-    room = 0.08 * (high - low) or abs(high) * 0.1 or 1.0
-    return low - room, high + room
+    area = 0.08 * (high - low) or abs(high) * 0.1 or 1.0
+    return low - area, high + area
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -128,10 +128,10 @@ def _axes(across: Scale, up: Scale) -> str:
     power = _power(max(abs(mark) for mark in marks) if marks else 1.0)
     scaled = [mark / 10.0**power for mark in marks]
     digits = next(d for d in range(7) if d == 6 or all(abs(s - round(s, d)) < 1e-9 for s in scaled))
-    for mark, shown in zip(marks, scaled, strict=True):
+    for mark, scaled_mark in zip(marks, scaled, strict=True):
         y = up(mark)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{across.end:.1f}"/>')
-        parts.append(f'<text x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{shown:.{digits}f}</text>')
+        parts.append(f'<text x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{scaled_mark:.{digits}f}</text>')
     if power:
         exponent = str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
         parts.append(f'<text x="2" y="{TOP - 1}" class="power">×10{exponent}</text>')
@@ -167,8 +167,10 @@ def _curve(one: Line, across: Scale, up: Scale, clip: str) -> str:
     path = "M" + "L".join(f"{across(step):.1f} {up(value):.1f}" for step, value in points)
     plotted = [f'<g clip-path="url(#{clip})"><path class="curve {one.style}" style="stroke:{one.css}" d="{path}"/></g>']
     if one.style == "dots" or len(points) == 1:
-        shown = points if len(points) <= 60 else []
-        plotted += [f'<circle cx="{across(s):.1f}" cy="{up(v):.1f}" r="2.6" style="fill:{one.css}"/>' for s, v in shown]
+        visible = points if len(points) <= 60 else []
+        plotted += [
+            f'<circle cx="{across(s):.1f}" cy="{up(v):.1f}" r="2.6" style="fill:{one.css}"/>' for s, v in visible
+        ]
     if one.marked:
         step, word = one.marked
         found = next((value for at, value in one.finite if at == step), None)
@@ -178,7 +180,7 @@ def _curve(one: Line, across: Scale, up: Scale, clip: str) -> str:
 
 
 def _ring(x: float, y: float, word: str, css: str, across: Scale) -> str:
-    """A ring around a point and a word beside it, on the side where there is room."""
+    """A ring around a point and a word beside it, on the side with more space."""
     anchor, shift = ("end", -9) if x > (across.start + across.end) / 2 else ("start", 9)
     below = y - 9 if y > TOP + 24 else y + 18
     return (
@@ -211,9 +213,9 @@ def _stops(series: Sequence[Line], across: Scale, up: Scale) -> str:
             if abs(across(at) - across(step)) <= max(6.0, right - left):
                 lines.append(f"{one.name}: {number(value)}")
                 dots.append(f'<circle cx="{across(at):.1f}" cy="{up(value):.1f}" r="3.5" style="fill:{one.css}"/>')
-        room = f'x="{left:.1f}" y="{TOP}" width="{max(right - left, 0.5):.1f}" height="{up.start - TOP:.1f}"'
+        area = f'x="{left:.1f}" y="{TOP}" width="{max(right - left, 0.5):.1f}" height="{up.start - TOP:.1f}"'
         parts.append(
-            f'<g class="stop"><rect {room}/><path d="M{across(step):.1f} {TOP}V{up.start:.1f}"/>{"".join(dots)}'
+            f'<g class="stop"><rect {area}/><path d="M{across(step):.1f} {TOP}V{up.start:.1f}"/>{"".join(dots)}'
             f"<title>{escaped(chr(10).join(lines))}</title></g>"
         )
     return "".join(parts)

@@ -1,6 +1,6 @@
 """Before and after: videos of the same prompts without and with a LoRA, side by side as one video and one picture.
 
-Not covered: drawing the samples themselves (workbench.sampler).
+Not covered: generating the samples themselves (workbench.sampler).
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ def _page(rows: Sequence[Sequence[Pixels]], prompts: Sequence[str], titles: Sequ
     width = rows[0][0].shape[1]
     columns = len(rows[0])
     page = Image.new("RGB", (columns * (width + GAP) + GAP, HEAD + len(rows) * (LABEL + TILE + GAP)), PAPER)
-    draw: Any = ImageDraw.Draw(page)
+    canvas: Any = ImageDraw.Draw(page)
     large, small = ImageFont.load_default(15), ImageFont.load_default(13)
     for column, title in enumerate(titles):
-        draw.text((GAP + column * (width + GAP), 6), title, INK, font=large)
+        canvas.text((GAP + column * (width + GAP), 6), title, INK, font=large)
     for number, (row, prompt) in enumerate(zip(rows, prompts, strict=True)):
         top = HEAD + number * (LABEL + TILE + GAP)
-        draw.text((GAP, top + 3), prompt, SOFT, font=small)
+        canvas.text((GAP, top + 3), prompt, SOFT, font=small)
         for column, picture in enumerate(row):
             page.paste(Image.fromarray(picture), (GAP + column * (width + GAP), top + LABEL))
     return np.asarray(page)

@@ -136,7 +136,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def watch(
-    look: Callable[[], jobs.Status], losses: Callable[[], str] = lambda: "", begin: Callable[[], object] = lambda: None
+    read: Callable[[], jobs.Status], losses: Callable[[], str] = lambda: "", begin: Callable[[], object] = lambda: None
 ) -> jobs.Status | None:
     """Show a job until it is over; returns how it ended, None when Ctrl-C ended the watching.
 
@@ -146,7 +146,7 @@ def watch(
     try:
         with _uninterrupted():
             begin()
-        while (status := look()).state.alive:
+        while (status := read()).state.alive:
             view.show(status, losses())
             time.sleep(POLL_SECONDS)
         view.show(status, losses())

@@ -78,3 +78,6 @@ def prune(workspace: Workspace, name: str, keep: int, yes: bool) -> None:
         click.echo(f"removed {len(gone)} checkpoints, {sum(one.bytes for one in gone) / 1e6:.1f} MB are free")
     else:
         click.echo("nothing was removed")
+
+
+COMMANDS = (queue, star, unstar, prune)

@@ -142,3 +142,6 @@ def stacks(workspace: Workspace, name: str) -> None:
     if not text:
         raise ConfigError(f"{name} is {run.status.state.value} and left no stacks: only a run that hung leaves them")
     click.echo(text)
+
+
+COMMANDS = (show, compare, report, decode, stacks)

@@ -41,14 +41,11 @@ def runs(context: click.Context, workspace: Workspace) -> None:
         waiting = queue.order(workspace)
         positions = {name: f"waiting, {position} of {len(waiting)}" for position, name in enumerate(waiting, 1)}
         print_table(HEADS, [_row(run, positions) for run in found], NUMBERS)
-        if said := strange_names.said(strange_names.strange_in(workspace.runs, "runs"), workspace.root):
-            click.echo(said)
+        if strange := strange_names.said(strange_names.strange_in(workspace.runs, "runs"), workspace.root):
+            click.echo(strange)
 
 
-for command in (
-    run_views.show, run_views.compare, run_views.report, run_views.decode, run_views.stacks,
-    run_keeping.queue, run_keeping.star, run_keeping.unstar, run_keeping.prune,
-):  # fmt: skip
+for command in (*run_views.COMMANDS, *run_keeping.COMMANDS):
     runs.add_command(command)
 
 

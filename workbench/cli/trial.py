@@ -1,6 +1,6 @@
-"""What `workbench doctor` tries in a process of its own: import a clip, train two steps on the built-in model.
+"""The trial run of `workbench doctor`, in a process of its own: import a clip, train two steps on the built-in model.
 
-`python -m workbench.cli.trial` prints a line of JSON for each thing tried, {"title", "found", "remedy"}; the remedy is
+`python -m workbench.cli.trial` prints a line of JSON for each step, {"title", "found", "remedy"}; the remedy is
 empty when it worked. Everything happens in a folder of its own, which is removed. Not covered: downloaded models.
 """
 
@@ -23,10 +23,10 @@ from workbench.workspace import Workspace
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="workbench-doctor-", ignore_cleanup_errors=True) as folder:
-        return _try(Workspace.open(Path(folder)))
+        return _run_trial(Workspace.open(Path(folder)))
 
 
-def _try(workspace: Workspace) -> int:
+def _run_trial(workspace: Workspace) -> int:
     """Import, then train. What fails ends it: the second needs the first."""
     given = sorted((demo.DEMO_CLIPS / demo.concept()).glob("*.mp4"))[0]
     media.probe(given)  # a package that cannot be loaded says so itself; an import would blame the clip

@@ -16,7 +16,7 @@ from workbench.jobs.devices import Load
 from workbench.runs import oom_fallback
 from workbench.runs.analysis.curves import Curves
 from workbench.runs.analysis.diagnosis import Diagnosis
-from workbench.runs.sessions import Session, seconds_used
+from workbench.runs.sessions import RunSession, seconds_used
 from workbench.runs.settings import TrainSettings
 
 Tone = Literal["plain", "going", "idle", "good", "bad"]
@@ -105,7 +105,7 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
 
 
 def time_facts(
-    run: Path, status: Status, settings: TrainSettings | None, sessions: list[Session], waiting: bool
+    run: Path, status: Status, settings: TrainSettings | None, sessions: list[RunSession], waiting: bool
 ) -> Iterator[Fact]:
     """How long it worked, when it stops or has ended."""
     if sessions and not waiting:
@@ -126,7 +126,7 @@ def load_fact(device: str, load: Load) -> Fact:
 
 
 def notes(
-    run: Path, status: Status, settings: TrainSettings | None, parent: dict[str, Any], sessions: list[Session]
+    run: Path, status: Status, settings: TrainSettings | None, parent: dict[str, Any], sessions: list[RunSession]
 ) -> Iterator[Note]:
     """What happened that a person would not expect: silence, a fork's changes, less memory, a damaged checkpoint."""
     if status.hanging:

@@ -7,9 +7,9 @@ or, with step 0 for the base model,
     held_out_loss                                                       a measurement on fixed noise
     held_out_bands: [loss, ...]                                           the same by timestep, low to high noise
     change_own, change_others                                             what the LoRA does to the model's output on
-                                                                          its own captions, and on those to leave alone
+                                                                          its own captions, and on preservation prompts
 A torn last line is ignored on reading and removed on resume. A number that is none (a gradient that overflowed) is
-written as null, which JSON has, and left out on reading. Not covered: what the numbers come to (curves, verdict),
+written as null, which JSON has, and left out on reading. Not covered: what the numbers mean (analysis),
 trackers (TensorBoard and the like).
 """
 

@@ -78,7 +78,7 @@ def chosen_best(run: Path) -> dict[str, Any]:
 
 
 def best(run: Path) -> int | None:
-    """The checkpoint whose held-out loss is the lowest (`verdict.best_step`); None while nothing was measured."""
+    """The checkpoint whose held-out loss is the lowest (`diagnosis.best_step`); None while nothing was measured."""
     saved, path = checkpoints.steps(run), run / METRICS
     if not saved or not path.is_file():
         return None

@@ -31,7 +31,7 @@ Moment = Annotated[float, Field(ge=0.0, le=LATEST)]
 
 
 @dataclass(frozen=True)
-class Session:
+class RunSession:
     """One session of a run; see the module for the fields."""
 
     time: Moment
@@ -45,21 +45,21 @@ class Session:
     note: str = ""
 
 
-_SESSION = TypeAdapter(Session)
+_SESSION = TypeAdapter(RunSession)
 
 
 def record_session(run: Path, step: int, **facts: object) -> None:
-    """Add a line for this session; facts are the other fields of `Session`. Raises CannotWrite.
+    """Add a line for this session; facts are the other fields of `RunSession`. Raises CannotWrite.
 
     Call it before the metrics are cut back to the checkpoint: the steps that are lost took time as well.
     """
-    session = Session(time.time(), step, _last_metrics_time(run), **facts)  # type: ignore[arg-type]
+    session = RunSession(time.time(), step, _last_metrics_time(run), **facts)  # type: ignore[arg-type]
     append_line(run / SESSIONS, json.dumps(asdict(session), ensure_ascii=False))
 
 
-def read_sessions(run: Path) -> list[Session]:
+def read_sessions(run: Path) -> list[RunSession]:
     """Every session, the first one first; torn lines and records of another form are left out."""
-    known, found = {one.name for one in fields(Session)}, []
+    known, found = {one.name for one in fields(RunSession)}, []
     for values in read_json_lines(run / SESSIONS):
         with contextlib.suppress(ValueError):
             found.append(_SESSION.validate_python({name: value for name, value in values.items() if name in known}))
@@ -72,7 +72,7 @@ def last_note(run: Path) -> str:
     return sessions[-1].note if sessions else ""
 
 
-def seconds_used(run: Path, sessions: Sequence[Session] | None = None) -> float:
+def seconds_used(run: Path, sessions: Sequence[RunSession] | None = None) -> float:
     """How long the run's processes worked, all sessions together; the time between them does not count."""
     status, sessions = jobs.status(run), read_sessions(run) if sessions is None else sessions
     now = status.ended_at or (time.time() if status.state.alive else 0.0)

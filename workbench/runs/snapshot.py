@@ -25,7 +25,7 @@ from workbench.runs.facts import Fact, Note, Tone
 from workbench.runs.failures import LOG_LINES, Failure, failure_of, last_checkpoint
 from workbench.runs.previews import FOLDER, RunPreviews, read_previews
 from workbench.runs.run import Run
-from workbench.runs.sessions import Session, read_sessions
+from workbench.runs.sessions import RunSession, read_sessions
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, step_folders
 
@@ -172,7 +172,7 @@ class SnapshotReader:
         self,
         status: Status,
         settings: TrainSettings | None,
-        sessions: list[Session],
+        sessions: list[RunSession],
         diagnosis: Diagnosis | None,
         waiting: bool,
     ) -> list[Fact]:

@@ -92,7 +92,7 @@ class Curves:
 
     def band_name(self, band: int) -> str:
         """A band as people read it: "0 to 199"."""
-        first, end = (round(place * self._timesteps / BANDS) for place in (band, band + 1))
+        first, end = (round(edge * self._timesteps / BANDS) for edge in (band, band + 1))
         return f"{first} to {end - 1}"
 
     # ---- to be plotted

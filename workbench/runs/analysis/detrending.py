@@ -1,10 +1,10 @@
-"""The training loss without the luck of the draw: which timesteps a step happened to get is taken out. No torch.
+"""The training loss without the effect of the sampled timesteps. No torch.
 
-The loss depends far more on a sample's timestep than on anything the run has learned so far, and timesteps are drawn
-at random, so the plain curve shows mostly the draws. What stands here is a control variate (Owen, "Monte Carlo theory,
+The loss depends far more on a sample's timestep than on anything the run has learned so far, and timesteps are
+sampled at random, so the plain curve shows mostly the sampling. This is a control variate (Owen, "Monte Carlo theory,
 methods and examples", 8.9; as CUPED, Deng et al., WSDM 2013):
 
-    detrended(step) = mean loss(step) - [mean c(timesteps of the step) - mean c(all timesteps drawn in the run)]
+    detrended(step) = mean loss(step) - [mean c(timesteps of the step) - mean c(all timesteps sampled in the run)]
 
 The bracket is zero on average whatever the function c is, because timesteps do not depend on the step; so the curve
 estimates the same expected loss as the plain one, and the better c tells a sample's loss from its timestep, the less
@@ -68,9 +68,9 @@ class Detrending:
         """Add one sample; one that is not finite is left out."""
         if not (math.isfinite(timestep) and math.isfinite(loss)):
             return
-        place = min(max(timestep * self._scale, 0.0), 1.0)
-        left = min(bisect_right(KNOTS, place), len(KNOTS) - 1) - 1
-        upper = (place - KNOTS[left]) / (KNOTS[left + 1] - KNOTS[left])
+        position = min(max(timestep * self._scale, 0.0), 1.0)
+        left = min(bisect_right(KNOTS, position), len(KNOTS) - 1) - 1
+        upper = (position - KNOTS[left]) / (KNOTS[left + 1] - KNOTS[left])
         lower = 1 - upper
         sums = self._buckets.at(step)
         sums.count += 1

@@ -196,8 +196,8 @@ def mann_kendall(values: Sequence[float]) -> float:
 
 def _rising_since(values: Sequence[float], noise: float) -> int | None:
     """Where the values began to rise for good; None when they do not."""
-    level = [median(values[max(0, place - 1) : place + 2]) for place in range(len(values))]
-    lowest = max(place for place, value in enumerate(level) if value <= min(level) + noise)
+    level = [median(values[max(0, index - 1) : index + 2]) for index in range(len(values))]
+    lowest = max(index for index, value in enumerate(level) if value <= min(level) + noise)
     after = values[lowest + 1 :]
     if len(after) < RISING or mann_kendall(after) < TREND:
         return None

@@ -20,7 +20,7 @@ from workbench.html import escaped, table
 from workbench.jobs import State
 from workbench.records import read_record
 from workbench.runs.run import CARD, Run
-from workbench.runs.sessions import Session
+from workbench.runs.sessions import RunSession
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot
 from workbench.settings import Spec, specs
@@ -106,7 +106,7 @@ def _fork(parent: dict[str, Any]) -> str:
 # ---- data
 
 
-def data(folder: Path, sessions: Sequence[Session]) -> str:
+def data(folder: Path, sessions: Sequence[RunSession]) -> str:
     """How many clips in which role and shape, which ones, and why others were left out."""
     clips: list[dict[str, Any]] = read_record(folder / LOCK, _LOCKED) or []
     if not clips:
@@ -154,7 +154,7 @@ def checkpoints(seen: RunSnapshot) -> str:
     return f'<div class="card">{made}</div>' if made else ""
 
 
-def history(seen: RunSnapshot, sessions: Sequence[Session]) -> str:
+def history(seen: RunSnapshot, sessions: Sequence[RunSession]) -> str:
     """When it was started, from where, and how it ended."""
     rows, status, failure = [], seen.status, seen.failure
     for session in sessions:
@@ -181,8 +181,8 @@ def _moment(seconds: float | None) -> str:
 
 def use(run: Run) -> str:
     """The code of the model card; before the export, what to do instead."""
-    card = run.folder / CARD
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    path = run.folder / CARD
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     if not found:
         return (
@@ -192,7 +192,7 @@ def use(run: Run) -> str:
     return f"{where}<pre>{escaped(found[1].strip())}</pre>"
 
 
-def machine(sessions: Sequence[Session]) -> str:
+def machine(sessions: Sequence[RunSession]) -> str:
     """Where it ran and with what; of the last start, and of earlier ones where they differ."""
     if not sessions:
         return ""

@@ -33,7 +33,7 @@ class Buckets(Generic[B]):
     def __init__(self, make: Callable[[], B], most: int) -> None:
         self._make, self._most = make, most
         self.width = 1  # steps a bucket covers
-        self._places: list[int] = []
+        self._indices: list[int] = []
         self._end = 0  # the first step after the last bucket
         self.buckets: list[B] = []
 
@@ -41,24 +41,24 @@ class Buckets(Generic[B]):
         """The bucket that this step belongs to."""
         while step >= self._end or not self.buckets:
             if len(self.buckets) < self._most:
-                self._places.append(step // self.width)
+                self._indices.append(step // self.width)
                 self.buckets.append(self._make())
             else:
                 self._widen()
-            self._end = (self._places[-1] + 1) * self.width
+            self._end = (self._indices[-1] + 1) * self.width
         return self.buckets[-1]
 
     def _widen(self) -> None:
         self.width *= 2
-        places: list[int] = []
+        indices: list[int] = []
         buckets: list[B] = []
-        for place, bucket in zip(self._places, self.buckets, strict=True):
-            if places and places[-1] == place // 2:
+        for index, bucket in zip(self._indices, self.buckets, strict=True):
+            if indices and indices[-1] == index // 2:
                 buckets[-1].merge(bucket)
             else:
-                places.append(place // 2)
+                indices.append(index // 2)
                 buckets.append(bucket)
-        self._places, self.buckets = places, buckets
+        self._indices, self.buckets = indices, buckets
 
 
 @dataclass(slots=True)

@@ -39,15 +39,15 @@ class CurvesPart:
                 self._names(), value=[], multiselect=True, max_choices=MOST, label="Runs", scale=8, elem_id="compared"
             )
             self.again = gr.Button("Look again", scale=0, min_width=150, elem_id="compare-again")
-        self.shown = gr.HTML(render.note(EMPTY, "empty"), elem_id="comparison")
+        self.comparison = gr.HTML(render.note(EMPTY, "empty"), elem_id="comparison")
 
     def wire(self, opened: Sequence[Any]) -> None:
         """Connect the listeners. opened: the events after which a person sees this."""
         remembered = gr.BrowserState([], storage_key="workbench-curves", secret="workbench")
         self.chosen.input(lambda names: names, self.chosen, remembered, **QUIET)
-        self.chosen.input(handler(self._show), self.chosen, self.shown, **QUIET)
+        self.chosen.input(handler(self._show), self.chosen, self.comparison, **QUIET)
         for event in (*opened, self.again.click):
-            event(handler(self._looked), remembered, [self.chosen, self.shown], **QUIET)
+            event(handler(self._looked), remembered, [self.chosen, self.comparison], **QUIET)
 
     def _names(self) -> list[str]:
         return [status.name for status in self.live.statuses()]

@@ -1,5 +1,5 @@
 """Which settings of a run have no effect as the others stand, so that the form can leave them out. No rule stands here
-that the trainer does not have: what is left out is simply not looked at.
+that the trainer does not have: what is left out is simply not read.
 
 Not covered: settings that exclude one another (runs.checks), settings of samples.
 """
@@ -16,7 +16,7 @@ Values = Mapping[str, Any]
 
 
 def _image(values: Values) -> bool:
-    """Whether the model is shown a picture; one that is not known may be."""
+    """Whether a picture is part of the model's input; of an unknown model it may be."""
     try:
         return find_model(str(values["model"]))[1].task == "image-to-video"
     except ConfigError:

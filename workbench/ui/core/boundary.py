@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from workbench.errors import WorkbenchError
 
-Asked = TypeVar("Asked", bound=BaseModel)
+Request = TypeVar("Request", bound=BaseModel)
 LOG = logging.getLogger("workbench.ui")
 BUG = "Something went wrong inside the workbench; the terminal where it was started says more. Nothing was lost."
 # What every listener of the page shares: nothing here is an API, and no handler works longer than a moment. Without
@@ -26,7 +26,7 @@ BUG = "Something went wrong inside the workbench; the terminal where it was star
 # them: seconds of work for each tick on a page of this size.
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "show_progress_on": []}
 LATE_SECONDS = 10.0
-# What was asked for is shown at the top of the page, while the button that asked stands at the end of a long form.
+# A result appears at the top of the page, while its button stands at the end of a long form.
 UPWARDS = """() => {
     const wrong = [...document.querySelectorAll(".problems")].some((box) => box.offsetParent);
     if (!wrong) window.scrollTo({top: 0, behavior: "smooth"});
@@ -52,7 +52,7 @@ def handler(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answering(
-    name: str, model: type[Asked], method: Callable[[Asked], dict[str, Any]]
+    name: str, model: type[Request], method: Callable[[Request], dict[str, Any]]
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """A function that the browser calls as server.NAME; whatever goes wrong becomes {"problem": sentence}."""
 
@@ -83,7 +83,7 @@ def warn(sentence: str, title: str, seconds: float | None = 12) -> None:
 
 
 def tick(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a listener of the page's timer: what fails now is looked at again a second later, without a message."""
+    """Wrap a listener of the page's timer: what fails now is read again a second later, without a message."""
 
     @functools.wraps(function)
     def listener(*arguments: Any) -> Any:
@@ -97,33 +97,40 @@ def tick(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def send(
-    event: Callable[..., Any], function: Callable[..., Any], fields: Sequence[Any], outputs: Any,
-    before: Sequence[Any] = (), **more: Any,
-) -> Any:  # fmt: skip
+    event: Callable[..., Any],
+    function: Callable[..., Any],
+    fields: Sequence[Any],
+    outputs: Any,
+    before: Sequence[Any] = (),
+    **more: Any,
+) -> Any:
     """Let `event` call function(*before, *values of the fields); returns what comes after it.
 
     The browser puts the fields' values into one text first. A field that is an input of a listener costs the browser
     work at every event of the page ever after, and forms have a hundred.
     """
-    parcel = gr.Textbox(visible=False)
-    packed = event(None, list(fields), parcel, js="(...values) => JSON.stringify(values)", **more, **QUIET)
-    return packed.then(_unpacked(function), [*before, parcel], outputs, **more, **QUIET)
+    packed_values = gr.Textbox(visible=False)
+    packed = event(None, list(fields), packed_values, js="(...values) => JSON.stringify(values)", **more, **QUIET)
+    return packed.then(_unpacked(function), [*before, packed_values], outputs, **more, **QUIET)
 
 
 def _unpacked(function: Callable[..., Any]) -> Callable[..., Any]:
     def listener(*arguments: Any) -> Any:
-        *before, parcel = arguments
-        return function(*before, *json.loads(parcel))
+        *before, packed_values = arguments
+        return function(*before, *json.loads(packed_values))
 
     listener.__qualname__ = function.__qualname__  # not its signature, which Gradio would check
     return listener
 
 
 def watch(
-    timer: gr.Timer, look: Callable[..., dict[str, Any] | None], inputs: list[Any], view: dict[str, Any],
+    timer: gr.Timer,
+    read: Callable[..., dict[str, Any] | None],
+    inputs: list[Any],
+    view: dict[str, Any],
     quick: tuple[str, ...] = (),
-) -> None:  # fmt: skip
-    """Keep the components of `view` as `look(*inputs)` says, with each tick of the timer; None leaves all as they are.
+) -> None:
+    """Keep the components of `view` as `read(*inputs)` says, with each tick of the timer; None leaves all as they are.
 
     The last of the inputs holds the session's Seen. The browser does work for every output of a listener, changed or
     not: so a tick sends only what is `quick`, which changes all the time, and asks for the rest when any of it would
@@ -131,18 +138,18 @@ def watch(
     """
     slow, pulse = [name for name in view if name not in quick], gr.State(0)
 
-    def quick_look(*arguments: Any) -> Any:
-        values, seen = look(*arguments), arguments[-1]
+    def quick_values(*arguments: Any) -> Any:
+        values, seen = read(*arguments), arguments[-1]
         if values is None:
             return gr.skip()
         moved = seen.would_change(slow, values)
         return [*seen.changed(quick, values), time.monotonic_ns() if moved else gr.skip()]
 
     def whole(*arguments: Any) -> Any:
-        values = look(*arguments)
+        values = read(*arguments)
         return gr.skip() if values is None else arguments[-1].changed(view, values)
 
-    timer.tick(tick(quick_look), inputs, [*(view[name] for name in quick), pulse], **TICK)
+    timer.tick(tick(quick_values), inputs, [*(view[name] for name in quick), pulse], **TICK)
     pulse.change(tick(whole), inputs, list(view.values()), **TICK)
 
 
@@ -158,12 +165,12 @@ class Seen:
         self._choice: tuple[str | None, float] = (None, 0.0)
 
     def choose(self, name: str | None) -> None:
-        """Something else is shown from now on: everything is sent anew."""
+        """Another run or sample is open from now on: everything is sent anew."""
         self._marks.clear()
         self._choice = (name, time.monotonic() + LATE_SECONDS)
 
     def late(self, name: str | None) -> bool:
-        """Whether a tick speaks of what was shown before."""
+        """Whether a tick is about what was open before."""
         choice, until = self._choice
         return name != choice and time.monotonic() < until
 

@@ -1,7 +1,7 @@
 """A settings class as a web form: components from the declarations, checked settings from the components.
 
 Few fields are in sight, the advanced ones are folded away, by section; a long form has a search (the browser's half of
-it is assets/find_settings.js). The components never judge a value: the settings do, and their sentences are shown below
+it is assets/find_settings.js). The components never check a value: the settings do, and their sentences appear below
 the form. Not covered: the rules themselves (settings, families, runs.check), which settings have no effect (applies).
 """
 
@@ -92,7 +92,7 @@ class Form(Generic[S]):
             send(partial(gr.on, changes), tick(self.look), self.inputs, self.finder, trigger_mode="always_last")
 
     def follow(self, event: Any) -> None:
-        """Look again once `event` has filled in the form: fields that are folded away do not say that they changed."""
+        """Evaluate again once `event` has filled in the form: fields that are folded away do not report a change."""
         if self.finder:
             send(event.then, tick(self.look), self.inputs, self.finder)
         for look, inputs, outputs in self._watchers:
@@ -105,7 +105,7 @@ class Form(Generic[S]):
         send(partial(gr.on, changes), look, inputs, list(outputs), trigger_mode="always_last")
 
     def look(self, *values: Any) -> dict[str, list[str]]:
-        """What the search is told of the fields: which have no effect, which differ from their defaults."""
+        """For the search: which fields have no effect, which differ from their defaults."""
         now = self.read(values)
         changed = [name for name, value in now.items() if value != self._defaults[name]]
         return {"unneeded": self._unneeded(now) if self._unneeded else [], "changed": changed}
@@ -130,23 +130,23 @@ class Form(Generic[S]):
             "elem_id": f"{self.settings.__name__}-{spec.name}",
             "min_width": 150 if spec.kind in SHORT else 240,
         }
-        shown = to_component(spec, value)
+        content = to_component(spec, value)
         if spec.source:
             return gr.Dropdown(
-                self._options(spec), value=shown, multiselect=spec.kind == "texts", allow_custom_value=True, **common
+                self._options(spec), value=content, multiselect=spec.kind == "texts", allow_custom_value=True, **common
             )
         if spec.kind in ("integer", "number"):
             # A number field cannot be empty: it would say 0.
             return (
-                gr.Textbox(value=shown, placeholder=EMPTY.get(spec.name, UNSET), **common)
+                gr.Textbox(value=content, placeholder=EMPTY.get(spec.name, UNSET), **common)
                 if spec.optional
-                else gr.Number(shown, step=step_of(spec), **common)
+                else gr.Number(content, step=step_of(spec), **common)
             )
         if spec.kind == "switch":
-            return gr.Checkbox(value=shown, **common)
+            return gr.Checkbox(value=content, **common)
         if spec.kind == "choice":
-            return gr.Dropdown(self._options(spec), value=shown, **common)
-        return gr.Textbox(value=shown, lines=spec.lines, max_lines=max(8, spec.lines), **common)
+            return gr.Dropdown(self._options(spec), value=content, **common)
+        return gr.Textbox(value=content, lines=spec.lines, max_lines=max(8, spec.lines), **common)
 
     def _options(self, spec: Spec, values: Mapping[str, Any] = {}) -> Choices:
         found = choices_of(spec, self.workspace, values)

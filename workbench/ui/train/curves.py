@@ -1,6 +1,6 @@
 """The curves of a run: the loss and the change of the output in sight, the others in a fold.
 
-A chart is sent again when it would look different, and those that are folded away not at all. Not covered: what is in a
+A chart is sent again when it would look different, and those in a closed fold not at all. Not covered: what is in a
 chart (runs.analysis.curve_charts).
 """
 
@@ -17,16 +17,16 @@ from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, tick
 from workbench.ui.train.part import TrainHost, TrainPart
 
 DISTINCT = 300  # steps that can be told apart in a chart
-SECONDS = 2.0  # between looks at them while they are open
+SECONDS = 2.0  # between updates while they are open
 
 
-class CurvesPart(TrainPart):
-    """Loss and change of the output; by noise level, learning rate and the loss as it came below."""
+class RunCurvesPart(TrainPart):
+    """Loss and change of the output; by noise level, learning rate and the loss per step below."""
 
     def __init__(self) -> None:
         gr.HTML('<h3 class="part">Curves</h3>')
         self.main = gr.HTML(elem_id="loss-chart")
-        with gr.Accordion("By noise level, learning rate, loss as it came", open=False, elem_id="more-curves") as fold:
+        with gr.Accordion("By noise level, learning rate, loss per step", open=False, elem_id="more-curves") as fold:
             self.more = gr.HTML(elem_id="more-charts")
         self.fold = fold
         self.view = {"main": self.main}

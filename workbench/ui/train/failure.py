@@ -37,7 +37,7 @@ class FailurePart(TrainPart):
         actions = pressable(snapshot)
         return {
             "ending": ending(snapshot),
-            "row": self.shown(bool(actions)),
+            "row": self.visibility(bool(actions)),
             **{f"button{number}": self.button(_nth(snapshot, number)) for number in range(BUTTONS)},
         }
 

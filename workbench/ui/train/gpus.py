@@ -25,16 +25,16 @@ class GpusPart:
         count = len(gpus())
         both = "both" if count == 2 else "all"
         self.use = gr.Button(f"{count} GPUs: use {both}", size="sm", visible=count > 1, elem_id="use-all-gpus")
-        self.said = gr.HTML(elem_id="gpus-said")
+        self.message = gr.HTML(elem_id="gpus-message")
 
     def wire(self) -> None:
-        filled = [self.said, *self.form.inputs]
+        filled = [self.message, *self.form.inputs]
         self.form.follow(self.use.click(handler(self.fill), self.form.inputs, filled, **QUIET))
 
     def fill(self, *values: Any) -> list[Any]:
         """Fill the form so that the run takes all GPUs, and say what that means."""
         found = offer(self.form.parse(values))
         if found is None:
-            said = "The run takes all GPUs already, or none, because its device is the processor."
-            return [render.note(said, "plain"), *[gr.skip()] * len(self.form.inputs)]
+            text = "The run takes all GPUs already, or none, because its device is the processor."
+            return [render.note(text, "plain"), *[gr.skip()] * len(self.form.inputs)]
         return [render.note(found.sentence, "good"), *self.form.write(found.changed)]

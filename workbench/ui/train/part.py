@@ -44,7 +44,7 @@ class TrainPart(ABC):
         return label, lambda: gr.update(visible=label is not None, value=label or "")
 
     @staticmethod
-    def shown(visible: bool) -> tuple[bool, Callable[[], Any]]:
+    def visibility(visible: bool) -> tuple[bool, Callable[[], Any]]:
         """A value of `values`: a component that is visible or not."""
         return visible, lambda: gr.update(visible=visible)
 

@@ -75,13 +75,13 @@ class PreviewsPart(TrainPart):
         return {
             "pairs": before_after(snapshot),
             "table": previews(snapshot),
-            "request": self.shown(possible),
-            "scales": self.shown(possible and lora),
+            "request": self.visibility(possible),
+            "scales": self.visibility(possible and lora),
             "decode": self.button(snapshot.action("decode")),
             "scaled": scaled(snapshot),
-            "live": self.shown(possible),
+            "live": self.visibility(possible),
             "live_samples": live_samples(snapshot),
-            "inputs_part": self.shown(bool(snapshot.previews.inputs)),
+            "inputs_part": self.visibility(bool(snapshot.previews.inputs)),
             "inputs": training_inputs(snapshot),
         }
 

@@ -32,7 +32,7 @@ class QueuePart(TrainPart):
         first, last = snapshot.position == 1, snapshot.position == len(snapshot.queue)
         return {
             "waiting": waiting_runs(snapshot.queue, snapshot.name),
-            "row": self.shown(snapshot.position is not None),
+            "row": self.visibility(snapshot.position is not None),
             "up": (first, lambda: gr.update(interactive=not first)),
             "down": (last, lambda: gr.update(interactive=not last)),
         }

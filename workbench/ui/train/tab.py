@@ -24,7 +24,7 @@ from workbench.ui.core.live import Live
 from workbench.ui.train import run_view
 from workbench.ui.train.checkpoints import CheckpointsPart
 from workbench.ui.train.commands import CommandsPart
-from workbench.ui.train.curves import CurvesPart
+from workbench.ui.train.curves import RunCurvesPart
 from workbench.ui.train.failure import FailurePart
 from workbench.ui.train.fit import FitPart
 from workbench.ui.train.gpus import GpusPart
@@ -68,7 +68,11 @@ class TrainTab:
                 self.commands = CommandsPart()
                 self.parts["commands"] = self.commands
                 with gr.Column(visible=False) as self.details:
-                    self.parts |= {"previews": PreviewsPart(), "curves": CurvesPart(), "checkpoints": CheckpointsPart()}
+                    self.parts |= {
+                        "previews": PreviewsPart(),
+                        "curves": RunCurvesPart(),
+                        "checkpoints": CheckpointsPart(),
+                    }
                     with gr.Accordion("Log", open=False):
                         self.log = gr.HTML(elem_id="run-log")
                     self.tracker = TrackerView(workspace)

@@ -77,12 +77,12 @@ class TrackerView:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         with gr.Accordion("Tracker", open=False, elem_id="tracker") as self.part:
-            self.shown = gr.HTML(elem_id="tracker-dashboard")
+            self.dashboard = gr.HTML(elem_id="tracker-dashboard")
 
     def wire(self, chosen: gr.BrowserState) -> None:
         """Connect the listeners. `chosen` holds the name of the run that is shown."""
-        self.part.expand(handler(self._show), chosen, self.shown, **QUIET)
-        self.part.collapse(lambda: "", None, self.shown, **QUIET)  # a dashboard that nobody sees asks for nothing
+        self.part.expand(handler(self._show), chosen, self.dashboard, **QUIET)
+        self.part.collapse(lambda: "", None, self.dashboard, **QUIET)  # a dashboard that nobody sees sends no requests
 
     def _show(self, name: str | None) -> str:
         if not name:
