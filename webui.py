@@ -23,6 +23,8 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--listen", action="store_true", help=f"let other machines in; ${PASSWORD} holds the password")
     parser.add_argument("--allow-host", action="append", metavar="NAME", help="a name by which a proxy "
                         f"reaches this page: Jupyter's, Colab's, yours; * is anything (or ${ALLOW_HOST})")  # fmt: skip
+    parser.add_argument("--allow-frame", action="append", metavar="ORIGIN", help="another page that may show this one "
+                        "in a frame, such as a notebook's: http://localhost:*")  # fmt: skip
     parser.add_argument("--forwarded-allow-ips", default="", metavar="IPS", help="addresses of your own proxy, whose "
                         "X-Forwarded-For is believed; * believes anybody (default: nobody's)")  # fmt: skip
     parser.add_argument("--root", action="append", metavar="DIR", help="clips may be named from here (default: any)")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from workbench import Run, Workspace
+from workbench import Dataset, Run, Workspace
 from workbench.families import families
 from workbench.jobs import State
-from workbench.notebook import dataset_panel
+from workbench.notebook import task_panel
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue
 
@@ -40,8 +40,9 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
         model=model.id, dataset="rings", steps=4, rank=2, warmup_steps=0, preview_every=4, preview_steps=1,
         preview_prompts=("a ring",), evaluate_every=2, device="cpu",
     )  # fmt: skip
-    panel = dataset_panel(workspace)
-    panel.import_files(sorted(CLIPS.glob("*.mp4"))[:5], "rings")
+    Dataset.create(workspace, "rings")
+    panel = task_panel(workspace, "rings", "import", sources=[str(path) for path in sorted(CLIPS.glob("*.mp4"))[:5]])
+    panel.start()
     assert panel.wait(PATIENCE).state is State.FINISHED
     panel.close()
     yield Studio(workspace, settings)

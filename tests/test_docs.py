@@ -82,7 +82,7 @@ def test_a_space_installs_torch_without_cuda_first_and_no_notebook() -> None:
     needed = [Requirement(line) for line in project["dependencies"]]
     (torch,) = (one for one in needed if one.name == "torch")
     assert torch.specifier.contains(f"{install.TORCH}+cpu"), "requirements.txt is content with it"
-    assert not {"jupyterlab", "ipywidgets", "matplotlib"} & {one.name for one in needed}
+    assert not {"jupyterlab", "ipywidgets"} & {one.name for one in needed}
 
 
 def test_one_version_everywhere() -> None:

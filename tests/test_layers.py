@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "workbench"
 
-GROUND = {"errors", "paths", "html", "charts", "workspace", "settings", "policy", "records", "strange_names"}
-GROUND |= {"hub", "lora_names"}
+GROUND = {"errors", "paths", "html", "inline_html", "charts", "workspace", "settings", "policy", "records"}
+GROUND |= {"strange_names", "hub", "lora_names"}
 BASE = GROUND | {"jobs", "families", "clips"}
 FACES_READ = BASE | {"captioners", "dataset_builder", "runs", "fit", "trainer", "sampler", "compare", "loras"}
 FACES_READ |= {"choices", "publishing", "remote", "demo", "demo_space"}
@@ -26,8 +26,9 @@ MAY_IMPORT = {
     "errors": set(),
     "paths": set(),
     "html": set(),
+    "inline_html": {"html"},
     "charts": {"html"},
-    "workspace": {"errors"},
+    "workspace": {"errors", "inline_html"},
     "policy": {"errors", "workspace"},
     "settings": {"errors", "workspace", "policy"},
     "records": {"errors", "workspace"},
@@ -63,7 +64,6 @@ ONLY_IN = {
     "gradio": {"ui", "webui"},
     "ipywidgets": {"notebook"},
     "IPython": {"notebook"},
-    "matplotlib": {"notebook"},
     "click": {"cli"},
     "rich": {"cli"},
     "av": {"clips", "dataset_builder"},
@@ -233,6 +233,7 @@ LIGHT = (
     "workbench.cli.samples",
     "workbench.cli.grids",
     "workbench.compare.export",
+    "workbench.compare.display",
     "workbench.cli.doctor",
     "workbench.runs.run",
     "workbench.runs.analysis.curves",
@@ -255,6 +256,8 @@ LIGHT = (
     "workbench.loras.tasks",
     "workbench.cli.loras",
     "workbench.dataset_builder.dataset",
+    "workbench.dataset_builder.display",
+    "workbench.runs.display",
     "workbench.dataset_builder.captions.captioning",
     "workbench.captioners",
     "workbench.dataset_builder.checks.findings",

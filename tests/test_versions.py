@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 REQUIRED = [Requirement(line) for line in PROJECT["dependencies"]]
 OPTIONAL = [Requirement(line) for lines in PROJECT["optional-dependencies"].values() for line in lines]
 # Packages whose parts in C or own dependencies break first, by the names they are imported under; none needs torch.
-LOADED = "gradio, av, numpy, pydantic, psutil, PIL, click, rich, sentencepiece, google.protobuf, pynvml, matplotlib, "
+LOADED = "gradio, av, numpy, pydantic, psutil, PIL, click, rich, sentencepiece, google.protobuf, pynvml, "
 LOADED += "jupyterlab, ipywidgets, scenedetect, cv2, httpx, regex, huggingface_hub, safetensors.numpy, transformers"
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench import inline_html
 from workbench.errors import CannotWrite, ConfigError
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -65,6 +66,13 @@ class Workspace:
     @property
     def locks(self) -> Path:
         return self.root / "locks"
+
+    def _repr_html_(self) -> str:
+        folders = (self.datasets, self.runs, self.grids)
+        names = {folder.name: sorted(path.name for path in folder.glob("[!.]*/")) for folder in folders}
+        rows = [(kind, len(found), ", ".join(found)) for kind, found in names.items()]
+        rows.append(("samples", len(list(self.samples.glob("[!.]*/*.mp4"))), ""))
+        return inline_html.heading(str(self.root)) + inline_html.table(("", "count", "names"), rows)
 
     def dataset(self, slug: str) -> Path:
         """The folder of a dataset, there or not. Raises ConfigError for a name that is no slug."""

@@ -18,8 +18,8 @@ from workbench import jobs
 from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
 from workbench.loras.library import all_loras
-from workbench.notebook import run_rendering
-from workbench.runs import queue, retention
+from workbench.runs import display, queue, retention
+from workbench.runs.previews import read_previews
 from workbench.runs.run import Run
 from workbench.sampler.samples import Samples
 from workbench.strange_names import RULES, strange_names
@@ -75,8 +75,8 @@ def read_all(shell: Shell, workspace: Workspace) -> None:
     assert live.snapshot("good", now=True)
     live.snapshot("bad", now=True)
     run = Run(workspace.run("bad"))
-    run_rendering.previews(run, 64)
-    run_rendering.inputs(run.folder, 64)
+    display.run_html(run)
+    display.training_inputs(read_previews(run.folder), 64)
 
 
 def files(workspace: Workspace, run: Run) -> list[Path]:

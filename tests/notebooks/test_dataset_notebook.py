@@ -51,5 +51,7 @@ def test_the_dataset_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatc
     assert "Cropped the bars of 1 clip" in said
     assert "copy a better one" in said
     pages = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
-    assert "<svg" in pages[-1]
+    assert "10 clips looked at" in next(page for page in pages if "clips looked at" in page)
+    assert [page.count("<video") for page in pages if "What the model gets: frames" in page] == [1]
+    assert any("Aspect ratios" in page for page in pages)
     assert not (NOTEBOOK.parent / "workspace").exists()

@@ -116,7 +116,7 @@ def test_the_page_and_a_notebook_take_the_settings_of_a_video(
             "content": video.read_bytes(),
             "last_modified": datetime.now(UTC),
         }
-        panel.again.value = [given]
+        panel.settings_upload.value = [given]
         assert panel.form.settings.prompt == settings.prompt
         assert panel.form.settings.image == settings.image
     finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -250,3 +250,19 @@ class _Namer:
     def _within(self, text: str) -> str:
         """A path inside the workspace from there on, so that a workspace can be moved."""
         return text.removeprefix(f"{self._root}/")
+
+
+def merged(name: str, now: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """The values of an axis and more of them, each once: sorted where they were in order, else the new ones last."""
+    every = tuple(dict.fromkeys((*now, *more)))
+    if name == "checkpoints":
+        return tuple(sorted(every, key=_checkpoint_order))
+    number: Callable[[str], float] = float
+    try:
+        return tuple(sorted(every, key=number)) if list(now) == sorted(now, key=number) else every
+    except ValueError:
+        return every
+
+
+def _checkpoint_order(name: str) -> float:
+    return -1.0 if name == BASE else float("inf") if name == EXPORT else float(name)

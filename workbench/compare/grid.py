@@ -18,15 +18,15 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from workbench import jobs
+from workbench import inline_html, jobs
 from workbench.compare import marks
-from workbench.compare.axes import AXES, Column, GridPlan, plan_grid
+from workbench.compare.axes import AXES, Column, GridPlan, merged, plan_grid
 from workbench.compare.cell_files import outdated, read_object, record_of, stamp
-from workbench.compare.settings import BASE, EXPORT, FORMATS, GridExportSettings, GridSettings
+from workbench.compare.settings import FORMATS, GridExportSettings, GridSettings
 from workbench.compare.state import Cell, CellState, GridState, seconds_left
 from workbench.compare.suggestions import base_of, completed
 from workbench.errors import ConfigError
@@ -152,7 +152,7 @@ class Grid:
         if unknown:
             raise ConfigError(f"a grid cannot be extended by {unknown[0]}: choose among {', '.join(MORE)}")
         now, asked = self.settings, GridSettings().changed(**{name: list(values) for name, values in more.items()})
-        values = {name: list(_merged(name, getattr(now, name), getattr(asked, name))) for name in more}
+        values = {name: list(merged(name, getattr(now, name), getattr(asked, name))) for name in more}
         self.change(now.changed(**values))
 
     def delete(self) -> None:
@@ -346,6 +346,9 @@ class Grid:
         marks.note_best(self.folder, {"column": chosen.name, "step": step, "why": said, "time": time.time()})
         return f"step {step} is the best checkpoint of {run} from now on: it is starred, and shown on the run's page"
 
+    def _repr_html_(self) -> str:
+        return inline_html.rendered("workbench.compare.display:grid_html", self)
+
     def _known(self, key: str) -> None:
         if not any(key in keys for keys in self.plan.keys):
             raise ConfigError(f"the video {key[:40]!r} is not in the grid {self.name}: look at it again")
@@ -381,19 +384,3 @@ def in_order(cells: Sequence[Cell], plan: GridPlan) -> list[Cell]:
     for cell in cells:
         first[files[cell.key]] = min(first.get(files[cell.key], column[cell.key]), column[cell.key])
     return sorted(cells, key=lambda cell: (first[files[cell.key]], column[cell.key], row[cell.key]))
-
-
-def _merged(name: str, now: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
-    """Both without repetition: numbers take their place where they were in order, others come last."""
-    every = tuple(dict.fromkeys((*now, *more)))
-    if name == "checkpoints":
-        return tuple(sorted(every, key=_checkpoint_order))
-    number: Callable[[str], float] = float
-    try:
-        return tuple(sorted(every, key=number)) if list(now) == sorted(now, key=number) else every
-    except ValueError:
-        return every
-
-
-def _checkpoint_order(name: str) -> float:
-    return -1.0 if name == BASE else float("inf") if name == EXPORT else float(name)

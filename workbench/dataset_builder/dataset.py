@@ -25,13 +25,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from workbench import jobs, policy
-from workbench.clips import frame_plan, media
+from workbench.clips import media
 from workbench.clips import records as clips
-from workbench.clips.frame_plan import FramePlan, Shape
 from workbench.clips.records import Clip, DatasetInfo
 from workbench.dataset_builder import history
-from workbench.dataset_builder.checks.findings import FILE, FOLDER, CheckReport, Finding, Fix, read_report
-from workbench.dataset_builder.checks.statistics import Statistics, statistics
+from workbench.dataset_builder.checks.findings import FILE, FOLDER, Finding, Fix
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.history import REMOVED, Change
 from workbench.dataset_builder.ingest.intake import Progress, ingest
@@ -40,10 +38,9 @@ from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources.layouts.base import Columns, clean_caption
 from workbench.dataset_builder.sources.survey import USUAL, Survey, readable, survey
 from workbench.dataset_builder.tasks import Name, Task
+from workbench.dataset_builder.views import ChangeList, DatasetViews
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
-
-PLANS = "plans"  # folder below the workspace's cache
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Summary:
         return f"{self.clips} clips, {self.seconds:.1f} s, {sizes}{missing}{refused}"
 
 
-class Dataset:
+class Dataset(DatasetViews):
     """One dataset's folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -224,9 +221,9 @@ class Dataset:
         history.change(self.folder, f"restored: {_named(found)}", added=found)
 
     @property
-    def history(self) -> list[Change]:
+    def history(self) -> ChangeList:
         """What was done to the dataset, the oldest first."""
-        return history.read_history(self.folder)
+        return ChangeList(history.read_history(self.folder))
 
     @property
     def undoable(self) -> list[Change]:
@@ -323,11 +320,6 @@ class Dataset:
 
     # ---- the dataset check
 
-    @property
-    def report(self) -> CheckReport | None:
-        """What the last check found, as far as it still holds; None when there was none."""
-        return read_report(self.folder)
-
     def fix(self, findings: Sequence[Finding], fix: Fix) -> str:
         """Fix findings of the report alike, in one change, now; says what was done.
 
@@ -346,32 +338,6 @@ class Dataset:
         fixes.check_findings(self.folder, findings, fix)
         self.task("fix").start(fixes.FixSettings(fix=fix, findings=tuple(found.id for found in findings)))
         return ""
-
-    @property
-    def statistics(self) -> Statistics:
-        """The dataset in numbers, for pictures of it."""
-        return statistics(self.folder)
-
-    # ---- what a model will see
-
-    def plans(self, shape: Shape) -> list[FramePlan]:
-        """Which frames and which part of the picture a model of that shape sees, a plan a clip."""
-        return [frame_plan.plan(clip, shape) for clip in self.clips]
-
-    def plan_preview(self, clip: Clip, shape: Shape, target: Path) -> FramePlan:
-        """Write exactly the frames the model sees of a clip as a video. Raises DataError when it is left out."""
-        plan = frame_plan.plan(clip, shape)
-        if plan.dropped:
-            raise DataError(f"{clip.file_name} is left out: {plan.dropped}")
-        frames = media.read_frames(self.path_of(clip), plan.indices, plan.resize, plan.crop)
-        media.encode(frames, target, plan.fps)
-        return plan
-
-    def planned_video(self, workspace: Workspace, clip: Clip, shape: Shape) -> tuple[Path, FramePlan]:
-        """The same as a video in the workspace's cache, for a face to play. Raises as `plan_preview`."""
-        size = f"{shape.frames}-{shape.width}x{shape.height}-{shape.fps:g}"
-        target = workspace.cache / PLANS / f"{self.name}-{clip.id}-{size}.mp4"
-        return target, self.plan_preview(clip, shape, target)
 
 
 def _is_dataset(folder: Path) -> bool:

@@ -1,6 +1,6 @@
-"""Notebooks on a machine that goes away, as Colab's do: where the workspace stays, how long is left, going on after.
+"""Notebooks on a Colab runtime, which ends: where the workspace is kept, how long is left, resuming afterwards.
 
-Everywhere else these functions do the plain thing, so that a notebook has the same cells on every machine. Not covered:
+Everywhere else these functions do the usual thing, so that a notebook has the same cells on every machine. Not covered:
 installing the workbench (the first cell of each notebook), the panels (workbench.notebook).
 """
 
@@ -24,10 +24,11 @@ from workbench.workspace import ENVIRONMENT_VARIABLE, Workspace
 
 DRIVE = Path("/content/drive/MyDrive")
 LOCAL = Path("/content/workspace")  # outside of the code, which may be fetched anew
-HOURS = "WORKBENCH_COLAB_HOURS"  # how long the runtime lives, if it is not what is usual
+HOURS = "WORKBENCH_COLAB_HOURS"  # how long the runtime lasts, if not USUAL_HOURS
 USUAL_HOURS = 12.0
-MARGIN_MINUTES = 10.0  # for the last checkpoint, and for Drive to take it in
-TIME_IS_UP = "The time limit is reached"  # how the trainer says it
+MARGIN_MINUTES = 10.0  # for the last checkpoint, and for Drive to store it
+TIME_IS_UP = "The time limit is reached"  # begins the trainer's message
+TEMPORARY = "ends with this runtime: mount Drive with the folder's button on the left, then run this cell again"
 TASKS: tuple[Name, ...] = ("import", "split", "caption", "check", "fix", "export")
 
 
@@ -36,24 +37,22 @@ def in_colab() -> bool:
 
 
 def open_workspace(beside: Path | None = None) -> Workspace:
-    """$WORKBENCH_HOME; in Colab a folder on Drive where it is mounted; else a folder beside the code. Says which."""
+    """$WORKBENCH_HOME; in Colab a folder on Drive where it is mounted; else a folder beside the code. Prints which."""
     chosen = os.environ.get(ENVIRONMENT_VARIABLE) or str((beside or Path.cwd()) / "workspace")
-    said = ""
+    note = ""
     if in_colab() and ENVIRONMENT_VARIABLE not in os.environ:
         mounted = DRIVE.is_dir()
         chosen = str(DRIVE / "workbench" if mounted else LOCAL)
-        said = "  (on Drive: it stays)" if mounted else (
-            "  (ends with this runtime: mount Drive with the folder's button on the left, then run this cell again)"
-        )  # fmt: skip
+        note = "  (on Drive: it is kept)" if mounted else f"  ({TEMPORARY})"
     workspace = Workspace.open(chosen)
-    print(f"{workspace.root}{said}")  # noqa: T201
+    print(f"{workspace.root}{note}")  # noqa: T201
     return workspace
 
 
 def minutes_left() -> float | None:
     """Minutes until this Colab runtime ends, less a margin; None where nothing ends by itself.
 
-    Counted from the age of the machine's first process and $WORKBENCH_COLAB_HOURS (12 if not set): Colab tells nobody.
+    Counted from the age of the machine's first process and $WORKBENCH_COLAB_HOURS (12 if not set): Colab does not say.
     """
     if not in_colab():
         return None
@@ -70,26 +69,26 @@ def in_time(settings: TrainSettings) -> TrainSettings:
     return settings.changed(time_limit=round(min(left, settings.time_limit or left), 1))
 
 
-def go_on(workspace: Workspace) -> list[Run]:
-    """Take everything up again that a disconnect or the end of a runtime broke off, and say what was done.
+def resume(workspace: Workspace) -> list[Run]:
+    """Resume everything that a disconnect or the end of a runtime interrupted, and print what was done.
 
-    Runs that died, or were stopped by their time limit, go on from their last checkpoint; tasks of datasets that died
-    start again. What lives is left alone. Returns the runs that train now.
+    Runs that died, or were stopped by their time limit, resume from their last checkpoint; tasks of datasets that died
+    start again. What is running is left alone. Returns the runs that train now.
     """
     for dataset in Dataset.all(workspace):
         for name in TASKS:
             if (dataset.folder / f".{name}").is_dir() and dataset.task(name).status.state is State.DIED:
-                _try(f"{dataset.name}: {name}", dataset.task(name).go_on)
-    going = []
+                _attempt(f"{dataset.name}: {name}", dataset.task(name).go_on)
+    training = []
     for run in reversed(Run.all(workspace)):
         status = run.status
         if status.state is State.DIED or (status.state is State.STOPPED and _ran_out(run)):
-            _try(run.name, run.start)
+            _attempt(run.name, run.start)
         if run.status.state.alive:
-            going.append(run)
-    if not going:
-        print("No run is under way, and none was broken off.")  # noqa: T201
-    return going
+            training.append(run)
+    if not training:
+        print("No run is training, and none was interrupted.")  # noqa: T201
+    return training
 
 
 def _ran_out(run: Run) -> bool:
@@ -97,9 +96,9 @@ def _ran_out(run: Run) -> bool:
     return TIME_IS_UP in str(run.result.get("message", ""))
 
 
-def _try(what: str, start: Callable[[], object]) -> None:
+def _attempt(what: str, start: Callable[[], object]) -> None:
     try:
         start()
-        print(f"{what} goes on.")  # noqa: T201
+        print(f"{what} is resumed.")  # noqa: T201
     except WorkbenchError as error:
-        print(f"{what} does not go on: {error}")  # noqa: T201
+        print(f"{what} cannot be resumed: {error}")  # noqa: T201

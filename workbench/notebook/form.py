@@ -1,7 +1,7 @@
-"""A form from a settings class: a few fields in sight, the rest folded by section, with a search where there are many.
+"""A form made from a settings class: the usual fields first, the advanced ones folded by section, with a search.
 
-Rules and sentences are the settings'.
-Not covered: rules that need the model or the dataset (legal frames and sizes); whoever starts the job checks those.
+Rules and sentences are the settings'. Not covered: rules that need the model or the dataset (legal frames and sizes);
+whoever starts the job checks those.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import ipywidgets as widgets
 
 from workbench.choices import choices_of
 from workbench.errors import ConfigError
+from workbench.inline_html import escaped, note
 from workbench.notebook.live import Panel
-from workbench.notebook.rendering import escaped, note
 from workbench.settings import Settings, Spec, parse, specs
 from workbench.workspace import Workspace
 
@@ -25,7 +25,7 @@ LIST_ROWS = 3  # of a field with one value a line
 MANY = 20  # advanced settings: from here on each section has a fold of its own, and there is a search
 
 
-class WidgetForm(Panel, Generic[S]):
+class SettingsForm(Panel, Generic[S]):
     """A settings object as fields. `settings` reads it (or raises the sentence), `set` fills it."""
 
     def __init__(
@@ -45,7 +45,7 @@ class WidgetForm(Panel, Generic[S]):
         self._rows: dict[str, widgets.Widget] = {}
         usual = [self._row(spec) for spec in self._specs.values() if not spec.advanced]
         super().__init__([widgets.VBox(usual), *self._make_advanced()])
-        self.box.children += (self.said,)
+        self.box.children += (self.message,)
         self.set({spec.name: spec.default for spec in self._specs.values()} | dict(values or {}))
         self._title_sections()
         for field in self.fields.values():
@@ -66,40 +66,40 @@ class WidgetForm(Panel, Generic[S]):
         self.search.observe(lambda _: self._find(), names="value")
         if len(advanced) < MANY:
             return [self.sections] if advanced else []
-        return [widgets.HBox([widgets.HTML("<b>More settings</b>", layout=self._layouts["label"]), self.search]),
-                self.found, self.sections]  # fmt: skip
+        title = widgets.HTML("<b>More settings</b>", layout=self._layouts["label"])
+        return [widgets.HBox([title, self.search]), self.found, self.sections]
 
     def _open_section(self) -> None:
-        place = self.sections.selected_index
-        if place is not None and not self.sections.children[place].children:
-            shown = list(self._sections.values())[place]
-            self.sections.children[place].children = tuple(map(self._row, shown))
+        index = self.sections.selected_index
+        if index is not None and not self.sections.children[index].children:
+            members = list(self._sections.values())[index]
+            self.sections.children[index].children = tuple(map(self._row, members))
 
     def _find(self) -> None:
         """Show the settings that have every word of the search in name, title, help or section."""
         words = self.search.value.lower().replace("-", " ").split()
-        found = [spec for spec in self._specs.values() if words and all(word in _said_of(spec) for word in words)]
-        nothing = widgets.HTML(note("No setting says that.")) if words and not found else None
+        found = [spec for spec in self._specs.values() if words and all(word in _searched(spec) for word in words)]
+        nothing = widgets.HTML(note("No setting contains these words.")) if words and not found else None
         self.found.children = (nothing,) if nothing else tuple(map(self._row, found))
         self.sections.layout.display = "none" if words else ""
 
     def _row(self, spec: Spec) -> widgets.Widget:
-        """The setting's row: the same one wherever it is shown."""
+        """The setting's row; it is the same widget in its section and in a search."""
         if spec.name not in self._rows:
             self._rows[spec.name] = _row(spec, self.fields[spec.name], self._layouts)
         return self._rows[spec.name]
 
     def _title_sections(self) -> None:
-        """Say of each fold how many settings it has, and how many of them are not at their default."""
+        """Title each fold with its number of settings, and of those that are not at their default."""
         values = self.values
-        for place, (name, members) in enumerate(self._sections.items()):
+        for index, (name, members) in enumerate(self._sections.items()):
             changed = sum(values[spec.name] != _json(spec.default) for spec in members)
             more = f", {changed} changed" if changed else ""
-            self.sections.set_title(place, f"{name} ({len(members)}{more})")  # ipywidgets 7 knows no `titles`
+            self.sections.set_title(index, f"{name} ({len(members)}{more})")  # ipywidgets 7 has no `titles`
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the fields say now, unchecked, as JSON values."""
+        """The fields' values now, unchecked, as JSON values."""
         return {name: _read(self._specs[name], field) for name, field in self.fields.items()}
 
     @property
@@ -116,19 +116,19 @@ class WidgetForm(Panel, Generic[S]):
             _write(self._specs[name], self.fields[name], value)
 
     def check(self) -> bool:
-        """Whether the settings keep their rules; shows what does not."""
+        """Whether the settings keep their rules; shows a sentence for each that does not."""
         self._title_sections()
         try:
             parse(self.settings_class, self.values)
         except ConfigError as error:
             problems = error.problems.values() or [str(error)]
-            self.said.value = "".join(note(text, "error") for text in problems)
+            self.message.value = "".join(note(text, "error") for text in problems)
             return False
         self.say("")
         return True
 
     def refresh_choices(self) -> None:
-        """Look again which datasets, models and LoRAs there are."""
+        """Offer the datasets, models and LoRAs that there are now."""
         for name, field in self.fields.items():
             spec = self._specs[name]
             if spec.source and isinstance(field, widgets.Dropdown):
@@ -140,9 +140,9 @@ class WidgetForm(Panel, Generic[S]):
         return [choice.value for choice in choices_of(spec, self.workspace)]
 
 
-def form(settings_class: type[S], workspace: Workspace | None = None, **values: Any) -> WidgetForm[S]:
+def form(settings_class: type[S], workspace: Workspace | None = None, **values: Any) -> SettingsForm[S]:
     """A form of any settings class, filled with the values given, else the defaults. Raises ConfigError."""
-    return WidgetForm(settings_class, workspace, values)
+    return SettingsForm(settings_class, workspace, values)
 
 
 # ---- one setting as one field ---------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def form(settings_class: type[S], workspace: Workspace | None = None, **values: 
 
 def _layouts() -> dict[str, widgets.Layout]:
     """The widths of a form, shared by its widgets: 80 settings would otherwise bring hundreds of equal ones."""
-    widths = {"label": "190px", "field": "300px", "number": "140px", "switch": "40px", "room": "310px"}
+    widths = {"label": "190px", "field": "300px", "number": "140px", "switch": "40px", "column": "310px"}
     return {name: widgets.Layout(width=width) for name, width in widths.items()} | {
         "help": widgets.Layout(flex="1 1 200px", min_width="180px"),
         "row": widgets.Layout(align_items="center"),
@@ -186,7 +186,7 @@ def _placeholder(spec: Spec) -> str:
 
 
 def _options(spec: Spec, available: Sequence[str], now: str | None) -> list[tuple[str, str | None]]:
-    """Choices of a drop-down; what is chosen stays choosable even when it is gone from the disk."""
+    """Choices of a drop-down; the current value stays one of them even when it is gone from the disk."""
     nothing: str | None = None if spec.optional else ""
     gone = [now] if now and now not in available else []
     return [(NONE, nothing), *((name, name) for name in (*available, *gone))]
@@ -228,18 +228,17 @@ def _write(spec: Spec, field: widgets.Widget, value: Any) -> None:
 
 
 def _choose(field: widgets.Dropdown, value: Any) -> None:
-    """Choose by place: the value None would leave the field blank, though one of the choices has it."""
+    """Choose by index: the value None would leave the field blank, though one of the choices has it."""
     values = [option[1] if isinstance(option, tuple) else option for option in field.options]
     if value in values:
         field.index = values.index(value)
     else:
-        field.value = value  # refused by the field in its own words
+        field.value = value  # the widget raises its own error
 
 
 def _row(spec: Spec, field: widgets.Widget, layouts: Mapping[str, widgets.Layout]) -> widgets.Widget:
-    # "Steps (steps)" says nothing twice.
-    said = not spec.unit or spec.unit in spec.title.lower()
-    unit = "" if said else f" <span style='opacity:.6'>({escaped(spec.unit)})</span>"
+    repeated = not spec.unit or spec.unit in spec.title.lower()  # as in "Steps (steps)"
+    unit = "" if repeated else f" <span style='opacity:.6'>({escaped(spec.unit)})</span>"
     tooltip = escaped(f"{spec.help} Allowed: {spec.rule}.")
     label = widgets.HTML(
         f'<div title="{tooltip}" style="line-height:1.3">{escaped(spec.title)}{unit}</div>',
@@ -249,13 +248,13 @@ def _row(spec: Spec, field: widgets.Widget, layouts: Mapping[str, widgets.Layout
         f'<div style="opacity:.65;font-size:88%;line-height:1.3">{escaped(spec.help)}</div>',
         layout=layouts["help"],
     )
-    # All fields take the same room, however wide they are, so that the help stands in one column.
-    room = widgets.Box([field], layout=layouts["room"])
-    return widgets.HBox([label, room, help], layout=layouts["row"])
+    # A column of one width, however wide the field is, so that the help texts are in line.
+    column = widgets.Box([field], layout=layouts["column"])
+    return widgets.HBox([label, column, help], layout=layouts["row"])
 
 
-def _said_of(spec: Spec) -> str:
-    """All that a search looks into."""
+def _searched(spec: Spec) -> str:
+    """The text that a search looks into."""
     return " ".join((spec.title, spec.name.replace("_", " "), spec.section, spec.help)).lower().replace("-", " ")
 
 

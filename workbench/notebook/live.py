@@ -1,7 +1,7 @@
-"""What every panel is made of: a box of widgets that shows itself, and a ticker that keeps it fresh.
+"""The base of every panel: a box of widgets that shows itself, and a ticker that keeps it up to date.
 
-A thread, not an asyncio task, keeps a panel fresh: tasks stand still while a cell runs (waiting for a run, say), a
-thread does not. Works with ipywidgets 7 (Colab) and 8. Not covered: what is drawn (drawing), what a panel does.
+A thread refreshes a panel, not an asyncio task: tasks stand still while a cell runs (waiting for a run, say), a thread
+does not. Works with ipywidgets 7 (Colab) and 8. Not covered: the HTML of its parts (inline_html), what a panel does.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from workbench.errors import WorkbenchError
-from workbench.notebook.rendering import note
+from workbench.inline_html import note
 
 SECONDS = 1.0
 
 
 class Ticker:
-    """Calls a function every second from a thread until it says False, or until it is stopped."""
+    """Calls a function every second from a thread until it returns False, or until it is stopped."""
 
     def __init__(self, tick: Callable[[], bool], seconds: float = SECONDS) -> None:
         self._tick = tick
@@ -54,9 +54,9 @@ class Ticker:
 class Panel:
     """A box of widgets. The last line of a cell shows it; `close` ends its updates and removes it from the page."""
 
-    def __init__(self, children: Sequence[widgets.Widget]) -> None:
+    def __init__(self, children: Sequence[widgets.Widget] = ()) -> None:
         self.box = widgets.VBox(list(children))
-        self.said = widgets.HTML()
+        self.message = widgets.HTML()
 
     def _ipython_display_(self) -> None:
         display(self.box)
@@ -66,11 +66,11 @@ class Panel:
         self.box.close()
 
     def say(self, text: str, kind: str = "plain") -> None:
-        """Show a sentence in the panel's own line."""
-        self.said.value = note(text, kind) if text else ""
+        """Show a sentence in the panel's own line. kind: plain, error or good"""
+        self.message.value = note(text, kind) if text else ""
 
-    def doing(self, action: Callable[[], object]) -> Callable[[Any], None]:
-        """A click handler: an error of ours becomes its sentence in the panel, not a traceback in a log."""
+    def click_handler(self, action: Callable[[], object]) -> Callable[[Any], None]:
+        """Calls the action; an error of ours becomes a sentence in the panel, not a traceback in a log."""
 
         def handler(_: Any) -> None:
             self.say("")
@@ -81,18 +81,19 @@ class Panel:
 
         return handler
 
-
-def button(text: str, help: str, icon: str = "", style: str = "", width: str = "auto") -> widgets.Button:
-    """A button with a tooltip. style: "", primary, danger."""
-    return widgets.Button(
-        description=text, tooltip=help, icon=icon, button_style=style, layout=widgets.Layout(width=width)
-    )
+    def add_button(self, text: str, help: str, action: Callable[[], object], icon: str = "", style: str = "") -> Any:
+        """A button with a tooltip that calls the action. style: "", primary or danger"""
+        made = widgets.Button(
+            description=text, tooltip=help, icon=icon, button_style=style, layout=widgets.Layout(width="auto")
+        )
+        made.on_click(self.click_handler(action))
+        return made
 
 
 def folded(title: str, child: widgets.Widget, opened: bool = False) -> widgets.Accordion:
     """A part of a panel that opens on a click."""
     accordion = widgets.Accordion(children=[child], selected_index=0 if opened else None)
-    accordion.set_title(0, title)  # ipywidgets 7 knows no `titles`
+    accordion.set_title(0, title)  # ipywidgets 7 has no `titles`
     return accordion
 
 
@@ -101,6 +102,11 @@ def visible(widget: widgets.Widget, wanted: bool) -> None:
     widget.layout.display = "" if wanted else "none"
 
 
-def wrapped(*parts: widgets.Widget) -> widgets.HBox:
+def wrapped(*children: widgets.Widget) -> widgets.HBox:
     """Widgets side by side, wrapping where the page ends."""
-    return widgets.HBox(parts, layout=widgets.Layout(flex_flow="row wrap", align_items="center"))
+    return widgets.HBox(children, layout=widgets.Layout(flex_flow="row wrap", align_items="center"))
+
+
+def progress_bar() -> widgets.FloatProgress:
+    """A bar from 0 to 1."""
+    return widgets.FloatProgress(min=0.0, max=1.0, layout=widgets.Layout(width="100%", max_width="760px"))

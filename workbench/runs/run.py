@@ -22,7 +22,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from workbench import jobs
+from workbench import inline_html, jobs
 from workbench.errors import ConfigError
 from workbench.families import settle
 from workbench.records import read_record
@@ -216,6 +216,9 @@ class Run:
     def wait(self, seconds: float | None = None) -> jobs.Status:
         jobs.wait(self.folder, seconds)
         return self.status
+
+    def _repr_html_(self) -> str:
+        return inline_html.rendered("workbench.runs.display:run_html", self)
 
 
 __all__ = ["CARD", "EXPORT", "PARENT", "REMOTE", "Run", "check"]

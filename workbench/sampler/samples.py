@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import lora_names
+from workbench import inline_html, lora_names
 from workbench.errors import ConfigError, DataError
 from workbench.sampler.embedded import localised, shareable
 from workbench.sampler.settings import SampleSettings
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 REMOVED = ".removed"
+SHOWN_SAMPLES = 8  # in a notebook
+DISPLAY = "workbench.sampler.display:samples_html"
 PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
 
 
@@ -151,6 +153,9 @@ class Sample:
     settings: SampleSettings
     record: dict[str, Any]
 
+    def _repr_html_(self) -> str:
+        return inline_html.rendered(DISPLAY, [self])
+
 
 class Samples:
     """The samples of a workspace, read afresh from disk at every call."""
@@ -169,6 +174,9 @@ class Samples:
             if sample is not None:
                 found.append(sample)
         return found
+
+    def _repr_html_(self) -> str:
+        return inline_html.rendered(DISPLAY, self.history(SHOWN_SAMPLES))
 
     def get(self, sample_id: str) -> Sample:
         """One finished sample. Raises ConfigError when there is none of that id."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench import jobs
+from workbench import inline_html, jobs
 from workbench.clips.frame_plan import FramePlan, Shape, plan
 from workbench.clips.records import Clip, file_sha256
 from workbench.errors import ConfigError, DataError
@@ -85,6 +85,21 @@ class Reconstruction:
     @property
     def folder(self) -> Path:
         return self.status.folder
+
+    def wait(self, seconds: float | None = None) -> Reconstruction:
+        """Wait until the job is over or the time is up; returns the reconstruction as it is then."""
+        jobs.wait(self.folder, seconds)
+        return look(self.folder)
+
+    def _repr_html_(self) -> str:
+        if self.beside is None:
+            return inline_html.note(f"reconstruction: {self.status.state}. {self.status.message or self.status.phase}")
+        caption = (
+            f"Left: what the model gets. Right: what its VAE gives back. {self.psnr:.1f} dB, the worst frame "
+            f"{self.psnr_worst:.1f} dB. At 30 dB and more they look alike; below 25 dB the VAE loses detail that a "
+            "LoRA could have learned."
+        )
+        return inline_html.figure(self.beside, caption, 320)
 
 
 def request(

@@ -14,7 +14,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from workbench import lora_names as names
-from workbench.dataset_builder.dataset import PLANS
+from workbench.dataset_builder.views import PLANS
 from workbench.demo_space.limits import Limits
 from workbench.loras.converting import CONVERTED
 from workbench.runs.run import Run
@@ -196,7 +196,8 @@ def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab], time
     running = f"{names}.map((name) => ({{__type__: 'update', active: name === open}}))"
     # In the browser alone: an answer of the server could come after the person's first click, and undo it.
     stored = f"""() => {{
-        const open = localStorage.getItem('{OPEN_TAB}') ?? 'train';
+        const asked = new URLSearchParams(location.search).get('tab');
+        const open = {json.dumps(list(parts))}.includes(asked) ? asked : localStorage.getItem('{OPEN_TAB}') ?? 'train';
         return [{{__type__: 'update', selected: open}}, ...{running}];
     }}"""
     shown = page.load(None, None, [tabs, *timers.values()], js=stored)

@@ -12,16 +12,19 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from workbench import inline_html
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
 from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.workspace import read_json, write_json
 
 FILE = "findings.json"
+MOST_ROWS = 200  # of one kind, in a notebook
 Fix = Literal[
     "remove", "keep_best", "split_at_cuts", "keep_longest_shot", "crop_bars", "shorten_caption", "add_trigger", "tag"
 ]
@@ -43,6 +46,9 @@ class Severity(StrEnum):
     STOPS = "stops the training"
     HURTS = "hurts it"
     LOOK = "worth a look"
+
+
+COLOURS = {Severity.STOPS: inline_html.RED, Severity.HURTS: inline_html.AMBER, Severity.LOOK: inline_html.GREY}
 
 
 class Finding(BaseModel):
@@ -99,6 +105,16 @@ class CheckReport:
         found = ", ".join(f"{count} {severity}" for severity, count in counts if count)
         since = f"; {self.new_clips} clips came or changed since: check again" if self.new_clips else ""
         return f"{self.clips} clips looked at: {found or 'nothing to fix'}{since}"
+
+    def _repr_html_(self) -> str:
+        """The findings by kind, the worst first, with the fixes of each."""
+        parts = [inline_html.note(self.sentence, "plain" if self.findings else "good")]
+        for (severity, title), group in groupby(self.findings, key=lambda finding: (finding.severity, finding.title)):
+            rows = [(finding.sentence, ", ".join(finding.buttons.values())) for finding in group]
+            badge = inline_html.badge(str(severity), COLOURS[severity])
+            parts.append(f"<div>{badge} <b>{inline_html.escaped(title)}</b> ({len(rows):,})</div>")
+            parts.append(inline_html.table(("finding", "fixes"), rows[:MOST_ROWS]))
+        return "".join(parts)
 
 
 def picture_finding(kind: str, title: str, sentence: str, severity: Severity, clips: Sequence[Clip],

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from workbench import inline_html
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
 from workbench.dataset_builder.checks.caption_checks import read_tokens, text_hash
 from workbench.dataset_builder.checks.measures import read_measures
@@ -60,6 +61,28 @@ class Statistics:
     with_trigger: float | None
     measured: float
     token_limit: int
+
+    def _repr_html_(self) -> str:
+        """Histograms and bars."""
+        if not self.clips:
+            return inline_html.note("There are no clips yet: import some.")
+        words = [f"{self.clips:,} clips, {self.seconds:,.1f} s."]
+        if self.with_trigger is not None:
+            words.append(f"{self.with_trigger:.0%} of the captions contain the trigger word as they are written.")
+        if self.token_limit:
+            words.append(f"The model reads {self.token_limit} tokens of a caption.")
+        if "motion" not in self.histograms:
+            words.append("Motion is known after a check.")
+        charts = [inline_html.columns(one.title, one.unit, one.edges, one.counts) for one in self.histograms.values()]
+        named = {
+            "Sizes": self.sizes,
+            "Aspect ratios": self.aspects,
+            "Frames per second": {f"{fps:g}": count for fps, count in self.fps.items()},
+            "Words in most captions": dict(self.words),
+            "Tags": dict(self.tags),
+        }
+        charts += [inline_html.bars(title, counts) for title, counts in named.items() if counts]
+        return inline_html.note(" ".join(words)) + inline_html.row(charts)
 
 
 def statistics(dataset: Path) -> Statistics:

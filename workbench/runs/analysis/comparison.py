@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from workbench.charts import Line, chart
 from workbench.errors import ConfigError
+from workbench.runs import display
 from workbench.runs.analysis.curves import Row
 from workbench.runs.previews import Preview
 from workbench.runs.run import Run
@@ -112,6 +113,9 @@ class Comparison:
             lines = [Line(one.name, self._points(one, kind), colour, style) for colour, one in enumerate(self.runs, 1)]
             found.append(chart(title, lines, SIZE))
         return [one for one in found if one]
+
+    def _repr_html_(self) -> str:
+        return display.comparison_html(self)
 
     def _points(self, one: Compared, kind: str) -> list[tuple[float, float]]:
         curves = one.snapshot.curves

@@ -29,7 +29,7 @@ TAKEN = "port {} is taken: choose another with --port"
 def rules(chosen: argparse.Namespace) -> guard.Rules:
     """What the guard lets through: this machine's own names where it listens to others, and those allowed by hand."""
     names = [*guard.LOCAL, *(guard.own_names() if chosen.host not in LOCAL else ()), *chosen.allow_host]
-    frames = [f"https://{name}" for name in chosen.allow_host]
+    frames = [*(f"https://{name}" for name in chosen.allow_host), *(chosen.allow_frame or ())]
     return guard.Rules(hosts=[*names, chosen.host.lower()], frames=frames)
 
 

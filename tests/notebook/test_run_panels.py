@@ -1,6 +1,6 @@
-"""Runs in the notebook's panels, on folders as runs leave them: verdict, card, checkpoints, forks, sweeps, comparison.
+"""Run panels on folders as runs leave them: diagnosis, failure, forks, sweeps; runs compared.
 
-The panels on real runs are in test_notebook_live.py, the notebooks themselves in notebooks/.
+Panels on real runs are in test_run_panels_live.py, the notebooks themselves in tests/notebooks/.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.written_run import add_preview, ended, write_run
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
-from workbench.notebook import attach, clone_panel, compare_panel, fork_panel, form, train_panel
+from workbench.notebook import attach, clone_panel, compare_runs, fork_panel, form, train_panel
 from workbench.runs import retention
 from workbench.runs.queue import QUEUE, order
 from workbench.runs.run import Run
@@ -55,13 +55,13 @@ def test_eighty_settings_are_folded_by_section_and_found_by_what_they_do(workspa
     assert panel.settings.gradient_checkpointing == "full"
     assert f"Memory and speed ({counts['Memory and speed']}, 1 changed)" in titles()
     panel.search.value = "nonsense"
-    assert "No setting says that" in panel.found.children[0].value
+    assert "No setting contains these words" in panel.found.children[0].value
     panel.search.value = ""
     assert panel.found.children == ()
     assert panel.sections.layout.display == ""
 
 
-def test_a_run_tells_its_verdict_and_draws_the_rest_when_it_is_opened(
+def test_a_run_shows_its_diagnosis_and_renders_the_rest_when_it_is_opened(
     workspace: Workspace, make_clip: MakeClip, tmp_path: Path
 ) -> None:
     run = write_run(workspace, "cats")
@@ -71,45 +71,39 @@ def test_a_run_tells_its_verdict_and_draws_the_rest_when_it_is_opened(
     add_preview(run, 200, clip, stem="0-scale-0.5", scale=0.5)
     add_preview(run, 0, clip, "<i>a cat</i>", stem="input-0", kind="input")
     panel = attach(workspace, "cats")
-    assert "Learning: the held-out loss is" in panel.verdict.value
-    assert "output changed by 38.6% on its own captions, by 3.9% on others" in panel.numbers.value
+    assert "Learning: the held-out loss is" in panel.diagnosis.value
+    assert "38.6" in panel.facts.value
     assert "best checkpoint, step 200" in panel.chart.value
     assert panel.previews.value.count("<video") == 4
     assert "LoRA at 0.5" in panel.previews.value
     assert panel.more.value == panel.inputs.value == ""
     panel.more_fold.selected_index = 0
-    assert "others: the leak" in panel.more.value
     assert panel.more.value.count('class="chart"') == 8
     panel.inputs_fold.selected_index = 0
     assert "&lt;i&gt;a cat" in panel.inputs.value
     assert 'download="report.html"' in panel.write_report().data
-    assert panel.report.value
     panel.close()
 
+    shown = run._repr_html_()
+    assert "Learning: the held-out loss is" in shown
+    assert shown.count("<video") == 4
 
-def test_checkpoints_are_starred_and_go_after_a_look(workspace: Workspace) -> None:
+
+def test_checkpoints_are_listed_with_what_keeps_them(workspace: Workspace) -> None:
     run = write_run(workspace, "cats", keep_checkpoints=1)
     for step in (50, 100, 200):
         save(run, step)
     ended(run.folder, "stopped", ExitCode.STOPPED)
+    retention.star(run.folder, 50)
     panel = attach(workspace, "cats")
-    part = panel.checkpoints
-    assert list(part.step.options) == [50, 100, 200]
-    assert part.table.value.count("goes when the next is saved") == 2
-    part.step.value = 50
-    part.star_button.click()
-    assert retention.starred(run.folder) == [50]
-    assert part.remove_button.layout.display == "none"
-    part.look_button.click()
-    assert "These can go: step 100 (0.7 MB)." in part.going.value
-    assert run.checkpoints == [50, 100, 200]
-    part.remove_button.click()
-    assert run.checkpoints == [50, 200]
+    assert "starred" in panel.checkpoints.value
+    assert "lowest held-out loss" in panel.checkpoints.value
+    assert "The last checkpoint is of step 200" in panel.head.value
     panel.close()
 
 
 @pytest.mark.usefixtures("not_started")
-def test_the_card_of_a_failed_run_has_buttons_that_act(workspace: Workspace, dataset: Dataset) -> None:
+def test_the_failure_of_a_run_has_buttons_that_act(workspace: Workspace, dataset: Dataset) -> None:
     run = write_run(workspace, "cats", batch_size=4, gradient_checkpointing="full")
     settings = run.settings.changed(dataset=dataset.name)
     settings.save(run.folder / jobs.CONFIG)
@@ -117,25 +111,23 @@ def test_the_card_of_a_failed_run_has_buttons_that_act(workspace: Workspace, dat
     ended(run.folder, "failed", ExitCode.OUT_OF_MEMORY, "CUDA out of memory. <b>Tried</b> to allocate 2.00 GiB")
     (run.folder / "checkpoints" / "step-00000200" / "MANIFEST.json").unlink()
     panel = attach(workspace, "cats")
-    assert "The GPU ran out of memory" in panel.failure.text.value
-    assert "&lt;b&gt;" in panel.failure.text.value
-    fork, new, go_on = panel.failure.buttons.children
+    assert "The GPU ran out of memory" in panel.failure.value
+    assert "&lt;b&gt;" in panel.failure.value
+    fork, new, resume = panel.button_row.children[:3]
     assert fork.description == "Go on from step 100 with batch_size 2, gradient_accumulation 2"
     fork.click()
-    assert panel.said.value == ""
+    assert panel.message.value == ""
     made = Run.open(workspace, "cats-2")
     assert (made.parent["run"], made.parent["step"]) == ("cats", 100)
     assert (made.settings.batch_size, made.settings.gradient_accumulation) == (2, 2)
-    assert panel.branched is not None
-    assert "a fork of cats at step 100" in panel.branched.live.head.value
+    assert panel.forked is not None
+    assert "Goes on from step 100 of cats" in panel.forked.head.value
     new.click()
-    assert panel.branched.begin.value is None
-    assert panel.branched.form.settings.batch_size == 2
-    panel.branched.start_button.click()
-    assert Run.open(workspace, "cats-3").parent == {}
-    go_on.click()
-    assert panel.said.value == ""
+    assert "clone_panel(workspace, &#x27;cats&#x27;, batch_size=2" in panel.message.value
+    resume.click()
+    assert panel.message.value == ""
     panel.close()
+    assert "The GPU ran out of memory" in run._repr_html_()
 
 
 @pytest.mark.usefixtures("not_started")
@@ -147,39 +139,34 @@ def test_clones_forks_and_sweeps_begin_from_a_form(workspace: Workspace, dataset
         fork_panel(workspace, "one", 11)
     fork = fork_panel(workspace, "one", 10, learning_rate=1e-5)
     assert fork.start().parent["changed"] == {"learning_rate": [1e-4, 1e-5]}
-    fork.swept.value = "rank=1,2"
+    fork.sweep.value = "rank=1,2"
     fork.start_button.click()
-    assert "runs that begin anew" in fork.said.value
+    assert "values to try start runs at step 0" in fork.message.value
     fork.close()
     clone = clone_panel(workspace, "one", rank=2)
     assert clone.start().settings == settings.changed(rank=2)
     clone.close()
 
     panel = train_panel(workspace, settings)
-    panel.swept.value = "learning_rate=1e-4,3e-4\nrank=2"
+    panel.sweep.value = "learning_rate=1e-4,3e-4\nrank=2"
     panel.start_button.click()
     assert [each.settings.learning_rate for each in panel.runs] == [1e-4, 3e-4]
     assert panel.run.name == "squares-learning_rate-0.0001-rank-2"
-    assert "0.0003" in panel.live.table.value
-    panel.swept.value = "rnak=1"
+    assert len(panel.panels) == 2
+    panel.sweep.value = "rnak=1"
     panel.start_button.click()
-    assert "did you mean rank?" in panel.said.value
+    assert "did you mean rank?" in panel.message.value
     panel.close()
 
 
-def test_runs_are_compared_and_others_chosen(workspace: Workspace) -> None:
-    write_run(workspace, "slow")
-    write_run(workspace, "fast", 100, learning_rate=3e-4)
-    panel = compare_panel(workspace, "slow")
-    assert panel.table.value.count('class="chart"') == 5
-    assert "Settings that differ" not in panel.table.value
-    panel.chosen.value = ("slow", "fast")
-    assert "Settings that differ" in panel.table.value
-    assert "0.0003" in panel.table.value
-    panel.close()
-    assert not panel.ticker.running
-    with pytest.raises(ConfigError, match="there is no run 'none'"):
-        compare_panel(workspace, "none")
+def test_compared_runs_show_curves_and_a_table(workspace: Workspace) -> None:
+    slow, fast = write_run(workspace, "slow"), write_run(workspace, "fast", 100, learning_rate=3e-4)
+    one = compare_runs([slow])._repr_html_()
+    assert one.count('class="chart"') == 5
+    assert "Settings that differ" not in one
+    both = compare_runs([slow, fast])._repr_html_()
+    assert "Settings that differ" in both
+    assert "0.0003" in both
 
 
 def test_a_waiting_run_can_be_put_in_front(workspace: Workspace) -> None:

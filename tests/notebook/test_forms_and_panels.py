@@ -1,6 +1,6 @@
-"""The notebook's panels: forms, drawings, and the run panel on run folders as a trainer leaves them.
+"""Forms, embedded videos, and the run panel on run folders as a trainer leaves them.
 
-The panels on real runs and samples are in test_notebook_live.py, the notebook itself in notebooks/.
+Panels on real runs and samples are in test_run_panels_live.py, the notebooks themselves in tests/notebooks/.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import pytest
 
 import workbench
 from tests.patience import until
-from workbench import Dataset, Run, Workspace, jobs
-from workbench.clips.records import Clip, write_clips
+from workbench import Run, Workspace, inline_html, jobs
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitSettings
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ConfigError
-from workbench.notebook import attach, form, rendering, statistics_pictures, train_panel
+from workbench.notebook import attach, form, train_panel
 from workbench.notebook.live import Ticker
-from workbench.runs.previews import Preview
+from workbench.runs import display
+from workbench.runs.previews import Preview, RunPreviews
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import specs
@@ -105,13 +105,13 @@ def test_a_form_says_what_breaks_a_rule_and_stops_saying_it(workspace: Workspace
     panel = form(TrainSettings, workspace)
     panel.fields["steps"].value = 0
     panel.fields["frames"].value = "<nine>"
-    assert "steps is 0, must be 1 to" in panel.said.value
-    assert "&lt;nine&gt;" in panel.said.value
-    assert "<nine>" not in panel.said.value
+    assert "steps is 0, must be 1 to" in panel.message.value
+    assert "&lt;nine&gt;" in panel.message.value
+    assert "<nine>" not in panel.message.value
     with pytest.raises(ConfigError, match="steps is 0"):
         _ = panel.settings
     panel.set({"steps": 10, "frames": 17})
-    assert panel.said.value == ""
+    assert panel.message.value == ""
     assert (panel.settings.steps, panel.settings.frames) == (10, 17)
     with pytest.raises(ConfigError, match="did you mean steps"):
         panel.set({"stepz": 1})
@@ -128,50 +128,36 @@ def test_a_form_offers_what_the_workspace_has(workspace: Workspace) -> None:
     assert "tiny-cogvideox" in panel.fields["model"].options
 
 
-# ---- drawings -------------------------------------------------------------------------------------------------------
+# ---- embedded videos ------------------------------------------------------------------------------------------------
 
 
 def test_videos_travel_inside_the_page(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     path.write_bytes(b"video")
-    assert 'src="data:video/mp4;base64,dmlkZW8="' in rendering.video(path, source_width=48)
-    assert "pixelated" in rendering.video(path, source_width=48)
-    assert "pixelated" not in rendering.video(path, source_width=720)
+    assert 'src="data:video/mp4;base64,dmlkZW8="' in inline_html.video(path, source_width=48)
+    assert "pixelated" in inline_html.video(path, source_width=48)
+    assert "pixelated" not in inline_html.video(path, source_width=720)
     with path.open("wb") as file:
-        file.truncate(rendering.EMBED_LIMIT + 1)
-    assert "too large" in rendering.video(path)
+        file.truncate(inline_html.EMBED_LIMIT + 1)
+    assert "too large" in inline_html.video(path)
     path.unlink()
-    assert "gone" in rendering.video(path)
+    assert "gone" in inline_html.video(path)
 
 
 def test_previews_are_a_table_of_prompts_by_steps_and_prompts_are_escaped(tmp_path: Path) -> None:
-    previews: list[Preview] = []
+    found: list[Preview] = []
     prompts = ["<script>x</script>", "a ring"]
     for step in range(0, 100, 10):
         path = tmp_path / f"{step}.mp4"
         path.write_bytes(b"v")
-        previews += [Preview(step, index, prompt, path) for index, prompt in enumerate(prompts)]
-    table = rendering.preview_table(previews)
+        found += [Preview(step, index, prompt, path) for index, prompt in enumerate(prompts)]
+    table = display.previews(RunPreviews(tuple(found)), 64)
     assert "<script>" not in table
     ElementTree.fromstring(table.replace(" autoplay loop muted playsinline controls ", " "))
-    assert table.count("<video") == 2 * rendering.TABLE_COLUMNS
+    assert table.count("<video") == 2 * display.PREVIEW_COLUMNS
     assert "base model" in table
     assert "step 90" in table
-    assert rendering.chosen_steps([0, 10, 20, 30, 40, 50], 5)[0::4] == [0, 50]
-
-
-def test_statistics_are_one_picture_with_the_words_as_they_are(workspace: Workspace) -> None:
-    dataset = Dataset.create(workspace, "numbers")
-    assert "Import some clips first" in statistics_pictures(dataset).data
-    write_clips(dataset.folder, [
-        Clip(file_name=f"clips/{number}.mp4", text=text, fps=8, frames=9 + number, width=160, height=90)
-        for number, text in enumerate(("x$1 & <b>blue$ ring", "\u732b plays", ""))
-    ])  # fmt: skip
-    shown = statistics_pictures(dataset).data
-    picture = ElementTree.fromstring(shown[shown.index("<svg") :])
-    words = {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"Duration", "160x90", "16:9", "x$1", "ring", "\u732b"} <= words
-    assert "Motion is known once the clips were checked" in shown
+    assert display.chosen_steps([0, 10, 20, 30, 40, 50], 5)[0::4] == [0, 50]
 
 
 # ---- the run panel --------------------------------------------------------------------------------------------------
@@ -183,12 +169,12 @@ def test_a_finished_run_is_shown_from_its_files(workspace: Workspace) -> None:
     (run.folder / jobs.LOG).write_text("<img src=x onerror=alert(1)>\n")
     panel = attach(workspace)
     assert "finished" in panel.head.value
-    assert "held-out loss 0.0500, was 0.2000 at step 0" in panel.numbers.value
+    assert "0.0500" in panel.facts.value
     assert "<svg" in panel.chart.value
     assert "<img" not in panel.log.value
-    assert "Finished" in panel.said.value
-    assert panel.start_button.disabled
-    assert panel.stop_button.disabled
+    assert "The LoRA is ready" in panel.head.value
+    assert "go on" not in panel.buttons
+    assert "stop" not in panel.buttons
     panel.close()
     assert not panel.ticker.running
 
@@ -197,11 +183,9 @@ def test_a_dead_run_says_how_to_go_on(workspace: Workspace) -> None:
     run = folder_of_run(workspace)
     (run.folder / jobs.PROCESS).write_text(json.dumps({"pid": 1, "start_time": "no", "boot_id": "another"}))
     panel = attach(workspace, "stripes")
-    assert "ended without a word" in panel.failure.text.value
-    assert "No checkpoint was written yet" in panel.failure.text.value
-    assert [each.description for each in panel.failure.buttons.children] == ["Begin again at step 0"]
-    assert panel.start_button.description == "Go on"
-    assert not panel.start_button.disabled
+    assert "ended without a word" in panel.failure.value
+    assert "No checkpoint was written yet" in panel.failure.value
+    assert panel.button_row.children[0].description == "Begin again at step 0"
     panel.close()
 
 
@@ -212,10 +196,10 @@ def test_metrics_are_read_on_and_a_resumed_run_is_read_anew(workspace: Workspace
     with (run.folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4, "time": 2.0, "loss": 8.0}\n{"step": 5, "ti')
     panel.refresh()
-    assert panel.curves.last["step"] == 4
+    assert panel._reader.read().curves.last["step"] == 4
     (run.folder / "metrics.jsonl").write_text('{"step": 1, "time": 3.0, "loss": 7.0}\n')
     panel.refresh()
-    assert [mean.value for mean in panel.curves.losses.means()] == [7.0]
+    assert [mean.value for mean in panel._reader.read().curves.losses.means()] == [7.0]
 
 
 def test_attaching_to_nothing_says_so(workspace: Workspace) -> None:
@@ -228,7 +212,7 @@ def test_attaching_to_nothing_says_so(workspace: Workspace) -> None:
 def test_starting_with_a_bad_setting_shows_the_sentence_instead_of_a_traceback(workspace: Workspace) -> None:
     panel = train_panel(workspace, TrainSettings(dataset=""))
     panel.start_button.click()
-    assert "dataset is empty" in panel.said.value
+    assert "dataset is empty" in panel.message.value
     with pytest.raises(ConfigError, match="no run was started here"):
         panel.wait()
     panel.close()

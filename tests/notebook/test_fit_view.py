@@ -1,4 +1,4 @@
-"""The fit of a run in the notebook's panel."""
+"""The fit of a run below the form of its settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_the_line_follows_the_form_and_the_button_makes_it_fit(workspace: Worksp
         panel.fit.make_button.click()
         assert panel.form.settings.gradient_checkpointing == "full"
         assert "It does not fit" not in panel.fit.line.value
-        assert "Fits with gradient checkpointing full" in panel.fit.said.value
+        assert "Fits with gradient checkpointing full" in panel.fit.message.value
         assert "training" in panel.fit.table.value
         panel.fit.gpu.value = "nothing"
         assert "give its memory in GB" in panel.fit.table.value

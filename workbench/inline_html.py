@@ -1,0 +1,169 @@
+"""HTML that carries its styles and files inside: what objects of the library show as the last line of a notebook cell.
+
+A notebook's page often cannot reach the kernel's files (Colab, VS Code), so pictures and videos are embedded as data
+URLs. Text from people and files is escaped here. Not covered: the web page's HTML, which has a style sheet and a server
+(html, ui.core.render); how a run, a dataset or a grid looks (the display modules of their packages).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from workbench import html
+from workbench.html import PIXEL_ART, escaped
+
+EMBED_LIMIT = 8 * 1024 * 1024  # bytes; a notebook that carries more than this per video gets slow to open
+BLUE, AMBER, GREEN, RED, GREY = "#2f6fd0", "#b26a00", "#2e7d32", "#c62828", "#6b7688"
+NOTE_COLOURS = {"plain": "inherit", "error": RED, "good": GREEN}
+CELL = 'style="padding:4px 6px;text-align:left;vertical-align:top;font-weight:normal;border:0;background:none"'
+
+
+def rendered(function: str, thing: object) -> str:
+    """What a display function makes of a thing; it is named as "workbench.runs.display:run_html".
+
+    By its name, because its module imports the class whose `_repr_html_` calls it.
+    """
+    module, _, name = function.partition(":")
+    shown: str = getattr(importlib.import_module(module), name)(thing)
+    return shown
+
+
+# ---- files
+
+
+def data_url(path: Path) -> str | None:
+    """A file's content as a data URL; None when it is gone or too large to embed."""
+    return html.data_url(path, EMBED_LIMIT)
+
+
+def video(path: Path, width: int = 192, source_width: int | None = None) -> str:
+    """A silent video that plays in a loop; a line of text when it cannot be shown.
+
+    width: on the page, pixels;  source_width: the video's own, pixels, so that tiny ones keep sharp edges
+    """
+    url = data_url(path)
+    if url is None:
+        reason = f"{escaped(path)} is too large to show here" if path.exists() else f"{escaped(path.name)} is gone"
+        return f'<div style="width:{width}px;opacity:.7;overflow-wrap:anywhere">{reason}</div>'
+    sharp = "image-rendering:pixelated;" if source_width is None or source_width <= PIXEL_ART else ""
+    return (
+        f'<video src="{url}" autoplay loop muted playsinline controls controlslist="nofullscreen nodownload" '
+        f'style="width:{width}px;{sharp}border-radius:4px;display:block"></video>'
+    )
+
+
+def picture(path: Path, name: str, width: int = 96) -> str:
+    """A still picture; its name where it cannot be shown. width: on the page, pixels"""
+    url = data_url(path)
+    if url is None:
+        return f'<div style="width:{width}px;opacity:.7">{escaped(name)}</div>'
+    return f'<img src="{url}" alt="{escaped(name)}" style="width:{width}px;border-radius:4px;margin:0 4px 4px 0">'
+
+
+def figure(path: Path, caption: str, width: int = 192, source_width: int | None = None) -> str:
+    """A video with a line of text below."""
+    text = f'<figcaption style="width:{width}px;font-size:90%;line-height:1.3">{escaped(caption)}</figcaption>'
+    return f'<figure style="margin:0 12px 12px 0">{video(path, width, source_width)}{text}</figure>'
+
+
+def download(path: Path) -> str:
+    """A link that saves a file on the reader's machine; the file's path where it is too large to embed."""
+    url = data_url(path)
+    if url is None:
+        return f"<code>{escaped(path)}</code>"
+    return f'<a download="{escaped(path.name)}" href="{url}">{escaped(path.name)}</a>, <code>{escaped(path)}</code>'
+
+
+# ---- text
+
+
+def note(text: str, kind: str = "plain") -> str:
+    """A sentence. kind: plain, error or good."""
+    faint = ";opacity:.75" if kind == "plain" else ""
+    return (
+        f'<div style="color:{NOTE_COLOURS[kind]}{faint};line-height:1.4;overflow-wrap:anywhere">{escaped(text)}</div>'
+    )
+
+
+def heading(text: str) -> str:
+    """A line in bold."""
+    return f'<div style="margin:8px 0 4px"><b>{escaped(text)}</b></div>'
+
+
+def badge(text: str, colour: str) -> str:
+    """A word in a coloured pill."""
+    style = f"background:{colour};color:#fff;border-radius:9px;padding:1px 9px"
+    return f'<span style="{style}">{escaped(text)}</span>'
+
+
+def box(content: str, colour: str) -> str:
+    """HTML beside a coloured bar."""
+    style = f"border-left:4px solid {colour};background:rgba(127,127,127,.1);border-radius:4px;padding:6px 12px"
+    return f'<div style="{style};line-height:1.5;max-width:760px;overflow-wrap:anywhere">{content}</div>'
+
+
+def log_box(text: str) -> str:
+    """The end of a log."""
+    style = "max-height:220px;overflow:auto;font-size:85%;line-height:1.35;white-space:pre-wrap;margin:0"
+    return f'<pre style="{style}">{escaped(text) or "nothing yet"}</pre>'
+
+
+# ---- several things
+
+
+def row(cells: Sequence[str]) -> str:
+    """Pieces of HTML side by side; they wrap where the page ends."""
+    return f'<div style="display:flex;flex-wrap:wrap">{"".join(cells)}</div>'
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Texts in rows and columns."""
+    return html_table(list(map(escaped, heads)), [list(map(escaped, cells)) for cells in rows])
+
+
+def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Pieces of HTML in rows and columns."""
+    head = "".join(f"<th {CELL}><b>{name}</b></th>" for name in heads)
+    lines = ("".join(f"<td {CELL}>{cell}</td>" for cell in cells) for cells in rows)
+    # Jupyter gives every second row of a table a background.
+    body = "".join(f'<tr style="background:none">{cells}</tr>' for cells in lines)
+    return f'<table style="border-collapse:collapse;line-height:1.3"><tr>{head}</tr>{body}</table>'
+
+
+def bars(title: str, counts: Mapping[str, int], most: int = 10) -> str:
+    """A horizontal bar and a number for each name, at most so many."""
+    top = max(counts.values(), default=1) or 1
+    lines = "".join(
+        f'<div style="display:flex;align-items:center;line-height:1.5"><span style="width:120px;overflow:hidden;'
+        f'text-overflow:ellipsis;white-space:nowrap">{escaped(name)}</span><span style="background:{BLUE};height:9px;'
+        f'border-radius:2px;width:{110 * count / top:.0f}px"></span>'
+        f'<span style="padding-left:6px">{count:,}</span></div>'
+        for name, count in list(counts.items())[:most]
+    )
+    more = f" ({most} of {len(counts):,})" if len(counts) > most else ""
+    return _chart(f"{title}{more}", lines)
+
+
+def columns(title: str, unit: str, edges: Sequence[float], counts: Sequence[int]) -> str:
+    """A histogram: counts[i] lie between edges[i] and edges[i + 1]."""
+    top = max(counts, default=1) or 1
+    bins = "".join(
+        f'<span title="{low:g} to {high:g} {escaped(unit)}: {count:,}" '
+        f'style="flex:1;background:{BLUE};margin-right:1px;height:{100 * count / top:.0f}%"></span>'
+        for low, high, count in zip(edges, edges[1:], counts, strict=False)
+    )
+    style = "display:flex;align-items:flex-end;height:90px;border-bottom:1px solid rgba(127,127,127,.6)"
+    ends = f"<span>{edges[0]:g}</span><span>{edges[-1]:g} {escaped(unit)}</span>"
+    content = f'<div style="{style}">{bins}</div><div style="display:flex;justify-content:space-between">{ends}</div>'
+    return _chart(title, content)
+
+
+def _chart(title: str, content: str) -> str:
+    return f'<div style="width:270px;margin:0 18px 14px 0;font-size:90%">{heading(title)}{content}</div>'
+
+
+def folded(title: str, content: str) -> str:
+    """HTML that is shown after a click."""
+    return f"<details><summary>{escaped(title)}</summary>{content}</details>"
