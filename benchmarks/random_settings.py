@@ -77,7 +77,7 @@ COMMANDS = (
     Command(("fit",), TrainSettings, ("--dataset", "clips"), True),
     Command(("sample", "a cat"), SampleSettings, NOT_THERE, True, ("prompt", "loras")),
     Command(("grid", "make"), GridSettings, (*NOT_THERE, "--detach")),
-    Command(("runs", "try", "no-such-run"), LiveSample),
+    Command(("runs", "live-sample", "no-such-run"), LiveSample),
     Command(("loras", "merge", "no-such-run"), MergeSettings, (), False, ("loras",)),
     Command(("loras", "resize", "no-such-run"), ResizeSettings, (), False, ("lora",)),
     Command(("dataset", "split", "no-such-dataset"), SplitTask, (), False, ("clips",)),

@@ -68,7 +68,7 @@ def film(page: Page, server: Server) -> None:
     time.sleep(3.0)
     page.screenshot(path=IMAGES / "train.png", full_page=False)
     take(page, frames)
-    page.locator("#try-run").click()
+    page.locator("#sample-run").click()
     page.locator("#generate").click()
     page.locator("#sample-result figure.result").wait_for()
     for _ in range(3):

@@ -153,7 +153,7 @@ def test_a_finished_run_is_tried_in_the_sample_tab(server: Server, page: Page) -
     page.locator("#before-after video").first.wait_for()
     page.locator("#run-ending a.download").wait_for()
 
-    page.locator("#try-run").click()
+    page.locator("#sample-run").click()
     page.locator("#generate").wait_for()
     page.locator(field("SampleSettings-steps")).fill("3")
     page.locator("#generate").click()

@@ -43,7 +43,7 @@ def bad(workspace: Workspace, make_clip: Callable[..., Path], tmp_path: Path, mo
     clip = make_clip(tmp_path / "clip.mp4")
     write_run(workspace, "good", steps=20)
     run = write_run(workspace, "bad", steps=20)
-    for stem, more in (("0", {}), ("0-scale-0.5", {"scale": 0.5}), ("try-0", {})):
+    for stem, more in (("0", {}), ("0-scale-0.5", {"scale": 0.5}), ("live-0", {})):
         add_preview(run, 10, clip, stem=stem, **more)
     changed = {"run": "good", "step": 10, "changed": {"rank": [4, 8]}, "dropped": ["x"]}
     write_json(run.folder / "parent.json", changed)
@@ -85,7 +85,7 @@ def files(workspace: Workspace, run: Run) -> list[Path]:
         "sessions.jsonl",
         "stars.json", "best.json", "oom_fallback.json", "dataset.lock.json", "published.json", "README.md", "job.log",
         "remote.json", "waiting.json", ".summary.json", "lora.safetensors", "previews/step-00000010/0.json",
-        "previews/step-00000010/0-scale-0.5.json", "previews/step-00000010/try-0.json",
+        "previews/step-00000010/0-scale-0.5.json", "previews/step-00000010/live-0.json",
         "checkpoints/step-00000010/MANIFEST.json",
     )  # fmt: skip
     loras = workspace.root / "loras"

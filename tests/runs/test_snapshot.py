@@ -133,7 +133,7 @@ def test_previews_come_with_their_records(workspace: Workspace, make_clip: MakeC
     for step in (0, 200):
         add_preview(run, step, clip, "a cat", seed=7)
     add_preview(run, 200, clip, "a cat", "0-scale-0.5", scale=0.5)
-    add_preview(run, 200, clip, "a dog", "try-0", seed=3, steps=9, guidance_scale=6.0)
+    add_preview(run, 200, clip, "a dog", "live-0", seed=3, steps=9, guidance_scale=6.0)
     add_preview(run, 0, clip, "a cat", "input-0")
     found = reader.read().previews
     assert [(one.step, one.record["seed"]) for one in found.previews] == [(0, 7), (200, 7)]

@@ -71,17 +71,17 @@ def test_a_living_run_draws_what_it_is_asked_for_and_shows_it_with_the_samples(
     reach(run, 1)
     run.pause()  # so that all are asked for between the same two steps
     until_run(run, lambda: run.status.state is State.PAUSED)
-    run.try_it(LiveSample(prompt="a green square", seed=7, guidance_scale=2.0, steps=2, scale=0.5))
-    run.try_it(LiveSample(prompt="a green square", seed=7, guidance_scale=2.0, steps=2, scale=0.0))
+    run.live_sample(LiveSample(prompt="a green square", seed=7, guidance_scale=2.0, steps=2, scale=0.5))
+    run.live_sample(LiveSample(prompt="a green square", seed=7, guidance_scale=2.0, steps=2, scale=0.0))
     run.preview("a prompt of its own")
-    run.try_it(LiveSample())
+    run.live_sample(LiveSample())
     run.resume()
-    until_run(run, lambda: len(list(run.folder.glob("previews/*/try-*.json"))) == 3 and run.previews)
-    tries = [read_json(path) for path in sorted(run.folder.glob("previews/*/try-*.json"))]
+    until_run(run, lambda: len(list(run.folder.glob("previews/*/live-*.json"))) == 3 and run.previews)
+    live = [read_json(path) for path in sorted(run.folder.glob("previews/*/live-*.json"))]
     chosen = ("kind", "prompt", "seed", "guidance_scale", "steps", "scale")
-    assert [tries[0][name] for name in chosen] == ["try", "a green square", 7, 2.0, 2, 0.5]
-    assert [tries[2][name] for name in chosen] == ["try", run.settings.preview_prompts[0] if
-        run.settings.preview_prompts else tries[2]["prompt"], 0, tries[2]["guidance_scale"], 3, 1.0]  # fmt: skip
+    assert [live[0][name] for name in chosen] == ["live", "a green square", 7, 2.0, 2, 0.5]
+    assert [live[2][name] for name in chosen] == ["live", run.settings.preview_prompts[0] if
+        run.settings.preview_prompts else live[2]["prompt"], 0, live[2]["guidance_scale"], 3, 1.0]  # fmt: skip
     assert [preview.prompt for preview in run.previews] == ["a prompt of its own"]
 
     until_run(run, lambda: len(Samples(workspace).history()) == 3)

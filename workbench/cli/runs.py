@@ -158,17 +158,17 @@ def preview(workspace: Workspace, name: str, prompt: str | None, scales: tuple[f
     click.echo(f"{name} generates previews after this step, into {run.folder / 'previews'}")
 
 
-@runs.command("try", cls=SettingsCommand)
+@runs.command("live-sample", cls=SettingsCommand)
 @click.argument("name")
 @settings_flags(LiveSample)
 @with_workspace
-def try_(workspace: Workspace, name: str, **flags: Any) -> None:
+def live_sample(workspace: Workspace, name: str, **flags: Any) -> None:
     """Generate one video with a living run's weights as they are, after the present step.
 
     It comes into the run's previews and among the samples.
     """
     run = _living(workspace, name)
-    run.try_it(settings_from(LiveSample, None, flags))
+    run.live_sample(settings_from(LiveSample, None, flags))
     click.echo(f"{name} generates it after this step, into {run.folder / 'previews'} and among the samples")
 
 

@@ -33,4 +33,4 @@ class LiveSample(Settings):
     @classmethod
     def read(cls, values: Any) -> LiveSample:
         """From a command's JSON. Raises ConfigError."""
-        return parse(cls, values if isinstance(values, dict) else {"try": values})
+        return parse(cls, values if isinstance(values, dict) else {"live_sample": values})

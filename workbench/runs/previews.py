@@ -3,7 +3,7 @@
     previews/step-00000250/0.mp4 0.json             the preview of the first prompt; step 0 is the base model
     previews/step-00000250/0-scale-0.5.mp4 .json    the same with the LoRA at another scale
     previews/step-00000250/0.safetensors            one that was kept as latents
-    previews/step-00000250/try-0.mp4 .json          a live sample
+    previews/step-00000250/live-0.mp4 .json         a live sample
     previews/step-00000000/input-0.mp4 .json reconstruction-0.mp4    a training clip, and through the VAE
 
 No torch. Not covered: generating them (trainer.monitoring.previews), rendering them (ui, notebook, report).
@@ -178,7 +178,7 @@ def _scaled(folder: Path, step: int) -> list[Preview]:
 
 
 def _live(folders: Any) -> tuple[LiveVideo, ...]:
-    videos = [video for folder in folders for video in folder.glob("try-*.mp4")]
+    videos = [video for folder in folders for video in folder.glob("live-*.mp4")]
     newest = sorted(videos, key=lambda video: video.stat().st_mtime, reverse=True)[:LIVE_SAMPLES]
     return tuple(LiveVideo(video, _record(video)) for video in newest)
 

@@ -187,25 +187,25 @@ class Run:
         jobs.send(self.folder, "save")
 
     def preview(self, prompt: str | None = None, scales: Sequence[float] = ()) -> None:
-        """Draw the previews after the present step; with a prompt, only that one; with scales, at each of the LoRA."""
-        asked = {"prompt": prompt, "scales": list(scales)}
-        self._draw({"previews": True, **{name: value for name, value in asked.items() if value}})
+        """Generate the previews after the present step; with a prompt only that, with scales at each."""
+        request = {"prompt": prompt, "scales": list(scales)}
+        self._request_videos({"previews": True, **{name: value for name, value in request.items() if value}})
 
-    def try_it(self, wish: LiveSample) -> None:
-        """Draw a video with the weights as they are after the present step; it is shown with the samples, too.
+    def live_sample(self, request: LiveSample) -> None:
+        """Generate a video with the weights as they are after the present step; it is listed with the samples, too.
 
-        Asked for several times before that, several are drawn.
+        Several requests before that step are all served.
         """
-        self._draw({}, wish)
+        self._request_videos({}, request)
 
-    def _draw(self, asked: dict[str, Any], *tries: LiveSample) -> None:
-        """Leave the command beside what was asked for and is not taken yet."""
+    def _request_videos(self, request: dict[str, Any], *live_samples: LiveSample) -> None:
+        """Leave the command beside requests that are not taken yet."""
         path, waiting = self.folder / jobs.CONTROL / "preview", dict[str, Any]()
         if path.exists():
             with contextlib.suppress(ConfigError):  # taken this very moment
                 waiting = read_json(path)
-        every = [*(waiting.get("tries") or ()), *(one.model_dump(mode="json") for one in tries)]
-        jobs.send(self.folder, "preview", {**waiting, **asked, **({"tries": every} if every else {})})
+        every = [*(waiting.get("live_samples") or ()), *(one.model_dump(mode="json") for one in live_samples)]
+        jobs.send(self.folder, "preview", {**waiting, **request, **({"live_samples": every} if every else {})})
 
     def decode_previews(self) -> jobs.Status:
         """Turn previews that were kept as latents into videos, as a job in the folder .decode."""

@@ -312,7 +312,7 @@ def _actions(
     offer("kill", "End by force", f"runs stop {run.name} --grace 0", state is State.STOPPING)
     offer("save", "Save now", f"runs save {run.name}", running)
     offer("preview", "Preview now", f"runs preview {run.name}", running)
-    offer("live sample", "Generate after this step", f"runs try {run.name}", running)
+    offer("live sample", "Generate after this step", f"runs live-sample {run.name}", running)
     offer("decode", "Decode previews", f"runs decode {run.name}", undecoded)
     offer("new run", "Copy settings to the form", f"train --clone {run.name}", settings is not None)
     offer("report", "Write a report", f"runs report {run.name}", settings is not None and bool(curves.last))

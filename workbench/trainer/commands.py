@@ -41,10 +41,10 @@ def obey(session: Session, late: bool = False) -> None:
 
 def _draw(session: Session, asked: dict[str, Any]) -> None:
     """Previews, unless the command asks only for videos to try the weights."""
-    tries = [LiveSample.read(one) for one in asked.get("tries") or ()]
-    for one in tries:
+    live_samples = [LiveSample.read(one) for one in asked.get("live_samples") or ()]
+    for one in live_samples:
         draw_try(session, one)
-    if asked.get("previews") or not tries:
+    if asked.get("previews") or not live_samples:
         prompts = [asked["prompt"]] if asked.get("prompt") else session.shown.prompts
         for scale in asked.get("scales") or [1.0]:
             session.preview(prompts, float(scale))

@@ -171,7 +171,7 @@ def _connect(
             *train_tab.form.write(settings.model_dump(mode="json")),
         ]
 
-    def try_it(name: str | None) -> list[Any]:
+    def sample_run(name: str | None) -> list[Any]:
         return [gr.Tabs(selected="sample"), *sample_tab.form.write(train_tab.sample_settings(name))]
 
     page.load(first_visit, None, welcome, **QUIET)
@@ -183,8 +183,8 @@ def _connect(
     started.then(lambda: gr.update(value=DEMO, interactive=True), None, begin, **QUIET)
     train_tab.runs.change(first_visit, None, welcome, **QUIET)  # whoever started the first run
     sample_button = train_tab.commands.buttons["sample"]
-    trying = sample_button.click(handler(try_it), chosen, [tabs, *sample_tab.form.inputs], **QUIET)
-    trying.then(None, js=UPWARDS)
+    opened = sample_button.click(handler(sample_run), chosen, [tabs, *sample_tab.form.inputs], **QUIET)
+    opened.then(None, js=UPWARDS)
     refresh = [component for form in forms for component in form.sourced]
     tabs.change(lambda: [update for form in forms for update in form.refreshed()], None, refresh, **QUIET)
     dataset_tab.wire_use(tabs, train_tab.form)

@@ -1,6 +1,6 @@
-"""Try it now: a person asks a living run for a video, drawn with its weights between two steps.
+"""Live samples: a person requests a video of a living run, generated with its weights between two steps.
 
-    previews/step-00000250/try-0.mp4 .json      in the run's folder; kind "try"
+    previews/step-00000250/live-0.mp4 .json     in the run's folder; kind "live"
     samples/<day>/<id>.mp4 .json                the same among the samples, where a LoRA's file can hold the weights
 
 Importing it loads no torch. Not covered: the run's own previews (previews), samples of finished LoRAs (sampler).
@@ -39,14 +39,14 @@ def draw_try(session: Session, wish: LiveSample) -> None:
         )  # fmt: skip
         if drawn is not None:
             frames, record = drawn
-            _publish(session, frames, {**record, "kind": "try", "seconds": round(time.monotonic() - began, 3)})
+            _publish(session, frames, {**record, "kind": "live", "seconds": round(time.monotonic() - began, 3)})
 
 
 def _publish(session: Session, frames: np.ndarray, record: dict[str, Any]) -> None:
     """Write the video into the run's folder and, if what drew it can be named there, among the samples."""
     folder, fps = session.run / "previews" / f"step-{session.step:08d}", float(record["fps"])
-    number = len(list(folder.glob("try-*.json")))
-    write_sample(folder / f"try-{number}.mp4", frames, fps, record, session.workspace.root)
+    number = len(list(folder.glob("live-*.json")))
+    write_sample(folder / f"live-{number}.mp4", frames, fps, record, session.workspace.root)
     if "settings" not in record:
         return
     settings = session.settings

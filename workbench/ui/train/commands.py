@@ -23,7 +23,7 @@ from workbench.ui.train.part import TrainHost, TrainPart
 # Name of a button -> the kinds of action that it may stand for, its element's id, its looks.
 BUTTONS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "resume": (("go on",), "resume-run", "primary"),
-    "sample": (("sample",), "try-run", "primary"),
+    "sample": (("sample",), "sample-run", "primary"),
     "stacks": (("stacks",), "show-stacks", "primary"),
     "pause": (("pause", "resume"), "pause-run", "secondary"),
     "stop": (("stop", "kill"), "stop-run", "stop"),

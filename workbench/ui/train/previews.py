@@ -107,7 +107,7 @@ def request_scales(run: Run, prompt: str) -> str:
 
 def request_live_sample(run: Run, *values: Any) -> str:
     given = zip(specs(LiveSample), values, strict=True)
-    run.try_it(parse(LiveSample, {spec.name: from_component(spec, value) for spec, value in given}))
+    run.live_sample(parse(LiveSample, {spec.name: from_component(spec, value) for spec, value in given}))
     return "The video is generated after this step; it appears here and under Sample."
 
 
