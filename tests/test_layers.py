@@ -77,6 +77,8 @@ ONLY_IN = {
     "trackio": {"ui", "trainer"},
     "wandb": {"trainer"},
     "asyncssh": {"remote"},
+    "sshfs": {"remote"},
+    "fsspec": {"remote"},
     "submitit": {"remote"},
 }
 # One file outside of those may load them too, inside its methods.

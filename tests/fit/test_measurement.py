@@ -44,5 +44,5 @@ def test_the_shell_says_what_would_fit(workspace: Workspace, shell: Shell) -> No
     assert said.code == 0
     assert "--gradient-checkpointing full" in said.out
     assert shell("fit", "--gpu-memory", "24", "--measure").code == 64
-    refused = shell("train", "--on", "nowhere", "--make-it-fit")
+    refused = shell("train", "--target", "nowhere", "--make-it-fit")
     assert refused.code == 64

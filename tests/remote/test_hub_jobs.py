@@ -19,10 +19,10 @@ from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import State
 from workbench.remote import targets
+from workbench.remote.backends import choose_target, start_on
 from workbench.remote.hub_folder import HubFolder
 from workbench.remote.record import RemoteRecord
-from workbench.remote.sending import choose, start_at
-from workbench.remote.settings import HubJobsPlace
+from workbench.remote.settings import HubJobsTarget
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 
@@ -31,7 +31,7 @@ REPOSITORY = f"{USER}/runs"
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workspace: Workspace) -> Iterator[FakeJobs]:
-    """The Hub, somebody logged in to it on this machine, and a place of the workspace named "hub"."""
+    """The Hub, somebody logged in to it on this machine, and a target of the workspace named "hub"."""
     home = tmp_path / "login"
     home.mkdir()
     (home / "token").write_text(TOKEN)
@@ -40,17 +40,17 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workspace: Workspace) -
         for name, value in (("HF_ENDPOINT", server.url), ("HF_HOME", str(home)), ("HF_HUB_DISABLE_XET", "1")):
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        place = HubJobsPlace(flavor="cpu-basic", repository=REPOSITORY, image="an/image", python=sys.executable)
-        targets.save(workspace, "hub", place)
+        target = HubJobsTarget(flavor="cpu-basic", repository=REPOSITORY, image="an/image", python=sys.executable)
+        targets.save(workspace, "hub", target)
         yield server
 
 
 def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run) -> None:
-    start_at(workspace, run, "hub")
+    start_on(workspace, run, "hub")
     until_run(run, lambda: len(steps(run)) > 3 and run.checkpoints and run.previews)
     assert f"datasets/{REPOSITORY}" in hub.private
 
-    # The process that mirrors it is killed: the job stays, and is found again.
+    # The process that synchronizes it is killed: the job stays, and is found again.
     os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
     jobs.wait(run.folder, PATIENCE)
     before = len(steps(run))
@@ -83,7 +83,7 @@ def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run
     assert len(hub.jobs) == 2
     assert set(clips) < {name for name in hub.repos[f"datasets/{REPOSITORY}"] if name.startswith("contents/")}
     assert not RemoteRecord.load(run.folder).open
-    choose(workspace, run, targets.HERE)
+    choose_target(workspace, run, targets.LOCAL)
 
 
 def test_a_file_that_a_run_removes_while_it_is_sent_ends_nothing(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_a_file_that_a_run_removes_while_it_is_sent_ends_nothing(tmp_path: Path)
         HubFolder(REPOSITORY).put({"out/state.json": tmp_path / "state.json"}, "a push")
 
 
-def test_what_is_missing_is_said_before_anything_is_sent(workspace: Workspace, hub: FakeJobs, run: Run) -> None:
-    targets.save(workspace, "empty", HubJobsPlace(repository=REPOSITORY))
-    start_at(workspace, run, "empty")
+def test_a_missing_setting_is_reported_before_anything_is_sent(workspace: Workspace, hub: FakeJobs, run: Run) -> None:
+    targets.save(workspace, "empty", HubJobsTarget(repository=REPOSITORY))
+    start_on(workspace, run, "empty")
     assert run.wait(PATIENCE).state == State.FAILED
-    assert "image of the place empty is empty" in run.status.message
+    assert "image of the target empty is empty" in run.status.message
     assert not hub.repos

@@ -14,22 +14,21 @@ from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import State, processes
 from workbench.remote import targets
-from workbench.remote.backends import check
+from workbench.remote.backends import check_target, start_on
 from workbench.remote.record import RemoteRecord
-from workbench.remote.sending import start_at
-from workbench.remote.settings import SlurmPlace
+from workbench.remote.settings import SlurmTarget
 from workbench.runs.run import Run
 from workbench.runs.sessions import read_sessions
 from workbench.workspace import Workspace, read_json
 
 
-def test_a_run_that_must_make_room_saves_and_goes_on(workspace: Workspace, run: Run) -> None:
-    targets.save(workspace, "cluster", SlurmPlace(executor="local", gpus=0))
-    start_at(workspace, run, "cluster")
+def test_a_preempted_run_saves_and_goes_on(workspace: Workspace, run: Run) -> None:
+    targets.save(workspace, "cluster", SlurmTarget(executor="local", gpus=0))
+    start_on(workspace, run, "cluster")
     until_run(run, lambda: len(steps(run)) > 3 and run.checkpoints)
     record = RemoteRecord.load(run.folder)
 
-    # The process that mirrors it is killed: the job stays, and is found again.
+    # The process that synchronizes it is killed: the job stays, and is found again.
     os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
     jobs.wait(run.folder, PATIENCE)
     run.start()
@@ -56,18 +55,20 @@ def test_a_run_that_must_make_room_saves_and_goes_on(workspace: Workspace, run: 
 
 
 def test_a_job_that_never_begins_says_why(workspace: Workspace, run: Run) -> None:
-    targets.save(workspace, "cluster", SlurmPlace(executor="local", gpus=0, setup=("echo no such module >&2", "false")))
-    start_at(workspace, run, "cluster")
+    targets.save(
+        workspace, "cluster", SlurmTarget(executor="local", gpus=0, setup=("echo no such module >&2", "false"))
+    )
+    start_on(workspace, run, "cluster")
     status = run.wait(PATIENCE)
     assert status.state == State.FAILED
     assert "cluster ended the job before the run began" in status.message
 
 
-def test_without_slurm_the_remedy_is_said(workspace: Workspace, run: Run) -> None:
-    targets.save(workspace, "cluster", SlurmPlace())
-    assert all(line.remedy for line in check(workspace, "cluster") if line.title in ("sbatch", "srun"))
-    start_at(workspace, run, "cluster")
+def test_without_slurm_the_message_names_the_remedy(workspace: Workspace, run: Run) -> None:
+    targets.save(workspace, "cluster", SlurmTarget())
+    assert all(line.remedy for line in check_target(workspace, "cluster") if line.title in ("sbatch", "srun"))
+    start_on(workspace, run, "cluster")
     assert run.wait(PATIENCE).state == State.FAILED
     assert "srun" in run.status.message
-    with pytest.raises(ConfigError, match="there is no place 'moon'"):
-        start_at(workspace, run, "moon")
+    with pytest.raises(ConfigError, match="there is no target 'moon'"):
+        start_on(workspace, run, "moon")

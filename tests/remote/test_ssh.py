@@ -17,29 +17,30 @@ from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import State
 from workbench.remote import targets
-from workbench.remote.backends import check
+from workbench.remote.backends import check_target, choose_target, start_on
 from workbench.remote.record import RemoteRecord
-from workbench.remote.sending import choose, start_at
-from workbench.remote.settings import SshPlace
+from workbench.remote.settings import SshTarget
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 
 
 @pytest.fixture
 def far(tmp_path: Path, workspace: Workspace) -> Iterator[SshServer]:
-    """A machine named "far" that is a place of the workspace; its folder is tmp_path/far."""
+    """A machine named "far" that is a target of the workspace; its folder is tmp_path/far."""
     (tmp_path / "keys").mkdir()
     with serving(tmp_path / "keys") as server:
-        place = SshPlace(host="far", python=sys.executable, folder=str(tmp_path / "far"), ssh_config=str(server.config))
-        targets.save(workspace, "far", place)
+        target = SshTarget(
+            host="far", python=sys.executable, folder=str(tmp_path / "far"), ssh_config=str(server.config)
+        )
+        targets.save(workspace, "far", target)
         yield server
 
 
 def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshServer, run: Run, tmp_path: Path) -> None:
-    start_at(workspace, run, "far")
+    start_on(workspace, run, "far")
     until_run(run, lambda: len(steps(run)) > 3 and run.checkpoints and run.previews)
     record = RemoteRecord.load(run.folder)
-    there = tmp_path / "far" / "boxes" / record.box / "runs" / "cats"
+    there = tmp_path / "far" / "folders" / record.folder / "runs" / "cats"
     process = read_json(there / jobs.PROCESS)
 
     # The connection goes: the run there stays, and is found again.
@@ -47,12 +48,12 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
     far.cut()
     until_run(run, lambda: len(steps(run)) > before and far.connections > connections)
 
-    # The process that mirrors it is killed: what was started there is found again, not started twice.
+    # The process that synchronizes it is killed: what was started there is found again, not started twice.
     os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
     jobs.wait(run.folder, PATIENCE)
     assert run.status.state == State.DIED
     with pytest.raises(ConfigError, match="was sent to far and its end was not brought back"):
-        choose(workspace, run, targets.HERE)
+        choose_target(workspace, run, targets.LOCAL)
     before = len(steps(run))
     run.start()
     until_run(run, lambda: len(steps(run)) > before)
@@ -77,7 +78,7 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
     assert not RemoteRecord.load(run.folder).open
 
     # It goes on here, from what was brought back.
-    choose(workspace, run, targets.HERE)
+    choose_target(workspace, run, targets.LOCAL)
     run.settings.changed(steps=last + 2).save(run.folder / jobs.CONFIG)
     run.start()
     assert run.wait(PATIENCE).state == State.FINISHED, jobs.log_tail(run.folder)
@@ -85,21 +86,21 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
 
 
 def test_a_dry_run_says_what_is_there(workspace: Workspace, far: SshServer, tmp_path: Path) -> None:
-    found = {line.title: line for line in check(workspace, "far")}
+    found = {line.title: line for line in check_target(workspace, "far")}
     assert found["workbench"].remedy == ""
     assert "free disk" in found
-    place = targets.load(workspace, "far")
-    targets.save(workspace, "bare", place.changed(python="/usr/bin/env python-that-is-not-there"))
+    target = targets.load(workspace, "far")
+    targets.save(workspace, "bare", target.changed(python="/usr/bin/env python-that-is-not-there"))
     with pytest.raises(ConfigError, match="cannot run the workbench"):
-        check(workspace, "bare")
+        check_target(workspace, "bare")
     assert not (tmp_path / "far").exists()
 
 
 def test_a_host_that_is_not_known_is_refused(workspace: Workspace, far: SshServer, tmp_path: Path) -> None:
     (tmp_path / "keys" / "known_hosts").write_text("")
     with pytest.raises(ConfigError, match="is not known"):
-        check(workspace, "far")
+        check_target(workspace, "far")
     # and no ssh config turns the check off
     far.config.write_text(far.config.read_text().replace(str(tmp_path / "keys" / "known_hosts"), "none"))
     with pytest.raises(ConfigError, match="UserKnownHostsFile none"):
-        check(workspace, "far")
+        check_target(workspace, "far")

@@ -3,7 +3,7 @@
     workbench dataset ...                           clips and captions: import, caption, cut, check, export ...
     workbench fit                                   does a run fit the card?
     workbench train, workbench runs ...             training runs, started here or anywhere else
-    workbench places                                machines and clusters that runs can be sent to
+    workbench targets                               machines and clusters that runs can be sent to
     workbench sample                                draw a video
     workbench grid ...                              the same prompts by checkpoints, scales ...: look, mark, export
     workbench publish ...                           a LoRA, its demo or a dataset, to the Hub
@@ -38,7 +38,7 @@ COMMANDS = {
     "fit": ("fit", "Say whether a run fits the card: memory, disk and time."),
     "encode": ("encoding", "Encode a dataset ahead of training, by many processes and machines."),
     "runs": ("runs", "List, watch, compare and command training runs."),
-    "places": ("targets", "Machines and clusters to which runs can be sent."),
+    "targets": ("targets", "Machines and clusters to which runs can be sent."),
     "sample": ("samples", "Draw a video from a prompt."),
     "grid": ("grids", "Compare videos in lock-step: checkpoints, scales, guidance, LoRAs."),
     "loras": ("loras", "LoRAs: list, merge, resize, extract, fuse, import, convert, remove."),

@@ -14,14 +14,14 @@ from workbench.cli.follow import watch
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.errors import ExitCode
 from workbench.jobs import State
-from workbench.remote.sharing import send_encoding
+from workbench.remote.nodes import submit_encoding
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 from workbench.trainer.inputs.encoding_job import EncodeSettings, Encoding
 from workbench.workspace import Workspace
 
 CONFIG_HELP = "The settings of the run that is to train on it, such as a run's config.json. Flags win over it."
-ON_HELP = "Let nodes of a cluster do it (workbench places); give --nodes, too."
+TARGET_HELP = "Let nodes of a cluster do it (workbench targets); give --nodes, too."
 HOW = tuple(spec.name for spec in specs(EncodeSettings))
 # What decides which tensors there are; nothing else of a run matters here.
 WHAT = (
@@ -36,11 +36,13 @@ WHAT = (
 @settings_flags(TrainSettings, only=WHAT)
 @settings_flags(EncodeSettings)
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help=CONFIG_HELP)
-@click.option("--on", metavar="PLACE", help=ON_HELP)
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="With --on: how many nodes.")
+@click.option("--target", metavar="NAME", help=TARGET_HELP)
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="With --target: how many nodes.")
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 @with_workspace
-def encode(workspace: Workspace, config: Path | None, on: str | None, nodes: int, detach: bool, **flags: Any) -> int:
+def encode(
+    workspace: Workspace, config: Path | None, target: str | None, nodes: int, detach: bool, **flags: Any
+) -> int:
     """Encode a dataset's clips and captions ahead of training, a shard a worker at a time.
 
     Every machine that sees the workspace may be given the same command: they share the work, and no clip is encoded
@@ -48,9 +50,9 @@ def encode(workspace: Workspace, config: Path | None, on: str | None, nodes: int
     """
     how = settings_from(EncodeSettings, None, {name: flags.pop(name) for name in HOW})
     encoding = Encoding.create(workspace, settings_from(TrainSettings, config, flags), how)
-    if on:
-        for number in send_encoding(workspace, on, encoding, nodes):
-            click.echo(f"submitted job {number} to {on}")
+    if target:
+        for number in submit_encoding(workspace, target, encoding, nodes):
+            click.echo(f"submitted job {number} to {target}")
         click.echo(f"the nodes share the work in {encoding.folder.parent}")
         return 0
     encoding.start()

@@ -15,9 +15,9 @@ from workbench.cli import run_keeping, run_views
 from workbench.cli.follow import doing, follow
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.cli.tables import print_table
-from workbench.cli.targets import ON_HELP
+from workbench.cli.targets import TARGET_HELP
 from workbench.errors import ConfigError
-from workbench.remote.sending import choose
+from workbench.remote.backends import choose_target
 from workbench.runs import queue
 from workbench.runs.live_sample import LiveSample
 from workbench.runs.run import Run
@@ -80,19 +80,19 @@ def follow_(workspace: Workspace, names: tuple[str, ...]) -> int:
 
 @runs.command()
 @click.argument("name")
-@click.option("--on", metavar="PLACE", help=ON_HELP)
+@click.option("--target", metavar="NAME", help=TARGET_HELP)
 @click.option("--from-start", is_flag=True, help="Begin at step 0 again if it has no good checkpoint.")
 @click.option("--detach", is_flag=True, help="Return at once.")
 @with_workspace
-def start(workspace: Workspace, name: str, on: str | None, from_start: bool, detach: bool) -> int:
+def start(workspace: Workspace, name: str, target: str | None, from_start: bool, detach: bool) -> int:
     """Start a run, or let one that ended go on.
 
     It goes on from its newest good checkpoint. A run that has made steps but has none is refused: --from-start lets it
     begin again.
     """
     run = Run.open(workspace, name)
-    if on:
-        choose(workspace, run, on)
+    if target:
+        choose_target(workspace, run, target)
     if not detach:
         return follow(run, begin=lambda: run.start(from_start))
     run.start(from_start)

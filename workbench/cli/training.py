@@ -13,12 +13,12 @@ import click
 from workbench.cli.fit import fitted, said
 from workbench.cli.follow import follow
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
-from workbench.cli.targets import ON_HELP
+from workbench.cli.targets import TARGET_HELP
 from workbench.errors import ConfigError
 from workbench.fit import rows
 from workbench.fit.estimate import estimate
 from workbench.fit.gpu_offer import offer
-from workbench.remote.sending import choose, ready
+from workbench.remote.backends import choose_target, resolve_target
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.sweeps import parse_values, sweep
@@ -38,7 +38,7 @@ SWEEP_HELP = "A run for every value, as in learning_rate=1e-4,3e-4; given again,
 @click.option("--clone", metavar="RUN", help=CLONE_HELP)
 @click.option("--fork", metavar="RUN@STEP", help=FORK_HELP)
 @click.option("--sweep", "swept", metavar="SETTING=VALUE,VALUE", multiple=True, help=SWEEP_HELP)
-@click.option("--on", metavar="PLACE", help=ON_HELP)
+@click.option("--target", metavar="NAME", help=TARGET_HELP)
 @click.option("--make-it-fit", is_flag=True, help=rows.MAKE_HELP)
 @click.option("--detach", is_flag=True, help="Start the run and return at once.")
 @with_workspace
@@ -49,7 +49,7 @@ def train(
     clone: str | None,
     fork: str | None,
     swept: tuple[str, ...],
-    on: str | None,
+    target: str | None,
     make_it_fit: bool,
     detach: bool,
     **flags: Any,
@@ -59,8 +59,8 @@ def train(
     Runs that are started while another one trains wait for their turn. Ends with the run's exit code: 0 finished, 90
     stopped on request, others in docs/file_formats.md.
     """
-    if on:
-        ready(workspace, on)  # before there is a run
+    if target:
+        resolve_target(workspace, target)  # before there is a run
     given = [flag for flag, value in (("--config", config), ("--clone", clone), ("--fork", fork)) if value]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} both say where the settings come from: give one of them")
@@ -69,9 +69,9 @@ def train(
     parent, step = _checkpoint(workspace, fork) if fork else (Run.open(workspace, clone) if clone else None, 0)
     settings = settings_from(TrainSettings, config, flags, parent.settings if parent else None)
     title = name or (parent.name if parent else None)
-    if on and make_it_fit:
+    if target and make_it_fit:
         raise ConfigError(
-            "--make-it-fit looks at this machine's GPU, --on trains elsewhere: see workbench fit --gpu-memory"
+            "--make-it-fit measures this machine, --target trains elsewhere: see workbench fit --gpu-memory"
         )
     if make_it_fit:
         settings = fitted(workspace, settings)
@@ -82,9 +82,9 @@ def train(
     else:
         runs = [Run.create(workspace, settings, title)]
     for run in runs:
-        if on:
-            choose(workspace, run, on)
-    if not on:
+        if target:
+            choose_target(workspace, run, target)
+    if not target:
         click.echo(said(estimate(workspace, settings)))
         if (more := offer(settings)) is not None:
             click.echo(f"this machine has {more.count} GPUs, all of which could share the steps: {more.flags}")

@@ -1,4 +1,4 @@
-"""`python -m workbench.remote RUN_DIR`: the process that stands here for a run elsewhere. No torch."""
+"""`python -m workbench.remote RUN_DIR`: the process that stands here for a run on a target. No torch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from workbench.remote.backends import make
-from workbench.remote.job import Leave, RemoteJob
+from workbench.remote.job import Detached, RemoteJob
 from workbench.remote.record import RemoteRecord
-from workbench.remote.sync import Mirror
+from workbench.remote.sync import RunSync
 from workbench.workspace import Workspace
 
 
@@ -16,14 +16,14 @@ def main() -> int:
     folder = Path(sys.argv[1]).resolve()
     with RemoteJob(folder) as job:
         record = RemoteRecord.load(folder)
-        mirror = Mirror(folder, job, make(Workspace.open(folder.parent.parent), folder.name, record), record)
+        sync = RunSync(folder, job, make(Workspace.open(folder.parent.parent), folder.name, record), record)
         try:
-            job.ended(mirror.go())
-        except Leave as words:
-            sys.stdout.write(f"{words}\n")
+            job.write_result(sync.run_to_end())
+        except Detached as message:
+            sys.stdout.write(f"{message}\n")
             raise
         finally:
-            mirror.close()
+            sync.close()
     return int(job.exit_code)
 
 

@@ -1,8 +1,8 @@
-"""All that a run needs elsewhere: its settings, its clips, where it has got to, and tensors that are encoded already.
+"""All that a run needs on a target: its settings, its clips, its newest checkpoint, and encoded tensors.
 
-A path here is one below the box, which is a workspace of its own; a file of this machine that a setting names
-(start_from, preview_images) goes to `given/`, and the sent config.json says so. Not covered: the model, which the other
-side fetches itself; sending (the engines).
+A path here is one below the remote folder, which is a workspace of its own; a file of this machine that a setting names
+(start_from, preview_images) goes to `inputs/`, and the sent config.json says so. Not covered: the model, which the
+target downloads itself; sending (the backends).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from workbench import jobs, policy
 from workbench.clips.records import INFO, METADATA, file_sha256, read_clips
-from workbench.remote.folder import HERE
 from workbench.remote.record import SCRATCH
+from workbench.remote.remote_folder import BELOW
 from workbench.runs import checkpoints
 from workbench.runs.checks import initial_lora
 from workbench.runs.data import datasets_of
@@ -30,15 +30,15 @@ STATE = ("dataset.lock.json", PARENT, SESSIONS, METRICS, "stars.json", "tracker.
 Files = dict[str, tuple[str, Path]]
 
 
-def bundle(workspace: Workspace, run: Run, tell: Callable[[int], None] = lambda count: None) -> Files:
-    """path in the box -> (SHA-256, file here); tell: called with the files read so far, may raise to stop.
+def bundle(workspace: Workspace, run: Run, progress: Callable[[int], None] = lambda count: None) -> Files:
+    """path in the remote folder -> (SHA-256, file here); progress: called with the number of files read, may raise.
 
     Raises ConfigError when something the settings name is not there.
     """
     found: Files = {}
     for path, file in _files(workspace, run):
         found[path] = (file_sha256(file), file)
-        tell(len(found))
+        progress(len(found))
     return found
 
 
@@ -74,19 +74,19 @@ def _dataset(folder: Path, path: str) -> Iterator[tuple[str, Path]]:
 
 
 def _named(workspace: Workspace, settings: TrainSettings, config: dict[str, object]) -> Iterator[tuple[str, Path]]:
-    """Files that settings name, and in `config` where they are there."""
+    """Files that settings name; `config` then names them by their paths in the remote folder."""
     if (lora := initial_lora(workspace, settings)) is not None:
         if lora.is_relative_to(workspace.runs):
             yield f"runs/{settings.start_from}/{lora.name}", lora
         else:
-            path = _given(lora)
-            config["start_from"] = HERE + path
+            path = _input(lora)
+            config["start_from"] = BELOW + path
             yield path, lora
     pictures = [policy.resolve(name, "preview_images") for name in settings.preview_images]
-    config["preview_images"] = [HERE + _given(picture) for picture in pictures]
-    yield from ((_given(picture), picture) for picture in pictures)
+    config["preview_images"] = [BELOW + _input(picture) for picture in pictures]
+    yield from ((_input(picture), picture) for picture in pictures)
 
 
-def _given(file: Path) -> str:
-    """By its path here: the same file has the same place there every time."""
-    return f"given/{hashlib.sha256(str(file).encode()).hexdigest()[:12]}/{file.name}"
+def _input(file: Path) -> str:
+    """By its path here: the same file has the same path there every time."""
+    return f"inputs/{hashlib.sha256(str(file).encode()).hexdigest()[:12]}/{file.name}"

@@ -1,7 +1,7 @@
 """Jobs of the Hub: a container that the Hub starts, a private repository through which files go there and come back.
 
-The container's log brings heartbeat and metrics within seconds, commits bring everything else (hub_side). The token is
-that of `hf auth login`; the job gets it as a secret of the Jobs API. Not covered: building the image.
+The container's log carries heartbeat and metrics within seconds, commits carry everything else (container). The token
+is that of `hf auth login`; the job gets it as a secret of the Jobs API. Not covered: building the image.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from typing import Any
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
 from workbench.hub import MAY_WRITE, client
-from workbench.remote.base import Backend, Lost, RemoteState, TargetCheck, Tell, ended
+from workbench.jobs.job import ended
+from workbench.remote.base import Backend, Progress, RemoteState, TargetCheck, Unreachable
+from workbench.remote.container import LIVE, MARK
 from workbench.remote.hub_folder import HubFolder, explained
-from workbench.remote.hub_side import LIVE, MARK
 
-MODULE = "workbench.remote.hub_side"
+MODULE = "workbench.remote.container"
 OVER = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
-ASK_SECONDS, SOON_SECONDS = 10.0, 2.0  # between two questions to the Hub about the job; once its log has ended
+POLL_SECONDS, SOON_SECONDS = 10.0, 2.0  # between two requests to the Hub about the job; once its log has ended
 AGAIN_SECONDS = 5.0  # between two tries to read its log
 FILES_AT_ONCE, BYTES_AT_ONCE = 200, 1 << 30  # of a commit
 
 
-class HubJobsEngine(Backend):
+class HubJobsBackend(Backend):
     """One run as a job of the Hub."""
 
     kind = "hf-jobs"
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._repository = HubFolder(self.place.repository)
-        self._log: _Log | None = None
-        self._stage, self._words, self._asked = "SCHEDULING", "", 0.0
+        self._repository = HubFolder(self.target.repository)
+        self._log: _JobLog | None = None
+        self._stage, self._message, self._polled = "SCHEDULING", "", 0.0
         self._pushes = -1
         self._out: dict[str, Any] = {}
         self._commands: list[tuple[int, str, dict[str, Any]]] = []
@@ -45,36 +46,36 @@ class HubJobsEngine(Backend):
     @property
     def _folder(self) -> str:
         """The repository's folder of this start."""
-        return f"boxes/{self.record.box}/{int(self.record.sent_at)}"
+        return f"folders/{self.record.folder}/{int(self.record.sent_at)}"
 
     @cached_property
     def _who(self) -> dict[str, Any]:
-        """Whose job it is; asked once, for the Hub is strict about this question."""
+        """Whose job it is; requested once, because the Hub limits this request."""
         with explained("the account"):
-            return {"namespace": self.place.namespace or client().whoami()["name"]}
+            return {"namespace": self.target.namespace or client().whoami()["name"]}
 
     def check(self) -> list[TargetCheck]:
         self._complete()
         with explained("the account"):
             about = client().whoami()
             hardware = [one.name for one in client().list_jobs_hardware()]
-        known = self.place.flavor in hardware
-        found = [TargetCheck("login", str(about["name"])), TargetCheck("image", self.place.image)]
+        known = self.target.flavor in hardware
+        found = [TargetCheck("login", str(about["name"])), TargetCheck("image", self.target.image)]
         remedy = "" if known else f"choose one of {', '.join(hardware)}"
-        found.append(TargetCheck("hardware", self.place.flavor, remedy))
-        return [*found, TargetCheck("repository", f"{self.place.repository}, private")]
+        found.append(TargetCheck("hardware", self.target.flavor, remedy))
+        return [*found, TargetCheck("repository", f"{self.target.repository}, private")]
 
     def _complete(self) -> None:
         """Raises ConfigError for a setting that is missing, or when nobody is logged in."""
         from huggingface_hub import get_token
 
         for name, example in (("repository", "OWNER/NAME"), ("image", "an image with the workbench installed")):
-            if not getattr(self.place, name):
-                raise ConfigError(f"{name} of the place {self.name} is empty: give {example}")
+            if not getattr(self.target, name):
+                raise ConfigError(f"{name} of the target {self.name} is empty: give {example}")
         if not get_token():
             raise ConfigError(f"nobody is logged in to the Hub: {MAY_WRITE}")
 
-    def open(self) -> None:
+    def connect(self) -> None:
         self._complete()
         if self.record.job:
             self._listen()
@@ -83,17 +84,17 @@ class HubJobsEngine(Backend):
         if self._log is not None:
             self._log.over.set()
 
-    # ---- there
+    # ---- sending
 
-    def hand_over(self, files: Mapping[str, tuple[str, Path]], tell: Tell) -> None:
-        self._repository.make()
+    def upload(self, files: Mapping[str, tuple[str, Path]], progress: Progress) -> None:
+        self._repository.create()
         here = {f"contents/{sha256}": file for sha256, file in files.values()}
-        lacking = self._repository.lacking(here)
-        total, done = sum(here[path].stat().st_size for path in lacking), 0
+        missing = self._repository.missing(here)
+        total, done = sum(here[path].stat().st_size for path in missing), 0
         batch: dict[str, Path | bytes] = {}
         size = 0
-        for path in lacking:
-            tell(done + size, total)
+        for path in missing:
+            progress(done + size, total)
             batch[path] = here[path]
             size += here[path].stat().st_size
             if len(batch) >= FILES_AT_ONCE or size > BYTES_AT_ONCE:
@@ -108,12 +109,12 @@ class HubJobsEngine(Backend):
 
         if self.record.job:
             return self.record.job
-        place, seconds = self.place, int(self.place.hours * 3600)
-        command = [place.python, "-P", "-m", MODULE, place.repository, self._folder, self.run, str(seconds)]
+        target, seconds = self.target, int(self.target.hours * 3600)
+        command = [target.python, "-P", "-m", MODULE, target.repository, self._folder, self.run, str(seconds)]
         with explained("the job"):
             job = client().run_job(
-                image=place.image, command=command, flavor=place.flavor, timeout=seconds,
-                secrets={"HF_TOKEN": get_token()}, name=self.record.box, **self._who,
+                image=target.image, command=command, flavor=target.flavor, timeout=seconds,
+                secrets={"HF_TOKEN": get_token()}, name=self.record.folder, **self._who,
             )  # fmt: skip
         self.record.job = job.id
         self._listen()
@@ -121,12 +122,12 @@ class HubJobsEngine(Backend):
 
     def _listen(self) -> None:
         if self._log is None or self._log.job != self.record.job:
-            self._log = _Log(self.record.job, self._who, self.workspace.runs / self.run)
+            self._log = _JobLog(self.record.job, self._who, self.workspace.runs / self.run)
             threading.Thread(target=self._log.follow, name="log", daemon=True).start()
 
-    # ---- looking
+    # ---- polling
 
-    def look(self, listing: str) -> RemoteState:
+    def poll(self, listing: str) -> RemoteState:
         if not self.record.job or self._log is None:
             return RemoteState(False, "new", {}, {}, {}, {}, "")
         log, alive = self._log, self._alive()
@@ -136,7 +137,7 @@ class HubJobsEngine(Backend):
             self._pushes = pushes
         files, end = dict(self._out.get("files", {})), self._out.get("end", {})
         growing = {name: log.size(name) for name in LIVE if log.size(name)}
-        if not alive:  # what was committed at the end is the whole truth
+        if not alive:  # the last commit is complete
             growing |= {name: files[name][0] for name in LIVE if name in files}
         beat = end.get("beat") or log.beat
         now = f"{self._pushes} {self._stage}"
@@ -149,16 +150,16 @@ class HubJobsEngine(Backend):
             files=None if now == listing else {name: facts for name, facts in files.items() if name not in LIVE},
             listing=now,
             death=end.get("death", {}),
-            message=f"waiting for {self.place.flavor} ({self._stage.lower()})" if not log.beat else "",
+            message=f"waiting for {self.target.flavor} ({self._stage.lower()})" if not log.beat else "",
         )
 
     def _alive(self) -> bool:
-        patience = SOON_SECONDS if self._log is not None and self._log.ended else ASK_SECONDS
-        if self._stage not in OVER and time.monotonic() - self._asked > patience:
-            self._asked = time.monotonic()
+        interval = SOON_SECONDS if self._log is not None and self._log.ended else POLL_SECONDS
+        if self._stage not in OVER and time.monotonic() - self._polled > interval:
+            self._polled = time.monotonic()
             with explained("the job"):
                 status = client().inspect_job(job_id=self.record.job, **self._who).status
-            self._stage, self._words = str(getattr(status.stage, "value", status.stage)), status.message or ""
+            self._stage, self._message = str(getattr(status.stage, "value", status.stage)), status.message or ""
         return self._stage not in OVER
 
     def _read_out(self) -> None:
@@ -168,13 +169,13 @@ class HubJobsEngine(Backend):
             self._out = {}
 
     def _never_ended(self) -> dict[str, Any]:
-        """The result of a job that ended without saying how."""
-        if self.record.stop_asked:
-            words = f"Stopped at {self.name}; start it again to go on."
-            return ended(jobs.State.STOPPED, ExitCode.STOPPED, words)
-        said = self._words or (self._log.last if self._log else "") or self._stage.lower()
-        words = f"the Hub ended the job before the run did: {said[-400:]}"
-        return ended(jobs.State.FAILED, ExitCode.BUG, words)
+        """The result of a job that ended without a result."""
+        if self.record.stop_requested:
+            message = f"Stopped on {self.name}; start it again to go on."
+            return ended(jobs.State.STOPPED, ExitCode.STOPPED, message)
+        cause = self._message or (self._log.last if self._log else "") or self._stage.lower()
+        message = f"the Hub ended the job before the run did: {cause[-400:]}"
+        return ended(jobs.State.FAILED, ExitCode.BUG, message)
 
     def read(self, path: str, start: int, size: int) -> bytes:
         if self._stage in OVER and path in self._out.get("files", {}):
@@ -189,23 +190,23 @@ class HubJobsEngine(Backend):
 
     def send(self, command: str, payload: dict[str, Any]) -> None:
         if command == "stop" and (self._log is None or not self._log.beat):
-            self.end()  # nobody is there to take the command
+            self.kill()  # there is no process yet to take the command
             return
         last = self._commands[-1][0] if self._commands else int(time.time())
         self._commands.append((last + 1, command, payload))
         data = json.dumps(self._commands).encode()
         self._repository.put({f"{self._folder}/control.json": data}, f"{self.run}: {command}")
 
-    def end(self) -> None:
+    def kill(self) -> None:
         with explained("the job"):
             client().cancel_job(job_id=self.record.job, **self._who)
-        self._asked = 0.0
+        self._polled = 0.0
 
 
-class _Log:
+class _JobLog:
     """The job's log as it comes: the newest heartbeat, and files that grow, put together from its lines.
 
-    The Hub tells the log from its beginning whenever it is asked, so nothing is lost by asking again.
+    Every request returns the log from its beginning, so nothing is lost by a second one.
     """
 
     def __init__(self, job: str, who: dict[str, Any], folder: Path) -> None:
@@ -213,7 +214,7 @@ class _Log:
         self.over, self.ended = threading.Event(), False
         self._who = who
         self._lock = threading.Lock()
-        # What was sent, or mirrored before: the lines go on from there.
+        # What was sent, or fetched before: the lines go on from there.
         kept = {name: folder / name for name in LIVE if name != jobs.LOG}
         self._files = {name: bytearray(path.read_bytes()) for name, path in kept.items() if path.exists()}
 
@@ -228,21 +229,21 @@ class _Log:
                             return
                 self.ended = True
                 return
-            except (Lost, ConfigError, FileNotFoundError):
+            except (Unreachable, ConfigError, FileNotFoundError):
                 self.over.wait(AGAIN_SECONDS)
 
     def _line(self, line: str) -> None:
         if not line.startswith(MARK):
             self.last = line.strip() or self.last
             return
-        said = json.loads(line.removeprefix(MARK))
-        self.beat = said.get("beat", self.beat)
-        self.pushes = said.get("pushes", self.pushes)
-        if (name := said.get("grow")) in LIVE:
+        values = json.loads(line.removeprefix(MARK))
+        self.beat = values.get("beat", self.beat)
+        self.pushes = values.get("pushes", self.pushes)
+        if (name := values.get("grow")) in LIVE:
             with self._lock:
                 held = self._files.setdefault(name, bytearray())
-                if said["at"] <= len(held):
-                    held[said["at"] :] = said["text"].encode("utf-8", "surrogateescape")
+                if values["at"] <= len(held):
+                    held[values["at"] :] = values["text"].encode("utf-8", "surrogateescape")
 
     def size(self, name: str) -> int:
         with self._lock:
@@ -253,4 +254,4 @@ class _Log:
             return bytes(self._files.get(name, b"")[start : start + size])
 
 
-ENGINE = HubJobsEngine
+BACKEND = HubJobsBackend

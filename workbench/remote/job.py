@@ -1,10 +1,13 @@
-"""A job that stands for one elsewhere: it ends as that one ended, in the same words. Not covered: what it mirrors."""
+"""A job that stands for one on a target: it ends as that one ended, with the same message.
+
+Not covered: what it synchronizes (sync).
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from workbench import jobs
 from workbench.errors import CannotWrite, ConfigError, ExitCode
@@ -12,20 +15,16 @@ from workbench.jobs import reserve
 from workbench.workspace import read_json, write_json
 
 
-class Leave(Exception):
-    """Raised to end the mirror without a result: the run goes on elsewhere, or died there."""
+class Detached(Exception):
+    """Raised to end this process without a result: the run goes on elsewhere, or died there."""
 
 
 class RemoteJob(jobs.Job):
-    """The mirror's own side of the protocol."""
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        return self
+    """The local process's side of the protocol."""
 
     @property
     def signalled(self) -> bool:
-        """Whether this process was asked to go by a signal, which is not the stop command."""
+        """Whether this process was asked to end by a signal, which is not the stop command."""
         return self._stop_signal.is_set()
 
     def take(self, command: jobs.Command) -> dict[str, Any] | None:
@@ -34,20 +33,20 @@ class RemoteJob(jobs.Job):
             return None
         return super().take(command)
 
-    def ended(self, result: Mapping[str, Any]) -> None:
+    def write_result(self, result: Mapping[str, Any]) -> None:
         """End as the run there did."""
         self.exit_code = ExitCode(result.get("exit_code", ExitCode.BUG))
         self._over.set()
         self._write_beat()
         write_json(self.folder / jobs.RESULT, dict(result))
 
-    def died(self, death: Mapping[str, Any]) -> None:
-        """Note what the run's process there died of, so that the sentence here is the same."""
+    def write_death(self, death: Mapping[str, Any]) -> None:
+        """Record what the run's process there died of, so that the message here is the same."""
         with contextlib.suppress(CannotWrite, ConfigError):
             write_json(self.folder / jobs.PROCESS, {**read_json(self.folder / jobs.PROCESS), **death})
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if isinstance(error, Leave):
+        if isinstance(error, Detached):
             self._over.set()
             self.exit_code = ExitCode.STOPPED
             reserve.release(self._result)

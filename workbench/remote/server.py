@@ -1,8 +1,8 @@
-"""`python -m workbench.remote.server`: the functions of `box`, asked through stdin, answered on stdout.
+"""`python -m workbench.remote.server`: the functions of `remote_folder`, called through stdin, answered on stdout.
 
 A message is a line with its length in bytes, then so many bytes of JSON: {"call": NAME, "with": {...}} one way,
-{"value": ...} or {"error": SENTENCE, "code": EXIT_CODE} the other. READY comes first, so that what a login shell says
-is passed over. It ends with its stdin, and the runs it started go on. Not covered: files, which go by themselves.
+{"value": ...} or {"error": SENTENCE, "code": EXIT_CODE} the other. READY comes first, so that the output of a login
+shell is skipped. It ends with its stdin, and the runs it started go on. Not covered: files, which SFTP carries.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import sys
 from typing import IO, Any
 
 from workbench.errors import WorkbenchError
-from workbench.remote import folder
+from workbench.remote import remote_folder
 
 READY = b"video-lora-workbench is ready\n"
-CALLS = ("about", "room", "missing", "part", "keep", "lay_out", "folder", "start", "look", "send", "end")
+CALLS = ("environment", "free_bytes", "missing", "store", "assemble", "run_folder", "start", "poll", "send", "kill")
 
 
 def main() -> None:
@@ -26,21 +26,21 @@ def main() -> None:
     os.dup2(2, 1)
     answers.write(READY)
     answers.flush()
-    while (asked := read(sys.stdin.buffer)) is not None:
-        answers.write(message(answer(asked)))
+    while (question := read(sys.stdin.buffer)) is not None:
+        answers.write(message(answer(question)))
         answers.flush()
 
 
-def answer(asked: Any) -> dict[str, Any]:
-    """What a call gives, or the sentence of its error."""
-    name = asked.get("call")
+def answer(question: Any) -> dict[str, Any]:
+    """What a call returns, or the sentence of its error."""
+    name = question.get("call")
     if name not in CALLS:
         return {
             "error": f"{name!r} is unknown there: install the same version of the workbench on both sides",
             "code": 64,
         }
     try:
-        return {"value": getattr(folder, name)(**asked.get("with", {}))}
+        return {"value": getattr(remote_folder, name)(**question.get("with", {}))}
     except WorkbenchError as error:
         return {"error": str(error), "code": int(error.exit_code)}
 

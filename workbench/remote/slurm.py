@@ -1,7 +1,7 @@
-"""A Slurm cluster, through submitit. The nodes must see the box under the same path: it lies on a shared disk.
+"""A Slurm cluster, through submitit. The nodes must see the remote folder under the same path, on a shared disk.
 
-Before its time is up, or when it has to make room, a run saves and is queued again (attempt). Not covered: clusters
-that are reached from outside: run the workbench on the login node, or use ssh.
+Before its time is up, or when it is preempted, a run saves and is queued again (nodes). Not covered: clusters that are
+reached from outside: run the workbench on the login node, or use ssh.
 """
 
 from __future__ import annotations
@@ -11,105 +11,142 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench import jobs
+from workbench import jobs, policy
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import processes
-from workbench.remote import folder as box
-from workbench.remote.attempt import Attempt
-from workbench.remote.base import RemoteState, TargetCheck, ended, findings
-from workbench.remote.shared_disk import NearbyEngine
+from workbench.jobs.job import ended
+from workbench.remote import remote_folder
+from workbench.remote.base import Progress, RemoteState, TargetCheck, environment_checks
+from workbench.remote.folder_backend import FolderBackend, LinkedFiles
+from workbench.workspace import writing
 
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
 INTERRUPTED = ("PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")
-ASK_SECONDS = 30.0  # between two questions to Slurm, which many users ask
+POLL_SECONDS = 30.0  # between two requests to Slurm, which many users share
 SOON_SECONDS = 3.0  # once the run has ended
 TIMES = 1000  # a run may be queued again
 LOG_LINES = 3
 
 
-class SlurmEngine(NearbyEngine):
+class SlurmBackend(FolderBackend):
     """One run as a job of Slurm, or of submitit's local executor."""
 
     kind = "slurm"
     extra = "slurm"
     imports = ("submitit",)
+    links = True
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._state, self._asked = "UNKNOWN", 0.0
+        self._state, self._polled = "UNKNOWN", 0.0
+        self.files = LinkedFiles()
+
+    @property
+    def root(self) -> str:
+        chosen = self.target.folder
+        return str(policy.resolve(chosen, "folder") if chosen else self.workspace.root / ".remote")
+
+    def connect(self) -> None:
+        base = Path(self.root)
+        with writing(base):
+            base.mkdir(parents=True, exist_ok=True)
+            if not self.target.folder and not (base / "cache").exists():
+                (base / "cache").symlink_to(self.workspace.cache)
+
+    def close(self) -> None:
+        """No connection is held."""
+
+    def upload(self, files: Mapping[str, tuple[str, Path]], progress: Progress) -> None:
+        # Slurm gives out the devices, so runs on its nodes do not wait for one another.
+        locks = Path(self.root) / remote_folder.FOLDERS / self.record.folder / "locks"
+        with writing(locks):
+            locks.mkdir(parents=True, exist_ok=True)
+        super().upload(files, progress)
 
     def check(self) -> list[TargetCheck]:
-        found = [TargetCheck("executor", self.place.executor)]
-        if self.place.executor == "slurm":
+        found = [TargetCheck("executor", self.target.executor)]
+        if self.target.executor == "slurm":
             for name in ("sbatch", "srun", "sacct", "scontrol"):
                 remedy = "" if shutil.which(name) else "use the workbench on a machine from which jobs are submitted"
                 found.append(TargetCheck(name, shutil.which(name) or "missing", remedy))
         found.append(TargetCheck("folder", self.root))
-        about = box.about()
-        return [*found, *(line for line in findings(about, about, box.room(self.root)) if line.title != "GPU")]
+        own = remote_folder.environment()
+        checks = environment_checks(own, own, remote_folder.free_bytes(self.root))
+        return [*found, *(line for line in checks if line.title != "GPU")]
 
     def start(self) -> str:
+        from workbench.remote.nodes import NodeRun
+
         if self.record.job and self._alive():
             return self.record.job
-        self._state, self._asked = "PENDING", time.monotonic()
-        return self.submit(Attempt(self.root, self.record.box, self.run))
+        self._state, self._polled = "PENDING", time.monotonic()
+        return self.submit(NodeRun(**self.where()))
 
     def submit(self, work: Callable[[], str]) -> str:
-        """Let a node call this; the job's number. Raises ConfigError."""
+        """Let a node call `work`; returns the job's number. Raises ConfigError."""
         with _refusals():
             return str(self._executor().submit(work).job_id)
 
     def _executor(self) -> Any:
         import submitit
 
-        place, folder = self.place, Path(self.root) / "submitit"
-        minutes = max(1, int(place.hours * 60))
-        common = {"setup": list(place.setup), "gpus_per_node": place.gpus, "signal_delay_s": place.warning_seconds}
-        if place.executor == "local":
+        target, folder = self.target, Path(self.root) / "submitit"
+        minutes = max(1, int(target.hours * 60))
+        common = {"setup": list(target.setup), "gpus_per_node": target.gpus, "signal_delay_s": target.warning_seconds}
+        if target.executor == "local":
             executor: Any = submitit.LocalExecutor(folder, max_num_timeout=TIMES)
             executor.update_parameters(timeout_min=minutes, tasks_per_node=1, **common)
             return executor
-        pairs = [text.partition("=") for text in place.more]
-        chosen = {"partition": place.partition, "account": place.account}
+        pairs = [text.partition("=") for text in target.more]
+        chosen = {"partition": target.partition, "account": target.account}
         executor = submitit.SlurmExecutor(folder, max_num_timeout=TIMES)
         executor.update_parameters(
-            time=minutes, nodes=1, ntasks_per_node=1, cpus_per_task=place.cpus, mem=f"{place.memory_gb}GB",
-            job_name=self.record.box, stderr_to_stdout=True,
-            additional_parameters={name.strip("- "): value.strip() for name, _, value in pairs}, **common,
+            time=minutes,
+            nodes=1,
+            ntasks_per_node=1,
+            cpus_per_task=target.cpus,
+            mem=f"{target.memory_gb}GB",
+            job_name=self.record.folder,
+            stderr_to_stdout=True,
+            additional_parameters={name.strip("- "): value.strip() for name, _, value in pairs},
+            **common,
             **{name: value for name, value in chosen.items() if value},
-        )  # fmt: skip
+        )
         return executor
 
-    # ---- looking
+    # ---- polling
 
-    def look(self, listing: str) -> RemoteState:
-        seen = box.look(**self.where(), listing=listing)
-        begun, alive = bool((self.folder() / jobs.PROCESS).exists()), self._alive(bool(seen["result"]))
+    def _home(self) -> Path:
+        return Path(remote_folder.run_folder(**self.where()))
+
+    def poll(self, listing: str) -> RemoteState:
+        found = self.call("poll", **self.where(), listing=listing)
+        begun, alive = (self._home() / jobs.PROCESS).exists(), self._alive(bool(found["result"]))
         if not self.record.job:
-            seen["state"] = jobs.State.NEW.value
+            found["state"] = jobs.State.NEW.value
         elif alive:  # its process is on another machine, which this one cannot see
-            seen["state"] = (jobs.State.RUNNING if begun and seen["beat"] else jobs.State.STARTING).value
-        elif not seen["result"] and not begun and self._state not in INTERRUPTED:
-            seen["result"] = self._never_began()
+            found["state"] = (jobs.State.RUNNING if begun and found["beat"] else jobs.State.STARTING).value
+        elif not found["result"] and not begun and self._state not in INTERRUPTED:
+            found["result"] = self._never_began()
         return RemoteState(
             alive=alive,
             message=f"waiting for a node of {self.name} ({self._state.lower()})" if alive and not begun else "",
             interrupted=self._state in INTERRUPTED,
-            **seen,
+            **found,
         )
 
     def _alive(self, ended: bool = False) -> bool:
-        """Whether the job is queued or at work; Slurm is asked now and then, sooner once the run has ended."""
+        """Whether the job is queued or at work; Slurm is polled now and then, sooner once the run has ended."""
         if not self.record.job:
             return False
-        if self.place.executor == "local":  # its number is that of the process that looks after it
+        if self.target.executor == "local":  # its number is that of its supervising process
             return processes.start_time(int(self.record.job)) is not None
-        if time.monotonic() - self._asked > (SOON_SECONDS if ended else ASK_SECONDS):
-            self._asked = time.monotonic()
+        if time.monotonic() - self._polled > (SOON_SECONDS if ended else POLL_SECONDS):
+            self._polled = time.monotonic()
             job = self._job()
             self._state = str(job.watcher.get_state(job.job_id, mode="force")).split(" ")[0]
         return self._state not in (*OVER, *INTERRUPTED)
@@ -121,45 +158,47 @@ class SlurmEngine(NearbyEngine):
 
     def _never_began(self) -> dict[str, Any]:
         """The result of a job that ended before the run in it began."""
-        if self.record.stop_asked:
-            words = f"Stopped while it waited at {self.name}; start it again to queue it again."
-            return ended(jobs.State.STOPPED, ExitCode.STOPPED, words)
+        if self.record.stop_requested:
+            message = f"Stopped while it waited at {self.name}; start it again to queue it again."
+            return ended(jobs.State.STOPPED, ExitCode.STOPPED, message)
         logs = sorted((Path(self.root) / "submitit").glob(f"{self.record.job}_0_log.*"))
-        said = [line for log in logs for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        words = f"{self.name} ended the job before the run began: {' '.join(said[-LOG_LINES:])[-500:] or self._state}"
-        return ended(jobs.State.FAILED, ExitCode.BAD_CONFIG, words)
+        lines = [line for log in logs for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+        message = (
+            f"{self.name} ended the job before the run began: {' '.join(lines[-LOG_LINES:])[-500:] or self._state}"
+        )
+        return ended(jobs.State.FAILED, ExitCode.BAD_CONFIG, message)
 
     # ---- commanding
 
     def send(self, command: str, payload: dict[str, Any]) -> None:
-        if command == "stop" and not (self.folder() / jobs.PROCESS).exists():
-            self._cancel()  # nobody is there to take the command
+        if command == "stop" and not (self._home() / jobs.PROCESS).exists():
+            self._cancel()  # there is no process yet to take the command
         else:
             super().send(command, payload)
 
-    def end(self) -> None:
+    def kill(self) -> None:
         self._cancel()
-        box.end(**self.where())
+        super().kill()
 
     def _cancel(self) -> None:
-        if self.place.executor == "local":
+        if self.target.executor == "local":
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(self.record.job), signal.SIGTERM)
         else:
             self._job().cancel(check=False)
-            self._asked = 0.0
+            self._polled = 0.0
 
 
 @contextlib.contextmanager
 def _refusals() -> Any:
-    """What Slurm or submitit will not have, in a sentence. Raises ConfigError."""
+    """What Slurm or submitit refuses, in a sentence. Raises ConfigError."""
     import submitit
 
     try:
         yield
     except (RuntimeError, ValueError, submitit.core.utils.FailedJobError) as error:
-        said = str(error).strip().splitlines()
-        raise ConfigError(f"the job cannot be submitted: {said[-1][:300] if said else error}") from error
+        lines = str(error).strip().splitlines()
+        raise ConfigError(f"the job cannot be submitted: {lines[-1][:300] if lines else error}") from error
 
 
-ENGINE = SlurmEngine
+BACKEND = SlurmBackend

@@ -1,8 +1,8 @@
-"""Keeps a run's folder here as the run's folder there is: heartbeat, log, metrics, previews, checkpoints, the end.
+"""Keeps a run's folder here equal to the run's folder on the target, until it ends.
 
-Small and growing files come at every look; all others are fetched beside that, so that a large checkpoint holds up no
-heartbeat. A checkpoint appears here when it is whole. Commands that are left in the folder here are passed on. When the
-connection is lost it is sought again for as long as it takes. Not covered: how a place is reached (base).
+Growing files are read at every poll; all others are fetched beside that, so that a large checkpoint delays no
+heartbeat. A checkpoint appears here when it is complete. Commands that are left in the folder here are passed on.
+A lost connection is made again, however long that takes. Not covered: how a target is reached (base).
 """
 
 from __future__ import annotations
@@ -19,148 +19,153 @@ from typing import Any
 
 from workbench import jobs
 from workbench.errors import CannotWrite, ConfigError
-from workbench.remote import folder as box
-from workbench.remote.base import Backend, Lost, RemoteState
+from workbench.remote import remote_folder
+from workbench.remote.base import Backend, RemoteState, Unreachable
 from workbench.remote.bundle import bundle
-from workbench.remote.job import Leave, RemoteJob
+from workbench.remote.job import Detached, RemoteJob
 from workbench.remote.record import SCRATCH, RemoteRecord
 from workbench.runs import checkpoints, recovery, retention
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, confined, read_json, write_bytes, write_json, writing
 
-LOOK_SECONDS = 1.0
-AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # between tries to reach a place again
-BLOCK = 4 << 20  # bytes read at once
-TAIL = 256  # bytes by which a file that grows is known again
+POLL_SECONDS = 1.0
+RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # between attempts to connect again
+BLOCK = 4 << 20  # bytes of one read
+TAIL = 256  # bytes by which a growing file is recognized
 SEEN = "seen.json"  # in the scratch folder: path -> [bytes, time of change] of what was fetched
 COMMANDS: tuple[jobs.Command, ...] = ("save", "preview", "pause", "resume", "stop")
 
 
-class Mirror:
-    """One run that is elsewhere, from its sending to its end."""
+class RunSync:
+    """One run on a target, from its sending to its end."""
 
-    def __init__(self, folder: Path, job: RemoteJob, engine: Backend, record: RemoteRecord) -> None:
-        self._folder, self._job, self._engine, self._record = folder, job, engine, record
+    def __init__(self, folder: Path, job: RemoteJob, backend: Backend, record: RemoteRecord) -> None:
+        self._folder, self._job, self._backend, self._record = folder, job, backend, record
         self._run, self._workspace = Run(folder), Workspace(folder.parent.parent)
         self._listing = ""
-        self._there: dict[str, Sequence[int]] = {}
+        self._files: dict[str, Sequence[int]] = {}
         self._seen: dict[str, Sequence[int]] = self._read_seen()
         self._fetcher = ThreadPoolExecutor(1, "fetch")
         self._fetching: Future[None] | None = None
         self._pending: list[tuple[jobs.Command, dict[str, Any]]] = []
         self._last_beat: dict[str, Any] = {}
-        self._sent_from: list[int] = []  # the step it began with there, if any
+        self._sent_from: list[int] = []  # the step with which it began there, if any
 
-    def go(self) -> dict[str, Any]:
-        """Send the run, or find it where it is, and stay with it to its end; returns its result.
+    def run_to_end(self) -> dict[str, Any]:
+        """Send the run, or find it on the target, and follow it to its end; returns its result.
 
-        Raises Leave when the run goes on without this process, or died there.
+        Raises Detached when the run goes on without this process, or died there.
         """
-        self._say(f"looking for {self._record.place}")
-        self._engine.open()
-        if not self._record.open or self._lasting(lambda: self._engine.look("")).state == jobs.State.NEW:
+        self._report(f"connecting to {self._record.target}")
+        self._backend.connect()
+        if not self._record.open or self._retry(lambda: self._backend.poll("")).state == jobs.State.NEW:
             self._send_run()
         while True:
-            view = self._lasting(lambda: self._engine.look(self._listing))
-            self._take(view)
+            state = self._retry(lambda: self._backend.poll(self._listing))
+            self._take(state)
             self._pass_on()
-            if not view.alive:
+            if not state.alive:
                 result = self._finish()
                 if result is not None:
                     return result
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
-    # ---- there
+    # ---- on the target
 
     def _send_run(self) -> None:
         run, record = self._run, self._record
-        if said := recovery.beginning(run.folder, recovery.asked_from_start()).note:
-            self._log(said)
+        if note := recovery.beginning(run.folder, recovery.asked_from_start()).note:
+            self._log(note)
         self._sent_from = run.checkpoints[-1:]
-        files = bundle(self._workspace, run, lambda count: self._say("gathering the run's files", count))
-        if not record.box:
-            record.box = f"{run.name}-{os.urandom(3).hex()}"
-        record.stop_asked, record.sent_at = False, time.time()
+        files = bundle(self._workspace, run, lambda count: self._report("gathering the run's files", count))
+        if not record.folder:
+            record.folder = f"{run.name}-{os.urandom(3).hex()}"
+        record.stop_requested, record.sent_at = False, time.time()
 
-        def tell(sent: int, total: int) -> None:
-            self._say(f"sending to {record.place}", sent // 1_000_000, -(-total // 1_000_000), message="in MB")
+        def progress(sent: int, total: int) -> None:
+            self._report(f"sending to {record.target}", sent // 1_000_000, -(-total // 1_000_000), message="in MB")
 
-        self._lasting(lambda: self._engine.hand_over(files, tell))
+        self._retry(lambda: self._backend.upload(files, progress))
         # What an earlier start there wrote is in the log here already.
-        record.log_bytes = self._lasting(lambda: self._engine.look("")).growing.get(jobs.LOG, 0)
-        record.open = True  # before it starts: from now on it may be at work there
+        record.log_bytes = self._retry(lambda: self._backend.poll("")).growing.get(jobs.LOG, 0)
+        record.open = True  # before it starts: from now on it may be running there
         record.save(self._folder)
-        record.job = self._lasting(self._engine.start)
+        record.job = self._retry(self._backend.start)
         record.save(self._folder)
-        self._log(f"sent to {record.place}, {len(files)} files")
+        self._log(f"sent to {record.target}, {len(files)} files")
 
     def _pass_on(self) -> None:
-        """Commands that were left here. A stop is remembered: a place that stops a run by itself is told from it."""
-        self._leave_if_told()
+        """Commands that were left here. A stop is recorded: a target may also stop a run by itself."""
+        self._leave_if_signalled()
         for command in COMMANDS:
             if (payload := self._job.take(command)) is not None:
                 self._pending.append((command, payload))
                 if command == "stop":
-                    self._record.stop_asked = True
+                    self._record.stop_requested = True
                     self._record.save(self._folder)
         while self._pending:
             command, payload = self._pending[0]
-            self._lasting(lambda command=command, payload=payload: self._engine.send(command, payload))
+            self._retry(lambda command=command, payload=payload: self._backend.send(command, payload))
             self._pending.pop(0)
 
-    def _leave_if_told(self) -> None:
-        """SIGTERM: this process goes, the run stays; unless it was asked to stop before, then it is ended by force."""
+    def _leave_if_signalled(self) -> None:
+        """SIGTERM: this process ends, the run goes on; a run that was asked to stop before is ended by force."""
         if self._job.signalled:
-            if self._record.stop_asked:
-                with contextlib.suppress(Lost):
-                    self._engine.end()
-            raise Leave(f"the run goes on at {self._record.place}: start it again to see it")
+            if self._record.stop_requested:
+                with contextlib.suppress(Unreachable):
+                    self._backend.kill()
+            raise Detached(f"the run continues on {self._record.target}: start it again to follow it")
 
-    def _lasting(self, ask: Any) -> Any:
-        """What `ask` gives, the connection sought again as often as it is lost."""
-        tries = 0
+    def _retry(self, request: Any) -> Any:
+        """What `request` returns, tried again as often as the connection is lost."""
+        attempts = 0
         while True:
             try:
-                return ask()
-            except Lost as error:
+                return request()
+            except Unreachable as error:
                 if self._last_beat:
-                    trying = f"{error}; the run there goes on, trying again"
-                    self._job.beat(**{**self._last_beat, "message": trying, "patient": True})
+                    message = f"{error}; the run there goes on, trying again"
+                    self._job.beat(**{**self._last_beat, "message": message, "patient": True})
                 else:
-                    self._say(f"{self._record.place} does not answer", message=str(error))
-                end = time.monotonic() + AGAIN_SECONDS[min(tries, len(AGAIN_SECONDS) - 1)]
-                tries += 1
+                    self._report(f"{self._record.target} does not answer", message=str(error))
+                end = time.monotonic() + RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)]
+                attempts += 1
                 while time.monotonic() < end:
-                    self._leave_if_told()
+                    self._leave_if_signalled()
                     time.sleep(0.1)
-                with contextlib.suppress(Lost):
-                    self._engine.open()
+                with contextlib.suppress(Unreachable):
+                    self._backend.connect()
 
-    # ---- here
+    # ---- in the folder here
 
-    def _take(self, view: RemoteState) -> None:
-        """What a look shows, into the folder here."""
-        beat = {name: value for name, value in view.beat.items() if name not in ("time", "still")}
-        if view.state in (jobs.State.NEW, jobs.State.STARTING) or not beat:
-            beat = {"phase": view.message or f"waiting at {self._record.place}", "step": 0, "total": 0, "patient": True}
+    def _take(self, state: RemoteState) -> None:
+        """Take over what a poll found."""
+        beat = {name: value for name, value in state.beat.items() if name not in ("time", "still")}
+        if state.state in (jobs.State.NEW, jobs.State.STARTING) or not beat:
+            beat = {
+                "phase": state.message or f"waiting for {self._record.target}",
+                "step": 0,
+                "total": 0,
+                "patient": True,
+            }
         if beat != self._last_beat:
             self._last_beat = beat
             self._job.beat(**beat)
-        if view.files is not None:
-            self._there, self._listing = dict(view.files), view.listing
-        for path, size in view.growing.items():
+        if state.files is not None:
+            self._files, self._listing = dict(state.files), state.listing
+        for path, size in state.growing.items():
             self._grow(path, size)
         if self._fetching is None or self._fetching.done():
             if self._fetching is not None:
-                with contextlib.suppress(Lost):  # the next look finds out
+                with contextlib.suppress(Unreachable):  # the next poll finds out
                     self._fetching.result()
-            self._fetching = self._fetcher.submit(self._fetch_new, dict(self._there))
+            self._fetching = self._fetcher.submit(self._fetch_new, dict(self._files))
         self._record.synced_at = time.time()
 
-    def _grow(self, path: str, size: int, sure: bool = False) -> None:
-        """Bring a file that grows to its length there; one that was cut back is read anew. sure: also look at its end.
+    def _grow(self, path: str, size: int, verify: bool = False) -> None:
+        """Append what a growing file has gained; one that was cut back is read anew. verify: also compare its end.
 
-        The log here has lines of its own, so how much of the other it holds is remembered.
+        The log here has lines of its own, so the record says how much of the other it holds.
         """
         target = self._target(path)
         if path == jobs.LOG:
@@ -172,7 +177,7 @@ class Mirror:
                 self._record.save(self._folder)
             return
         held = target.stat().st_size if target.exists() else 0
-        if size == held and not sure:
+        if size == held and not verify:
             return
         overlap = min(TAIL, held)
         if size >= held and overlap:
@@ -189,7 +194,7 @@ class Mirror:
     def _read(self, path: str, start: int, end: int) -> bytes:
         parts = []
         while start < end:
-            data = self._lasting(lambda start=start: self._engine.read(path, start, min(BLOCK, end - start)))
+            data = self._retry(lambda start=start: self._backend.read(path, start, min(BLOCK, end - start)))
             if not data:
                 break
             parts.append(data)
@@ -202,24 +207,24 @@ class Mirror:
             with target.open("ab") as file:
                 file.write(data)
 
-    def _fetch_new(self, there: Mapping[str, Sequence[int]]) -> None:
-        """All other files that are new or changed: checkpoints as wholes, what says "done" of others last.
+    def _fetch_new(self, files: Mapping[str, Sequence[int]]) -> None:
+        """Fetch all other files that are new or changed: checkpoints as a whole, JSON (it says "done") last.
 
-        Raises Lost, CannotWrite.
+        Raises Unreachable, CannotWrite.
         """
-        wanted = [path for path, facts in there.items() if list(self._seen.get(path, ())) != list(facts)]
+        wanted = [path for path, facts in files.items() if list(self._seen.get(path, ())) != list(facts)]
         rest = []
         for path in wanted:
             parts = Path(path).parts
             if parts[0] == checkpoints.FOLDER and len(parts) > 2:
                 if parts[-1] == checkpoints.MANIFEST:
-                    self._fetch_checkpoint(parts[1], there)
+                    self._fetch_checkpoint(parts[1], files)
             else:
                 rest.append(path)
-        for path in sorted(rest, key=lambda path: (path.endswith(".json"), there[path][1])):
+        for path in sorted(rest, key=lambda path: (path.endswith(".json"), files[path][1])):
             with contextlib.suppress(FileNotFoundError):
                 self._fetch_file(path)
-                self._seen[path] = list(there[path])
+                self._seen[path] = list(files[path])
         if wanted:
             write_json(self._folder / SCRATCH / SEEN, self._seen)
 
@@ -227,22 +232,22 @@ class Mirror:
         target = self._target(path)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
-            self._engine.fetch(path, temporary)
+            self._backend.fetch(path, temporary)
             with writing(target):
                 os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _fetch_checkpoint(self, name: str, there: Mapping[str, Sequence[int]]) -> None:
-        """A checkpoint, whole or not at all; one that retires meanwhile is left."""
+    def _fetch_checkpoint(self, name: str, files: Mapping[str, Sequence[int]]) -> None:
+        """Fetch a checkpoint, completely or not at all; one that is removed meanwhile is left out."""
         prefix = f"{checkpoints.FOLDER}/{name}/"
-        files = [path for path in there if path.startswith(prefix)]
+        paths = [path for path in files if path.startswith(prefix)]
         final = self._target(prefix.rstrip("/"))
         if not checkpoints.verified(final):
             temporary = final.with_name(f".tmp-{name.removeprefix('step-')}-{os.getpid()}")
             try:
-                for path in files:
-                    self._engine.fetch(path, temporary / Path(path).name)
+                for path in paths:
+                    self._backend.fetch(path, temporary / Path(path).name)
                 if not checkpoints.verified(temporary):
                     return
                 with writing(final):
@@ -256,46 +261,46 @@ class Mirror:
             retention.retire(
                 self._folder, settings.keep_checkpoints, settings.keep_every, int(name.removeprefix("step-"))
             )
-        self._seen |= {path: list(there[path]) for path in files}
+        self._seen |= {path: list(files[path]) for path in paths}
 
     def _target(self, path: str) -> Path:
-        """Where a file of the other side goes. Raises ConfigError for one that is none of its business."""
-        if not box.mirrored(path):
-            raise ConfigError(f"{self._record.place} offers the file {path[:120]!r}, which a run does not have")
+        """Where a file of the target goes here. Raises ConfigError for one that a run does not have."""
+        if not remote_folder.synced(path):
+            raise ConfigError(f"{self._record.target} offers the file {path[:120]!r}, which a run does not have")
         return confined(self._folder, path)
 
     def _finish(self) -> dict[str, Any] | None:
-        """Bring everything back; the run's result, None when it was only interrupted and is sent again.
+        """Fetch everything; the run's result, None when it was only interrupted and is sent again.
 
-        Raises Leave when it died there.
+        Raises Detached when it died there.
         """
         self._job.beat(
-            **{**self._last_beat, "message": f"fetching the rest from {self._record.place}", "patient": True}
+            **{**self._last_beat, "message": f"fetching the rest from {self._record.target}", "patient": True}
         )
         if self._fetching is not None:
-            with contextlib.suppress(Lost):
+            with contextlib.suppress(Unreachable):
                 self._fetching.result()
-        view = self._lasting(lambda: self._engine.look(""))
-        for path, size in view.growing.items():
-            self._grow(path, size, sure=True)
-        self._there = dict(view.files or {})
-        self._lasting(lambda: self._fetch_new(self._there))
-        further = self._run.checkpoints[-1:] != self._sent_from
-        if view.interrupted and further and not self._record.stop_asked:
-            self._log(f"{self._record.place} stopped the run; it is sent again")
+        state = self._retry(lambda: self._backend.poll(""))
+        for path, size in state.growing.items():
+            self._grow(path, size, verify=True)
+        self._files = dict(state.files or {})
+        self._retry(lambda: self._fetch_new(self._files))
+        progressed = self._run.checkpoints[-1:] != self._sent_from
+        if state.interrupted and progressed and not self._record.stop_requested:
+            self._log(f"{self._record.target} stopped the run; it is sent again")
             self._send_run()
             return None
         self._record.open = False
         self._record.save(self._folder)
-        if not view.result:
-            self._job.died(view.death)
-            raise Leave(f"the run died at {self._record.place}")
-        return dict(view.result)
+        if not state.result:
+            self._job.write_death(state.death)
+            raise Detached(f"the run died on {self._record.target}")
+        return dict(state.result)
 
-    # ---- words
+    # ---- messages
 
-    def _say(self, phase: str, step: int = 0, total: int = 0, message: str = "") -> None:
-        self._leave_if_told()
+    def _report(self, phase: str, step: int = 0, total: int = 0, message: str = "") -> None:
+        self._leave_if_signalled()
         if self._job.take("stop") is not None:
             raise jobs.Stop("Stopped before it was sent; start it again to go on.")
         self._job.beat(phase, step, total, message=message, patient=True)
@@ -311,7 +316,7 @@ class Mirror:
         return {}
 
     def close(self) -> None:
-        """Let go of the place. What is being fetched comes again another time."""
+        """Close the connection. What is being fetched is fetched again another time."""
         self._fetcher.shutdown(wait=False, cancel_futures=True)
-        with contextlib.suppress(Lost, CannotWrite):
-            self._engine.close()
+        with contextlib.suppress(Unreachable, CannotWrite):
+            self._backend.close()

@@ -38,7 +38,10 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json
 
 MODULE = "workbench.trainer"
-REMOTE, REMOTE_MODULE = "remote.json", "workbench.remote"  # where a run is when it is not here; who stands for it
+REMOTE, REMOTE_MODULE = (
+    "remote.json",
+    "workbench.remote",
+)  # on which target a run is; the process that stands for it here
 EXPORT = "lora.safetensors"
 CARD = "README.md"
 
@@ -146,9 +149,9 @@ class Run:
         return [step for step, folder in found.items() if (folder / checkpoint.MANIFEST).exists()]
 
     @property
-    def place(self) -> str:
-        """The name of the place where it trains, "" here."""
-        return str(read_object(self.folder / REMOTE).get("place", ""))
+    def target(self) -> str:
+        """The name of the target on which it trains, "" for this machine."""
+        return str(read_object(self.folder / REMOTE).get("target", ""))
 
     def doomed(self) -> list[retention.Doomed]:
         """The checkpoints that go when the next one is written."""
@@ -157,17 +160,17 @@ class Run:
         return retention.doomed(self.folder, settings.keep_checkpoints, settings.keep_every, coming)
 
     def start(self, from_start: bool = False) -> jobs.Status:
-        """Start the run, or go on from its newest good checkpoint, once it is its turn (run_queue); at its place.
+        """Start the run, or go on from its newest good checkpoint, once it is its turn (queue); on its target.
 
         from_start: it may begin at step 0 again where no checkpoint is whole; otherwise it is refused (recovery).
         A living run is left alone.
         """
         env = {FROM_START: "1"} if from_start else None
-        if self.place and self.settings.push_to_hub:
+        if self.target and self.settings.push_to_hub:
             raise ConfigError(
                 "push_to_hub is on, and a run elsewhere has no login: push it from here when it has ended"
             )
-        if self.place:
+        if self.target:
             return jobs.start(self.folder, REMOTE_MODULE, env=env)
         return queue.enqueue(Workspace(self.folder.parent.parent), self.name, MODULE, env)
 

@@ -10,8 +10,8 @@ from typing import Any
 import gradio as gr
 
 from workbench.errors import ConfigError
-from workbench.remote.sending import ready, start_at
-from workbench.remote.targets import HERE
+from workbench.remote.backends import resolve_target, start_on
+from workbench.remote.targets import LOCAL
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot
@@ -31,7 +31,7 @@ from workbench.ui.train.gpus import GpusPart
 from workbench.ui.train.part import NO_RUN, TrainHost, TrainPart
 from workbench.ui.train.previews import PreviewsPart
 from workbench.ui.train.queue import QueuePart
-from workbench.ui.train.target import WherePart
+from workbench.ui.train.target import TargetPart
 from workbench.ui.train.tracker_view import TrackerView
 from workbench.workspace import Workspace
 
@@ -97,7 +97,7 @@ class TrainTab:
                 elem_id="sweep-values",
             )
         self.gpus = GpusPart(self.form)
-        self.where = WherePart(self.workspace)
+        self.target = TargetPart(self.workspace)
         self.start = gr.Button("Start training", variant="primary", elem_id="start-training")
 
     @property
@@ -116,7 +116,7 @@ class TrainTab:
         started = send(
             self.start.click,
             handler(self._start),
-            [self.name, self.values, self.where.place, *self.form.inputs],
+            [self.name, self.values, self.target.choice, *self.form.inputs],
             [chosen, self.form.problems, *outputs],
             before=[seen],
         )
@@ -124,7 +124,7 @@ class TrainTab:
         self.form.wire(load)
         self.fit.wire(load)
         self.gpus.wire()
-        self.where.wire(load)
+        self.target.wire(load)
         host = TrainHost(self.live, self.form, chosen, seen, outputs, self._show)
         for part in self.parts.values():
             part.wire(host)
@@ -177,14 +177,14 @@ class TrainTab:
 
     # ---- starting
 
-    def _start(self, seen: Seen, name: str, tried: str, place: str, *values: Any) -> list[Any]:
+    def _start(self, seen: Seen, name: str, tried: str, target: str, *values: Any) -> list[Any]:
         try:
-            ready(self.workspace, place or HERE)
+            resolve_target(self.workspace, target or LOCAL)
             runs = self._created(name.strip() or None, tried, self.form.parse(values))
         except ConfigError as error:
             return [gr.skip(), sentences(error, TrainSettings), *[gr.skip()] * len(self.view)]
         for run in runs:
-            start_at(self.workspace, run, place or HERE)
+            start_on(self.workspace, run, target or LOCAL)
         if len(runs) > 1:
             tell(f"{len(runs)} runs are in the queue; each begins when the one before it is over.", 8)
         return [runs[0].name, "", *self._show(runs[0].name, seen)]

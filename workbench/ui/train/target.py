@@ -1,6 +1,6 @@
-"""A choice above Start where the workspace has places: train here, or there.
+"""A choice above Start where the workspace has targets: train on this machine, or on one of them.
 
-Not covered: making places (the shell: workbench places), moving a run that is there already (runs start --on).
+Not covered: adding targets (the shell: workbench targets), moving a run to another one (runs start --target).
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from workbench.remote import targets
 from workbench.ui.core.boundary import TICK, tick
 from workbench.workspace import Workspace
 
-HELP = "Places are made in a terminal: workbench places. Such a run looks here like any other."
+HELP = "Add targets in a terminal: workbench targets. Such a run looks here like any other."
 
 
-class WherePart:
-    """The choice; it is not there while there are no places."""
+class TargetPart:
+    """The choice; hidden while there are no targets."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.place = gr.Dropdown(
-            self._choices(), value=targets.HERE, label="Where", info=HELP, visible=len(self._choices()) > 1,
-            elem_id="train-where",
+        self.choice = gr.Dropdown(
+            self._choices(), value=targets.LOCAL, label="Target", info=HELP, visible=len(self._choices()) > 1,
+            elem_id="train-target",
         )  # fmt: skip
 
     def wire(self, load: Any) -> None:
-        load(tick(self._look), None, [self.place], **TICK)
+        load(tick(self._look), None, [self.choice], **TICK)
 
     def _look(self) -> Any:
         return gr.update(choices=self._choices(), visible=len(self._choices()) > 1)
 
     def _choices(self) -> list[str]:
-        return [targets.HERE, *targets.names(self.workspace)]
+        return [targets.LOCAL, *targets.names(self.workspace)]

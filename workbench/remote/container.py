@@ -1,0 +1,167 @@
+"""`python -m workbench.remote.container REPOSITORY FOLDER RUN SECONDS`: what a job of the Hub does, in its container.
+
+It fetches the bundle, starts the run in a remote folder, and reports in two ways. Lines of the job's own log that begin
+with MARK carry heartbeat, log and metrics at once; other files go into the repository as commits, a checkpoint or a
+preview at a time. Commands come through the repository, too. Before the time limit the run saves and ends.
+
+    FOLDER/bundle.json      path in the remote folder -> SHA-256; the files are in contents/
+    FOLDER/control.json     [[number, command, payload], ...]
+    FOLDER/out/             the run's files;  FOLDER/out.json      what poll says of them, and how the run ended
+
+Not covered: the other end (hub_jobs).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workbench import jobs
+from workbench.errors import ExitCode
+from workbench.remote import remote_folder
+from workbench.remote.base import Unreachable
+from workbench.remote.hub_folder import HubFolder
+from workbench.runs.metrics import METRICS
+from workbench.runs.sessions import SESSIONS
+
+MARK = "@workbench "
+LIVE = (jobs.LOG, METRICS, SESSIONS)
+POLL_SECONDS, AGAIN_SECONDS = 1.0, 10.0
+COMMAND_SECONDS = float(os.environ.get("WORKBENCH_COMMAND_SECONDS", "5"))
+PUSH_SECONDS = float(os.environ.get("WORKBENCH_PUSH_SECONDS", "30"))
+WARNING_SECONDS = 300.0  # before the time limit
+LAST_SECONDS = 600.0  # that the Hub may be silent
+T = TypeVar("T")
+CHUNK = 32_000  # characters of a file in one line
+
+
+class JobContainer:
+    """The run in its remote folder, and the repository beside it."""
+
+    def __init__(self, repository: HubFolder, folder: str, run: str, seconds: float) -> None:
+        self._repository, self._folder = repository, folder
+        self._root = tempfile.mkdtemp(prefix="workbench-")
+        self._where = {"root": self._root, "folder": "run", "run": run}
+        self._home = Path(remote_folder.run_folder(**self._where))
+        self._end = time.monotonic() + seconds - min(WARNING_SECONDS, seconds / 4)
+        self._reported: dict[str, int] = {}
+        self._pushed: dict[str, Any] = {}
+        self._pushes = self._done = 0
+        self._last_beat: dict[str, Any] = {}
+
+    def run_to_end(self) -> int:
+        """The whole job; returns its exit code."""
+        files: dict[str, str] = json.loads(retry(lambda: self._repository.get(f"{self._folder}/bundle.json")))
+        wanted = sorted(set(files.values()))
+        for number, sha256 in enumerate(wanted):
+            self._report({"phase": "fetching the run's files", "step": number, "total": len(wanted)})
+            part = remote_folder.part(self._root, sha256)
+            retry(partial(self._repository.fetch, f"contents/{sha256}", part))
+        remote_folder.store(self._root, wanted)
+        remote_folder.assemble(**self._where, files=files)
+        self._reported = {name: (self._home / name).stat().st_size for name in LIVE if (self._home / name).exists()}
+        remote_folder.start(**self._where)
+        next_push = next_command = time.monotonic() + min(PUSH_SECONDS, COMMAND_SECONDS)
+        while True:
+            found, now = remote_folder.poll(**self._where), time.monotonic()
+            self._report_growth(found)
+            if jobs.State(found["state"]).alive is False:
+                break
+            if now > next_push:
+                with contextlib.suppress(Unreachable, FileNotFoundError):  # a checkpoint was removed meanwhile
+                    self._push(found)
+                next_push = time.monotonic() + PUSH_SECONDS
+            if now > next_command:
+                self._pass_commands()
+                next_command = time.monotonic() + COMMAND_SECONDS
+            if now > self._end:
+                jobs.stop(self._home)
+            time.sleep(POLL_SECONDS)
+        self._finish()
+        return int(found["result"].get("exit_code", ExitCode.BUG))
+
+    def _report_growth(self, found: dict[str, Any]) -> None:
+        """Heartbeat and what growing files have gained since the last time, as lines of this job's log."""
+        beat = {name: value for name, value in found["beat"].items() if name not in ("time", "still")}
+        self._report({**beat, "state": found["state"]})
+        for name in LIVE:
+            size, at = found["growing"].get(name, 0), self._reported.get(name, 0)
+            at = 0 if size < at else at  # it was cut back
+            with contextlib.suppress(FileNotFoundError), (self._home / name).open("rb") as file:
+                file.seek(at)
+                while at < size and (data := file.read(min(CHUNK, size - at))):
+                    write_line({"grow": name, "at": at, "text": data.decode("utf-8", "surrogateescape")})
+                    at += len(data)
+            self._reported[name] = at
+
+    def _report(self, beat: dict[str, Any]) -> None:
+        if beat != self._last_beat:
+            self._last_beat = beat
+            write_line({"beat": beat})
+
+    def _push(self, found: dict[str, Any], whole: bool = False) -> None:
+        """Commit files that are new or changed, and remove those that are gone. Raises Unreachable."""
+        files = dict(found["files"])
+        if whole:
+            files |= {name: [size, 0] for name, size in found["growing"].items()}
+        changed = {name: facts for name, facts in files.items() if self._pushed.get(name) != facts}
+        gone = [name for name in self._pushed if name not in files]
+        if not changed and not gone and not whole:
+            return
+        end = {name: found[name] for name in ("state", "result", "death", "beat")} if whole else {}
+        adds: dict[str, Path | bytes] = {
+            f"{self._folder}/out/{name}": self._home / name for name in changed if (self._home / name).exists()
+        }
+        adds[f"{self._folder}/out.json"] = json.dumps({"files": files, "end": end}).encode()
+        message = f"{self._where['run']}: {len(changed)} files"
+        self._repository.put(adds, message, [f"{self._folder}/out/{name}" for name in gone])
+        self._pushed, self._pushes = files, self._pushes + 1
+        write_line({"pushes": self._pushes})
+
+    def _pass_commands(self) -> None:
+        """Pass on commands that came since the last time."""
+        with contextlib.suppress(FileNotFoundError, Unreachable):
+            for number, command, payload in json.loads(self._repository.get(f"{self._folder}/control.json")):
+                if number > self._done:
+                    self._done = number
+                    remote_folder.send(**self._where, command=command, payload=payload)
+
+    def _finish(self) -> None:
+        found = remote_folder.poll(**self._where)
+        self._report_growth(found)
+        retry(lambda: self._push(found, whole=True))
+
+
+def retry(request: Callable[[], T]) -> T:
+    """What `request` returns, tried again while the Hub does not answer. Raises Unreachable after LAST_SECONDS."""
+    end = time.monotonic() + LAST_SECONDS
+    while True:
+        try:
+            return request()
+        except Unreachable:
+            if time.monotonic() > end:
+                raise
+            time.sleep(AGAIN_SECONDS)
+
+
+def write_line(value: dict[str, Any]) -> None:
+    """A line of the job's log for the other end."""
+    sys.stdout.write(f"{MARK}{json.dumps(value)}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    repository, folder, run, seconds = sys.argv[1:]
+    return JobContainer(HubFolder(repository), folder, run, float(seconds)).run_to_end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""The folder on the other side: a store of files by content, and a small workspace a run, made of links into it.
+
+    ROOT/store/SHA256             every file that was ever sent, once
+    ROOT/cache/, ROOT/locks/      encoded tensors and device locks, shared by all runs there
+    ROOT/folders/NAME-ID/         a workspace with one run: runs/NAME, datasets/..., links to cache and locks
+    ROOT/folders/NAME-ID/bundle.json    path -> SHA-256: what was sent last
+
+It holds the clips as they were when the run was sent, whatever becomes of the dataset. Every function takes and returns
+plain JSON, so that `server` can offer it to another machine. Not covered: how files get there (folder_backend).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from workbench import jobs
+from workbench.clips.records import file_sha256
+from workbench.errors import CannotWrite, ConfigError
+from workbench.jobs import devices
+from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
+from workbench.runs.metrics import METRICS
+from workbench.runs.run import PARENT, REMOTE, Run
+from workbench.runs.sessions import SESSIONS
+from workbench.workspace import confined, read_json, write_bytes, write_json, writing
+
+STORE, FOLDERS, BUNDLE = "store", "folders", "bundle.json"
+SHARED = ("cache", "locks")
+BELOW = "folder:"  # in a sent config.json: the rest of the text is a path below the remote folder
+PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")
+# What belongs to the job's process on its own side, or is true only there.
+OWN = {jobs.CONFIG, jobs.PROCESS, jobs.HEARTBEAT, jobs.RESULT, jobs.CONTROL, REMOTE, PARENT, "stars.json", "wandb"}
+GROWING = (jobs.LOG, METRICS, SESSIONS, "tensorboard/")  # files that grow, or folders of such
+
+
+def environment() -> dict[str, Any]:
+    """Versions and GPUs of this machine."""
+    found = {}
+    for name in ("video-lora-workbench", *PACKAGES):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    gpus = [f"{gpu.name}, {gpu.total_gb:.0f} GB" for gpu in devices.gpus()]
+    return {"python": platform.python_version(), "versions": found, "gpus": gpus}
+
+
+def free_bytes(root: str) -> int:
+    """Bytes that are free where the folder is, or will be."""
+    path = _root(root)
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def missing(root: str, folder: str, files: Mapping[str, str]) -> dict[str, str]:
+    """Which contents of path -> SHA-256 are neither in the store nor at their path already: SHA-256 -> where to write.
+
+    Raises CannotWrite.
+    """
+    base = _root(root)
+    wanted = {sha256: path for path, sha256 in files.items() if not (base / STORE / sha256).is_file()}
+    lacking = sorted(
+        sha256 for sha256, path in wanted.items() if not _present(base, _folder(base, folder), path, sha256)
+    )
+    with writing(base):
+        (base / STORE).mkdir(parents=True, exist_ok=True)
+    return {sha256: str(part(root, sha256)) for sha256 in lacking}
+
+
+def _present(base: Path, folder: Path, path: str, sha256: str) -> bool:
+    """Whether a file is at its path; of encoded tensors the name says enough."""
+    target = _destination(base, folder, path)
+    return target.is_file() and (path.startswith("cache/") or file_sha256(target) == sha256)
+
+
+def part(root: str, sha256: str) -> Path:
+    """Where a file is written on its way into the store."""
+    return _root(root) / STORE / f".{_checked(sha256)}.part"
+
+
+def store(root: str, contents: Sequence[str]) -> None:
+    """Take files that were written to their `part` into the store. Raises CannotWrite for one that is not complete."""
+    for sha256 in contents:
+        path = part(root, sha256)
+        if not path.is_file() or file_sha256(path) != sha256:
+            path.unlink(missing_ok=True)
+            raise CannotWrite(f"a file arrived incomplete ({sha256[:8]}): send it again, or check the disk there")
+        with writing(path):
+            os.replace(path, path.with_name(sha256))
+
+
+def assemble(root: str, folder: str, run: str, files: Mapping[str, str]) -> None:
+    """Make the remote folder hold exactly what was sent. Raises ConfigError, CannotWrite."""
+    base = _root(root)
+    target = _folder(base, folder)
+    home = target / "runs" / run
+    with writing(target):
+        for name in SHARED:
+            (base / name).mkdir(parents=True, exist_ok=True)
+            target.mkdir(parents=True, exist_ok=True)
+            if not (target / name).exists():
+                (target / name).symlink_to(Path("../..") / name)
+        if not jobs.status(home).state.alive:  # what an earlier start left says nothing of the next one
+            gone = () if f"runs/{run}/{METRICS}" in files else (METRICS,)  # it begins at step 0
+            for name in (jobs.RESULT, jobs.HEARTBEAT, jobs.PROCESS, *gone):
+                (home / name).unlink(missing_ok=True)
+        sent = {Path(path).parts[3] for path in files if path.startswith(f"runs/{run}/{CHECKPOINTS}/")}
+        for other in (home / CHECKPOINTS).glob("*"):
+            if other.name not in sent:  # where the run is now is what was sent
+                shutil.rmtree(other, ignore_errors=True)
+        for path, sha256 in files.items():
+            if not _present(base, target, path, sha256):
+                link_or_copy(base / STORE / _checked(sha256), _destination(base, target, path))
+    _resolve_paths(target, home / jobs.CONFIG)
+    write_json(target / BUNDLE, dict(files))
+
+
+def _destination(base: Path, folder: Path, path: str) -> Path:
+    """Where a sent file goes: below the folder, or below the shared cache that it links to. Raises ConfigError."""
+    first, *rest = Path(path).parts
+    return confined(base / first, Path(*rest)) if first in SHARED and rest else confined(folder, path)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """The same file under another name; a copy where files change in place, or where there are no links.
+
+    Raises FileNotFoundError, CannotWrite.
+    """
+    if source.suffix in (".json", ".jsonl") or target.suffix in (".json", ".jsonl"):
+        write_bytes(target, source.read_bytes())
+        return
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        with writing(target):
+            shutil.copyfile(source, target)
+
+
+def _resolve_paths(folder: Path, config: Path) -> None:
+    """Turn the settings that name files of the bundle into paths of this machine."""
+
+    def resolved(value: Any) -> Any:
+        if isinstance(value, list):
+            return [resolved(one) for one in value]
+        below = isinstance(value, str) and value.startswith(BELOW)
+        return str(folder / value.removeprefix(BELOW)) if below else value
+
+    if config.exists():
+        write_json(config, {name: resolved(value) for name, value in read_json(config).items()})
+
+
+# ---- the run in it
+
+
+def run_folder(root: str, folder: str, run: str) -> str:
+    """The run's folder in it."""
+    return str(_run(root, folder, run))
+
+
+def start(root: str, folder: str, run: str) -> None:
+    """Start the run, or let it go on; one that runs is left alone. Raises ConfigError, CannotWrite."""
+    Run(_run(root, folder, run)).start()
+
+
+def poll(root: str, folder: str, run: str, listing: str = "") -> dict[str, Any]:
+    """What the run is doing, and the files it has.
+
+    state: of jobs.Status;  beat, result: its files' content;  death: what is known of a process that was killed
+    growing: path -> bytes of files that grow;  files: path -> [bytes, time of change in ns] of the others, None when
+    they are as in the `listing` asked with;  listing: a short name of them
+    """
+    home = _run(root, folder, run)
+    growing, files = {}, {}
+    for path in _synced(home):
+        name = path.relative_to(home).as_posix()
+        try:
+            facts = path.stat()
+        except FileNotFoundError:  # being removed
+            continue
+        if name.startswith(GROWING):
+            growing[name] = facts.st_size
+        else:
+            files[name] = [facts.st_size, facts.st_mtime_ns]
+    now = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]
+    process = _json(home / jobs.PROCESS)
+    return {
+        "state": jobs.status(home).state.value,
+        "beat": _json(home / jobs.HEARTBEAT),
+        "result": _json(home / jobs.RESULT),
+        "death": {name: process[name] for name in ("signal", "memory_ran_out") if name in process},
+        "growing": growing,
+        "files": None if now == listing else files,
+        "listing": now,
+    }
+
+
+def send(root: str, folder: str, run: str, command: jobs.Command, payload: dict[str, Any]) -> None:
+    """Leave a command for the run. Raises CannotWrite."""
+    jobs.send(_run(root, folder, run), command, payload)
+
+
+def kill(root: str, folder: str, run: str) -> None:
+    """End the run's process at once."""
+    jobs.kill(_run(root, folder, run))
+
+
+def synced(name: str) -> bool:
+    """Whether a file of a run's folder, by its path there, is brought back."""
+    parts = Path(name).parts
+    return not any(part.startswith(".") for part in parts) and parts[0] not in OWN
+
+
+def _synced(home: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(home):
+        base = Path(parent)
+        folders[:] = [name for name in folders if synced((base / name).relative_to(home).as_posix())]
+        yield from (base / name for name in names if synced((base / name).relative_to(home).as_posix()))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = read_json(path) if path.exists() else {}
+    except ConfigError:  # half written
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _root(root: str) -> Path:
+    return Path(root).expanduser().resolve()
+
+
+def _folder(base: Path, folder: str) -> Path:
+    return confined(base / FOLDERS, folder)
+
+
+def _run(root: str, folder: str, run: str) -> Path:
+    return _folder(_root(root), folder) / "runs" / run
+
+
+def _checked(sha256: str) -> str:
+    if len(sha256) != 64 or not all(letter in "0123456789abcdef" for letter in sha256):
+        raise ConfigError(f"{sha256[:80]!r} is no SHA-256: both sides must run the same version of the workbench")
+    return sha256
