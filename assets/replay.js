@@ -1,4 +1,4 @@
-// The browser's half of workbench/demo_space/replays.py: the moment of a recorded run that a slider points at.
+// The browser's half of workbench/demo_space/replays.py: the moment of a run that a slider points at.
 // Gradio runs this as a function of (element, ...), and a saved page in the same way. Times count from the run's start.
 'use strict';
 
@@ -7,7 +7,7 @@ if (section && !section.dataset.ready) {
   section.dataset.ready = '1';
   const run = JSON.parse(section.dataset.replay);
   const slider = section.querySelector('input'), play = section.querySelector('.play');
-  const said = section.querySelector('output'), chart = section.querySelector('.curve');
+  const output = section.querySelector('output'), chart = section.querySelector('.curve');
   const videos = section.querySelector('.videos');
   const W = 640, H = 240, LEFT = 54, RIGHT = 12, TOP = 10, BOTTOM = 26;
   const LENGTH_MS = 30000; // of a replay from end to end
@@ -95,7 +95,7 @@ if (section && !section.dataset.ready) {
       if (seen && after.getAttribute('src') !== seen[3]) after.src = seen[3];
       step.textContent = seen ? `before · step ${seen[1]}` : '';
     }
-    said.textContent = `${words(seconds)} after it began · step ${point[1]} of ${run.steps}`
+    output.textContent = `${words(seconds)} after it began · step ${point[1]} of ${run.steps}`
       + (loss === null ? '' : ` · loss ${loss.toFixed(4)}`) + (held === null ? '' : ` · held out ${held.toFixed(4)}`);
   };
   const moment = () => run.seconds * slider.value / 1000;

@@ -1,4 +1,4 @@
-"""Visitors of a demo over HTTP: come in, wait for the room, call its handlers as a browser would."""
+"""Visitors of a demo over HTTP: come in, wait for the session, call its handlers as a browser would."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ TOGETHER = 60  # calls at once
 
 
 class Demo:
-    """`python webui.py --demo` as a process; `rooms` is the folder that holds its visitors' rooms."""
+    """`python webui.py --demo` as a process; `sessions` is the folder that holds its visitors' sessions."""
 
-    def __init__(self, rooms: Path, **environment: str) -> None:
-        self.rooms, self.log = rooms, rooms.with_suffix(".log")
+    def __init__(self, sessions: Path, **environment: str) -> None:
+        self.sessions, self.log = sessions, sessions.with_suffix(".log")
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(ROOT / "webui.py"), "--demo", "--workspace", str(rooms)],
+                [sys.executable, str(ROOT / "webui.py"), "--demo", "--workspace", str(sessions)],
                 stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **environment},
             )  # fmt: skip
         assert self._process.stdout is not None
@@ -92,10 +92,10 @@ class Visitor(Caller):
         end = time.monotonic() + PATIENCE
         while "gradio" not in (page := self.client.get("/", headers=HTML)).text:
             assert page.status_code == 200, page.text
-            assert time.monotonic() < end, [log.read_text() for log in demo.rooms.glob("*/page.log")]
+            assert time.monotonic() < end, [log.read_text() for log in demo.sessions.glob("*/page.log")]
             time.sleep(0.3)
         super().__init__(self.client)
-        self.room = demo.rooms / Path(self.upload("hello.txt", b"hello")).relative_to(demo.rooms).parts[0]
+        self.session = demo.sessions / Path(self.upload("hello.txt", b"hello")).relative_to(demo.sessions).parts[0]
 
     def upload(self, name: str, content: bytes) -> str:
         answer = self.client.post("/gradio_api/upload", files={"files": (name, content)})

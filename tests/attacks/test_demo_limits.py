@@ -26,24 +26,24 @@ from tests.visiting import HTML, Demo, Visitor
 from workbench import jobs, policy
 from workbench.dataset_builder.sources.archives import ArchiveTree
 from workbench.demo_space.limits import Limits
-from workbench.demo_space.proxy import COOKIE, UPLOAD, Door
-from workbench.demo_space.sessions import Room, Rooms
+from workbench.demo_space.proxy import COOKIE, UPLOAD, SessionProxy
+from workbench.demo_space.sessions import DemoSession, DemoSessions
 from workbench.errors import ConfigError
 from workbench.ui.server.spaces import Owner
 from workbench.workspace import write_json
 
-SMALL = Limits(rooms=4, each=2, spare=0, size=10_000, upload=4_000, uploads=8)
+SMALL = Limits(sessions=4, per_address=2, spare=0, size=10_000, upload=4_000, uploads=8)
 
 
 @pytest.fixture
-def rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rooms]:
-    """Rooms whose pages only wait."""
+def sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DemoSessions]:
+    """DemoSessions whose pages only wait."""
 
-    def stand_in(room: Room, environment: dict[str, str]) -> None:
-        room.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    def stand_in(session: DemoSession, environment: dict[str, str]) -> None:
+        session.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    monkeypatch.setattr("workbench.demo_space.sessions._open", stand_in)
-    made = Rooms(tmp_path / "rooms", SMALL)
+    monkeypatch.setattr("workbench.demo_space.sessions._start", stand_in)
+    made = DemoSessions(tmp_path / "sessions", SMALL)
     yield made
     made.close()
 
@@ -51,7 +51,7 @@ def rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rooms]:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A visitor's folder, under whose rules this process stands; they may run the tests' small job."""
-    folder = tmp_path / "rooms" / "one"
+    folder = tmp_path / "sessions" / "one"
     (folder / "workspace").mkdir(parents=True)
     rules = Limits().policy(folder, folder.parent).as_json().replace('"workbench.compare"', '"tests.small_job"')
     (folder / "policy.json").write_text(rules)
@@ -62,19 +62,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # ---- places
 
 
-def test_one_address_does_not_take_all_places(rooms: Rooms) -> None:
-    statuses = asyncio.run(_come_in(Door(rooms), ["9.9.9.9"] * 5 + ["8.8.8.8", "6.6.6.6, 8.8.8.8, 10.0.0.7"]))
-    assert statuses == [503] * 7  # the pages start, or there is no place
-    taken = [room.address for room in rooms._given.values()]
+def test_one_address_does_not_take_all_sessions(sessions: DemoSessions) -> None:
+    statuses = asyncio.run(
+        _come_in(SessionProxy(sessions), ["9.9.9.9"] * 5 + ["8.8.8.8", "6.6.6.6, 8.8.8.8, 10.0.0.7"])
+    )
+    assert statuses == [503] * 7  # the pages start, or there is no free session
+    taken = [session.address for session in sessions._open.values()]
     assert sorted(taken) == ["8.8.8.8", "8.8.8.8", "9.9.9.9", "9.9.9.9"], "what a visitor writes before it is not read"
 
 
-async def _come_in(door: Door, addresses: list[str]) -> list[int]:
+async def _come_in(proxy: SessionProxy, addresses: list[str]) -> list[int]:
     """Each gets a cookie, and opens the page with it."""
     statuses = []
     for address in addresses:
         given = {**HTML, "x-forwarded-for": address}
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://demo") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy), base_url="http://demo") as client:
             await client.get("/", headers=given)
             opened = await client.get("/", headers=given)
             statuses.append(503 if "All places" in opened.text or "Preparing" in opened.text else opened.status_code)
@@ -85,7 +87,7 @@ async def _come_in(door: Door, addresses: list[str]) -> list[int]:
 
 
 class _Page(BaseHTTPRequestHandler):
-    """A room's page that takes an upload in and answers when all have come."""
+    """A session's page that takes an upload in and answers when all have come."""
 
     together = threading.Event()
 
@@ -100,25 +102,25 @@ class _Page(BaseHTTPRequestHandler):
         pass
 
 
-def test_parallel_uploads_stay_within_the_quota(rooms: Rooms) -> None:
+def test_parallel_uploads_stay_within_the_quota(sessions: DemoSessions) -> None:
     page = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
     threading.Thread(target=page.serve_forever, daemon=True).start()
     try:
-        statuses = asyncio.run(_upload_at_once(rooms, page.server_port))
+        statuses = asyncio.run(_upload_at_once(sessions, page.server_port))
     finally:
         page.shutdown()
         page.server_close()
     assert sorted(statuses) == [200, 200, *[413] * 6], "two of 4,000 bytes fit into 10,000"
-    assert [room.coming for room in rooms._given.values()] == [[]], "what was reserved is free again"
+    assert [session.uploading for session in sessions._open.values()] == [[]], "what was reserved is free again"
 
 
-async def _upload_at_once(rooms: Rooms, port: int) -> list[int]:
-    door = Door(rooms)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://demo", timeout=PATIENCE) as one:
+async def _upload_at_once(sessions: DemoSessions, port: int) -> list[int]:
+    proxy = SessionProxy(sessions)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy), base_url="http://demo", timeout=PATIENCE) as one:
         await one.get("/", headers=HTML)
         await one.get("/", headers=HTML)
-        (room,) = rooms._given.values()
-        write_json(room.folder / "address.json", {"port": port})
+        (session,) = sessions._open.values()
+        write_json(session.folder / "address.json", {"port": port})
         uploads = [asyncio.ensure_future(one.post(UPLOAD, content=b"x" * 4000)) for _ in range(8)]
         refused = 0
         while refused < 6:  # those that are turned away answer at once
@@ -186,10 +188,10 @@ def test_a_visitors_process_and_its_children_have_so_much_memory(home: Path) -> 
 # ---- odd requests
 
 
-def test_odd_cookies_and_values_are_no_fault_of_the_server(rooms: Rooms, tmp_path: Path) -> None:
+def test_odd_cookies_and_values_are_no_fault_of_the_server(sessions: DemoSessions, tmp_path: Path) -> None:
     values = [b"\xff\xfe.\xe9", f"{COOKIE}=ä.ö".encode(), f"{COOKIE}=a.é".encode("latin-1"), b"=;;=", b"a\x01b=c",
               f'{COOKIE}="\\'.encode(), b"session=....; workbench-visitor=.000", b"\xf0\x9f\x98\x80=1"]  # fmt: skip
-    assert asyncio.run(_asked_with(Door(rooms), values)) == [401] * len(values)
+    assert asyncio.run(_asked_with(SessionProxy(sessions), values)) == [401] * len(values)
     owner = Owner("me", tmp_path)
     for login in ({"expires_at": "soon", "userinfo": {"preferred_username": "me"}}, {"expires_at": 4e9, "userinfo": []},
                   {"expires_at": 4e9, "userinfo": {"orgs": 7, "preferred_username": ["me"]}}, {"expires_at": []},
@@ -197,12 +199,12 @@ def test_odd_cookies_and_values_are_no_fault_of_the_server(rooms: Rooms, tmp_pat
         assert not owner.owns(login)
 
 
-async def _asked_with(door: Door, cookies: list[bytes]) -> list[int]:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://demo") as client:
+async def _asked_with(proxy: SessionProxy, cookies: list[bytes]) -> list[int]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy), base_url="http://demo") as client:
         return [(await client.get("/config", headers=[(b"cookie", one)])).status_code for one in cookies]
 
 
-def test_what_a_room_sees_of_the_cookies(rooms: Rooms) -> None:
+def test_which_cookies_a_session_gets(sessions: DemoSessions) -> None:
     from starlette.requests import Request
 
     from workbench.demo_space.proxy import _own_cookies
@@ -216,34 +218,34 @@ def test_what_a_room_sees_of_the_cookies(rooms: Rooms) -> None:
 
 
 def test_a_broken_upload_and_an_ended_server_leave_nothing_behind(tmp_path: Path) -> None:
-    rooms = tmp_path / "rooms"
-    killed = Demo(rooms, OMP_NUM_THREADS="1")
-    until(lambda: list(rooms.glob("*/page.log")))
+    sessions = tmp_path / "sessions"
+    killed = Demo(sessions, OMP_NUM_THREADS="1")
+    until(lambda: list(sessions.glob("*/page.log")))
     killed._process.kill()
     killed._process.communicate(timeout=PATIENCE)
-    left = list(rooms.glob("*/policy.json"))
+    left = list(sessions.glob("*/policy.json"))
     assert left, "nobody could clean up"
-    demo = Demo(rooms, OMP_NUM_THREADS="1")
+    demo = Demo(sessions, OMP_NUM_THREADS="1")
     try:
         assert not [path for path in left if path.exists()], "the next server does"
         visitor = Visitor(demo)
         pages = [process for process in psutil.Process(demo._process.pid).children(recursive=True)]
-        before = set(visitor.room.rglob("*"))
+        before = set(visitor.session.rglob("*"))
         with _half_an_upload(demo, visitor):
-            until(lambda: _whole(visitor.room, before))
-        until(lambda: not _whole(visitor.room, before))
+            until(lambda: _whole(visitor.session, before))
+        until(lambda: not _whole(visitor.session, before))
         assert visitor.client.get("/config").status_code == 200
         visitor.client.close()
     finally:
         demo._process.send_signal(signal.SIGTERM)
         demo._process.communicate(timeout=PATIENCE)
-    assert not list(rooms.glob("*")), "SIGTERM, too, removes what visitors left"
+    assert not list(sessions.glob("*")), "SIGTERM, too, removes what visitors left"
     until(lambda: not any(process.is_running() for process in pages))
     assert "Traceback" not in demo.log.read_text()
 
 
-def _whole(room: Path, before: set[Path]) -> list[Path]:
-    found = set(room.rglob("*")) - before
+def _whole(session: Path, before: set[Path]) -> list[Path]:
+    found = set(session.rglob("*")) - before
     return [path for path in found if path.is_file() and path.stat().st_size > 100_000]
 
 

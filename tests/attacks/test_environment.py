@@ -13,7 +13,7 @@ from tests import small_job
 from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.demo_space.limits import Limits
-from workbench.demo_space.sessions import Room, Rooms
+from workbench.demo_space.sessions import DemoSession, DemoSessions
 from workbench.jobs import processes
 
 SECRET = "swordfish"
@@ -53,12 +53,12 @@ def test_a_job_gets_what_it_needs_and_no_key(tmp_path: Path, monkeypatch: pytest
 def test_a_visitors_page_gets_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, str]] = []
 
-    def look(room: Room, environment: dict[str, str]) -> None:
+    def look(session: DemoSession, environment: dict[str, str]) -> None:
         seen.append(environment)
-        room.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        session.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    monkeypatch.setattr("workbench.demo_space.sessions._open", look)
-    Rooms(tmp_path / "rooms", Limits(spare=1)).close()
+    monkeypatch.setattr("workbench.demo_space.sessions._start", look)
+    DemoSessions(tmp_path / "sessions", Limits(spare=1)).close()
     got = seen[0]
     assert not {name for name, value in got.items() if SECRET in value}
     assert {name for name in NEEDED if got.get(name) == NEEDED[name]} >= set(NEEDED) - OF_THE_ACCOUNT

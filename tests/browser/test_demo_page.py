@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    running = Demo(tmp_path_factory.mktemp("demo") / "rooms", OMP_NUM_THREADS="1")
+    running = Demo(tmp_path_factory.mktemp("demo") / "sessions", OMP_NUM_THREADS="1")
     yield running
     running.close()
 
@@ -40,7 +40,7 @@ def test_two_visitors_at_once_see_their_own(browser: Browser, demo: Demo, tmp_pa
     one.locator("#dataset-title textarea, #dataset-title input").fill("Of the first")
     one.locator("#create-dataset").click()
     one.wait_for_function("document.querySelector('#dataset-choice input').value === 'of-the-first'")
-    made = next(demo.rooms.glob("*/workspace/datasets/of-the-first"))
+    made = next(demo.sessions.glob("*/workspace/datasets/of-the-first"))
     assert "of-the-first" not in two.content()
 
     # By guessing: the cookie of one does not open what is the other's, though its path is known to the letter.
@@ -56,12 +56,12 @@ def test_two_visitors_at_once_see_their_own(browser: Browser, demo: Demo, tmp_pa
     one.reload()
     one.wait_for_function("document.querySelector('#dataset-choice input')?.value === 'of-the-first'")
 
-    # The recorded run: its end shows another video than its beginning.
-    one.get_by_role("tab", name="Recorded run").click()
+    # The replay: its end shows another video than its beginning.
+    one.get_by_role("tab", name="Replay").click()
     video = one.locator(".replay video").nth(1)
     before = video.get_attribute("src")
     one.locator(".replay input[type=range]").fill("1000")
-    record = read_json(Path("assets/recorded_runs/stripes/recording.json"))
+    record = read_json(Path("assets/replays/stripes/replay.json"))
     one.get_by_text(f"step {record['steps']} of {record['steps']}").wait_for()
     assert video.get_attribute("src") != before
     one.wait_for_function("[...document.querySelectorAll('.replay video')].every(video => video.readyState >= 2)")

@@ -25,7 +25,7 @@ from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.demo_space import replays
 from workbench.demo_space.limits import JOBS, Limits
-from workbench.demo_space.sessions import Full, Room, Rooms
+from workbench.demo_space.sessions import DemoSession, DemoSessions, Full
 from workbench.errors import ConfigError
 from workbench.families import default_model
 from workbench.jobs import admission
@@ -44,7 +44,7 @@ SECRET = "the-owners-own-words"
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A visitor's folder, under whose rules this process stands."""
-    folder = tmp_path / "rooms" / "one"
+    folder = tmp_path / "sessions" / "one"
     folder.mkdir(parents=True)
     (folder / "policy.json").write_text(Limits().policy(folder, folder.parent).as_json())
     monkeypatch.setenv(policy.VARIABLE, str(folder / "policy.json"))
@@ -136,49 +136,49 @@ def test_rules_that_cannot_be_read_stop_everything(home: Path) -> None:
         parse(SampleSettings, {})
 
 
-def test_rooms_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Room] = []
+def test_expired_sessions_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[DemoSession] = []
 
-    def stand_in(room: Room, environment: dict[str, str]) -> None:
-        room.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    def stand_in(session: DemoSession, environment: dict[str, str]) -> None:
+        session.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         assert "HF_TOKEN" not in environment
-        started.append(room)
+        started.append(session)
 
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.setattr("workbench.demo_space.sessions._open", stand_in)
-    rooms = Rooms(tmp_path / "rooms", Limits(rooms=3, spare=0, size=10_000, total=16_000))
+    monkeypatch.setattr("workbench.demo_space.sessions._start", stand_in)
+    sessions = DemoSessions(tmp_path / "sessions", Limits(sessions=3, spare=0, size=10_000, total=16_000))
     try:
-        one, two, three = (rooms.give(name) for name in ("one", "two", "three"))
+        one, two, three = (sessions.open(name) for name in ("one", "two", "three"))
         assert one
         assert two
         assert three
-        assert rooms.give("four") is None
-        assert rooms.give("one") is one
+        assert sessions.open("four") is None
+        assert sessions.open("one") is one
         sleeper = subprocess.Popen(["sleep", "60"], start_new_session=True)
         job = two.folder / "workspace" / "runs" / "a"
         write_json(job / jobs.PROCESS, {**jobs.processes.identity(sleeper.pid), "started_at": time.time()})
         (one.folder / "tmp" / "large").write_bytes(b"x" * 12_000)
         with pytest.raises(Full, match="keeps 0 MB"):
-            rooms.reserve(one, 1)
+            sessions.reserve(one, 1)
         now = time.monotonic()
         one.seen, two.seen, three.seen = now - 1, now - 2, now - 3
-        assert rooms.sweep(now) == [one.folder], "all rooms together are too large: the largest goes"
+        assert sessions.remove_expired(now) == [one.folder], "all sessions together are too large: the largest goes"
         two.seen = now - Limits().idle - 1
         three.born = now - Limits().longest - 1
-        assert rooms.sweep(now) == [two.folder, three.folder]
-        assert sleeper.wait(PATIENCE) < 0, "what a visitor started ends with the room"
-        assert [room.folder.exists() for room in started] == [False] * 3
-        assert rooms.of("one") is None
+        assert sessions.remove_expired(now) == [two.folder, three.folder]
+        assert sleeper.wait(PATIENCE) < 0, "what a visitor started ends with the session"
+        assert [session.folder.exists() for session in started] == [False] * 3
+        assert sessions.get("one") is None
     finally:
-        rooms.close()
+        sessions.close()
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    running = Demo(tmp_path_factory.mktemp("demo") / "rooms", OMP_NUM_THREADS="1", HF_TOKEN="hf_" + SECRET)
+    running = Demo(tmp_path_factory.mktemp("demo") / "sessions", OMP_NUM_THREADS="1", HF_TOKEN="hf_" + SECRET)
     yield running
     running.close()
-    assert not list(running.rooms.glob("*")), "nothing is left behind"
+    assert not list(running.sessions.glob("*")), "nothing is left behind"
 
 
 @pytest.fixture(scope="module")
@@ -191,15 +191,15 @@ def visitors(demo: Demo) -> Iterator[tuple[Visitor, Visitor]]:
 
 def test_visitors_cannot_reach_one_another(demo: Demo, visitors: tuple[Visitor, Visitor]) -> None:
     one, two = visitors
-    assert one.room != two.room
+    assert one.session != two.session
     mine = Path(one.upload("mine.mp4", b"of the first visitor"))
-    sample = one.room / "workspace" / "samples" / "a.mp4"
+    sample = one.session / "workspace" / "samples" / "a.mp4"
     sample.write_bytes(b"mine")
     for path in (mine, sample):
         assert one.fetch(path) == 200
         assert two.fetch(path) == 403
-    for path in ("/etc/passwd", one.room / "policy.json", one.room / "page.log", demo.log, "/proc/self/environ",
-                 f"{two.room}/../{mine.relative_to(demo.rooms)}", two.room / "policy.json"):  # fmt: skip
+    for path in ("/etc/passwd", one.session / "policy.json", one.session / "page.log", demo.log, "/proc/self/environ",
+                 f"{two.session}/../{mine.relative_to(demo.sessions)}", two.session / "policy.json"):  # fmt: skip
         assert two.fetch(path) == 403, path
     stranger = {"cookie": "workbench-visitor=forged." + "0" * 64}
     two.client.cookies, kept = type(two.client.cookies)(), two.client.cookies
@@ -211,22 +211,22 @@ def test_visitors_cannot_reach_one_another(demo: Demo, visitors: tuple[Visitor, 
     stolen = {"path": str(mine), "meta": {"_type": "gradio.FileData"}, "orig_name": "mine.mp4"}
     data = [[stolen] if two.components[one]["type"] == "file" else None for one in inputs]
     two.call([(number, data)])
-    assert not [path for path in two.room.rglob("*mine*")]
-    # Nor is a room reached past the door.
-    port = (one.room / "address.json").read_text().split(":")[1].strip(" }\n")
+    assert not [path for path in two.session.rglob("*mine*")]
+    # Nor is a session reached past the proxy.
+    port = (one.session / "address.json").read_text().split(":")[1].strip(" }\n")
     assert two.client.get(f"http://127.0.0.1:{port}/gradio_api/file={mine}").status_code == 421
 
 
 def test_nobody_gets_a_room_without_keeping_the_cookie(demo: Demo) -> None:
     import httpx
 
-    rooms = len(list(demo.rooms.glob("*")))
+    sessions = len(list(demo.sessions.glob("*")))
     assert httpx.get(demo.url, headers=HTML).status_code == 303
     assert "keeps no cookies" in httpx.get(f"{demo.url}/?visit=1", headers=HTML).text
     assert httpx.get(demo.url).status_code == 200
     assert httpx.post(f"{demo.url}/gradio_api/queue/join", json={}).status_code == 401
     assert httpx.get(f"{demo.url}/login/huggingface").status_code == 401, "off a Space nobody can sign in as the owner"
-    assert len(list(demo.rooms.glob("*"))) == rooms
+    assert len(list(demo.sessions.glob("*"))) == sessions
 
 
 def test_no_handler_does_what_is_switched_off(demo: Demo, visitors: tuple[Visitor, Visitor], tmp_path: Path) -> None:
@@ -242,8 +242,8 @@ def test_no_handler_does_what_is_switched_off(demo: Demo, visitors: tuple[Visito
         threading.Thread(target=_count, args=(listener, hits), daemon=True).start()
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
         before = {path: path.stat().st_mtime_ns for path in private.rglob("*")}
-        theirs = {path for path in two.room.rglob("*") if path.is_file()}
-        words = [str(private), str(private / "lora.safetensors"), address, "owner/name", str(two.room)]
+        theirs = {path for path in two.session.rglob("*") if path.is_file()}
+        words = [str(private), str(private / "lora.safetensors"), address, "owner/name", str(two.session)]
         calls = [
             (number, [hostile(each, words[place % len(words)]) for place, each in enumerate(inputs)])
             for name, number, inputs in one.handlers() if name != "train_demo"  # which visitors may have
@@ -253,10 +253,10 @@ def test_no_handler_does_what_is_switched_off(demo: Demo, visitors: tuple[Visito
     assert SECRET not in said, "neither a file's content nor the owner's token"
     assert not hits, "nothing was asked for in the visitor's place"
     assert {path: path.stat().st_mtime_ns for path in private.rglob("*")} == before
-    assert theirs == {path for path in two.room.rglob("*") if path.is_file()} - {two.room / "page.log"} | theirs
-    records = [read_json(path) for path in one.room.rglob(jobs.PROCESS)]
+    assert theirs == {path for path in two.session.rglob("*") if path.is_file()} - {two.session / "page.log"} | theirs
+    records = [read_json(path) for path in one.session.rglob(jobs.PROCESS)]
     assert {str(record["module"]) for record in records} <= set(JOBS)
-    assert not [path for path in one.room.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    assert not [path for path in one.session.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
 def _count(listener: socket.socket, hits: list[bytes]) -> None:
@@ -271,7 +271,7 @@ def _count(listener: socket.socket, hits: list[bytes]) -> None:
 
 def test_a_recording_is_of_the_run_alone(tmp_path: Path) -> None:
     recording = replays.shipped()[0]
-    text = (recording.folder / replays.RECORD).read_text()
+    text = (recording.folder / replays.REPLAY).read_text()
     assert "/tmp" not in text
     assert "/home" not in text
     points = recording.record["points"]
@@ -282,9 +282,9 @@ def test_a_recording_is_of_the_run_alone(tmp_path: Path) -> None:
     page = replays.standalone(recording)
     assert page.count("data:video/mp4;base64,") == len(recording.record["previews"]) == 63
     bad = tmp_path / "bad"
-    write_json(bad / replays.RECORD, {**recording.record, "previews": [[0, 0, 0, "../../secret.mp4"]]})
+    write_json(bad / replays.REPLAY, {**recording.record, "previews": [[0, 0, 0, "../../secret.mp4"]]})
     with pytest.raises(ConfigError, match="leads outside"):
-        replays.Recording.open(bad)
+        replays.Replay.open(bad)
 
 
 def test_on_zero_gpu_the_page_draws_inside_a_marked_call(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

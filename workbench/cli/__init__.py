@@ -9,7 +9,7 @@
     workbench publish ...                           a LoRA, its demo or a dataset, to the Hub
     workbench loras                                 the LoRAs there are, and what can be made of them
     workbench convert                               weights in another layout
-    workbench record, replay                        a run's course as a small folder, and looking at it again
+    workbench record, replay                        a run's curves and previews as a small folder, and showing it
     workbench webui, demo, doctor                   the page; the whole loop once; is everything in order?
 
 A command's module is imported when the command runs, so that the shell answers at once. Every error a person can cause
@@ -44,8 +44,8 @@ COMMANDS = {
     "loras": ("loras", "LoRAs: list, merge, resize, extract, fuse, import, convert, remove."),
     "publish": ("publish", "Push a LoRA, a demo of it or a dataset to the Hub."),
     "convert": ("convert", "Convert a model or a LoRA to its authors' own layout, or back."),
-    "record": ("replays", "Write down what a run showed, to be replayed anywhere."),
-    "replay": ("replays", "Look through a recorded run."),
+    "record": ("replays", "Write what a run showed into a folder, to be replayed anywhere."),
+    "replay": ("replays", "Show a replay of a run."),
     "webui": ("webui", "Open the page in a browser."),
     "demo": ("demo", "The whole loop on the built-in model, in about two minutes."),
     "doctor": ("doctor", "Check this machine, import a clip and train two steps."),

@@ -1,6 +1,6 @@
-"""`workbench record` and `workbench replay`: a run's course as a small folder, and looking at it again.
+"""`workbench record` and `workbench replay`: a run's curves and previews as a small folder, and showing it.
 
-Not covered: what a recording holds (workbench.demo_space.replays), runs that are still there (workbench runs).
+Not covered: what a replay holds (workbench.demo_space.replays), runs of this workspace (workbench runs).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MOMENTS = 12
 @click.command()
 @click.argument("run")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--say", default="", metavar="TEXT", help="A sentence for those who look at it: what it is.")
+@click.option("--description", default="", metavar="TEXT", help="A sentence that says what it is.")
 @with_workspace
-def record(workspace: Workspace, run: str, folder: Path, say: str) -> None:
+def record(workspace: Workspace, run: str, folder: Path, description: str) -> None:
     """Write what RUN showed over its time (curves and previews, no weights, no clips) into a new FOLDER."""
-    made = replays.record(Run.open(workspace, run), folder, say)
+    made = replays.record(Run.open(workspace, run), folder, description)
     files = [path for path in folder.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 1e6
     count = len(made.record["previews"])
@@ -34,18 +34,17 @@ def record(workspace: Workspace, run: str, folder: Path, say: str) -> None:
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option("--page", type=click.Path(path_type=Path), help="Write a page with a slider instead: one file, for any "
-              "browser.")  # fmt: skip
+@click.option("--page", type=click.Path(path_type=Path), help="Write a page with a slider instead, as one file.")
 def replay(folder: Path | None, page: Path | None) -> None:
-    """Tell the course of a recorded run; of the one that comes with the workbench when no FOLDER is given."""
-    found = [replays.Recording.open(folder)] if folder else replays.shipped()
+    """Show a replay; the one that comes with the workbench when no FOLDER is given."""
+    found = [replays.Replay.open(folder)] if folder else replays.shipped()
     if not found:
-        raise ConfigError("no recorded run came with this copy: name the folder of one")
-    recording = found[0]
+        raise ConfigError("this copy comes with no replay: name the folder of one")
+    shown = found[0]
     if page:
-        write_text(page, f"<!doctype html><meta charset='utf-8'>{replays.standalone(recording)}")
+        write_text(page, f"<!doctype html><meta charset='utf-8'>{replays.standalone(shown)}")
         click.echo(f"written: {page}")
         return
-    click.echo(f"{recording.record['title']}  {recording.record['said']}")
+    click.echo(f"{shown.record['title']}  {shown.record['description']}")
     for number in range(MOMENTS + 1):
-        click.echo(replays.at(recording, recording.record["seconds"] * number / MOMENTS))
+        click.echo(replays.at(shown, shown.record["seconds"] * number / MOMENTS))

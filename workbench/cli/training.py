@@ -71,7 +71,7 @@ def train(
     title = name or (parent.name if parent else None)
     if target and make_it_fit:
         raise ConfigError(
-            "--make-it-fit measures this machine, --target trains elsewhere: see workbench fit --gpu-memory"
+            "--make-it-fit measures this machine: with --target, use workbench fit --gpu-memory"
         )
     if make_it_fit:
         settings = fitted(workspace, settings)

@@ -1,10 +1,11 @@
-"""The public demo: each visitor alone in a workspace of their own, behind one door.
+"""The public demo: each visitor in a session of their own, behind one proxy.
 
-limits      what a visitor may do: the rules that their page and its jobs carry (workbench.policy)
-rooms       a visitor's room: a folder, and a process that serves the ordinary page over it; swept when it is left
-door        the one address: knows a visitor by a cookie, and passes what they ask to their own room, and no other
+    limits      what a visitor may do: the rules that their page and its jobs follow (workbench.policy)
+    sessions    a visitor's session: a folder, and a process that serves the ordinary page over it; removed when unused
+    proxy       the one address: recognizes a visitor by a cookie, and passes their requests to their own session alone
+    replays     recorded runs that visitors can look through
 
-Rooms share no process, no temporary folder and no file server, so what is one visitor's is not there for another, by
-whatever path it is named. Not covered: rooms of different system accounts; a hole in the kernel or in Python is one
-for all of them.
+Sessions share no process, no temporary folder and no file server, so one visitor's files are not there for another, by
+whatever path they are named. What belongs here: everything that only the public demo has. Not covered: sessions of
+different system accounts; a hole in the kernel or in Python is one for all of them.
 """

@@ -23,31 +23,52 @@ JOBS = (
     "workbench.loras",
 )
 MOST = {
-    "TrainSettings.steps": 600, "batch_size": 8, "gradient_accumulation": 1, "rank": 32, "bucket_limit": 4,
-    "preview_count": 1, "preview_prompts": 4, "preservation_prompts": 8, "preview_steps": 75, "keep_checkpoints": 5,
-    "SampleSettings.steps": 100, "frames": 17, "height": 64, "width": 64, "videos": 4, "loras": 4,
-    "prompt": 2000, "negative_prompt": 2000, "loader_threads": 2, "idle_seconds": 120, "more_datasets": 2,
-}  # fmt: skip
+    "TrainSettings.steps": 600,
+    "batch_size": 8,
+    "gradient_accumulation": 1,
+    "rank": 32,
+    "bucket_limit": 4,
+    "preview_count": 1,
+    "preview_prompts": 4,
+    "preservation_prompts": 8,
+    "preview_steps": 75,
+    "keep_checkpoints": 5,
+    "SampleSettings.steps": 100,
+    "frames": 17,
+    "height": 64,
+    "width": 64,
+    "videos": 4,
+    "loras": 4,
+    "prompt": 2000,
+    "negative_prompt": 2000,
+    "loader_threads": 2,
+    "idle_seconds": 120,
+    "more_datasets": 2,
+}
 # Captions and prompts by a model need a download or a server.
 ONLY: dict[str, tuple[str | bool | None, ...]] = {
-    "tracker": ("none",), "device": ("auto", "cpu"), "compile": (False,), "captioner": (), "writer": (),
+    "tracker": ("none",),
+    "device": ("auto", "cpu"),
+    "compile": (False,),
+    "captioner": (),
+    "writer": (),
     "push_to_hub": (False,),
-}  # fmt: skip
+}
 EMPTY = ("hub_dataset", "repo_id", "base_url", "epochs")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """rooms: visitors at once; each: of those, from one address; spare: rooms that are kept ready
-    idle, longest: seconds after which a room is swept that nobody used, or that somebody used all the time
-    job: seconds after which a job of a visitor is ended; size, total: bytes of a room, of all rooms
+    """sessions: at once; per_address: of those, from one address; spare: sessions that are kept ready
+    idle, longest: seconds without a request, and in all, after which a session is removed
+    job: seconds after which a job of a visitor is ended; size, total: bytes of a session, of all sessions
     upload: bytes of one upload; files: uploaded ones of one visitor; uploads: at once; runs: of one visitor
     at_once: jobs of one visitor at once; together, all_at_once: trainings and jobs of all visitors
     memory: bytes that one process may have for its data
     """
 
-    rooms: int = 12
-    each: int = 4
+    sessions: int = 12
+    per_address: int = 4
     spare: int = 1
     idle: float = 900.0
     longest: float = 7200.0
@@ -64,12 +85,23 @@ class Limits:
     memory: int = 3000 * MEGABYTE
 
     def policy(self, home: Path, everybody: Path) -> Policy:
-        """The rules of the visitor whose room is `home`."""
+        """The rules of the session whose folder is `home`."""
         return Policy(
-            home=str(home), jobs=JOBS, models=tuple(model.id for model in models() if model.embedded), hub=allowed(),
-            most=MOST, only=ONLY, empty=EMPTY, runs=self.runs, size=self.size, at_once=self.at_once,
-            together=self.together, all_at_once=self.all_at_once, everybody=str(everybody), memory=self.memory,
-        )  # fmt: skip
+            home=str(home),
+            jobs=JOBS,
+            models=tuple(model.id for model in models() if model.embedded),
+            hub=allowed(),
+            most=MOST,
+            only=ONLY,
+            empty=EMPTY,
+            runs=self.runs,
+            size=self.size,
+            at_once=self.at_once,
+            together=self.together,
+            all_at_once=self.all_at_once,
+            everybody=str(everybody),
+            memory=self.memory,
+        )
 
 
 def allowed() -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""The one address of the demo: an ASGI application that passes a visitor's requests to that visitor's own room.
+"""The one address of the demo: an ASGI application that passes a visitor's requests to their own session.
 
-A visitor is known by a cookie that this server signed; nobody gets a room before their browser has shown that it keeps
-it, so that what only fetches the address costs nothing. Who is the owner (of a Space) gets the whole workbench from a
-room of its own instead. Not covered: what is let in at all (workbench.ui.server.guard, which stands before this).
+A visitor is recognized by a cookie that this server signed; nobody gets a session before their browser has returned the
+cookie, so that a program that only fetches the address is cheap. The owner (of a Space) gets the whole workbench in
+their session instead. Not covered: which requests are accepted (workbench.ui.server.guard, which comes first).
 """
 
 from __future__ import annotations
@@ -22,38 +22,59 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
-from workbench.demo_space.sessions import Full, Room, Rooms
+from workbench.demo_space.sessions import DemoSession, DemoSessions, Full
 
 COOKIE = "workbench-visitor"
 UPLOAD = "/gradio_api/upload"
-# Of the connection, not of the message; the last two are for the room to say anew.
+# Of the connection, not of the message; the last two are set again by the session.
 HOP = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"proxy-connection"}
-BUSY, STARTING, NO_COOKIES, SWEPT = range(4)
+BUSY, STARTING, NO_COOKIES, EXPIRED = range(4)
 PAGES = {
-    BUSY: (503, "All places are taken", "This demo gives each visitor a workspace of their own. All of them are in "
-           "use, or all that one network address may have. This page tries again by itself every 15 seconds.", 15),
-    STARTING: (200, "Preparing your workspace", "A workspace of your own is being made; this takes some seconds. "
-               "Nobody else can see it, and it is removed when you have left.", 1),
-    NO_COOKIES: (200, "This browser keeps no cookies here", "The demo knows you by a cookie, which your browser does "
-                 "not keep inside another site's page.", None),
-    SWEPT: (410, "This workspace is gone", "It was left for a while, or used for as long as this demo allows. Load the "
-            "page again for a fresh one.", None),
-}  # fmt: skip
+    BUSY: (
+        503,
+        "All sessions are in use",
+        "This demo gives each visitor a workspace of their own. All of them are in use, or all that one network "
+        "address may have. This page tries again every 15 seconds.",
+        15,
+    ),
+    STARTING: (
+        200,
+        "Preparing your workspace",
+        "A workspace of your own is being created; this takes some seconds. Nobody else can see it, and it is removed "
+        "when you have left.",
+        1,
+    ),
+    NO_COOKIES: (
+        200,
+        "This browser keeps no cookies here",
+        "The demo recognizes you by a cookie, which your browser does not keep inside another site's page.",
+        None,
+    ),
+    EXPIRED: (
+        410,
+        "This workspace is gone",
+        "It was unused for a while, or open for as long as this demo allows. Load the page again for a new one.",
+        None,
+    ),
+}
 STYLE = "body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:18vh auto;padding:0 1.2rem;color:#1d2738;\
 background:#fff}h1{font-size:1.3rem}a{color:#2f6fd0}@media(prefers-color-scheme:dark){body{color:#e6ebf4;\
 background:#111827}a{color:#6aa3f5}}"
 
 
-class Door:
+class SessionProxy:
     """framed: whether the demo is shown inside another site (a Space is), whose cookies must be marked for that
-    is_owner: whether a request comes from the owner, who gets `owner_room`
+    is_owner: whether a request comes from the owner, who gets `owner_session`
     """
 
     def __init__(
-        self, rooms: Rooms, framed: bool = False, is_owner: Callable[[Request], bool] = lambda _: False,
-        owner_room: Callable[[], Room] | None = None,
-    ) -> None:  # fmt: skip
-        self.rooms, self.framed, self.is_owner, self.owner_room = rooms, framed, is_owner, owner_room
+        self,
+        sessions: DemoSessions,
+        framed: bool = False,
+        is_owner: Callable[[Request], bool] = lambda _: False,
+        owner_session: Callable[[], DemoSession] | None = None,
+    ) -> None:
+        self.sessions, self.framed, self.is_owner, self.owner_session = sessions, framed, is_owner, owner_session
         self._key = secrets.token_bytes(32)
         self._client: httpx.AsyncClient | None = None
 
@@ -67,27 +88,27 @@ class Door:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _answer(self, request: Request) -> Response:
-        if self.owner_room is not None and self.is_owner(request):
-            own = await run_in_threadpool(self.owner_room)
-            return await self._pass(request, own) if own.port else self._page(STARTING, request)
+        if self.owner_session is not None and self.is_owner(request):
+            own = await run_in_threadpool(self.owner_session)
+            return await self._forward(request, own) if own.port else self._page(STARTING, request)
         visitor = self._visitor(request)
         opened = request.url.path == "/" and request.method in ("GET", "HEAD")
         if not visitor:
             if not opened:
                 return PlainTextResponse("Open the demo's page first: it makes a workspace of your own.", 401)
             return self._welcome(request)
-        room = self.rooms.of(visitor)
-        if room is None and opened:
-            room = await run_in_threadpool(self.rooms.give, visitor, _address(request))
-            if room is None:
+        session = self.sessions.get(visitor)
+        if session is None and opened:
+            session = await run_in_threadpool(self.sessions.open, visitor, _address(request))
+            if session is None:
                 return self._page(BUSY, request)
-        if room is None:
-            return self._page(SWEPT, request)
-        if not room.port:
+        if session is None:
+            return self._page(EXPIRED, request)
+        if not session.port:
             return self._page(STARTING, request)
-        return await (self._take if request.url.path.rstrip("/") == UPLOAD else self._pass)(request, room)
+        return await (self._upload if request.url.path.rstrip("/") == UPLOAD else self._forward)(request, session)
 
-    # ---- who
+    # ---- visitors
 
     def _visitor(self, request: Request) -> str:
         """The visitor's name, "" where the cookie is missing or was not made here."""
@@ -98,7 +119,7 @@ class Door:
         return hmac.new(self._key, name.encode(), hashlib.sha256).hexdigest()
 
     def _welcome(self, request: Request) -> Response:
-        """Give a cookie, and see whether it comes back."""
+        """Set a cookie, and check whether it comes back."""
         if "text/html" not in request.headers.get("accept", ""):
             return PlainTextResponse("Video LoRA Workbench: open this address in a browser.")
         if request.query_params.get("visit"):
@@ -111,40 +132,40 @@ class Door:
 
     # ---- passing on
 
-    async def _take(self, request: Request, room: Room) -> Response:
-        """An upload, where the visitor may bring as much."""
+    async def _upload(self, request: Request, session: DemoSession) -> Response:
+        """An upload, when it is within the visitor's limits."""
         length = request.headers.get("content-length", "")
         try:
             size = int(length) if length.isdecimal() else None
-            reserved = await run_in_threadpool(self.rooms.reserve, room, size)
+            reserved = await run_in_threadpool(self.sessions.reserve, session, size)
         except Full as full:
             return PlainTextResponse(str(full), 413)
         try:
-            return await self._pass(request, room)
+            return await self._forward(request, session)
         finally:
-            self.rooms.release(room, reserved)
+            self.sessions.release(session, reserved)
 
-    async def _pass(self, request: Request, room: Room) -> Response:
-        """The room's own answer, as it comes."""
+    async def _forward(self, request: Request, session: DemoSession) -> Response:
+        """The session's own answer, as it comes."""
         if self._client is None:  # inside the loop that it will be used in
             self._client = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None), trust_env=False)
-        dropped = {*HOP, b"cookie", b"x-workbench-door"}
+        dropped = {*HOP, b"cookie", b"x-workbench-proxy"}
         headers = [(name, value) for name, value in request.headers.raw if name not in dropped]
-        headers.append((b"x-workbench-door", room.secret.encode()))
+        headers.append((b"x-workbench-proxy", session.secret.encode()))
         if (cookies := _own_cookies(request)) is not None:
             headers.append((b"cookie", cookies))
         raw = request.scope.get("raw_path") or request.url.path.encode()
         try:
-            url = httpx.URL(f"http://127.0.0.1:{room.port}").copy_with(raw_path=raw + _query(request))
+            url = httpx.URL(f"http://127.0.0.1:{session.port}").copy_with(raw_path=raw + _query(request))
         except (httpx.InvalidURL, UnicodeError):
             return PlainTextResponse("That is no address of this demo.", 400)
         length = request.headers.get("content-length", "0")
         body = request.stream() if length != "0" or "transfer-encoding" in request.headers else None
-        asked = self._client.build_request(request.method, url, headers=headers, content=body)
+        forwarded = self._client.build_request(request.method, url, headers=headers, content=body)
         try:
-            answer = await self._client.send(asked, stream=True)
+            answer = await self._client.send(forwarded, stream=True)
         except httpx.TransportError:
-            return self._page(SWEPT if room.broken else STARTING, request)
+            return self._page(EXPIRED if session.broken else STARTING, request)
         response = StreamingResponse(_bytes(answer), answer.status_code, background=BackgroundTask(answer.aclose))
         kept = [(name.lower(), value) for name, value in answer.headers.raw]
         response.raw_headers = [(name, value) for name, value in kept if name not in {*HOP, b"server", b"date"}]
@@ -167,7 +188,7 @@ async def _bytes(answer: httpx.Response) -> AsyncIterator[bytes]:
     try:
         async for piece in answer.aiter_raw():
             yield piece
-    except httpx.TransportError:  # the room was swept while it answered
+    except httpx.TransportError:  # the session was removed while it answered
         return
     finally:
         await answer.aclose()
@@ -179,16 +200,16 @@ def _query(request: Request) -> bytes:
 
 
 def _own_cookies(request: Request) -> bytes | None:
-    """What the room may see of the cookies: not the one that opens the door, nor that of a login."""
+    """The cookies that the session gets: not the one of the proxy, nor that of a login."""
     given = [part.strip() for name, value in request.headers.raw if name == b"cookie" for part in value.split(b";")]
     kept = [part for part in given if part.partition(b"=")[0].strip() not in (COOKIE.encode(), b"session")]
     return b"; ".join(kept) or None
 
 
 def _address(request: Request) -> str:
-    """Where a visitor comes from; of IPv6 the network, which is one household's.
+    """The address of a visitor; of IPv6 the network, which is one household's.
 
-    Behind a Space's proxies it is the last public address that they noted: what stands before it anybody may write.
+    Behind a Space's proxies it is the last public address that they added: what stands before it anybody may write.
     """
     noted = request.headers.get("x-forwarded-for", "").split(",")
     for host in reversed(noted):

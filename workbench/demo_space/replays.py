@@ -1,15 +1,15 @@
-"""A recorded run: what a training showed while it went on, small enough to give away, replayed by a slider over time.
+"""A replay: what a training run showed while it ran, small enough to share, with a slider over its time.
 
-    recording.json      {title, said, model, steps, seconds, device, versions, settings, points, previews}
-    previews/NAME.mp4   as the run drew them
+    replay.json         {title, description, model, steps, seconds, device, versions, settings, points, previews}
+    previews/NAME.mp4   as the run generated them
 
     points    [seconds, step, loss, smoothed loss, held-out loss] of a line of metrics each; None where it had none.
-              The smoothed loss is a mean over the steps before, so that it is what a watcher saw at that moment
+              The smoothed loss is a mean over the steps before, as it was shown at that moment
     previews  [seconds, step, prompt's number, file]; `prompts` holds the prompts
 
-Made from a run's folder by `record`, and from nothing else: times are those of the run's own lines and files. No
-weight, clip or path of the machine is taken along. `player` draws it as HTML for the page, a notebook or a file of its
-own; the browser's half is assets/replay.js. Not covered: a run that is still there (runs.analysis, ui).
+Made from a run's folder by `record`: times are those of the run's own lines and files. It holds no weights, clips or
+paths of the machine. `player` renders it as HTML for the page, a notebook or a file of its own; the browser's part is
+assets/replay.js. Not covered: runs of this workspace (runs.analysis, ui).
 """
 
 from __future__ import annotations
@@ -31,44 +31,59 @@ from workbench.paths import ASSETS
 from workbench.runs.run import Run
 from workbench.workspace import confined, read_json, write_text, writing
 
-SHIPPED = ASSETS / "recorded_runs"
+SHIPPED = ASSETS / "replays"
 SCRIPT, STYLE = ASSETS / "replay.js", ASSETS / "replay.css"
-RECORD, PREVIEWS = "recording.json", "previews"
+REPLAY, PREVIEWS = "replay.json", "previews"
 POINTS = 600  # training lines that are kept, evenly; all measurements are
 SMOOTH = 0.03  # share of a new loss in the mean
-TOLD = ("dataset", "method", "steps", "batch_size", "learning_rate", "lr_schedule", "rank", "alpha", "targets",
-        "frames", "height", "width", "fps", "precision", "seed")  # fmt: skip
-TITLES = ("the recorded run's loss, and that of clips it was not trained on", "what it drew at that moment")
+SETTINGS = (
+    "dataset",
+    "method",
+    "steps",
+    "batch_size",
+    "learning_rate",
+    "lr_schedule",
+    "rank",
+    "alpha",
+    "targets",
+    "frames",
+    "height",
+    "width",
+    "fps",
+    "precision",
+    "seed",
+)
+TITLES = ("loss of the run, and of clips it was not trained on", "the previews at that moment")
 
 
 @dataclass(frozen=True)
-class Recording:
+class Replay:
     """A folder that `record` has written."""
 
     folder: Path
     record: dict[str, Any]
 
     @classmethod
-    def open(cls, folder: Path) -> Recording:
+    def open(cls, folder: Path) -> Replay:
         """Raises ConfigError when it is none, or names files outside of itself."""
-        record = read_json(folder / RECORD)
+        record = read_json(folder / REPLAY)
         if not isinstance(record, dict) or not isinstance(record.get("points"), list):
-            raise ConfigError(f"{folder} is no recorded run: make one with `workbench record RUN`")
+            raise ConfigError(f"{folder} is no replay: make one with `workbench record RUN FOLDER`")
         for *_, name in record["previews"]:
             confined(folder, str(name))
         return cls(folder, record)
 
 
-def shipped() -> list[Recording]:
-    """The recordings that came with the workbench."""
-    return [Recording.open(path.parent) for path in sorted(SHIPPED.glob(f"*/{RECORD}"))]
+def shipped() -> list[Replay]:
+    """The replays that come with the workbench."""
+    return [Replay.open(path.parent) for path in sorted(SHIPPED.glob(f"*/{REPLAY}"))]
 
 
 # ---- recording ------------------------------------------------------------------------------------------------------
 
 
-def record(run: Run, target: Path, said: str = "") -> Recording:
-    """Write what the run showed over its time into a new folder. said: a sentence that says what it is.
+def record(run: Run, target: Path, description: str = "") -> Replay:
+    """Write what the run showed over its time into a new folder. description: a sentence that says what it is.
 
     Raises DataError when the run has nothing to show yet, ConfigError when the target exists, CannotWrite.
     """
@@ -80,24 +95,32 @@ def record(run: Run, target: Path, said: str = "") -> Recording:
         raise ConfigError(f"{target} is there already: name a new folder")
     settings = run.settings.model_dump(mode="json")
     begun, model = min(times), find_model(settings["model"])[1]
-    partly = target.with_name(f".{target.name}.partly")
-    shutil.rmtree(partly, ignore_errors=True)
-    with writing(partly):
-        (partly / PREVIEWS).mkdir(parents=True)
-    prompts, shown = _previews(run, partly, begun)
+    partial = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(partial, ignore_errors=True)
+    with writing(partial):
+        (partial / PREVIEWS).mkdir(parents=True)
+    prompts, shown = _previews(run, partial, begun)
     device = str(next((line["device"] for line in _starts(run) if line.get("device")), ""))
     found = {
-        "title": run.name, "said": said, "model": model.id, "model_title": model.title, "steps": lines[-1]["step"],
-        "seconds": math.ceil(10 * max([max(times) - begun, *(one[0] for one in shown)])) / 10, "device": device,
+        "title": run.name,
+        "description": description,
+        "model": model.id,
+        "model_title": model.title,
+        "steps": lines[-1]["step"],
+        "seconds": math.ceil(10 * max([max(times) - begun, *(one[0] for one in shown)])) / 10,
+        "device": device,
         "state": str(run.status.state),
-        "versions": {"workbench": __version__}, "settings": {name: settings.get(name) for name in TOLD},
-        "prompts": prompts, "points": _points(lines, begun), "previews": shown,
+        "versions": {"workbench": __version__},
+        "settings": {name: settings.get(name) for name in SETTINGS},
+        "prompts": prompts,
+        "points": _points(lines, begun),
+        "previews": shown,
         "size": [settings.get("width") or model.width, settings.get("height") or model.height],
-    }  # fmt: skip
-    write_text(partly / RECORD, json.dumps(found, ensure_ascii=False) + "\n")
+    }
+    write_text(partial / REPLAY, json.dumps(found, ensure_ascii=False) + "\n")
     with writing(target):
-        partly.rename(target)
-    return Recording(target, found)
+        partial.rename(target)
+    return Replay(target, found)
 
 
 def _points(lines: list[dict[str, Any]], begun: float) -> list[list[float | None]]:
@@ -143,23 +166,26 @@ def _short(value: float | None) -> float | None:
 # ---- replaying ------------------------------------------------------------------------------------------------------
 
 
-def player(recording: Recording, address: Callable[[Path], str]) -> str:
-    """The recording as HTML; assets/replay.js brings it to life. address: where the browser finds a file."""
-    record = recording.record
-    files = {name: address(recording.folder / name) for *_, name in record["previews"]}
+def player(replay: Replay, address: Callable[[Path], str]) -> str:
+    """The replay as HTML; assets/replay.js makes it interactive. address: where the browser finds a file."""
+    record = replay.record
+    files = {name: address(replay.folder / name) for *_, name in record["previews"]}
     shown = {**record, "previews": [[*rest, files[name]] for *rest, name in record["previews"]]}
     settings = ", ".join(f"{name} {value}" for name, value in record["settings"].items() if value is not None)
     facts = [
-        record.get("model_title") or record["model"], f"{record['steps']:,} steps", jobs.duration(record["seconds"]),
-        record.get("device", ""), f"workbench {record['versions']['workbench']}",
-    ]  # fmt: skip
+        record.get("model_title") or record["model"],
+        f"{record['steps']:,} steps",
+        jobs.duration(record["seconds"]),
+        record.get("device", ""),
+        f"workbench {record['versions']['workbench']}",
+    ]
     data = html.escape(json.dumps(shown, allow_nan=False), quote=True)
-    said = f"<p>{html.escape(record['said'])}</p>" if record.get("said") else ""
+    description = f"<p>{html.escape(record['description'])}</p>" if record.get("description") else ""
     return (
         f'<section class="replay" data-replay="{data}"><h3>{html.escape(record["title"])}</h3>'
-        f'<p class="facts-line">{html.escape(" · ".join(filter(None, facts)))}</p>{said}'
+        f'<p class="facts-line">{html.escape(" · ".join(filter(None, facts)))}</p>{description}'
         '<div class="controls"><button type="button" class="play">Play</button>'
-        '<input type="range" min="0" max="1000" value="0" step="1" aria-label="Time of the recorded run">'
+        '<input type="range" min="0" max="1000" value="0" step="1" aria-label="Time of the run">'
         '<output>at the start</output></div><div class="moment">'
         f'<figure class="curve" aria-label="{TITLES[0]}"></figure>'
         f'<div class="videos" aria-label="{TITLES[1]}"></div></div>'
@@ -168,28 +194,28 @@ def player(recording: Recording, address: Callable[[Path], str]) -> str:
 
 
 def embedded(path: Path) -> str:
-    """A file's content as an address of its own, for pages that must stand alone."""
+    """A file's content as an address of its own, for pages in one file."""
     return "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
 
 
-def standalone(recording: Recording) -> str:
+def standalone(replay: Replay) -> str:
     """A page that needs nothing else: for a notebook's output, or a file to open."""
     script = SCRIPT.read_text(encoding="utf-8")
     style = STYLE.read_text(encoding="utf-8")
     return (
-        f"<style>{style}</style><div>{player(recording, embedded)}</div>"
+        f"<style>{style}</style><div>{player(replay, embedded)}</div>"
         f"<script>(function (element) {{ {script} }})(document.currentScript.previousElementSibling);</script>"
     )
 
 
-def at(recording: Recording, seconds: float) -> str:
-    """One moment in a line of words."""
-    points = [point for point in recording.record["points"] if point[0] <= seconds] or recording.record["points"][:1]
+def at(replay: Replay, seconds: float) -> str:
+    """One moment as a line of text."""
+    points = [point for point in replay.record["points"] if point[0] <= seconds] or replay.record["points"][:1]
     loss = next((point[3] for point in reversed(points) if point[3] is not None), None)
     held = next((point[4] for point in reversed(points) if point[4] is not None), None)
-    drawn = sorted({step for when, step, *_ in recording.record["previews"] if when <= seconds})
-    parts = [f"{jobs.duration(seconds)}", f"step {points[-1][1]:,} of {recording.record['steps']:,}"]
+    generated = sorted({step for when, step, *_ in replay.record["previews"] if when <= seconds})
+    parts = [f"{jobs.duration(seconds)}", f"step {points[-1][1]:,} of {replay.record['steps']:,}"]
     parts += [f"loss {loss:.4f}"] if loss is not None else []
     parts += [f"held out {held:.4f}"] if held is not None else []
-    parts += [f"previews of step {drawn[-1]:,}"] if drawn else []
+    parts += [f"previews of step {generated[-1]:,}"] if generated else []
     return " · ".join(parts)

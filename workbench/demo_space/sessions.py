@@ -1,4 +1,4 @@
-"""Visitors' rooms: made, handed out, watched and swept.
+"""Visitors' sessions: created, handed out, watched and removed.
 
     <root>/<id>/policy.json        what its visitor may do (workbench.policy)
     <root>/<id>/workspace/         the visitor's workspace, like any other
@@ -6,9 +6,9 @@
     <root>/<id>/address.json       {port}: written by the page when it listens, on this machine alone
     <root>/<id>/page.log
 
-A room's process gets an environment without tokens, a folder for its files and a secret that every request must bring,
-which only the door knows. It ends when this process ends. Jobs that a visitor started end with the room. Not covered:
-telling visitors apart (door), the page (workbench.ui.server.session_page).
+A session's process gets an environment without tokens, a folder for its files and a secret that every request must
+carry, which only the proxy knows. It ends when this process ends. Jobs that a visitor started end with the session.
+Not covered: telling visitors apart (proxy), the page (workbench.ui.server.session_page).
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from workbench.jobs import processes
 from workbench.workspace import read_json, read_object, write_text, writing
 
 MODULE = "workbench.ui.server.session_page"
-DOOR_SECRET = "WORKBENCH_DOOR_SECRET"  # its name keeps it from the room's jobs (processes.environment)
+PROXY_SECRET = "WORKBENCH_PROXY_SECRET"  # its name keeps it from the session's jobs (processes.environment)
 LOGIN = "WORKBENCH_LOGIN"  # where the owner signs in, for the page to say so
-SWEEP_SECONDS = 10.0
+REMOVE_SECONDS = 10.0
 ZERO_GPU = "SPACES_ZERO_GPU"
 PREFIX = "workbench-visitors-"
-ROOM = re.compile(r"[0-9a-f]{32}")
+SESSION = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass
-class Room:
-    """One visitor's.
+class DemoSession:
+    """The session of one visitor.
 
     seen: when it was last used, monotonic; port: None while its page starts; address: where its visitor comes from
-    coming: bytes of each upload that is on its way
+    uploading: bytes of each upload in progress
     """
 
     folder: Path
@@ -54,7 +54,7 @@ class Room:
     born: float = field(default_factory=time.monotonic)
     seen: float = field(default_factory=time.monotonic)
     address: str = ""
-    coming: list[int] = field(default_factory=list)
+    uploading: list[int] = field(default_factory=list)
     _port: int | None = None
 
     @property
@@ -71,134 +71,140 @@ class Room:
         self.seen = time.monotonic()
 
 
-class Rooms:
-    """All rooms of this server. `close` ends them."""
+class DemoSessions:
+    """All sessions of this server. `close` ends them."""
 
     def __init__(self, root: Path, limits: Limits | None = None, login: bool = False) -> None:
         """root: a folder for visitors alone; login: whether an owner can sign in, for the page to say so"""
         self._login = login
         self.root, self.limits = root.resolve(), limits or Limits()
-        self._given: dict[str, Room] = {}
-        self._spare: list[Room] = []
+        self._open: dict[str, DemoSession] = {}
+        self._spare: list[DemoSession] = []
         self._lock = threading.Lock()
-        self._counting = threading.Lock()  # of what comes: it looks at the disk, and nobody who comes in waits for it
+        self._counting = threading.Lock()  # of uploads: it reads the disk, and nobody who opens a session waits for it
         self._over = threading.Event()
         with writing(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             self.root.chmod(0o700)
         _clear(self.root)
         self._prepare()
-        threading.Thread(target=self._keep_sweeping, daemon=True).start()
+        threading.Thread(target=self._keep_removing, daemon=True).start()
 
-    def of(self, visitor: str) -> Room | None:
-        """The room of a visitor, None where there is none (any more). Using it keeps it."""
+    def get(self, visitor: str) -> DemoSession | None:
+        """The session of a visitor, None where there is none. Using it keeps it open."""
         with self._lock:
-            room = self._given.get(visitor)
-            if room is not None and room.broken:
-                del self._given[visitor]
-                self._remove(room)
-                room = None
-        if room is not None:
-            room.use()
-        return room
+            session = self._open.get(visitor)
+            if session is not None and session.broken:
+                del self._open[visitor]
+                self._remove(session)
+                session = None
+        if session is not None:
+            session.use()
+        return session
 
-    def give(self, visitor: str, address: str = "") -> Room | None:
-        """The room of a visitor, a new one if need be; None when all are taken, or all that one address may have."""
-        if (known := self.of(visitor)) is not None:
+    def open(self, visitor: str, address: str = "") -> DemoSession | None:
+        """The session of a visitor, a new one if need be; None when all are taken, or all that one address may have."""
+        if (known := self.get(visitor)) is not None:
             return known
         with self._lock:
-            same = sum(room.address == address for room in self._given.values())
-            if self._over.is_set() or len(self._given) >= self.limits.rooms or same >= self.limits.each:
+            same = sum(session.address == address for session in self._open.values())
+            if self._over.is_set() or len(self._open) >= self.limits.sessions or same >= self.limits.per_address:
                 return None
-            self._spare = [room for room in self._spare if not room.broken]
-            room = self._spare.pop(0) if self._spare else self._made()
-            room.born = room.seen = time.monotonic()
-            room.address = address
-            self._given[visitor] = room
+            self._spare = [session for session in self._spare if not session.broken]
+            session = self._spare.pop(0) if self._spare else self._create()
+            session.born = session.seen = time.monotonic()
+            session.address = address
+            self._open[visitor] = session
         threading.Thread(target=self._prepare, daemon=True).start()
-        return room
+        return session
 
-    def reserve(self, room: Room, size: int | None) -> int:
-        """Count the bytes of an upload from its beginning: many at once bring no more than one. Raises Full.
+    def reserve(self, session: DemoSession, size: int | None) -> int:
+        """Count the bytes of an upload from its beginning, so that many at once stay within the limits. Raises Full.
 
         size: None where it is not known, as the largest. Returns what `release` takes when it is over.
         """
         limits, size = self.limits, self.limits.upload if size is None else size
         with self._counting:
-            brought = sum(len(files) for _, _, files in os.walk(room.folder / "tmp")) + len(room.coming)
-            if brought >= limits.files:
-                raise Full(f"Your workspace is full: this demo takes {limits.files} files of one visitor.")
-            if policy.size_of(room.folder) + sum(room.coming) + size > limits.size:
-                raise Full(f"Your workspace is full: this demo keeps {limits.size // 10**6} MB of one visitor.")
-            if len(room.coming) >= limits.uploads:
-                raise Full(f"{limits.uploads} uploads of yours are on their way: wait until one is done.")
-            room.coming.append(size)
+            count = sum(len(files) for _, _, files in os.walk(session.folder / "tmp")) + len(session.uploading)
+            if count >= limits.files:
+                raise Full(f"Your workspace is full: this demo accepts {limits.files} files per visitor.")
+            if policy.size_of(session.folder) + sum(session.uploading) + size > limits.size:
+                raise Full(f"Your workspace is full: this demo keeps {limits.size // 10**6} MB per visitor.")
+            if len(session.uploading) >= limits.uploads:
+                raise Full(f"{limits.uploads} of your uploads are in progress: wait until one is done.")
+            session.uploading.append(size)
         return size
 
-    def release(self, room: Room, reserved: int) -> None:
+    def release(self, session: DemoSession, reserved: int) -> None:
         with self._counting:
-            room.coming.remove(reserved)
+            session.uploading.remove(reserved)
 
-    def sweep(self, now: float | None = None) -> list[Path]:
-        """Remove the rooms that were left or used for too long, and the largest ones of too much; end old jobs."""
+    def remove_expired(self, now: float | None = None) -> list[Path]:
+        """Remove sessions that were unused or open for too long, and the largest of too many bytes; end old jobs."""
         now = time.monotonic() if now is None else now
         limits = self.limits
         with self._lock:
-            given = dict(self._given)
-        sizes = {visitor: policy.size_of(room.folder) for visitor, room in given.items()}
-        going = [visitor for visitor, room in given.items() if sizes[visitor] > 2 * limits.size or room.broken
-                 or now - room.seen > limits.idle or now - room.born > limits.longest]  # fmt: skip
-        staying = sorted(set(given) - set(going), key=lambda visitor: sizes[visitor])
-        total = sum(sizes[visitor] for visitor in staying)
-        while total > limits.total:  # who has brought most makes room for the others
-            going.append(staying.pop())
-            total -= sizes[going[-1]]
-        for visitor in going:
+            current = dict(self._open)
+        sizes = {visitor: policy.size_of(session.folder) for visitor, session in current.items()}
+        expired = [
+            visitor
+            for visitor, session in current.items()
+            if sizes[visitor] > 2 * limits.size
+            or session.broken
+            or now - session.seen > limits.idle
+            or now - session.born > limits.longest
+        ]
+        kept = sorted(set(current) - set(expired), key=lambda visitor: sizes[visitor])
+        total = sum(sizes[visitor] for visitor in kept)
+        while total > limits.total:  # the largest one makes room for the others
+            expired.append(kept.pop())
+            total -= sizes[expired[-1]]
+        for visitor in expired:
             with self._lock:
-                self._given.pop(visitor, None)
-            self._remove(given[visitor])
-        for visitor in staying:
-            _end_old_jobs(given[visitor].folder, limits.job)
-        return [given[visitor].folder for visitor in going]
+                self._open.pop(visitor, None)
+            self._remove(current[visitor])
+        for visitor in kept:
+            _end_old_jobs(current[visitor].folder, limits.job)
+        return [current[visitor].folder for visitor in expired]
 
     def close(self) -> None:
-        """End all rooms, and remove what their visitors have left."""
+        """End all sessions, and remove their files."""
         self._over.set()
         with self._lock:
-            for room in (*self._given.values(), *self._spare):
-                self._remove(room)
-            self._given, self._spare = {}, []
+            for session in (*self._open.values(), *self._spare):
+                self._remove(session)
+            self._open, self._spare = {}, []
             (self.root / policy.LOCK).unlink(missing_ok=True)
 
-    # ---- one room
+    # ---- one session
 
     def _prepare(self) -> None:
         with self._lock:
             while len(self._spare) < self.limits.spare and not self._over.is_set():
-                self._spare.append(self._made())
+                self._spare.append(self._create())
 
-    def _made(self) -> Room:
+    def _create(self) -> DemoSession:
         folder = self.root / secrets.token_hex(16)
         for part in ("workspace", "tmp", "home"):
             with writing(folder):
                 (folder / part).mkdir(parents=True)
         write_text(folder / "policy.json", self.limits.policy(folder, self.root).as_json())
-        room = Room(folder)
-        _open(room, _environment(folder, room.secret, self._login))
-        return room
+        session = DemoSession(folder)
+        _start(session, _environment(folder, session.secret, self._login))
+        return session
 
-    def _remove(self, room: Room) -> None:
-        if room.process is not None:  # first, so that it starts nothing more
-            room.process.kill()
-            room.process.wait()
-            if room.process.stdin:
-                room.process.stdin.close()
-        _empty(room.folder)
+    def _remove(self, session: DemoSession) -> None:
+        if session.process is not None:  # first, so that it starts nothing more
+            session.process.kill()
+            session.process.wait()
+            if session.process.stdin:
+                session.process.stdin.close()
+        _empty(session.folder)
 
-    def _keep_sweeping(self) -> None:
-        while not self._over.wait(SWEEP_SECONDS):
+    def _keep_removing(self) -> None:
+        while not self._over.wait(REMOVE_SECONDS):
             with contextlib.suppress(OSError, WorkbenchError):
-                self.sweep()
+                self.remove_expired()
 
 
 class Full(Exception):
@@ -206,54 +212,64 @@ class Full(Exception):
 
 
 def _clear(root: Path) -> None:
-    """Remove the rooms that a server left which was killed."""
+    """Remove the sessions of a server that was killed."""
     for rules in root.glob("*/policy.json"):
-        if ROOM.fullmatch(rules.parent.name):
+        if SESSION.fullmatch(rules.parent.name):
             _empty(rules.parent)
 
 
-def _empty(room: Path) -> None:
-    """End what a visitor started, at once since nothing of it stays, and remove the room."""
-    for job in (found := _jobs(room)):
+def _empty(session: Path) -> None:
+    """End what a visitor started, at once since nothing of it stays, and remove the session."""
+    for job in (found := _jobs(session)):
         with contextlib.suppress(ConfigError):
             processes.signal_group(read_object(job / jobs.PROCESS), signal.SIGKILL)
     for job in found:
         jobs.wait(job, 2.0)
-    shutil.rmtree(room, ignore_errors=True)
+    shutil.rmtree(session, ignore_errors=True)
 
 
-def owners(folder: Path, workspace: Path) -> Room:
-    """A room without rules, over a workspace that stays: for whom the whole server belongs to."""
+def owner_session(folder: Path, workspace: Path) -> DemoSession:
+    """A session without rules, over a workspace that is kept: for the owner of the server."""
     with writing(folder):
         (folder / "home").mkdir(parents=True, exist_ok=True)
     (folder / "address.json").unlink(missing_ok=True)
-    room = Room(folder)
-    own = {"WORKBENCH_HOME": str(workspace), DOOR_SECRET: room.secret, "GRADIO_TEMP_DIR": str(folder / "page")}
-    _open(room, {**os.environ, **own, "PYTHONPATH": processes.environment()["PYTHONPATH"]})
-    return room
+    session = DemoSession(folder)
+    own = {"WORKBENCH_HOME": str(workspace), PROXY_SECRET: session.secret, "GRADIO_TEMP_DIR": str(folder / "page")}
+    _start(session, {**os.environ, **own, "PYTHONPATH": processes.environment()["PYTHONPATH"]})
+    return session
 
 
-def _open(room: Room, environment: dict[str, str]) -> None:
-    """Start the page of a room."""
-    with (room.folder / "page.log").open("ab") as log:
-        # The page reads its input to the end, which comes when this process is gone: then it goes, too.
-        room.process = subprocess.Popen(
-            processes.command(MODULE, room.folder),
-            stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, cwd=room.folder / "home", env=environment,
+def _start(session: DemoSession, environment: dict[str, str]) -> None:
+    """Start the page of a session."""
+    with (session.folder / "page.log").open("ab") as log:
+        # The page reads its input to the end, which comes when this process is gone: then it ends, too.
+        session.process = subprocess.Popen(
+            processes.command(MODULE, session.folder),
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=session.folder / "home",
+            env=environment,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
 
 def _environment(folder: Path, secret: str, login: bool) -> dict[str, str]:
-    """Of a room's page: without tokens, without a GPU, with folders of its own."""
+    """Of a session's page: without tokens, without a GPU, with folders of its own."""
     kept = processes.environment(account=False)
     own = {
-        policy.VARIABLE: str(folder / "policy.json"), DOOR_SECRET: secret, "HOME": str(folder / "home"),
-        "TMPDIR": str(folder / "tmp"), "GRADIO_TEMP_DIR": str(folder / "tmp" / "page"), "HF_HOME": str(folder / "home"),
-        "GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "OMP_NUM_THREADS": "1",
+        policy.VARIABLE: str(folder / "policy.json"),
+        PROXY_SECRET: secret,
+        "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"),
+        "GRADIO_TEMP_DIR": str(folder / "tmp" / "page"),
+        "HF_HOME": str(folder / "home"),
+        "GRADIO_ANALYTICS_ENABLED": "False",
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
+        "OMP_NUM_THREADS": "1",
         "MALLOC_ARENA_MAX": "2",
-    }  # fmt: skip
-    if ZERO_GPU not in os.environ:  # whose GPU comes and goes with each call
+    }
+    if ZERO_GPU not in os.environ:  # its GPU is there during calls only
         own["CUDA_VISIBLE_DEVICES"] = ""
     if login:
         own[LOGIN] = "/login/huggingface"
@@ -265,7 +281,7 @@ def _jobs(folder: Path) -> list[Path]:
 
 
 def _end_old_jobs(folder: Path, seconds: float) -> None:
-    """Let what a visitor started save and end after its time; what does not is ended."""
+    """Ask jobs that have used up their time to save and end; kill those that do not."""
     for job in _jobs(folder):
         status = jobs.status(job)
         age = time.time() - (status.started_at or time.time())
@@ -276,7 +292,7 @@ def _end_old_jobs(folder: Path, seconds: float) -> None:
 
 
 def default_root() -> Path:
-    """Where rooms are kept: a new folder. Those of servers that were killed are removed."""
+    """Where sessions are kept: a new folder. Those of servers that were killed are removed."""
     import tempfile
 
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):

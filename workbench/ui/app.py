@@ -92,7 +92,7 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
     """The whole page over a workspace. Everything it shows is read from the workspace's folders.
 
     roots: folders of this machine that clips may be imported from by name; none: the workspace alone
-    demo: of a visitor of the demo, what they may do; the page then says so, and shows a recorded run
+    demo: of a visitor of the demo, what they may do; the page then says so, and shows a replay
     """
     shown = (PLANS, STRIPS, vae_reconstruction.FOLDER, CONVERTED)
     gr.set_static_paths(

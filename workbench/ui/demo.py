@@ -1,6 +1,6 @@
-"""What the page shows to visitors of the demo alone: what they may do here, and a recorded run to look through.
+"""What only visitors of the demo see on the page: what they may do here, and a replay of a run.
 
-Not covered: keeping them from what they may not do (workbench.policy), the replay itself (demo_space.replays).
+Not covered: enforcing it (workbench.policy), the replay itself (demo_space.replays).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workbench.ui.core import render
 
 
 def banner(limits: Limits) -> str:
-    """What the demo is, and what becomes of what a visitor makes."""
+    """What the demo is, and what happens to a visitor's files."""
     steps, minutes = f"{MOST['TrainSettings.steps']:g}", f"{limits.job / 60:.0f}"
     idle, longest = f"{limits.idle / 60:.0f}", f"{limits.longest / 3600:g}"
     return (
@@ -24,8 +24,8 @@ def banner(limits: Limits) -> str:
         f"else can look into it, and all of it is removed {idle} minutes after you have left, {longest} hours after "
         f"you came at the latest. You can build datasets of your own clips ({limits.upload // 2**20} MB an upload), "
         f"train the built-in model ({steps} steps and {minutes} minutes at most, one run at a time) and sample it. "
-        "Large models, publishing, other machines and files of this one are switched off. The tab <i>Recorded run</i> "
-        f"replays a real training from its beginning to its end.{_sign_in()}</div>"
+        "Large models, publishing, other machines and files of this one are switched off. The tab <i>Replay</i> "
+        f"shows a real training run from beginning to end.{_sign_in()}</div>"
     )
 
 
@@ -37,15 +37,16 @@ def _sign_in() -> str:
 
 
 def replay_tab() -> None:
-    """A tab with the recorded run and a slider over its time. It needs no listener: all of it is in the browser."""
+    """A tab with a replay and a slider over its time. It needs no listener: all of it is in the browser."""
     found = replays.shipped()
-    gr.set_static_paths([recording.folder for recording in found])
-    with gr.Tab("Recorded run", id="recorded"):
-        for number, recording in enumerate(found):
+    gr.set_static_paths([replay.folder for replay in found])
+    with gr.Tab("Replay", id="replay"):
+        for number, replay in enumerate(found):
             gr.HTML(
-                replays.player(recording, render.url), elem_id=f"replay-{number}",
+                replays.player(replay, render.url),
+                elem_id=f"replay-{number}",
                 js_on_load=replays.SCRIPT.read_text(encoding="utf-8"),
                 css_template=replays.STYLE.read_text(encoding="utf-8"),
-            )  # fmt: skip
+            )
         if not found:
-            gr.HTML(render.note("No recorded run came with this copy of the workbench.", "empty"))
+            gr.HTML(render.note("This copy of the workbench comes with no replay.", "empty"))

@@ -65,7 +65,7 @@ class Rules:
     uploads, bodies: bytes of one request at most, of uploads and of all others
     frames: pages beside our own that may show this one in a frame
     proxied: a proxy that cannot be gone round says in X-Forwarded-Host and -Proto what the visitor called
-    secret: what every request must bring in X-Workbench-Door; "" asks for nothing
+    secret: what every request must bring in X-Workbench-Proxy; "" asks for nothing
     """
 
     hosts: Sequence[str] = LOCAL
@@ -97,7 +97,7 @@ class Guard:
         headers = headers_of(scope)
         path = route_of(scope)
         # Gradio asks itself whether it is there, once, and learns nothing by it.
-        if self.rules.secret and path != STARTED and headers.get("x-workbench-door") != self.rules.secret:
+        if self.rules.secret and path != STARTED and headers.get("x-workbench-proxy") != self.rules.secret:
             raise Refusal(421, "This is a visitor's own page; it is reached through the demo's address alone.")
         host = self._host(headers)
         self._check_origin(scope, headers, host)

@@ -70,14 +70,14 @@ def serve(chosen: argparse.Namespace) -> None:
 
 
 def serve_visitors(chosen: argparse.Namespace) -> None:
-    """The demo: each visitor in a room of their own; on a Space its owner gets the whole workbench."""
+    """The demo: each visitor in a session of their own; on a Space its owner gets the whole workbench."""
     import dataclasses
 
     import uvicorn
 
     from workbench.demo_space.limits import MEGABYTE, Limits
-    from workbench.demo_space.proxy import Door
-    from workbench.demo_space.sessions import Rooms, default_root
+    from workbench.demo_space.proxy import SessionProxy
+    from workbench.demo_space.sessions import DemoSessions, default_root
 
     limits = Limits()
     let_in = spaces.rules() if chosen.space else rules(chosen)
@@ -87,11 +87,11 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
     owner = spaces.Owner.of_this_space(root.parent / f"{root.name}-owner")
     for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what visitors left is removed
         signal.signal(number, signal.default_int_handler)
-    rooms = Rooms(root, limits, login=owner is not None)
-    door = Door(rooms, framed=chosen.space, is_owner=owner.is_it, owner_room=owner.room) if owner else Door(
-        rooms, framed=chosen.space
-    )  # fmt: skip
-    inner = bodies.Bodies(owner.with_login(door) if owner else door, let_in.uploads, let_in.bodies)
+    sessions = DemoSessions(root, limits, login=owner is not None)
+    proxy = SessionProxy(sessions, framed=chosen.space)
+    if owner:
+        proxy.is_owner, proxy.owner_session = owner.is_it, owner.session
+    inner = bodies.Bodies(owner.with_login(proxy) if owner else proxy, let_in.uploads, let_in.bodies)
     more = {"forwarded_allow_ips": chosen.forwarded_allow_ips, "http": connections.Timed}
     app = guard.Guard(inner, let_in)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, **more))
@@ -103,7 +103,7 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # whoever is impatient must not break it off
             signal.signal(number, signal.SIG_IGN)
-        rooms.close()
+        sessions.close()
         if owner:
             owner.close()
         if not chosen.workspace:

@@ -1,7 +1,7 @@
 """`python -m workbench.ui.server.session_page FOLDER`: the page of one session (demo_space.sessions), for the proxy.
 
-It is the ordinary page. What its visitor may not do, the rules in the environment keep the library from doing
-(workbench.policy); the page only says so at its top, and shows a recorded run. Ends when its input does.
+It is the ordinary page. The rules in the environment keep the library from doing what a visitor may not do
+(workbench.policy); the page only says so at its top, and shows a replay. Ends when its input does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workbench import policy
 from workbench.demo_space.limits import MEGABYTE, Limits
-from workbench.demo_space.sessions import DOOR_SECRET
+from workbench.demo_space.sessions import PROXY_SECRET
 from workbench.jobs import admission
 from workbench.ui.app import build, launch_options
 from workbench.ui.server import guard
@@ -20,8 +20,8 @@ from workbench.workspace import Workspace, write_json
 
 
 def main(folder: Path) -> None:
-    """Serve the room until the door is gone."""
-    secret = os.environ.pop(DOOR_SECRET)
+    """Serve the session until the proxy is gone."""
+    secret = os.environ.pop(PROXY_SECRET)
     visitor = policy.current() is not None
     admission.limit_process()
     workspace = Workspace.open(folder / "workspace" if visitor else None)
@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
     guard.outermost(app)
     write_json(folder / "address.json", {"port": page.server_port})
     sys.stdin.buffer.read()
-    os._exit(0)  # its threads wait for browsers that the door has left already
+    os._exit(0)  # its threads wait for browsers that have disconnected from the proxy
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 The owner signs in with the Hub (`hf_oauth: true` in the README). Nobody is one where Gradio does not mount the Hub's
 own login: what it mounts instead signs everybody in as whoever the server's token belongs to. Not covered: ZeroGPU
-(workbench.sampler.zero_gpu), visitors' rooms (workbench.demo_space).
+(workbench.sampler.zero_gpu), sessions of visitors (workbench.demo_space).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.demo_space import sessions
-from workbench.demo_space.sessions import Room
+from workbench.demo_space.sessions import DemoSession
 from workbench.ui.server import guard
 
 KEPT = Path("/data")  # where a Space's storage is mounted, if it has any
@@ -40,16 +40,16 @@ def has_login() -> bool:
 
 
 class Owner:
-    """Whom this Space belongs to, and the room that they get."""
+    """The owner of this Space, and their session."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self._folder = name, folder
-        self._room: Room | None = None
+        self._session: DemoSession | None = None
         self._lock = threading.Lock()
 
     @classmethod
     def of_this_space(cls, folder: Path) -> Owner | None:
-        """None where nobody can sign in as one: not on a Space, or one without `hf_oauth`. folder: of their room"""
+        """None where nobody can sign in as one: not on a Space, or one without `hf_oauth`. folder: of their session"""
         name = os.environ.get("SPACE_AUTHOR_NAME") or os.environ.get("SPACE_ID", "").split("/")[0]
         return cls(name, folder) if name and has_login() else None
 
@@ -69,13 +69,13 @@ class Owner:
         names = [one.get("preferred_username") for one in (who, *managed)]
         return any(isinstance(one, str) and one.lower() == self.name.lower() for one in names)
 
-    def room(self) -> Room:
-        """The owner's room, started when it is first asked for."""
+    def session(self) -> DemoSession:
+        """The owner's session, started when it is first asked for."""
         with self._lock:
-            if self._room is None or self._room.broken:
+            if self._session is None or self._session.broken:
                 stays = KEPT.is_dir() and os.access(KEPT, os.W_OK)
-                self._room = sessions.owners(self._folder, (KEPT if stays else self._folder) / "workspace")
-            return self._room
+                self._session = sessions.owner_session(self._folder, (KEPT if stays else self._folder) / "workspace")
+            return self._session
 
     def with_login(self, app: Any) -> Any:
         """The application with the routes of the Hub's login before it."""
@@ -88,6 +88,6 @@ class Owner:
         return outside
 
     def close(self) -> None:
-        if self._room is not None and self._room.process is not None:
-            self._room.process.kill()
-            self._room.process.wait()
+        if self._session is not None and self._session.process is not None:
+            self._session.process.kill()
+            self._session.process.wait()
