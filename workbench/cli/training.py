@@ -70,9 +70,7 @@ def train(
     settings = settings_from(TrainSettings, config, flags, parent.settings if parent else None)
     title = name or (parent.name if parent else None)
     if target and make_it_fit:
-        raise ConfigError(
-            "--make-it-fit measures this machine: with --target, use workbench fit --gpu-memory"
-        )
+        raise ConfigError("--make-it-fit measures this machine: with --target, use workbench fit --gpu-memory")
     if make_it_fit:
         settings = fitted(workspace, settings)
     if swept:
