@@ -14,7 +14,7 @@ from workbench.cli.follow import watch
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.errors import ExitCode
 from workbench.jobs import State
-from workbench.remote.nodes import submit_encoding
+from workbench.remote.slurm import submit_encoding
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 from workbench.trainer.inputs.encoding_job import EncodeSettings, Encoding

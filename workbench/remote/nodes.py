@@ -14,10 +14,7 @@ from typing import Any
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.remote import remote_folder
-from workbench.remote.backends import make
-from workbench.remote.record import RemoteRecord
-from workbench.trainer.inputs.encoding_job import MODULE, Encoding, machine_of
-from workbench.workspace import Workspace
+from workbench.trainer.inputs.encoding_job import MODULE, machine_of
 
 
 @dataclass(frozen=True)
@@ -68,18 +65,3 @@ class NodeEncoding:
 def _check_seen(folder: Path) -> None:
     if not (folder / jobs.CONFIG).exists():
         raise ConfigError(f"{socket.gethostname()} does not see {folder}: choose a folder on a disk that all nodes see")
-
-
-def submit_encoding(workspace: Workspace, target: str, encoding: Encoding, nodes: int) -> list[str]:
-    """Submit a job a node; returns their numbers. Raises ConfigError."""
-    from workbench.remote.slurm import SlurmBackend
-
-    record = RemoteRecord(target=target, folder=f"encode-{encoding.folder.parent.name[:8]}")
-    backend = make(workspace, "encoding", record)
-    if not isinstance(backend, SlurmBackend):
-        raise ConfigError(
-            f"{target} is of the kind {backend.kind}: shared work needs nodes that see this disk, a target of the kind "
-            f"slurm. On a machine reached by ssh, run workbench encode there"
-        )
-    backend.connect()
-    return [backend.submit(NodeEncoding(str(encoding.folder))) for _ in range(nodes)]

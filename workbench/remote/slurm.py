@@ -20,9 +20,13 @@ from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import processes
 from workbench.jobs.job import ended
 from workbench.remote import remote_folder
+from workbench.remote.backends import make
 from workbench.remote.base import Progress, RemoteState, TargetCheck, environment_checks
 from workbench.remote.folder_backend import FolderBackend, LinkedFiles
-from workbench.workspace import writing
+from workbench.remote.nodes import NodeEncoding, NodeRun
+from workbench.remote.record import RemoteRecord
+from workbench.trainer.inputs.encoding_job import Encoding
+from workbench.workspace import Workspace, writing
 
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
 INTERRUPTED = ("PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")
@@ -79,8 +83,6 @@ class SlurmBackend(FolderBackend):
         return [*found, *(line for line in checks if line.title != "GPU")]
 
     def start(self) -> str:
-        from workbench.remote.nodes import NodeRun
-
         if self.record.job and self._alive():
             return self.record.job
         self._state, self._polled = "PENDING", time.monotonic()
@@ -199,6 +201,19 @@ def _refusals() -> Any:
     except (RuntimeError, ValueError, submitit.core.utils.FailedJobError) as error:
         lines = str(error).strip().splitlines()
         raise ConfigError(f"the job cannot be submitted: {lines[-1][:300] if lines else error}") from error
+
+
+def submit_encoding(workspace: Workspace, target: str, encoding: Encoding, nodes: int) -> list[str]:
+    """Submit a job a node; returns their numbers. Raises ConfigError."""
+    record = RemoteRecord(target=target, folder=f"encode-{encoding.folder.parent.name[:8]}")
+    backend = make(workspace, "encoding", record)
+    if not isinstance(backend, SlurmBackend):
+        raise ConfigError(
+            f"{target} is of the kind {backend.kind}: shared work needs nodes that see this disk, a target of the kind "
+            f"slurm. On a machine reached by ssh, run workbench encode there"
+        )
+    backend.connect()
+    return [backend.submit(NodeEncoding(str(encoding.folder))) for _ in range(nodes)]
 
 
 BACKEND = SlurmBackend
