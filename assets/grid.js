@@ -1,4 +1,4 @@
-// A grid of videos in the browser: many videos on one clock. Used by workbench/ui/compare and by exported pages.
+// A grid of videos in the browser, all on one clock. Used by workbench/ui/compare and by exported pages.
 // Runs as a function of (element, trigger, props, server, watch); `server` is null in an exported page, where nothing
 // can be marked. Whatever a person wrote is set as text, never as markup.
 'use strict';
@@ -31,26 +31,26 @@ const options = (pairs) => pairs.map(([value, text]) => make('option', { value, 
 
 // ---- what the person chose, kept by the browser
 
-const kept = { loop: true, speed: 1, mode: 'videos', amount: 4, numbers: true, size: 0, playing: true };
+const kept = { loop: true, speed: 1, mode: 'videos', amount: 4, measurements: true, size: 0, playing: true };
 try { Object.assign(kept, JSON.parse(localStorage.getItem(STORE) ?? '{}')); } catch { /* a private window keeps nothing */ }
 const keep = () => { try { localStorage.setItem(STORE, JSON.stringify(kept)); } catch { /* the same */ } };
 
 // ---- the frame around the videos
 
 const title = make('h3');
-const said = make('span', { className: 'said', role: 'status' });
+const status = make('span', { className: 'status', role: 'status' });
 const progress = make('div', { className: 'progress', hidden: true }, make('i'));
 const play = button('Play', 'play', 'Play or pause (Space)', () => (playing ? pause() : start()));
 const scrub = make('input', { type: 'range', className: 'scrub', min: 0, max: 1, step: 1, value: 0, label: 'Frame' });
 const time = make('span', { className: 'time' });
 const loop = make('input', { type: 'checkbox', checked: kept.loop });
 const speed = make('select', { className: 'speed', label: 'Speed' }, ...options(SPEEDS.map((one) => [one, `${one}x`])));
-const mode = make('select', { className: 'mode', label: 'What is shown' },
+const mode = make('select', { className: 'mode', label: 'View' },
   ...options([['videos', 'Videos'], ['difference', 'Difference to the base']]));
 const amount = make('select', { className: 'amount', label: 'Amplified' },
   ...options(AMOUNTS.map((one) => [one, `${one} times`])));
-const showNumbers = make('input', { type: 'checkbox', checked: kept.numbers });
-const size = make('input', { type: 'range', className: 'size', min: 60, max: 640, step: 10, label: 'Size of the pictures' });
+const showMeasurements = make('input', { type: 'checkbox', checked: kept.measurements });
+const size = make('input', { type: 'range', className: 'size', min: 60, max: 640, step: 10, label: 'Size of the videos' });
 const wipeButton = button('Wipe', 'wipe', 'Choose two videos with the + below them, then wipe between them (W)', openWipe);
 const voteButton = button('Blind vote', 'vote', 'Two videos of a row, their names hidden: which is better? (V)', openVote);
 const table = make('table');
@@ -58,13 +58,13 @@ const scroller = make('div', { className: 'scroller', tabIndex: 0, label: 'Video
 const message = make('p', { className: 'message', role: 'alert', hidden: true });
 const dialog = make('dialog');
 const root = make('section', { className: 'video-grid', tabIndex: -1 },
-  make('div', { className: 'title-line' }, title, said), progress,
+  make('div', { className: 'title-line' }, title, status), progress,
   make('div', { className: 'transport' },
     button('‹', 'back', 'A frame back (left arrow)', () => step(-1)), play,
     button('›', 'on', 'A frame on (right arrow)', () => step(1)), scrub, time),
   make('div', { className: 'tools' },
     make('label', { className: 'check' }, loop, 'Loop'), speed, mode, amount,
-    make('label', { className: 'check' }, showNumbers, 'Numbers'),
+    make('label', { className: 'check' }, showMeasurements, 'Measurements'),
     make('label', { className: 'check sizes' }, 'Size', size), wipeButton, server ? voteButton : null),
   message, scroller, dialog,
   make('details', { className: 'keys' }, make('summary', { textContent: 'Keys' }), make('dl', {}, ...KEYS.map(
@@ -223,10 +223,10 @@ function subtract(card) {
   card.subtracted = shown;
   if (canvas.width !== video.videoWidth) [canvas.width, canvas.height] = [video.videoWidth, video.videoHeight];
   const context = canvas.getContext('2d');
-  const draw = (how, picture) => { context.globalCompositeOperation = how; context.drawImage(picture, 0, 0, canvas.width, canvas.height); };
-  draw('copy', video);
-  draw('difference', other.video);
-  for (let factor = 1; factor < kept.amount; factor *= 2) draw('lighter', canvas);
+  const paint = (how, picture) => { context.globalCompositeOperation = how; context.drawImage(picture, 0, 0, canvas.width, canvas.height); };
+  paint('copy', video);
+  paint('difference', other.video);
+  for (let factor = 1; factor < kept.amount; factor *= 2) paint('lighter', canvas);
 }
 
 // ---- building
@@ -264,13 +264,13 @@ function rowOf(row, number) {
 
 function cardOf(cell, row, column) {
   const picture = make('div', { className: 'picture' });
-  const numbers = make('ul', { className: 'numbers' });
+  const measurements = make('ul', { className: 'measurements' });
   const star = button('☆', 'star', 'Star this video', () => mark(card, 'starred'));
   const reject = button('✕', 'reject', 'Reject this video', () => mark(card, 'rejected'));
   const pick = button('+', 'pick', 'Choose for the wipe', () => choose(card));
   const bar = make('div', { className: 'bar-line' }, server ? star : null, server ? reject : null, pick);
-  const figure = make('figure', {}, picture, bar, numbers);
-  const card = { cell, row, column, figure, picture, numbers, star, reject, pick, bar, visible: false, video: null, canvas: null, shape: '' };
+  const figure = make('figure', {}, picture, bar, measurements);
+  const card = { cell, row, column, figure, picture, measurements, star, reject, pick, bar, visible: false, video: null, canvas: null, shape: '' };
   figure.card = card;
   picture.addEventListener('click', () => card.video && openLarge(card));
   return card;
@@ -307,40 +307,40 @@ function fill(card, cell) {
   card.star.setAttribute('aria-pressed', cell.starred);
   card.reject.setAttribute('aria-pressed', cell.rejected);
   card.bar.hidden = !card.video;
-  card.numbers.replaceChildren(...(cell.outdated ? [make('li', { className: 'warn', textContent: 'drawn with an older LoRA file' })] : []),
-    ...(cell.numbers ?? []).map(numberOf));
+  card.measurements.replaceChildren(...(cell.outdated ? [make('li', { className: 'warn', textContent: 'generated with an older LoRA file' })] : []),
+    ...(cell.measurements ?? []).map(measurementOf));
 }
 
-function numberOf({ name, title: about, value, words, warn }) {
+function measurementOf({ name, title: about, value, words, warn }) {
   return make('li', { className: warn ? 'warn' : '', title: data.help[name] ?? '' },
     make('span', { textContent: about }), make('b', { textContent: value }), make('em', { textContent: words }));
 }
 
 function doing(card, cell) {
   const words = {
-    missing: cell.message || 'not drawn yet', waiting: 'waiting', failed: cell.message || 'failed',
-    drawing: cell.total ? `step ${cell.step} of ${cell.total}` : cell.message || 'loading the model',
+    missing: cell.message || 'not generated yet', waiting: 'waiting', failed: cell.message || 'failed',
+    generating: cell.total ? `step ${cell.step} of ${cell.total}` : cell.message || 'loading the model',
   }[cell.state] ?? cell.state;
   const parts = [];
-  if (cell.picture) parts.push(make('img', { src: cell.picture, alt: '', className: 'rough' }));
+  if (cell.preview) parts.push(make('img', { src: cell.preview, alt: '', className: 'latent-preview' }));
   parts.push(make('p', { textContent: words }));
-  if (cell.state === 'drawing' && cell.total) parts.push(make('div', { className: 'progress' }, Object.assign(make('i'), { style: `width:${100 * cell.step / cell.total}%` })));
-  if (server && ['failed', 'missing'].includes(cell.state)) parts.push(button(cell.state === 'failed' ? 'Try again' : 'Draw it', 'again', 'Ask for this video', () => ask(card)));
+  if (cell.state === 'generating' && cell.total) parts.push(make('div', { className: 'progress' }, Object.assign(make('i'), { style: `width:${100 * cell.step / cell.total}%` })));
+  if (server && ['failed', 'missing'].includes(cell.state)) parts.push(button(cell.state === 'failed' ? 'Try again' : 'Generate', 'again', 'Generate this video', () => generate(card)));
   card.picture.firstChild.replaceChildren(...parts);
 }
 
 function tallies() {
   const marked = table.querySelectorAll('.tally td');
-  data.columns.forEach((column, place) => {
-    const { won, votes, word, stars, rejects } = data.tally[place];
+  data.columns.forEach((column, index) => {
+    const { won, votes, confidence, stars, rejects } = column;
     const parts = [];
     if (stars) parts.push(`${stars} ★`);
     if (rejects) parts.push(`${rejects} ✕`);
-    if (votes) parts.push(`${won} of ${votes} votes: ${word}`);
+    if (votes) parts.push(`${won} of ${votes} votes: ${confidence}`);
     const isBest = data.best.column === column.name;
     const best = server && column.checkpoint && !isBest
-      ? button('Best', 'best', 'Tell the run that this is its best checkpoint: it is kept for good', () => call('choose_best', { column: place })) : null;
-    marked[place].replaceChildren(isBest ? make('b', { className: 'is-best', textContent: 'best checkpoint' }) : '', make('span', { textContent: parts.join(' · ') }), ...(best ? [best] : []));
+      ? button('Best', 'best', 'Make this the best checkpoint of the run, which keeps it for good', () => call('choose_best', { column: index })) : null;
+    marked[index].replaceChildren(isBest ? make('b', { className: 'is-best', textContent: 'best checkpoint' }) : '', make('span', { textContent: parts.join(' · ') }), ...(best ? [best] : []));
   });
 }
 
@@ -354,7 +354,7 @@ function resize() { // few columns share the room there is, many are as large as
 
 function looks() { // what follows from the choices alone
   root.classList.toggle('difference', kept.mode === 'difference');
-  root.classList.toggle('without-numbers', !kept.numbers);
+  root.classList.toggle('without-measurements', !kept.measurements);
   amount.hidden = kept.mode !== 'difference';
 }
 
@@ -362,7 +362,7 @@ function looks() { // what follows from the choices alone
 
 async function call(name, values) {
   const answer = await server[name]({ grid: data.grid, ...values });
-  tell(answer ? answer.problem ?? answer.said ?? '' : 'The server does not answer: try again in a moment.', !answer || Boolean(answer.problem));
+  tell(answer ? answer.problem ?? answer.message ?? '' : 'The server does not answer: try again in a moment.', !answer || Boolean(answer.problem));
   return answer && !answer.problem ? answer : null;
 }
 
@@ -382,14 +382,14 @@ async function mark(card, what) {
   if (!(await call('mark', { key: card.cell.key, ...asked }))) fill(card, { ...card.cell, ...before });
 }
 
-const ask = (card) => call('draw', { key: card.cell.key });
+const generate = (card) => call('generate', { key: card.cell.key });
 
 function choose(card) {
   chosen = chosen.includes(card) ? chosen.filter((one) => one !== card) : [...chosen, card].slice(-2);
   for (const one of all()) {
-    const place = chosen.indexOf(one);
-    one.pick.textContent = place < 0 ? '+' : String(place + 1);
-    one.pick.setAttribute('aria-pressed', place >= 0);
+    const index = chosen.indexOf(one);
+    one.pick.textContent = index < 0 ? '+' : String(index + 1);
+    one.pick.setAttribute('aria-pressed', index >= 0);
   }
   tell(chosen.length === 1 ? 'Choose a second video, then press Wipe.' : '');
   wipeButton.classList.toggle('ready', chosen.length === 2);
@@ -415,6 +415,11 @@ dialog.addEventListener('close', () => {
 });
 dialog.addEventListener('click', (event) => { if (event.target === dialog) dialog.close(); });
 
+async function downloadGif(card) {
+  const answer = await call('gif', { key: card.cell.key });
+  if (answer) make('a', { href: answer.url, download: answer.url.split('/').pop() }).click();
+}
+
 async function openLarge(card) {
   const { cell } = card;
   const video = videoOf(cell.url, labelOf(card));
@@ -428,9 +433,10 @@ async function openLarge(card) {
     make('div', { className: 'stage' }, video),
     make('div', { className: 'tools' }, button('‹ column', 'previous', 'The column before', () => go(-1)), button('column ›', 'next', 'The next column', () => go(1)),
       make('a', { href: cell.url, download: `${nameOf(card) || 'video'}.mp4`.replace(/[^\w.-]+/g, '-'), textContent: 'Download', className: 'download' }),
-      server ? button('Use these settings', 'use', 'Fill the Sample tab with what drew this video', () => { dialog.close(); trigger('use', { grid: data.grid, key: cell.key }); }) : null),
-    make('ul', { className: 'numbers long' }, ...(cell.numbers ?? []).map((one) => {
-      const line = numberOf(one);
+      server ? button('Download as GIF', 'gif', 'Convert this video to a GIF', () => downloadGif(card)) : null,
+      server ? button('Use these settings', 'use', 'Fill the Sample tab with the settings of this video', () => { dialog.close(); trigger('use', { grid: data.grid, key: cell.key }); }) : null),
+    make('ul', { className: 'measurements long' }, ...(cell.measurements ?? []).map((one) => {
+      const line = measurementOf(one);
       line.append(make('small', { textContent: data.help[one.name] ?? '' }));
       return line;
     })), rows);
@@ -442,22 +448,22 @@ function openWipe() {
   if (chosen.length < 2) return tell('Choose two videos first: press the + below each.');
   const [left, right] = chosen;
   const videos = chosen.map((card) => videoOf(card.cell.url, labelOf(card)));
-  const place = make('input', { type: 'range', min: 0, max: 100, value: 50, step: 0.5, className: 'divider', label: 'Where the two meet' });
+  const divider = make('input', { type: 'range', min: 0, max: 100, value: 50, step: 0.5, className: 'divider', label: 'Where the two meet' });
   const stage = make('div', { className: 'stage wiping' }, videos[0], videos[1], make('i', { className: 'line' }));
-  const move = () => stage.style.setProperty('--at', `${place.value}%`);
+  const move = () => stage.style.setProperty('--at', `${divider.value}%`);
   const drag = (event) => {
     if (event.type === 'pointermove' && !event.buttons) return;
     const box = stage.getBoundingClientRect();
-    place.value = 100 * (event.clientX - box.left) / box.width;
+    divider.value = 100 * (event.clientX - box.left) / box.width;
     move();
   };
-  place.addEventListener('input', move);
+  divider.addEventListener('input', move);
   stage.addEventListener('pointerdown', (event) => { stage.setPointerCapture(event.pointerId); drag(event); });
   stage.addEventListener('pointermove', drag);
   move();
   const names = make('div', { className: 'two-names' }, make('b', { textContent: nameOf(left) }), make('b', { textContent: nameOf(right) }));
   const prompts = left.row === right.row ? data.rows[left.row].prompt : `${data.rows[left.row].prompt} / ${data.rows[right.row].prompt}`;
-  open('wipe', videos, make('p', { className: 'prompt-line', textContent: prompts }), names, stage, place);
+  open('wipe', videos, make('p', { className: 'prompt-line', textContent: prompts }), names, stage, divider);
 }
 
 function pair() { // the two of a row that were compared least, sides by chance
@@ -466,19 +472,19 @@ function pair() { // the two of a row that were compared least, sides by chance
   let found = [], least = Infinity;
   for (const row of cards) {
     const line = row.filter((card) => card.video && !card.cell.rejected);
-    line.forEach((one, place) => line.slice(place + 1).forEach((other) => {
+    line.forEach((one, index) => line.slice(index + 1).forEach((other) => {
       const times = count.get([one.cell.key, other.cell.key].sort().join()) ?? 0;
       if (times < least) [found, least] = [[], times];
       if (times === least) found.push([one, other]);
     }));
   }
-  const drawn = found[Math.floor(Math.random() * found.length)];
-  return drawn && Math.random() < 0.5 ? [drawn[1], drawn[0]] : drawn;
+  const two = found[Math.floor(Math.random() * found.length)];
+  return two && Math.random() < 0.5 ? [two[1], two[0]] : two;
 }
 
 function openVote() {
   const two = pair();
-  if (!two) return tell('A vote needs two videos in one row: wait until they are drawn.');
+  if (!two) return tell('A vote needs two videos in one row: wait until they are generated.');
   const videos = two.map((card, side) => videoOf(card.cell.url, side ? 'right' : 'left'));
   const names = two.map(() => make('figcaption', { textContent: '?' }));
   const after = make('p', { className: 'after', role: 'status' });
@@ -487,7 +493,7 @@ function openVote() {
     two.forEach((card, side) => { names[side].textContent = nameOf(card) + (card.cell.key === chosenKey ? ' ★' : ''); });
     const answer = await call('vote', { left: two[0].cell.key, right: two[1].cell.key, chosen: chosenKey });
     data.votes.push([two[0].cell.key, two[1].cell.key]);
-    after.textContent = answer ? answer.counted : message.textContent;
+    after.textContent = answer ? answer.votes : message.textContent;
     again.hidden = false;
     again.focus();
   };
@@ -510,7 +516,7 @@ loop.addEventListener('change', () => { kept.loop = loop.checked; keep(); });
 speed.addEventListener('change', () => { kept.speed = Number(speed.value); keep(); if (playing) begin(now); });
 mode.addEventListener('change', () => { kept.mode = mode.value; keep(); looks(); if (playing) begin(now); });
 amount.addEventListener('change', () => { kept.amount = Number(amount.value); keep(); });
-showNumbers.addEventListener('change', () => { kept.numbers = showNumbers.checked; keep(); looks(); });
+showMeasurements.addEventListener('change', () => { kept.measurements = showMeasurements.checked; keep(); looks(); });
 size.addEventListener('input', () => { kept.size = Number(size.value); keep(); resize(); });
 root.addEventListener('pointerdown', (event) => { if (!event.target.closest('button, input, select, a, dialog')) root.focus({ preventScroll: true }); });
 root.addEventListener('keydown', (event) => {
@@ -530,7 +536,7 @@ root.addEventListener('keydown', (event) => {
   action();
 });
 
-// ---- what the grid says
+// ---- the grid's data
 
 function show() {
   const value = props.value ?? {};
@@ -547,9 +553,9 @@ function show() {
   cards.forEach((line, row) => line.forEach((card, column) => fill(card, value.cells[row][column])));
   tallies();
   title.textContent = [value.title, ...value.fixed].join(' · ');
-  said.textContent = value.state.said;
-  progress.hidden = value.state.done === value.state.all;
-  progress.firstChild.style.width = `${100 * value.state.done / value.state.all}%`;
+  status.textContent = value.progress.text;
+  progress.hidden = value.progress.done === value.progress.all;
+  progress.firstChild.style.width = `${100 * value.progress.done / value.progress.all}%`;
   looks();
 }
 

@@ -10,7 +10,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from workbench.compare.settings import GridExportSettings, GridSettings
+from workbench.compare.settings import GridSettings
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitTask
@@ -51,7 +51,6 @@ CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
     ),
     ("Exporting a dataset", "`workbench dataset export`, `datasets/<name>/.export/config.json`", ExportSettings),
     ("A grid of videos", '`workbench grid make`, "settings" in `grids/<name>/grid.json`', GridSettings),
-    ("Exporting a grid", "`workbench grid export`, `grids/<name>/.export/config.json`", GridExportSettings),
     ("Merging LoRAs", "`workbench loras merge`", loras.MergeSettings),
     ("Resizing a LoRA", "`workbench loras resize`", loras.ResizeSettings),
     ("Extracting a LoRA", "`workbench loras extract`", loras.ExtractSettings),

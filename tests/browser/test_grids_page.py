@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +9,8 @@ import pytest
 
 from tests.browser.server import Server
 from tests.written_run import write_run
-from workbench.compare import Grid, GridSettings, html_page
+from workbench.compare import Grid, GridSettings
+from workbench.compare.export import export_page
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.sampler.samples import write_sample
 from workbench.workspace import Workspace
@@ -40,7 +40,7 @@ def grid(server: Server) -> Grid:
     workspace = Workspace.open(server.workspace)
     trained(workspace)
     made = Grid.create(workspace, GridSettings(run="demo"))
-    for cells in made.look().cells:
+    for cells in made.state().cells:
         for place, cell in enumerate(cells):
             frames = np.zeros((FRAMES, 64, 64, 3), np.uint8)
             frames[..., place] = np.arange(FRAMES)[:, None, None] * 7
@@ -76,7 +76,7 @@ def runs_in_lock_step(page: Page, videos: int) -> None:
     assert max(map(max, seen)) > 0
 
 
-def test_a_grid_plays_in_lock_step_and_remembers(server: Server, grid: Grid, page: Page, tmp_path: Path) -> None:
+def test_a_grid_plays_in_lock_step_and_remembers(server: Server, grid: Grid, page: Page) -> None:
     server.start()
     page.goto(server.url)
     page.get_by_role("tab", name="Compare").click()
@@ -113,7 +113,7 @@ def test_a_grid_plays_in_lock_step_and_remembers(server: Server, grid: Grid, pag
     page.locator("dialog .after", has_text="1 of 1 votes").wait_for()
     page.keyboard.press("Escape")
     assert len(grid.marked.votes) == 1
-    assert grid.look().cells[0][1].starred
+    assert grid.state().cells[0][1].starred
 
     page.reload()
     page.locator(".video-grid figure.starred").wait_for()
@@ -121,14 +121,15 @@ def test_a_grid_plays_in_lock_step_and_remembers(server: Server, grid: Grid, pag
     assert page.locator(".video-grid .mode").input_value() == "difference"
     page.locator(".video-grid .picture").nth(4).click()
     page.locator("dialog .details dd", has_text="a cat").wait_for()
+    with page.expect_download() as download:
+        page.locator("dialog button.gif").click()
+    assert download.value.suggested_filename == "demo-2-2.gif"
     page.locator("dialog button.use").click()
     page.wait_for_function("document.querySelector('#SampleSettings-prompt textarea')?.value === 'a cat'")
     assert page.evaluate("window.broken") is None
 
     server.kill()
-    exported = tmp_path / "grid.html"
-    html_page.write(grid, grid.look(), exported, lambda done, total: None)
-    page.goto(exported.as_uri())
+    page.goto(export_page(grid).as_uri())
     runs_in_lock_step(page, 6)
     page.locator(".video-grid button.play").click()
     page.locator(".video-grid .scrub").fill("7")

@@ -1,25 +1,26 @@
-"""A grid's life on the real worker: drawn once, extended without drawing anew, taken up after a crash, exported."""
+"""A grid on the real worker: each video generated once, extended, resumed after a crash, judged, exported."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.compare.conftest import PROMPTS, written
-from tests.patience import PATIENCE, until
+from tests.patience import until
 from tests.sampler.conftest import WriteLora
 from workbench import jobs
 from workbench.clips import media
 from workbench.compare import CellState, Grid, GridSettings, GridState, marks
-from workbench.compare.settings import GridExportSettings
+from workbench.compare.export import export_cell, export_page
+from workbench.compare.snapshot import snapshot
 from workbench.compare.suggestions import suggested
 from workbench.errors import ConfigError
 from workbench.runs import retention
@@ -29,16 +30,16 @@ from workbench.sampler.samples import settings_of
 from workbench.workspace import Workspace
 
 
-def drawn(grid: Grid) -> GridState:
-    """Wait until nothing is on its way any more."""
+def finished(grid: Grid) -> GridState:
+    """Wait until nothing is pending."""
 
     def rests() -> bool:
-        view = grid.look()
-        grid.follow(view)
-        return not view.going
+        state = grid.state()
+        grid.maintain(state)
+        return not state.going
 
     until(rests)
-    return grid.look()
+    return grid.state()
 
 
 def stamps(grid: Grid) -> dict[str, int]:
@@ -47,20 +48,20 @@ def stamps(grid: Grid) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def grid(served: Workspace) -> Grid:
-    """Two prompts by base model and two checkpoints, drawn and measured."""
+    """Two prompts by base model and two checkpoints, generated and measured."""
     made = Grid.create(served, GridSettings(run="demo", prompts=PROMPTS[:2], checkpoints=("base,10,20",)))
-    assert made.ask() == 6
-    view = drawn(made)
-    assert view.complete, [cell.message for cell in view.all]
-    until(lambda: made.look().measured)
+    assert made.generate() == 6
+    state = finished(made)
+    assert state.complete, [cell.message for cell in state.all]
+    until(lambda: made.state().measured)
     return made
 
 
-def test_it_is_drawn_as_the_previews_were_and_found_again(served: Workspace, grid: Grid) -> None:
-    view = Grid.open(served, grid.name).look()
-    assert [column.name for column in view.columns] == ["base model", "step 10", "step 20"]
+def test_videos_are_generated_like_the_prestates_and_found_again(served: Workspace, grid: Grid) -> None:
+    state = Grid.open(served, grid.name).state()
+    assert [column.name for column in state.columns] == ["base model", "step 10", "step 20"]
     run = served.run("demo")
-    for row, prompt in zip(view.cells, PROMPTS, strict=False):
+    for row, prompt in zip(state.cells, PROMPTS, strict=False):
         for cell, step in zip(row, (0, 10, 20), strict=True):
             assert cell.video is not None
             settings = settings_of(cell.video, served)
@@ -68,46 +69,46 @@ def test_it_is_drawn_as_the_previews_were_and_found_again(served: Workspace, gri
             assert settings.loras == ((f"{folder_of(run, step) / LORA}=1",) if step else ())
             assert cell.record["loras"] == [] if not step else len(cell.record["loras"]) == 1
     assert not list(served.samples.glob("2*"))  # its videos are no part of the history
-    assert grid.ask() == 0
+    assert grid.generate() == 0
 
 
-def test_extending_draws_only_what_is_new(grid: Grid) -> None:
+def test_extending_generates_only_what_is_new(grid: Grid) -> None:
     before = stamps(grid)
     grid.extend(checkpoints=["30"])
-    view = grid.look()
-    assert view.count(CellState.MISSING) == 2
-    assert grid.ask() == 2
-    assert drawn(grid).complete
-    grid.extend(scales=["0.5", "1"])  # 1 is what it was drawn with
+    state = grid.state()
+    assert state.count(CellState.MISSING) == 2
+    assert grid.generate() == 2
+    assert finished(grid).complete
+    grid.extend(scales=["0.5", "1"])  # 1 is the scale that it has already
     assert [column.labels for column in grid.plan.columns][:3] == [
         ("base model", ""), ("step 10", "scale 0.5"), ("step 10", "scale 1"),
     ]  # fmt: skip
-    assert grid.look().count(CellState.DONE) == 8
+    assert grid.state().count(CellState.DONE) == 8
     grid.change(grid.settings.changed(scales=[], prompts=[PROMPTS[1]]))
-    assert grid.look().complete
-    assert before.items() <= stamps(grid).items(), "nothing was drawn or written again"
+    assert grid.state().complete
+    assert before.items() <= stamps(grid).items(), "nothing was generated or written again"
     grid.change(grid.settings.changed(prompts=list(PROMPTS[:2])))
-    assert grid.look().complete
+    assert grid.state().complete
 
 
 def test_a_killed_worker_costs_one_video_and_one_press(served: Workspace, grid: Grid) -> None:
     long = Grid.create(served, GridSettings(run="demo", title="long", scales=("0", "1"), steps=("400",)))
-    assert long.ask() == 6
-    until(lambda: any(cell.step > 2 for cell in long.look().all))
+    assert long.generate() == 6
+    until(lambda: any(cell.step > 2 for cell in long.state().all))
     pid = jobs.status(queue.worker_folder(served)).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     until(lambda: not jobs.status(queue.worker_folder(served)).state.alive)
-    view = long.look()
-    assert [cell.state for cell in view.all].count(CellState.FAILED) == 1
-    failed = next(cell for cell in view.all if cell.state is CellState.FAILED)
+    state = long.state()
+    assert [cell.state for cell in state.all].count(CellState.FAILED) == 1
+    failed = next(cell for cell in state.all if cell.state is CellState.FAILED)
     assert "ended before this video was done" in failed.message
     long.cancel()
-    assert not long.look().going
-    assert {cell.state for cell in long.look().all} == {CellState.FAILED, CellState.MISSING}
+    assert not long.state().going
+    assert {cell.state for cell in long.state().all} == {CellState.FAILED, CellState.MISSING}
     long.change(long.settings.changed(steps=["2"]))  # the same two columns, and quick
-    assert long.ask() == 6
-    assert drawn(long).complete
+    assert long.generate() == 6
+    assert finished(long).complete
     long.delete()
     assert [one.name for one in Grid.all(served)] == [grid.name]
     assert (served.grids / ".removed" / "long" / "cells").is_dir()
@@ -119,7 +120,7 @@ def test_a_checkpoint_that_is_gone_says_so(
     run = written(workspace, toy_folder, write_lora)
     grid = Grid.create(workspace, GridSettings(run="demo", checkpoints=("10", "20")))
     shutil.rmtree(folder_of(run.folder, 10))
-    cells = grid.look().cells[0]
+    cells = grid.state().cells[0]
     assert cells[0].state is CellState.FAILED
     assert "no longer there" in cells[0].message
     assert cells[1].state is CellState.MISSING
@@ -130,21 +131,21 @@ def test_a_checkpoint_that_is_gone_says_so(
 
 
 def test_what_one_finds_best_goes_back_to_the_run(served: Workspace, grid: Grid) -> None:
-    cells = grid.look().cells[0]
+    cells = grid.state().cells[0]
     grid.mark(cells[0].key, rejected=True)
     grid.mark(cells[1].key, starred=True)
     grid.mark(cells[0].key, starred=True)
-    assert [cell.starred for cell in grid.look().cells[0][:2]] == [True, True]
-    assert not grid.look().cells[0][0].rejected, "one excludes the other"
+    assert [cell.starred for cell in grid.state().cells[0][:2]] == [True, True]
+    assert not grid.state().cells[0][0].rejected, "one excludes the other"
     for _ in range(6):
         grid.vote(cells[0].key, cells[2].key, cells[2].key)
     grid.vote(cells[0].key, cells[1].key, "")
     tallies = marks.tallies(grid.plan, grid.marked.votes)
-    assert [(one.won, one.lost, one.tied, one.word) for one in tallies[:3]] == [
+    assert [(one.won, one.lost, one.tied, one.confidence) for one in tallies[:3]] == [
         (0, 6, 1, "clearly worse"), (0, 0, 1, "too few votes to say"), (6, 0, 0, "clearly better"),
     ]  # fmt: skip
     with pytest.raises(ConfigError, match="one row"):
-        grid.vote(cells[0].key, grid.look().cells[1][0].key, "")
+        grid.vote(cells[0].key, grid.state().cells[1][0].key, "")
     grid.choose_best(2, "moves best")
     run = served.run("demo")
     assert retention.starred(run) == [20]
@@ -152,27 +153,52 @@ def test_what_one_finds_best_goes_back_to_the_run(served: Workspace, grid: Grid)
     assert (chosen["step"], chosen["why"]) == (20, "moves best")
 
 
-def test_exports_open_elsewhere(grid: Grid) -> None:
-    assert jobs.wait(grid.folder / ".export").state is jobs.State.NEW
-    grid.export(GridExportSettings(numbers=True))
-    done = jobs.wait(grid.folder / ".export", PATIENCE)
-    assert done.state is jobs.State.FINISHED, jobs.log_tail(grid.folder / ".export")
-    mp4, gif, html = grid.exported
+def test_the_page_opens_elsewhere(grid: Grid) -> None:
+    page = export_page(grid)
+    assert page == grid.folder / "export" / f"{grid.name}.html"
     columns, rows = len(grid.plan.columns), len(grid.plan.rows)
-    with av.open(str(mp4)) as container:
-        stream = container.streams.video[0]
-        assert stream.frames == 36  # nine frames at eight a second, four times over
-        assert stream.width > columns * 150
-        assert stream.height > rows * 150
-    with Image.open(gif) as picture:
-        assert (picture.n_frames, picture.info["duration"]) == (9, 120)
-    text = html.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     assert not re.search(r"https?://", text)
     assert text.count('type="text/plain"') == columns * rows
-    first = next(iter(grid.look().all))
+    first = next(iter(grid.state().all))
     assert first.video is not None
     size = f"{media.probe(first.video).width}"
     assert f'"width": {size}' in text
+    assert '["Prompt", ' in text  # the settings of each video, without a server
+
+
+def test_a_cell_is_exported_as_mp4_and_gif(grid: Grid) -> None:
+    cell = grid.state().cells[1][0]
+    assert cell.video is not None
+    mp4, gif = (export_cell(grid, cell.key, name) for name in ("mp4", "gif"))
+    assert (mp4.name, gif.name) == (f"{grid.name}-2-1.mp4", f"{grid.name}-2-1.gif")
+    assert mp4.read_bytes() == cell.video.read_bytes()
+    with Image.open(gif) as picture:
+        assert (picture.n_frames, picture.info["duration"], picture.width) == (9, 120, 192)
+    with pytest.raises(ConfigError, match="must be one of mp4, gif"):
+        export_cell(grid, cell.key, "webm")
+    with pytest.raises(ConfigError, match="has no such video"):
+        export_cell(grid, "0" * 20, "gif")
+    assert not list((grid.folder / "export").glob(".*"))
+
+
+def test_an_empty_grid_has_nothing_to_export(
+    workspace: Workspace, toy_folder: Path, write_lora: WriteLora
+) -> None:  # fmt: skip
+    written(workspace, toy_folder, write_lora)
+    with pytest.raises(ConfigError, match="has no video yet"):
+        export_page(Grid.create(workspace, GridSettings(run="demo", checkpoints=("10",))))
+
+
+def test_a_snapshot_is_json_with_all_that_faces_show(grid: Grid) -> None:
+    data = json.loads(json.dumps(snapshot(grid, details=True)))
+    assert [row["prompt"] for row in data["rows"]] == list(PROMPTS[:2])
+    assert [head["text"] for head in data["heads"][0]] == [column["name"] for column in data["columns"]]
+    assert data["progress"]["done"] == len(grid.state().all)
+    cell = data["cells"][0][1]
+    assert cell["url"] == str(grid.video(cell["key"]))
+    assert [one["name"] for one in cell["measurements"]][:3] == ["distance", "motion", "sharpness"]
+    assert dict(cell["details"])["Prompt"] == PROMPTS[0]
 
 
 def test_the_first_example_is_one_setting(served: Workspace) -> None:
@@ -183,7 +209,7 @@ def test_the_first_example_is_one_setting(served: Workspace) -> None:
     grid.delete()
 
 
-def test_numbers_of_drawn_clips_are_known(tmp_path: Path) -> None:
+def test_measurements_of_known_clips(tmp_path: Path) -> None:
     from tests.drawing import draw
     from workbench.compare import measurements
 
@@ -194,9 +220,9 @@ def test_numbers_of_drawn_clips_are_known(tmp_path: Path) -> None:
     found = {name: measurements.of_video(tmp_path / f"{name}.mp4") for name in clips}
     assert found["still"]["motion"] < 0.5 < 1 < found["moving"]["motion"]
     assert found["still"]["sharpness"] > 0.5
-    away = measurements.apart(tmp_path / "brighter.mp4", tmp_path / "still.mp4")
+    away = measurements.distance(tmp_path / "brighter.mp4", tmp_path / "still.mp4")
     assert away["distance"] == pytest.approx(20, abs=1.5)
     assert away["psnr"] == pytest.approx(22.1, abs=0.7)
-    assert measurements.apart(tmp_path / "still.mp4", tmp_path / "still.mp4")["distance"] == 0
-    words = {one.name: one.words for one in measurements.in_words({"motion": 0.1, "distance": 0.0, "sharpness": 0.2})}
+    assert measurements.distance(tmp_path / "still.mp4", tmp_path / "still.mp4")["distance"] == 0
+    words = {one.name: one.words for one in measurements.describe({"motion": 0.1, "distance": 0.0, "sharpness": 0.2})}
     assert words == {"motion": "stands still", "distance": "the same", "sharpness": "blurred"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -12,12 +13,13 @@ import pytest
 
 from tests.written_run import write_run
 from workbench.compare import Grid, GridSettings
+from workbench.compare.export import export_page
 from workbench.runs import retention
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.run import EXPORT, Run
 from workbench.sampler.samples import write_sample
 from workbench.ui.compare.form import GridForm
-from workbench.ui.compare.player import AskedCell, Best, Mark, Player, Vote
+from workbench.ui.compare.player import Best, Mark, OfCell, Player, Vote
 from workbench.ui.compare.videos import VIEW, VideosPart, exported
 from workbench.ui.core.boundary import Seen
 from workbench.workspace import Workspace
@@ -47,9 +49,9 @@ def run(workspace: Workspace) -> Run:
 
 @pytest.fixture
 def grid(workspace: Workspace, run: Run) -> Grid:
-    """Two prompts by base model and two checkpoints, of which the base model's are drawn."""
+    """Two prompts by base model and two checkpoints, of which the base model's are generated."""
     made = Grid.create(workspace, GridSettings(run="first"))
-    for row in made.look().cells:
+    for row in made.state().cells:
         record = {"settings": row[0].settings.model_dump(mode="json"), "loras": [], "seconds": 2.0}
         write_sample(made.video(row[0].key), np.zeros((9, 64, 64, 3), np.uint8), 8, record)
     return made
@@ -63,7 +65,7 @@ def test_the_player_is_given_the_whole_grid(workspace: Workspace, grid: Grid, mo
     assert [row["prompt"] for row in shown["rows"]] == [EVIL, "a cat"]
     states = [[cell["state"] for cell in row] for row in shown["cells"]]
     assert states == [["done", "missing", "missing"]] * 2
-    assert shown["state"]["said"] == "2 of 6 videos · 4 not drawn"
+    assert shown["progress"]["text"] == "2 of 6 videos · 4 not generated"
     assert shown["cells"][0][0]["url"].startswith("/gradio_api/file=")
 
 
@@ -72,12 +74,12 @@ def test_the_browser_may_mark_vote_and_choose(workspace: Workspace, grid: Grid, 
     keys = grid.plan.keys[0]
     ask: dict[str, Any] = {"grid": grid.name}
     player.mark(Mark(**ask, key=keys[0], starred=True))
-    assert grid.look().cells[0][0].starred
-    said = player.vote(Vote(**ask, left=keys[0], right=keys[1], chosen=keys[1]))["counted"]
+    assert grid.state().cells[0][0].starred
+    said = player.vote(Vote(**ask, left=keys[0], right=keys[1], chosen=keys[1]))["votes"]
     assert said == "base model: 0 of 1 votes (too few votes to say) · step 100: 1 of 1 votes (too few votes to say)"
-    assert "step 100" in player.choose_best(Best(**ask, column=1))["said"]
+    assert "step 100" in player.choose_best(Best(**ask, column=1))["message"]
     assert retention.chosen_best(run.folder)["step"] == 100
-    named = dict(player.details(AskedCell(**ask, key=keys[0]))["details"])
+    named = dict(player.details(OfCell(**ask, key=keys[0]))["details"])
     assert named["Prompt"] == EVIL
     for method, request in (("mark", {**ask, "key": "0" * 20, "starred": True}), ("mark", {"grid": "../x", "key": ""})):
         answer = next(one for one in player.component.server_fns if one.__name__ == method)(request)
@@ -105,12 +107,18 @@ def test_the_tab_says_what_to_do_first(workspace: Workspace) -> None:
     assert shown["player"] == {"grid": ""}
 
 
-def test_an_export_shows_its_files(grid: Grid) -> None:
+def test_the_browser_gets_a_gif_of_one_video(workspace: Workspace, grid: Grid) -> None:
+    player = built(lambda: Player(workspace))
+    url = player.gif(OfCell(grid=grid.name, key=grid.plan.keys[0][0]))["url"]
+    assert url.endswith(f"/grids/{grid.name}/export/{grid.name}-1-1.gif")
+    answer = next(one for one in player.component.server_fns if one.__name__ == "gif")
+    assert "no such video" in answer({"grid": grid.name, "key": grid.plan.keys[0][1]})["problem"]
+
+
+def test_an_export_has_a_link_that_tells_when_it_is_old(grid: Grid) -> None:
     assert exported(grid) == ""
-    (grid.folder / "export").mkdir()
-    (grid.folder / "export" / f"{grid.name}.mp4").touch()
-    (grid.folder / ".export").mkdir()
-    (grid.folder / ".export" / "result.json").write_text('{"status": "finished", "ended_at": 1}')
-    said = exported(grid)
-    assert "export again" in said
-    assert f'download="{grid.name}.mp4"' in said
+    page = export_page(grid)
+    assert f'download="{page.name}"' in exported(grid)
+    assert "export again" not in exported(grid)
+    os.utime(page, (1, 1))
+    assert "export again" in exported(grid)

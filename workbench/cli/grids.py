@@ -1,15 +1,14 @@
-"""`workbench grid`: grids of videos in a shell: make, extend, look at, mark, export, delete.
+"""`workbench grid`: grids of videos in a shell: make, extend, show, mark, export, delete.
 
-Ctrl-C stops watching, never the drawing; `grid stop` takes back what is not drawn yet. Not covered: the grids
-themselves (workbench.compare).
+Ctrl-C stops watching, not the generation; `grid stop` cancels what is not generated yet. Not covered: grids themselves
+(workbench.compare).
 """
 
 from __future__ import annotations
 
+import json
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,22 +16,19 @@ import click
 from workbench import jobs
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.cli.tables import print_table
-from workbench.compare import Cell, CellState, Grid, GridSettings, GridState, marks, measurements
-from workbench.compare.settings import GridExportSettings
+from workbench.compare import CellState, Grid, GridSettings, GridState
+from workbench.compare.export import FORMATS, export_cell, export_page
+from workbench.compare.grid import MEASURING
+from workbench.compare.snapshot import snapshot
 from workbench.compare.suggestions import base_of
 from workbench.errors import ConfigError, ExitCode, WorkbenchError
-from workbench.jobs import duration
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
-POLL_SECONDS = 0.3
-# Axes and rows say these.
+# Settings of a sample that belong to rows and columns.
 OWN = ("prompt", "image", "seed", "loras", "guidance_scale", "steps", "scheduler", "video", "strength", "continue_from")
 EXTENDED = ("prompts", "seeds", "checkpoints", "scales", "loras", "guidance", "steps", "schedulers", "column_seeds")
-WORDS = {
-    CellState.DONE: "done", CellState.MISSING: "not drawn", CellState.WAITING: "waiting", CellState.DRAWING: "drawing",
-    CellState.FAILED: "failed",
-}  # fmt: skip
+WORDS = {CellState.MISSING: "not generated"}
 
 
 @click.group()
@@ -51,17 +47,17 @@ def list_(workspace: Workspace) -> None:
     if not grids:
         click.echo("no grid yet: workbench grid make --run NAME")
     for one in grids:
-        view = one.look()
-        click.echo(f"{one.name}  {view.count(CellState.DONE)} of {len(view.all)} videos  {one.folder}")
+        state = one.state()
+        click.echo(f"{one.name}  {state.count(CellState.DONE)} of {len(state.all)} videos  {one.folder}")
 
 
 @grid.command(cls=SettingsCommand)
-@click.option("--wait/--no-wait", default=True, help="Wait until all is drawn; else the worker goes on alone.")
+@click.option("--wait/--no-wait", default=True, help="Wait until all is generated; else the worker goes on alone.")
 @settings_flags(GridSettings)
 @settings_flags(SampleSettings, leave_out=OWN)
 @with_workspace
 def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
-    """Make a grid and draw its videos; a run alone gives its preview prompts by base model and last checkpoints.
+    """Make a grid and generate its videos; a run alone gives its preview prompts by base model and last checkpoints.
 
     Values of one axis stand with commas between them; at most two things may have several values.
     """
@@ -70,58 +66,56 @@ def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
     base = settings_from(SampleSettings, None, flags, base=base_of(workspace, settings))
     made = Grid.create(workspace, settings, base)
     click.echo(f"grid {made.name}: {made.folder}")
-    return _draw(made, wait)
+    return _generate(made, wait)
 
 
 @grid.command(cls=SettingsCommand)
 @click.argument("name")
-@click.option("--wait/--no-wait", default=True, help="Wait until all is drawn; else the worker goes on alone.")
+@click.option("--wait/--no-wait", default=True, help="Wait until all is generated; else the worker goes on alone.")
 @settings_flags(GridSettings, only=EXTENDED)
 @with_workspace
 def extend(workspace: Workspace, name: str, wait: bool, **flags: Any) -> int:
-    """Give a grid further columns or rows; only their videos are drawn. Without any: draw what is missing."""
+    """Add columns or rows; only their videos are generated. Without any: generate what is missing."""
     opened = Grid.open(workspace, name)
     more = {axis: values for axis, values in flags.items() if values}
     if more:
         opened.extend(**more)
-    return _draw(opened, wait)
+    return _generate(opened, wait)
 
 
 @grid.command()
 @click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON, with all that the page has.")
 @with_workspace
-def show(workspace: Workspace, name: str) -> None:
-    """What is in a grid: a line a video, with its numbers, its marks and its file."""
+def show(workspace: Workspace, name: str, as_json: bool) -> None:
+    """The videos of a grid: a line each, with its measurements, its mark and its file."""
     opened = Grid.open(workspace, name)
-    view = opened.look()
-    opened.follow(view)
-    _print(opened, view)
+    state = opened.state()
+    opened.maintain(state)
+    if as_json:
+        click.echo(json.dumps(snapshot(opened, state, details=True), indent=1))
+    else:
+        _print(opened, state)
 
 
 @grid.command()
 @click.argument("name")
-@settings_flags(GridExportSettings)
+@click.option("--cell", nargs=2, type=int, metavar="ROW COLUMN", help="Only this video, counted from 1.")
+@click.option("--format", type=click.Choice(FORMATS), default="mp4", help="Of a single video.")
 @with_workspace
-def export(workspace: Workspace, name: str, **flags: Any) -> int:
-    """Write the whole grid as a video, a GIF and a page that needs nothing else; prints where they lie."""
+def export(workspace: Workspace, name: str, cell: tuple[int, int] | None, format: str) -> None:
+    """Write the grid as a page that needs nothing else, or one of its videos; prints where it is."""
     opened = Grid.open(workspace, name)
-    opened.export(settings_from(GridExportSettings, None, flags))
-    done = jobs.wait(opened.folder / ".export")
-    if done.state is not jobs.State.FINISHED:
-        click.echo(f"Error: {done.message or 'the export ended early'}", err=True)
-        return int(done.exit_code or ExitCode.BUG)
-    for path in opened.exported:
-        click.echo(str(path))
-    return 0
+    click.echo(str(export_cell(opened, _key(opened, *cell), format) if cell else export_page(opened)))
 
 
 @grid.command()
 @click.argument("name")
 @with_workspace
 def stop(workspace: Workspace, name: str) -> None:
-    """Take back what is not drawn yet; `grid extend NAME` asks for it again."""
+    """Cancel what is not generated yet; `grid extend NAME` requests it again."""
     Grid.open(workspace, name).cancel()
-    click.echo("what was not drawn yet is taken back")
+    click.echo("what was not generated yet is cancelled")
 
 
 @grid.command()
@@ -129,9 +123,9 @@ def stop(workspace: Workspace, name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_workspace
 def delete(workspace: Workspace, name: str, yes: bool) -> None:
-    """Take a grid away; its folder moves to grids/.removed."""
+    """Remove a grid; its folder moves to grids/.removed."""
     opened = Grid.open(workspace, name)
-    if yes or click.confirm(f"Take the grid {name} with {opened.look().count(CellState.DONE)} videos away?"):
+    if yes or click.confirm(f"Remove the grid {name} with {opened.state().count(CellState.DONE)} videos?"):
         opened.delete()
         click.echo(f"moved to {workspace.grids / '.removed'}")
 
@@ -157,7 +151,7 @@ def _of_a_video(function: Callable[..., None]) -> Callable[..., None]:
 def star(workspace: Workspace, name: str, row: int, column: int, off: bool) -> None:
     """Star the video in a row and a column, counted from 1."""
     opened = Grid.open(workspace, name)
-    opened.mark(_cell(opened, row, column).key, starred=not off)
+    opened.mark(_key(opened, row, column), starred=not off)
     click.echo("not starred any more" if off else "starred")
 
 
@@ -167,7 +161,7 @@ def star(workspace: Workspace, name: str, row: int, column: int, off: bool) -> N
 def reject(workspace: Workspace, name: str, row: int, column: int, off: bool) -> None:
     """Reject the video in a row and a column, counted from 1."""
     opened = Grid.open(workspace, name)
-    opened.mark(_cell(opened, row, column).key, rejected=not off)
+    opened.mark(_key(opened, row, column), rejected=not off)
     click.echo("not rejected any more" if off else "rejected")
 
 
@@ -181,9 +175,9 @@ def reject(workspace: Workspace, name: str, row: int, column: int, off: bool) ->
 def vote(workspace: Workspace, name: str, row: int, better: int, other: int, tie: bool) -> None:
     """Note that in a row the video of column BETTER beats that of column OTHER, counted from 1; prints the votes."""
     opened = Grid.open(workspace, name)
-    first, second = _cell(opened, row, better).key, _cell(opened, row, other).key
+    first, second = _key(opened, row, better), _key(opened, row, other)
     opened.vote(first, second, "" if tie else first)
-    _print_votes(opened, opened.look())
+    _print_votes(snapshot(opened))
 
 
 @grid.command()
@@ -192,94 +186,85 @@ def vote(workspace: Workspace, name: str, row: int, better: int, other: int, tie
 @click.option("--why", default="", metavar="TEXT", help="Why, for the run's page.")
 @with_workspace
 def best(workspace: Workspace, name: str, column: int, why: str) -> None:
-    """Tell the run that a column's checkpoint, counted from 1, is its best: it is starred there."""
+    """Make a column's checkpoint, counted from 1, the best of its run, which stars it."""
     click.echo(Grid.open(workspace, name).choose_best(column - 1, why))
 
 
-def _cell(opened: Grid, row: int, column: int) -> Cell:
-    cells = opened.look().cells
-    if not (1 <= row <= len(cells) and 1 <= column <= len(cells[0])):
-        raise ConfigError(f"the grid has {len(cells)} rows and {len(cells[0])} columns: count both from 1")
-    return cells[row - 1][column - 1]
+def _key(opened: Grid, row: int, column: int) -> str:
+    keys = opened.plan.keys
+    if not (1 <= row <= len(keys) and 1 <= column <= len(keys[0])):
+        raise ConfigError(f"the grid has {len(keys)} rows and {len(keys[0])} columns: count both from 1")
+    return keys[row - 1][column - 1]
 
 
-# ---- drawing and printing
+# ---- generating and printing
 
 
-def _draw(opened: Grid, wait: bool) -> int:
-    """Ask for what is missing and follow it; the exit code says whether all is there."""
+def _generate(opened: Grid, wait: bool) -> int:
+    """Request what is missing and follow it; the exit code says whether all is there."""
     try:
-        asked = opened.ask()
+        requested = opened.generate()
     except WorkbenchError:
-        click.echo(f"the grid is kept: workbench grid extend {opened.name} draws what is missing", err=True)
+        click.echo(f"the grid is kept: workbench grid extend {opened.name} generates what is missing", err=True)
         raise
-    view = opened.look()
-    known = view.count(CellState.DONE)
-    click.echo(f"{len(view.all)} videos, {known} there, {asked} to be drawn")
-    if wait and (asked or view.going):
+    state = opened.state()
+    done = state.count(CellState.DONE)
+    click.echo(f"{len(state.all)} videos, {done} there, {requested} to be generated")
+    if wait:
         _watch(opened)
-    view = opened.look()
-    if wait and view.count(CellState.DONE):
-        opened.measure()
-        jobs.wait(opened.folder / ".numbers")
-        view = opened.look()
-    _print(opened, view)
-    return int(ExitCode.BUG) if wait and not view.complete else 0
+        if opened.state().count(CellState.DONE):
+            opened.measure()
+            jobs.wait(opened.folder / MEASURING)
+        state = opened.state()
+    _print(opened, state)
+    return int(ExitCode.BUG) if wait and not state.complete else 0
 
 
 def _watch(opened: Grid) -> None:
-    """Until nothing is drawn or waits any more; a line that changes on a terminal, one now and then elsewhere."""
-    live, told = sys.stderr.isatty(), ""
+    """Wait until nothing is pending; a terminal has a line that changes meanwhile."""
+    if not sys.stderr.isatty():
+        opened.wait()
+        return
+
+    def line(state: GridState) -> None:
+        now = next((cell for cell in state.all if cell.state is CellState.GENERATING), None)
+        doing = "" if now is None else f" · {now.message or f'step {now.step} of {now.total}'}"
+        click.echo(f"\r\x1b[K{snapshot(opened, state)['progress']['text']}{doing}", nl=False, err=True)
+
     try:
-        while (view := opened.look()).going:
-            opened.follow(view)
-            left = "" if view.seconds_left is None else f", about {duration(view.seconds_left)} left"
-            now = next((cell for cell in view.all if cell.state is CellState.DRAWING), None)
-            doing = "" if now is None else f", {now.message or f'step {now.step} of {now.total}'}"
-            line = f"{view.count(CellState.DONE)} of {len(view.all)} done{doing}{left}"
-            if live and line != told:
-                click.echo(f"\r\x1b[K{line}", nl=False, err=True)
-            told = line
-            time.sleep(POLL_SECONDS)
+        opened.wait(each=line)
     except KeyboardInterrupt:
-        click.echo(f"\nthe drawing goes on: workbench grid show {opened.name}", err=True)
+        click.echo(f"\nthe generation goes on: workbench grid show {opened.name}", err=True)
         raise
-    if live:
-        click.echo("\r\x1b[K", nl=False, err=True)
+    click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def _print(opened: Grid, view: GridState) -> None:
+def _print(opened: Grid, state: GridState) -> None:
+    data = snapshot(opened, state)
     rows = []
-    for line, cells in enumerate(view.cells, 1):
-        for place, cell in enumerate(cells, 1):
-            said = {one.name: one for one in measurements.in_words(cell.numbers)}
-            mark = "star" if cell.starred else "reject" if cell.rejected else ""
+    for row, cells in enumerate(data["cells"]):
+        for column, cell in enumerate(cells):
+            found = {one["name"]: one for one in cell.get("measurements", ())}
+            values = [found[name]["value"] if name in found else "" for name in ("distance", "motion", "sharpness")]
             rows.append(
                 [
-                    f"{line},{place}", view.rows[line - 1].prompt[:40] if place == 1 else "",
-                    view.columns[place - 1].name, WORDS[cell.state] + (" (older LoRA file)" if cell.outdated else ""),
-                    *(said[name].value if name in said else "" for name in ("distance", "motion", "sharpness")),
-                    said["nearest"].words if "nearest" in said else "", mark,
-                    str(_short(cell.video, opened)) if cell.video else cell.message,
+                    f"{row + 1},{column + 1}",
+                    "" if column else data["rows"][row]["prompt"][:40],
+                    data["columns"][column]["name"],
+                    WORDS.get(cell["state"], cell["state"]) + (" (older LoRA file)" if cell["outdated"] else ""),
+                    *values,
+                    found["nearest"]["words"] if "nearest" in found else "",
+                    "star" if cell["starred"] else "reject" if cell["rejected"] else "",
+                    cell["url"].removeprefix(f"{opened.folder}/") if "url" in cell else cell["message"],
                 ]
-            )  # fmt: skip
+            )
     heads = ("", "prompt", "column", "", "from base", "motion", "sharpness", "training clips", "mark", "file")
     print_table(heads, rows, right=("from base", "motion", "sharpness"))
-    if opened.marked.votes:
-        _print_votes(opened, view)
-    if view.seconds_left is not None:
-        click.echo(f"about {duration(view.seconds_left)} left")
-    click.echo(f"{view.count(CellState.DONE)} of {len(view.all)} videos in {opened.folder}")
+    if data["votes"]:
+        _print_votes(data)
+    click.echo(f"{data['progress']['text']} in {opened.folder}")
 
 
-def _print_votes(opened: Grid, view: GridState) -> None:
-    tallies = marks.tallies(view.plan, opened.marked.votes)
-    rows = [
-        [column.name, f"{one.won}", f"{one.votes}", one.word]
-        for column, one in zip(view.columns, tallies, strict=True)
-    ]  # fmt: skip
+def _print_votes(data: dict[str, Any]) -> None:
+    rows = [[one["name"], str(one["won"]), str(one["votes"]), one["confidence"]] for one in data["columns"]]
     print_table(("column", "won", "votes", ""), rows, right=("won", "votes"))
-
-
-def _short(video: Path, opened: Grid) -> Path:
-    return video.relative_to(opened.folder)

@@ -1,4 +1,4 @@
-"""A grid's jobs: `python -m workbench.grids of videos/NAME/.numbers` measures, `NAME/.export` writes files to show."""
+"""The job of a grid: `python -m workbench.compare grids/NAME/.measurements` measures its videos."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ import sys
 from pathlib import Path
 
 from workbench import jobs
-from workbench.compare import export, measurements
-from workbench.compare.grid import EXPORTING, Grid
-from workbench.compare.settings import GridExportSettings
+from workbench.compare import measurements
+from workbench.compare.grid import Grid
 from workbench.workspace import Workspace
 
 
 def main(folder: Path) -> int:
-    """Do what the folder's name says, in the grid that holds it; the exit code says how it ended."""
+    """Measure the grid that holds the job's folder; the exit code says how it ended."""
     os.nice(5)
     with jobs.Job(folder) as job:
-        grid = Grid.open(Workspace.open(folder.parent.parent.parent), folder.parent.name)
-        if folder.name == EXPORTING:
-            export.export(grid, GridExportSettings.load(folder / jobs.CONFIG), job)
-        else:
-            measurements.follow(grid, job)
+        measurements.run(Grid.open(Workspace.open(folder.parent.parent.parent), folder.parent.name), job)
     return int(job.exit_code)
 
 

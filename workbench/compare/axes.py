@@ -1,6 +1,6 @@
 """From a grid's settings to its rows, columns and the settings of each video; names of cells. Pure, no torch.
 
-Columns that come to the same settings are one: the base model stands once, however many scales the LoRA has. Not
+Columns that come to the same settings are one: the base model is one column, however many scales the LoRA has. Not
 covered: whether a LoRA's file is there (grid), what a run suggests (suggestions).
 """
 
@@ -48,7 +48,7 @@ class Column:
     labels:    a word or two for each axis, the outer one first; "" where it says nothing
     changes:   of SampleSettings
     step:      of the run's checkpoint, None for others;  final: whether it is the run's export
-    reference: place of the column that the others are compared with: the base model, all else the same
+    reference: index of the column that this one is compared with: the base model, all else the same
     """
 
     labels: tuple[str, ...]
@@ -65,7 +65,7 @@ class Column:
 
 @dataclass(frozen=True)
 class GridPlan:
-    """A grid laid out. keys, samples: [row][column]; fixed: what all videos share of the axes, in words."""
+    """The layout of a grid. keys: [row][column]; samples: by key; fixed: axes of one value, in words."""
 
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
@@ -75,12 +75,12 @@ class GridPlan:
 
 
 def plan_grid(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> GridPlan:
-    """Lay a grid out. Raises ConfigError: more than two axes, no prompt, a shape the model cannot draw."""
+    """Lay a grid out. Raises ConfigError: more than two axes, no prompt, a shape that the model refuses."""
     rows, (columns, fixed) = _rows(settings, base), _columns(workspace, settings, base)
     if len(rows) * len(columns) > MOST_CELLS:
         raise ConfigError(
-            f"the grid has {len(rows) * len(columns)} videos, at most {MOST_CELLS} are drawn: leave out some prompts, "
-            f"seeds or columns"
+            f"the grid has {len(rows) * len(columns)} videos, at most {MOST_CELLS} are allowed: leave out "
+            f"some prompts, seeds or columns"
         )
     name = _Namer(workspace, base)
     keys, samples = [], {}
@@ -115,10 +115,8 @@ def _rows(settings: GridSettings, base: SampleSettings) -> list[Row]:
     return list(rows.values())
 
 
-def _columns(
-    workspace: Workspace, settings: GridSettings, base: SampleSettings
-) -> tuple[list[Column], list[str]]:  # fmt: skip
-    """The columns, and in words what the axes of one value say."""
+def _columns(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> tuple[list[Column], list[str]]:
+    """The columns, and the axes of one value in words."""
     axes = [(name, values) for name in AXES if (values := getattr(settings, name))]
     wide = [name for name, values in axes if len(values) > 1]
     if len(wide) > 2:
@@ -173,7 +171,7 @@ def _changes(workspace: Workspace, run: str, choice: dict[str, str], base: Sampl
 
 
 def lora_file(workspace: Workspace, run: str, checkpoint: str) -> Path:
-    """Where the LoRA of a run's checkpoint is, there or not. Raises ConfigError for a name that is no run's."""
+    """Path of the LoRA of a run's checkpoint, there or not. Raises ConfigError for a name that is no run's."""
     folder = workspace.run(run)
     return folder / EXPORT_FILE if checkpoint == EXPORT else folder_of(folder, int(checkpoint)) / LORA
 
@@ -186,7 +184,7 @@ def _scaled(text: str, scale: float) -> str:
 
 
 def _labels(choice: dict[str, str], wide: Sequence[str], bare: bool) -> tuple[str, ...]:
-    """The words above a column. Without a LoRA it is the base model, whichever axis says so."""
+    """The words above a column. Without a LoRA it is the base model, on whichever axis."""
     words = []
     for name in wide:
         if bare and name in LORA_AXES:
@@ -211,14 +209,14 @@ def _word(name: str, value: str) -> str:
 def _reference(column: Column, columns: Sequence[Column]) -> int:
     """The base model's column with the same of everything else, else any of the base model, else the first."""
     others = {name: value for name, value in column.changes.items() if name != "loras"}
-    bare = [place for place, one in enumerate(columns) if one.base]
-    same = [place for place in bare if {**columns[place].changes, "loras": None} == {**others, "loras": None}]
+    bare = [index for index, one in enumerate(columns) if one.base]
+    same = [index for index in bare if {**columns[index].changes, "loras": None} == {**others, "loras": None}]
     return (same or bare or [0])[0]
 
 
 class _Namer:
-    """Names a cell by all that decides its video. What is left open is filled in as the model does, so that giving the
-    model's own value is no change; the device and where the workspace lies do not count."""
+    """Names a cell by all that decides its video. Open settings are filled in as the model does, so that giving the
+    model's own value changes nothing; the device and the workspace's location do not count."""
 
     def __init__(self, workspace: Workspace, base: SampleSettings) -> None:
         self._root = workspace.root

@@ -1,6 +1,6 @@
-"""The files of a grid's cells: read once for each state of them, by every page that looks. Plain functions, no torch.
+"""The files of a grid's cells, read once for each of their versions. Plain functions, no torch.
 
-Not covered: what a grid makes of them (grid).
+Not covered: the state of a cell (grid).
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips.records import file_sha256
-from workbench.errors import ConfigError
-from workbench.workspace import read_json
+from workbench.workspace import read_object
 
 MOST_KEPT = 4000
 _HASHES: dict[tuple[str, int], str] = {}
@@ -19,7 +18,7 @@ _RECORDS: dict[Path, tuple[int, dict[str, Any]]] = {}
 
 
 def stamp(video: Path) -> int:
-    """Changes when a video is drawn again."""
+    """The version of a video: another number after it was generated again."""
     try:
         return video.with_suffix(".json").stat().st_mtime_ns
     except OSError:
@@ -27,7 +26,7 @@ def stamp(video: Path) -> int:
 
 
 def outdated(record: dict[str, Any], video: Path) -> bool:
-    """Whether a LoRA that the video was drawn with is another file by now."""
+    """Whether a LoRA that the video was generated with is another file by now."""
     for lora in record.get("loras") or ():
         path = Path(str(lora.get("file", "")))
         with contextlib.suppress(OSError):
@@ -37,7 +36,7 @@ def outdated(record: dict[str, Any], video: Path) -> bool:
 
 
 def _sha256(path: Path) -> str:
-    """Hashed once for each state of the file."""
+    """Hashed once for each version of the file."""
     mark = (str(path), path.stat().st_mtime_ns)
     if mark not in _HASHES:
         _HASHES[mark] = file_sha256(path)
@@ -45,7 +44,7 @@ def _sha256(path: Path) -> str:
 
 
 def record_of(path: Path) -> dict[str, Any]:
-    """A sample's record, read once for each state of its file; {} when it is not there."""
+    """A sample's record, read once for each version of its file; {} when it is not there."""
     try:
         changed = path.stat().st_mtime_ns
     except OSError:
@@ -56,11 +55,3 @@ def record_of(path: Path) -> dict[str, Any]:
             _RECORDS.clear()
         _RECORDS[path] = known = (changed, read_object(path))
     return known[1]
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object, {} when it is not there or not whole."""
-    with contextlib.suppress(ConfigError):
-        value = read_json(path) if path.exists() else {}
-        return value if isinstance(value, dict) else {}
-    return {}

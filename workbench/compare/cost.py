@@ -1,6 +1,6 @@
-"""What a grid is going to cost, before it is made: how many videos, and about how long they take. Plain data, no torch.
+"""The cost of a grid before it is created: how many videos, and about how long they take. No torch.
 
-Not covered: the time left of a grid that is being drawn (state).
+Not covered: the time left of a grid that is being generated (state).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
-HISTORY = 24  # samples that say how long one takes
+HISTORY = 24  # newest samples, which tell the pace
 
 
 def cost(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> str:
-    """In a sentence: how many videos, and the time at the pace of earlier samples like these. Raises ConfigError.
+    """A sentence: how many videos, and the time at the pace of earlier samples like these. Raises ConfigError.
 
     base: what the samples begin with (suggestions.base_of)
     """
@@ -27,13 +27,13 @@ def cost(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> 
         return "Choose a run, or write prompts and choose LoRAs."
     plan = plan_grid(workspace, completed(workspace, settings), base)
     rows, columns = len(plan.rows), len(plan.columns)
-    said = f"{rows * columns} videos: {rows} {'row' if rows == 1 else 'rows'} by {columns} columns"
+    text = f"{rows * columns} videos: {rows} {'row' if rows == 1 else 'rows'} by {columns} columns"
     seconds = pace(workspace, base)
     if seconds is not None:
         model = find_model(base.model)[1]
         total = sum(work(sample, model.steps) for sample in plan.samples.values())
-        said += f", about {duration(total * seconds)} at the pace of earlier samples"
-    return f"{said}. Videos that are there already are not drawn again."
+        text += f", about {duration(total * seconds)} at the pace of earlier samples"
+    return f"{text}. Videos that exist already are not generated again."
 
 
 def pace(workspace: Workspace, base: SampleSettings) -> float | None:

@@ -1,16 +1,16 @@
-"""A grid on disk: make it, ask for its videos, extend it, mark them; look at it at any time. No torch.
+"""A grid on disk: create it, generate its videos, extend it, mark them; read its state at any time. No torch.
 
     grids/<slug>/
       grid.json               {"settings": GridSettings, "sample": SampleSettings, "created"}
       cells/<key>.mp4 .json   a video and all that made it; the key is the hash of that (axes)
-      requests.json           {key: id of the request that draws it} (sampler.queue)
+      requests.json           {key: id of the request that generates it} (sampler.queue)
       marks.json              stars, rejects, votes, the best (marks)
-      numbers.json            what each video measures (numbers); .numbers/ the job that does it
-      export/                 <slug>.mp4 .gif .html: the whole grid in a file; .export/ the job that makes them
+      measurements.json       what each video measures (measurements); .measurements/ the job that does it
+      export/                 the grid as a page, and single videos (export)
     grids/.removed/           grids that were deleted
 
-A video that is there is never drawn again, whatever rows and columns come and go. Not covered: drawing (sampler),
-measuring (numbers) and exporting (exporting), which are jobs.
+A video that exists is never generated again, whatever rows and columns come and go. Not covered: generating (sampler),
+measuring (measurements, a job of its own), what faces show (snapshot).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from workbench import inline_html, jobs
 from workbench.compare import marks
 from workbench.compare.axes import AXES, Column, GridPlan, merged, plan_grid
-from workbench.compare.cell_files import outdated, read_object, record_of, stamp
-from workbench.compare.settings import FORMATS, GridExportSettings, GridSettings
+from workbench.compare.cell_files import outdated, record_of, stamp
+from workbench.compare.settings import GridSettings
 from workbench.compare.state import Cell, CellState, GridState, seconds_left
 from workbench.compare.suggestions import base_of, completed
 from workbench.errors import ConfigError
@@ -38,34 +38,34 @@ from workbench.sampler.loras import split_scale
 from workbench.sampler.queue import RequestState
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, fresh_folder, is_slug, read_json, write_json, writing
+from workbench.workspace import Workspace, fresh_folder, is_slug, read_json, read_object, write_json, writing
 
-FILE, CELLS, REQUESTS, NUMBERS = "grid.json", "cells", "requests.json", "numbers.json"
+FILE, CELLS, REQUESTS, MEASUREMENTS = "grid.json", "cells", "requests.json", "measurements.json"
 REMOVED = ".removed"
-AGAIN_SECONDS, POLL_SECONDS = 60.0, 0.2
+RETRY_SECONDS, POLL_SECONDS = 60.0, 0.2
 MODULE = "workbench.compare"
-MEASURING, EXPORTING = ".numbers", ".export"
-MORE = (*AXES, "seeds", "prompts")  # what a grid can be extended by
+MEASURING = ".measurements"
+EXTENDABLE = (*AXES, "seeds", "prompts")
 STATES = {
-    RequestState.WAITING: CellState.WAITING, RequestState.LOADING: CellState.DRAWING,
-    RequestState.GENERATING: CellState.DRAWING, RequestState.FAILED: CellState.FAILED,
-}  # fmt: skip
+    RequestState.WAITING: CellState.WAITING,
+    RequestState.LOADING: CellState.GENERATING,
+    RequestState.GENERATING: CellState.GENERATING,
+    RequestState.FAILED: CellState.FAILED,
+}
 
-_LAID_OUT: dict[Path, tuple[int, GridSettings, SampleSettings, GridPlan]] = {}
+_PLANS: dict[Path, tuple[int, GridSettings, SampleSettings, GridPlan]] = {}
 MOST_KEPT = 50
 
 
 class Grid:
-    """One grid's folder. Every property is read afresh from disk."""
+    """One grid's folder. Every property is read from disk each time."""
 
     def __init__(self, workspace: Workspace, folder: Path) -> None:
         self.workspace, self.folder = workspace, folder
 
-    # ---- which there are
-
     @classmethod
     def create(cls, workspace: Workspace, settings: GridSettings, base: SampleSettings | None = None) -> Self:
-        """Check the settings and write the grid's folder; nothing is drawn before `ask`.
+        """Check the settings and write the grid's folder; nothing is generated before `generate`.
 
         base: what the samples begin with; None: as the run's previews. Raises ConfigError, CannotWrite.
         """
@@ -113,22 +113,22 @@ class Grid:
 
     @property
     def plan(self) -> GridPlan:
-        """Its rows and columns. Raises ConfigError when the file was damaged or the model is gone."""
+        """Its rows and columns. Raises ConfigError when the file is damaged or the model is gone."""
         return self._read()[2]
 
     def _read(self) -> tuple[GridSettings, SampleSettings, GridPlan]:
-        """Settings, base and grid, worked out once for each state of grid.json."""
+        """Settings, base and plan, computed once for each version of grid.json."""
         try:
             changed = (self.folder / FILE).stat().st_mtime_ns
         except OSError:
             raise ConfigError(f"the grid {self.name} is no longer there: choose another one") from None
-        known = _LAID_OUT.get(self.folder)
+        known = _PLANS.get(self.folder)
         if known is None or known[0] != changed:
             settings, base = self.settings, self.base
             known = (changed, settings, base, plan_grid(self.workspace, settings, base))
-            if len(_LAID_OUT) > MOST_KEPT:
-                _LAID_OUT.clear()
-            _LAID_OUT[self.folder] = known
+            if len(_PLANS) > MOST_KEPT:
+                _PLANS.clear()
+            _PLANS[self.folder] = known
         return known[1:]
 
     def video(self, key: str) -> Path:
@@ -138,28 +138,24 @@ class Grid:
     # ---- changing it
 
     def change(self, settings: GridSettings) -> None:
-        """Give it other rows and columns; videos that it no longer shows stay on disk. Raises ConfigError."""
+        """Give it other rows and columns; videos of rows and columns that go stay on disk. Raises ConfigError."""
         settings = completed(self.workspace, settings)
         plan_grid(self.workspace, settings, self.base)
         self._save(settings.changed(title=settings.title or self.settings.title), self.base)
 
     def extend(self, **more: Sequence[str]) -> None:
-        """Add values to axes, seeds or prompts: extend(checkpoints=["600"]). Nothing is drawn before `ask`.
-
-        Raises ConfigError.
-        """
-        unknown = sorted(set(more) - set(MORE))
+        """Add values to axes, seeds or prompts: extend(checkpoints=["600"]). Raises ConfigError."""
+        unknown = sorted(set(more) - set(EXTENDABLE))
         if unknown:
-            raise ConfigError(f"a grid cannot be extended by {unknown[0]}: choose among {', '.join(MORE)}")
-        now, asked = self.settings, GridSettings().changed(**{name: list(values) for name, values in more.items()})
-        values = {name: list(merged(name, getattr(now, name), getattr(asked, name))) for name in more}
+            raise ConfigError(f"a grid cannot be extended by {unknown[0]}: choose among {', '.join(EXTENDABLE)}")
+        now, added = self.settings, GridSettings().changed(**{name: list(values) for name, values in more.items()})
+        values = {name: list(merged(name, getattr(now, name), getattr(added, name))) for name in more}
         self.change(now.changed(**values))
 
     def delete(self) -> None:
-        """Take the grid away, its requests too; the folder moves to grids/.removed. Raises CannotWrite."""
+        """Remove the grid and its requests; the folder moves to grids/.removed. Raises CannotWrite."""
         self.cancel()
-        for job in (MEASURING, EXPORTING):
-            jobs.kill(self.folder / job)
+        jobs.kill(self.folder / MEASURING)
         with writing(self.folder):
             removed = fresh_folder(self.workspace.grids / REMOVED, self.name)
             os.replace(self.folder, removed)
@@ -175,42 +171,37 @@ class Grid:
             raise ConfigError(f"{self.folder / FILE} is damaged ({name} is missing): make the grid again")
         return value[name]
 
-    # ---- drawing
+    # ---- generating
 
-    def ask(self, keys: Iterable[str] | None = None) -> int:
-        """Ask for the videos that are missing or failed, or for those of some cells; returns how many that are.
+    def generate(self, keys: Iterable[str] | None = None) -> int:
+        """Request the videos that are missing, failed or outdated, of all cells or of some; returns how many.
 
-        Those that use one LoRA follow one another, so that the model changes it as seldom as can be. Raises
-        ConfigError, DeviceBusy, CannotWrite; then nothing was asked for.
+        Raises ConfigError, DeviceBusy, CannotWrite; then nothing was requested.
         """
-        with jobs.locked(self.folder / ".ask.lock"):
-            view = self.look()
-            wanted = set(keys) if keys is not None else {cell.key for cell in view.all}
-            # A LoRA whose file is gone is not asked for: `look` says so of its cells.
-            open_cells = [
-                cell for cell in view.all
-                if cell.key in wanted and not cell.state.pending and (cell.state is not CellState.DONE or cell.outdated)
-            ]  # fmt: skip
-            causes = {cell.key: cause for cell in open_cells if (cause := self._gone(cell.settings))}
-            cells = in_order([cell for cell in open_cells if cell.key not in causes], view.plan)
-            if not cells and causes:
-                raise ConfigError(next(iter(causes.values())))
+        with jobs.locked(self.folder / ".requests.lock"):
+            state = self.state()
+            wanted = set(keys) if keys is not None else {cell.key for cell in state.all}
+            cells = [cell for cell in state.all if cell.key in wanted and cell.incomplete]
+            causes = {cell.key: cause for cell in cells if (cause := self._missing_lora(cell.settings))}
+            if causes and len(causes) == len(cells):
+                raise ConfigError(causes[cells[0].key])
+            cells = in_order([cell for cell in cells if cell.key not in causes], state.plan)
             if not cells:
                 return 0
-            place = self.folder.relative_to(self.workspace.root)
-            into = [f"{place.as_posix()}/{CELLS}/{cell.key}" for cell in cells]
+            folder = self.folder.relative_to(self.workspace.root).as_posix()
+            into = [f"{folder}/{CELLS}/{cell.key}" for cell in cells]
             ids = queue.submit_all(self.workspace, [cell.settings for cell in cells], into=into, bulk=True)
-            asked = dict(zip([cell.key for cell in cells], ids, strict=True))
-            write_json(self.folder / REQUESTS, {**read_object(self.folder / REQUESTS), **asked})
+            requests = dict(zip([cell.key for cell in cells], ids, strict=True))
+            write_json(self.folder / REQUESTS, {**read_object(self.folder / REQUESTS), **requests})
         return len(cells)
 
     def cancel(self) -> None:
-        """Take back what is not drawn yet. Raises CannotWrite."""
-        asked, pending = read_object(self.folder / REQUESTS), set(queue.pending(self.workspace))
-        queue.cancel_all(self.workspace, [one for one in asked.values() if one in pending])
+        """Cancel the requests of this grid. Raises CannotWrite."""
+        requests, pending = read_object(self.folder / REQUESTS), set(queue.pending(self.workspace))
+        queue.cancel_all(self.workspace, [one for one in requests.values() if one in pending])
 
-    def _gone(self, settings: SampleSettings) -> str:
-        """Why a video cannot be drawn any more: a LoRA's file that is not there; "" when it can."""
+    def _missing_lora(self, settings: SampleSettings) -> str:
+        """Why a video cannot be generated any more: a LoRA's file is gone; "" when it can."""
         for text in settings.loras:
             path = Path(split_scale(text)[0])
             if path.is_absolute() and not path.exists():
@@ -219,120 +210,89 @@ class Grid:
                 return f"{path} is no longer there: choose another checkpoint"
         return ""
 
-    # ---- looking
+    def maintain(self, state: GridState) -> None:
+        """Keep its requests and its measurements going; whoever watches a grid calls it now and then. Cheap."""
+        queue.revive(self.workspace)
+        last = jobs.status(self.folder / MEASURING)
+        failed_lately = last.state is jobs.State.FAILED and time.time() - (last.ended_at or 0) < RETRY_SECONDS
+        if state.count(CellState.DONE) and not state.measured and not last.state.alive and not failed_lately:
+            self.measure()
 
-    def look(self) -> GridState:
-        """The grid as its files tell it. Raises ConfigError when grid.json was damaged or the model is gone."""
+    def wait(self, seconds: float | None = None, each: Callable[[GridState], None] = lambda state: None) -> GridState:
+        """Wait until nothing is pending, or the time is up. each: called with every state. Raises as `state`."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while (state := self.state()).going and (end is None or time.monotonic() < end):
+            self.maintain(state)
+            each(state)
+            time.sleep(POLL_SECONDS)
+        return state
+
+    def measure(self) -> jobs.Status:
+        """Start the job that measures the videos that are done."""
+        write_json(self.folder / MEASURING / jobs.CONFIG, {})
+        return jobs.start(self.folder / MEASURING, MODULE)
+
+    # ---- its state
+
+    def state(self) -> GridState:
+        """The grid as its files say. Raises ConfigError when grid.json is damaged or the model is gone."""
         settings, base, plan = self._read()
-        asked, found = read_object(self.folder / REQUESTS), self.marked
-        numbers = read_object(self.folder / NUMBERS).get("cells", {})
-        known: dict[str, Cell] = {}
-        for key, sample in plan.samples.items():
-            known[key] = self._cell(key, sample, asked.get(key), numbers.get(key, {}), found)
-        against = references(plan, known)
+        requests, marked = read_object(self.folder / REQUESTS), self.marked
+        measured = read_object(self.folder / MEASUREMENTS).get("cells", {})
+        cells = {
+            key: self._cell(key, sample, requests.get(key), measured.get(key, {}), marked)
+            for key, sample in plan.samples.items()
+        }
         steps = find_model(base.model)[1].steps
         return GridState(
             self.name,
             settings.title,
             plan,
-            tuple(tuple(known[key] for key in keys) for keys in plan.keys),
-            seconds_left(known.values(), steps, self._gaps(known.values())),
-            all(cell.numbers.get("against") == against[key] for key, cell in known.items() if cell.video),
-            against,
+            tuple(tuple(cells[key] for key in keys) for keys in plan.keys),
+            seconds_left(cells.values(), steps, _gaps(cells.values())),
+            references(plan, cells),
         )
 
     def _cell(
-        self, key: str, sample: SampleSettings, request: str | None, numbers: dict[str, Any], found: marks.Marks
+        self, key: str, sample: SampleSettings, request: str | None, measured: dict[str, Any], marked: marks.Marks
     ) -> Cell:
         video = self.video(key)
         record = record_of(video.with_suffix(".json"))
-        common: dict[str, Any] = {"starred": key in found.stars, "rejected": key in found.rejects}
-        going = self._progress(request) if request else None
-        if record and video.exists() and not (going and going.state in STATES and not going.state.over):
-            current = numbers if numbers.get("drawn") == stamp(video) else {}
-            return Cell(
-                key, sample, CellState.DONE, video=video, record=record, numbers=current,
-                outdated=outdated(record, video), **common,
-            )  # fmt: skip
-        if going and going.state in STATES:
-            return Cell(
-                key, sample, STATES[going.state], going.step, going.total, going.seconds_left, going.message,
-                picture=going.picture, **common,
-            )  # fmt: skip
-        if gone := self._gone(sample):
-            return Cell(key, sample, CellState.FAILED, message=gone, **common)
-        return Cell(key, sample, CellState.MISSING, message=going.message if going else "", **common)
+        common: dict[str, Any] = {"starred": key in marked.stars, "rejected": key in marked.rejects}
+        progress = self._progress(request) if request else None
+        state = STATES.get(progress.state) if progress else None
+        if record and video.exists() and not (state and state.pending):
+            common |= {"measurements": measured} if measured.get("version") == stamp(video) else {}
+            old = outdated(record, video)
+            return Cell(key, sample, CellState.DONE, video=video, record=record, outdated=old, **common)
+        if progress and state:
+            common |= {"step": progress.step, "total": progress.total, "seconds_left": progress.seconds_left}
+            return Cell(key, sample, state, message=progress.message, preview=progress.picture, **common)
+        if cause := self._missing_lora(sample):
+            return Cell(key, sample, CellState.FAILED, message=cause, **common)
+        return Cell(key, sample, CellState.MISSING, message=progress.message if progress else "", **common)
 
     def _progress(self, request: str) -> queue.Progress | None:
         with contextlib.suppress(ConfigError):
             return queue.progress(self.workspace, request)
         return None
 
-    def _gaps(self, cells: Iterable[Cell]) -> list[float]:
-        """Seconds from one finished video to the next."""
-        times = []
-        for cell in cells:
-            if cell.video:
-                with contextlib.suppress(OSError):
-                    times.append(cell.video.with_suffix(".json").stat().st_mtime)
-        times.sort()
-        return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
-
-    def follow(self, view: GridState) -> None:
-        """What whoever watches a grid does now and then: keep its requests alive and its numbers coming. Cheap."""
-        queue.revive(self.workspace)
-        last = jobs.status(self.folder / MEASURING)
-        # One that fails is not started again and again.
-        tired = last.state is jobs.State.FAILED and time.time() - (last.ended_at or 0) < AGAIN_SECONDS
-        if view.count(CellState.DONE) and not view.measured and not last.state.alive and not tired:
-            self.measure()
-
-    def wait(self, seconds: float | None = None) -> GridState:
-        """Wait until nothing is on its way any more, or the time is up; follows meanwhile. Raises as `look`."""
-        end = None if seconds is None else time.monotonic() + seconds
-        while (view := self.look()).going and (end is None or time.monotonic() < end):
-            self.follow(view)
-            time.sleep(POLL_SECONDS)
-        return view
-
-    # ---- jobs
-
-    def measure(self) -> jobs.Status:
-        """Start the job that measures the videos that are done; see numbers."""
-        write_json(self.folder / MEASURING / jobs.CONFIG, {})
-        return jobs.start(self.folder / MEASURING, MODULE)
-
-    def export(self, settings: GridExportSettings | None = None) -> jobs.Status:
-        """Start the job that makes files to show around; see exporting. Raises ConfigError while no video is done."""
-        if not self.look().count(CellState.DONE):
-            raise ConfigError(f"the grid {self.name} has no video yet: wait for the first one")
-        folder = self.folder / EXPORTING
-        if not jobs.status(folder).state.alive:
-            (settings or GridExportSettings()).save(folder / jobs.CONFIG)
-        return jobs.start(folder, MODULE)
-
-    @property
-    def exported(self) -> list[Path]:
-        """The files of the last export that was finished."""
-        made = [self.folder / "export" / f"{self.name}.{kind}" for kind in FORMATS]
-        return [path for path in made if path.exists()]
-
-    # ---- what people think
+    # ---- what people think of it
 
     def mark(self, key: str, *, starred: bool | None = None, rejected: bool | None = None) -> None:
         """Star or reject a video, or take it back. Raises ConfigError for a video that is not in the grid."""
-        self._known(key)
+        if key not in self.plan.samples:
+            raise ConfigError(f"the video {key[:40]!r} is not in the grid {self.name}: reload the page")
         marks.mark(self.folder, key, starred=starred, rejected=rejected)
 
     def vote(self, left: str, right: str, chosen: str) -> None:
         """Note a blind vote between two videos of a row; chosen is one of them, "" for neither. Raises ConfigError."""
-        rows = [set(keys) for keys in self.plan.keys]
-        if not any({left, right} <= keys for keys in rows):
+        if not any({left, right} <= set(keys) for keys in self.plan.keys):
             raise ConfigError("a vote is between two videos of one row: choose two of one row")
         marks.vote(self.folder, left, right, chosen)
 
     def choose_best(self, column: int, why: str = "") -> str:
-        """Tell the run that a column's checkpoint is its best: it is starred there, and shown. Returns it in words.
+        """Make a column's checkpoint the best one of its run, which stars it; returns that as a sentence.
 
         Raises ConfigError for a column that is no checkpoint of the run.
         """
@@ -341,44 +301,44 @@ class Grid:
             raise ConfigError(f"the grid has {len(columns)} columns: choose 1 to {len(columns)}")
         chosen = columns[column]
         step = _step(self.workspace, run, chosen)
-        said = why or f"found best in the grid {self.name}" + (f" ({chosen.name})" if chosen.name else "")
-        retention.choose_best(self.workspace.run(run), step, said)
-        marks.note_best(self.folder, {"column": chosen.name, "step": step, "why": said, "time": time.time()})
-        return f"step {step} is the best checkpoint of {run} from now on: it is starred, and shown on the run's page"
+        why = why or f"found best in the grid {self.name}" + (f" ({chosen.name})" if chosen.name else "")
+        retention.choose_best(self.workspace.run(run), step, why)
+        marks.note_best(self.folder, {"column": chosen.name, "step": step, "why": why, "time": time.time()})
+        return f"step {step} is now the best checkpoint of {run}: it is starred, and shown on the run's page"
 
     def _repr_html_(self) -> str:
         return inline_html.rendered("workbench.compare.display:grid_html", self)
 
-    def _known(self, key: str) -> None:
-        if not any(key in keys for keys in self.plan.keys):
-            raise ConfigError(f"the video {key[:40]!r} is not in the grid {self.name}: look at it again")
 
-
-def references(plan: GridPlan, known: Mapping[str, Cell]) -> dict[str, str]:
-    """Key -> which video of its row a cell is measured against, and in which state; "" for none (yet)."""
+def references(plan: GridPlan, cells: Mapping[str, Cell]) -> dict[str, str]:
+    """Key -> the video of its row that a cell is measured against, and its version; "" for none (yet)."""
     found = {}
     for keys in plan.keys:
         for key, column in zip(keys, plan.columns, strict=True):
-            other = known[keys[column.reference]]
+            other = cells[keys[column.reference]]
             found[key] = f"{other.key}@{stamp(other.video)}" if other.video and other.key != key else ""
     return found
+
+
+def _gaps(cells: Iterable[Cell]) -> list[float]:
+    """Seconds from one finished video to the next."""
+    times = sorted(stamp(cell.video) / 1e9 for cell in cells if cell.video)
+    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
 
 
 def _step(workspace: Workspace, run: str, column: Column) -> int:
     """The checkpoint behind a column. Raises ConfigError where it is none."""
     if run and column.step is not None:
         return column.step
-    if run and column.final:
-        steps = Run.open(workspace, run).checkpoints
-        if steps:
-            return steps[-1]
+    if run and column.final and (steps := Run.open(workspace, run).checkpoints):
+        return steps[-1]
     raise ConfigError(f"{column.name or 'this column'} is no checkpoint of a run: choose a column of a checkpoint")
 
 
 def in_order(cells: Sequence[Cell], plan: GridPlan) -> list[Cell]:
-    """The order in which videos are drawn: those of one LoRA file together, whatever their scale; then by column."""
-    column = {key: place for keys in plan.keys for place, key in enumerate(keys)}
-    row = {key: place for place, keys in enumerate(plan.keys) for key in keys}
+    """The order of generation: one LoRA file after the other, so that the model changes it seldom; then by column."""
+    column = {key: index for keys in plan.keys for index, key in enumerate(keys)}
+    row = {key: index for index, keys in enumerate(plan.keys) for key in keys}
     files = {cell.key: tuple(split_scale(text)[0] for text in cell.settings.loras) for cell in cells}
     first: dict[tuple[str, ...], int] = {}
     for cell in cells:

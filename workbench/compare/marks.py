@@ -3,7 +3,7 @@
     {"stars": [key], "rejects": [key], "votes": [{"left", "right", "chosen", "time"}], "best": {...}}
 
 A vote is between two videos of a row whose names were hidden: chosen is a key, "" where neither was better. Not
-covered: what becomes of the best checkpoint in its run (grid).
+covered: the best checkpoint in its run (runs.retention).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 from workbench import jobs
 from workbench.compare.axes import GridPlan
 from workbench.errors import ConfigError
-from workbench.workspace import read_json, write_json
+from workbench.workspace import read_object, write_json
 
 FILE = "marks.json"
-FEWEST = 5  # votes; fewer say nothing
+FEWEST = 5  # votes; with fewer no difference is significant
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The file's content. best: {"column", "step", "why", "time"}, {} while nobody chose."""
+    """The file's content. best: {"column", "step", "why", "time"}, {} before a choice."""
 
     stars: frozenset[str] = frozenset()
     rejects: frozenset[str] = frozenset()
@@ -36,12 +36,12 @@ class Marks:
 
 @dataclass(frozen=True)
 class Tally:
-    """What the votes say of a column. word: how sure one can be that it is better or worse than the others."""
+    """The votes for a column. confidence: in words, whether it is better or worse than the others."""
 
     won: int
     lost: int
     tied: int
-    word: str
+    confidence: str
 
     @property
     def votes(self) -> int:
@@ -49,14 +49,12 @@ class Tally:
 
 
 def read(folder: Path) -> Marks:
-    """What is marked in a grid; nothing where the file is missing or broken."""
-    with contextlib.suppress(ConfigError, TypeError, AttributeError):
-        if (folder / FILE).exists():
-            raw = read_json(folder / FILE)
-            votes = tuple(vote for vote in raw.get("votes", ()) if {"left", "right", "chosen"} <= vote.keys())
-            return Marks(
-                frozenset(raw.get("stars", ())), frozenset(raw.get("rejects", ())), votes, dict(raw.get("best") or {})
-            )
+    """The marks of a grid; none where the file is missing or broken."""
+    raw = read_object(folder / FILE)
+    with contextlib.suppress(TypeError, AttributeError):
+        votes = tuple(vote for vote in raw.get("votes", ()) if {"left", "right", "chosen"} <= vote.keys())
+        stars, rejects = frozenset(raw.get("stars", ())), frozenset(raw.get("rejects", ()))
+        return Marks(stars, rejects, votes, dict(raw.get("best") or {}))
     return Marks()
 
 
@@ -76,7 +74,7 @@ def mark(folder: Path, key: str, *, starred: bool | None = None, rejected: bool 
 def vote(folder: Path, left: str, right: str, chosen: str) -> None:
     """Note a blind vote between two videos. Raises ConfigError, CannotWrite."""
     if chosen not in (left, right, "") or left == right:
-        raise ConfigError("the vote names a video that was not shown: vote again")
+        raise ConfigError("the vote is for neither of the two videos: vote again")
     with _changing(folder) as raw:
         raw["votes"].append({"left": left, "right": right, "chosen": chosen, "time": time.time()})
 
@@ -98,11 +96,11 @@ def _changing(folder: Path) -> Any:
 
 
 def tallies(plan: GridPlan, votes: tuple[dict[str, Any], ...]) -> list[Tally]:
-    """What the votes say of each column, in their order. Votes on videos that are no longer shown do not count."""
-    place = {key: number for keys in plan.keys for number, key in enumerate(keys)}
+    """The votes of each column, in their order. Votes on videos that left the grid do not count."""
+    column = {key: index for keys in plan.keys for index, key in enumerate(keys)}
     counts = [[0, 0, 0] for _ in plan.columns]
     for one in votes:
-        left, right = place.get(one["left"]), place.get(one["right"])
+        left, right = column.get(one["left"]), column.get(one["right"])
         if left is None or right is None:
             continue
         if not one["chosen"]:
@@ -116,7 +114,7 @@ def tallies(plan: GridPlan, votes: tuple[dict[str, Any], ...]) -> list[Tally]:
 
 
 def confidence(won: int, lost: int) -> str:
-    """In a word, whether that many wins could be chance: a two-sided sign test, ties left out.
+    """In words, whether that many wins could be chance: a two-sided sign test, ties left out.
 
     Clear: chance alone does this once in twenty times or less; likely: once in five.
     """

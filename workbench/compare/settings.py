@@ -17,7 +17,6 @@ from workbench.settings import Settings, field
 ROWS, COLUMNS, OTHER = "Rows", "Columns", "Further columns"
 BASE, EXPORT, NONE = "base", "final", "none"
 SCHEDULERS = ("model", "DDIM", "DPM")
-FORMATS = ("mp4", "gif", "html")
 
 
 class GridSettings(Settings):
@@ -63,14 +62,9 @@ class GridSettings(Settings):
     column_seeds: tuple[str, ...] = field((), title="Seeds as columns", section=OTHER, advanced=True)
     """A column for each seed, instead of a row."""
 
-    @field_validator("prompts", "images", mode="before")
+    @field_validator("prompts", "images", "loras", mode="before")
     @classmethod
     def _lines(cls, value: Any) -> Any:
-        return _split(value, str.splitlines)
-
-    @field_validator("loras", mode="before")
-    @classmethod
-    def _stacks(cls, value: Any) -> Any:
         return _split(value, str.splitlines)
 
     @field_validator("checkpoints", "scales", "guidance", "steps", "schedulers", "seeds", "column_seeds", mode="before")
@@ -108,28 +102,6 @@ class GridSettings(Settings):
     def _schedulers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         known = {name.lower(): name for name in SCHEDULERS}
         return _each("schedulers", value, lambda text: known[text.lower()], f"one of {', '.join(SCHEDULERS)}")
-
-
-class GridExportSettings(Settings):
-    """Which files a grid is exported to; grids/<slug>/.export/config.json."""
-
-    formats: tuple[str, ...] = field(FORMATS, title="Files", section="Export")
-    """mp4: one video of the whole grid with captions. gif: the same, smaller, for places that play no video. html: one
-    page with the player in it, which needs nothing else."""
-
-    numbers: bool = field(True, title="Numbers", section="Export")
-    """Write below each video what was measured."""
-
-    @field_validator("formats", mode="before")
-    @classmethod
-    def _list(cls, value: Any) -> Any:
-        return _split(value, lambda text: text.replace(",", " ").split())
-
-    @field_validator("formats")
-    @classmethod
-    def _formats(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        known = {name: name for name in FORMATS}
-        return _each("formats", value, lambda text: known[text.lower()], f"one of {', '.join(FORMATS)}") or FORMATS
 
 
 def _split(value: Any, split: Callable[[str], list[str]]) -> Any:

@@ -14,19 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.clips import frame_metrics, media
-from workbench.compare.cell_files import read_object
 from workbench.compare.suggestions import lock
 from workbench.errors import ConfigError, DataError
 from workbench.runs.run import Run
-from workbench.workspace import Workspace, confined, write_json
+from workbench.workspace import Workspace, confined, read_object, write_json
 
 if TYPE_CHECKING:
     from workbench.clips.frame_metrics import Pixels
 
-LONGEST = 128  # pixels of the pictures that signatures are made of, as the doctor's
-# Differences as `signals.alike` measures them. Measured: of 3,828 pairs of different demo clips, whose scenes are as
-# plain as can be, the least is 0.47, half are above 1.5; different scenes of real footage 1.9 and more; a clip written
-# anew up to 0.14. So what is below COPY is a clip again, and what is below NEAR resembles one more than chance gives.
+LONGEST = 128  # pixels of the pictures that signatures are made of, as in the dataset check
+# Differences as `frame_metrics.alike` measures them. Of 3,828 pairs of different demo clips, which have the plainest
+# scenes, the least is 0.47, half are above 1.5; of real footage 1.9 and more; a clip encoded again has up to
+# 0.14. So below COPY a video is a clip again, and below NEAR it resembles one more than by chance.
 COPY, NEAR = 0.25, 0.45
 SAME = 0.06  # clips that differ by less are copies of one another
 MOST_COMPARED = 500  # clips
@@ -35,12 +34,10 @@ APART = 0.5  # of what the clips differ among themselves: clips that all look al
 
 @dataclass(frozen=True)
 class TrainingClip:
-    """A clip that a run was trained on. print: its signature."""
+    """A clip that a run was trained on."""
 
     name: str
-    caption: str
-    path: Path
-    print: bytes
+    signature: bytes
 
 
 @dataclass(frozen=True)
@@ -59,12 +56,10 @@ class Nearest:
 
 def signature(pictures: Sequence[Pixels]) -> bytes:
     """Of the frames of a video, BGR [H, W, 3] each."""
-    count = len(pictures)
-    wanted = [pictures[place] for place in places(count)]
-    return frame_metrics.fingerprint(wanted)
+    return frame_metrics.fingerprint([pictures[index] for index in signature_frames(len(pictures))])
 
 
-def places(count: int) -> list[int]:
+def signature_frames(count: int) -> list[int]:
     """Which of so many frames a signature is made of."""
     return [int((part + 0.5) * count / frame_metrics.PRINT_FRAMES) for part in range(frame_metrics.PRINT_FRAMES)]
 
@@ -82,9 +77,7 @@ def trained_on(workspace: Workspace, run: Run, kept: Path) -> list[TrainingClip]
             with contextlib.suppress(DataError, OSError):
                 prints[mark] = base64.b64encode(_print(path, clip)).decode()
         if mark in prints:
-            found.append(
-                TrainingClip(path.name, str(clip.get("caption", "")), path, base64.b64decode(prints[mark]))
-            )  # fmt: skip
+            found.append(TrainingClip(path.name, base64.b64decode(prints[mark])))
     if prints != known:
         write_json(kept, prints)
     return found
@@ -111,7 +104,7 @@ def _datasets(run: Run) -> Iterator[str]:
 def _print(path: Path, clip: dict[str, Any]) -> bytes:
     """The signature of the frames and the part of the picture that training took. Raises DataError."""
     indices = list(clip["indices"])
-    wanted = [indices[place] for place in places(len(indices))]
+    wanted = [indices[index] for index in signature_frames(len(indices))]
     height, width = clip["resize"]
     unique = sorted(set(wanted))
     frames = media.read_frames(path, unique, (height, width), tuple(clip["crop"]))
@@ -134,18 +127,18 @@ def usual(clips: Sequence[TrainingClip]) -> float | None:
     """How much a clip typically differs from the one nearest to it, copies left out; None for less than three clips."""
     import numpy as np
 
-    some = [clip.print for clip in clips[:MOST_COMPARED]]
+    some = [clip.signature for clip in clips[:MOST_COMPARED]]
     nearest = []
-    for place, one in enumerate(some):
-        apart = [value for value in differences(one, some[:place] + some[place + 1 :]) if value > SAME]
+    for index, one in enumerate(some):
+        apart = [value for value in differences(one, some[:index] + some[index + 1 :]) if value > SAME]
         nearest += [min(apart)] if apart else []
     return float(np.median(nearest)) if len(nearest) > 2 else None
 
 
-def nearest(print_: bytes, clips: Sequence[TrainingClip], usually: float | None) -> Nearest | None:
+def nearest(signature: bytes, clips: Sequence[TrainingClip], usually: float | None) -> Nearest | None:
     """The clip that a video is nearest to, None where there are none."""
     if not clips:
         return None
-    apart = differences(print_, [clip.print for clip in clips])
-    place = min(range(len(clips)), key=apart.__getitem__)
-    return Nearest(clips[place].name, round(apart[place], 3), usually)
+    apart = differences(signature, [clip.signature for clip in clips])
+    index = min(range(len(clips)), key=apart.__getitem__)
+    return Nearest(clips[index].name, round(apart[index], 3), usually)

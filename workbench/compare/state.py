@@ -1,6 +1,6 @@
-"""What a grid shows at one moment: cells with where each is, how long it takes still. Plain data.
+"""A grid at one moment: the state of each cell, and how long the rest takes. Plain data.
 
-Not covered: finding it out (grid), what a browser is sent of it (view).
+Not covered: reading it from files (grid), what faces show of it (snapshot).
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ from pathlib import Path
 from typing import Any
 
 from workbench.compare.axes import Column, GridPlan, Row
+from workbench.errors import ConfigError
 from workbench.sampler.settings import SampleSettings
 
 
 class CellState(StrEnum):
-    """Where a video of the grid is, derived from files."""
+    """How far a video of the grid is, derived from files."""
 
     DONE = "done"
-    MISSING = "missing"  # not asked for, or asked for and taken back
+    MISSING = "missing"  # not requested, or cancelled
     WAITING = "waiting"
-    DRAWING = "drawing"  # or its model is being loaded
+    GENERATING = "generating"  # or its model is being loaded
     FAILED = "failed"
 
     @property
     def pending(self) -> bool:
-        return self in (CellState.WAITING, CellState.DRAWING)
+        return self in (CellState.WAITING, CellState.GENERATING)
 
 
 @dataclass(frozen=True)
 class Cell:
     """One video.
 
-    message: why it failed or waits;  picture: how it looks so far, roughly
-    outdated: drawn with a LoRA whose file is another one by now
-    numbers: what was measured (see numbers), {} before that
+    message: why it failed or waits;  preview: a picture of the latents so far
+    outdated: generated with a LoRA whose file has changed since
+    measurements: as measurements.json keeps them, {} before that
     """
 
     key: str
@@ -46,12 +47,17 @@ class Cell:
     seconds_left: float | None = None
     message: str = ""
     video: Path | None = None
-    picture: Path | None = None
+    preview: Path | None = None
     record: dict[str, Any] = field(default_factory=dict)
-    numbers: dict[str, Any] = field(default_factory=dict)
+    measurements: dict[str, Any] = field(default_factory=dict)
     starred: bool = False
     rejected: bool = False
     outdated: bool = False
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether `Grid.generate` requests it."""
+        return not self.state.pending and (self.state is not CellState.DONE or self.outdated)
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class GridState:
     """A whole grid.
 
     cells: [row][column];  seconds_left: measured on what is done, None before the first
-    measured: whether every video that is done has its numbers;  against: see grid.references
+    references: key -> the video of its row that a cell is measured against, and its version; "" for none (yet)
     """
 
     name: str
@@ -67,8 +73,7 @@ class GridState:
     plan: GridPlan
     cells: tuple[tuple[Cell, ...], ...]
     seconds_left: float | None
-    measured: bool
-    against: dict[str, str]
+    references: dict[str, str]
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -86,6 +91,15 @@ class GridState:
         """How many videos are in one of these states."""
         return sum(cell.state in states for cell in self.all)
 
+    def is_measured(self, cell: Cell) -> bool:
+        """Whether its measurements are those of this version of the video and of its reference."""
+        return bool(cell.measurements.get("reference") == self.references[cell.key])
+
+    @property
+    def measured(self) -> bool:
+        """Whether every video that is done was measured."""
+        return all(self.is_measured(cell) for cell in self.all if cell.video)
+
     @property
     def complete(self) -> bool:
         return self.count(CellState.DONE) == len(self.all)
@@ -94,12 +108,16 @@ class GridState:
     def going(self) -> bool:
         return any(cell.state.pending for cell in self.all)
 
-    def cell(self, key: str) -> Cell | None:
-        return next((cell for cell in self.all if cell.key == key), None)
+    def cell(self, key: str) -> Cell:
+        """The cell of a video. Raises ConfigError where the grid has no such video (yet)."""
+        found = next((cell for cell in self.all if cell.key == key and cell.video), None)
+        if found is None:
+            raise ConfigError(f"the grid {self.name} has no such video: choose one that is done")
+        return found
 
 
 def work(settings: SampleSettings, steps: int) -> float:
-    """What a video costs beside others of its grid: passes of the model; a guided step takes two."""
+    """Passes of the model that a video takes; a guided step takes two."""
     guided = settings.guidance_scale is None or settings.guidance_scale > 1
     return (settings.steps or steps) * (2 if guided else 1)
 
@@ -112,17 +130,15 @@ def seconds_left(cells: Iterable[Cell], steps: int, gaps: Sequence[float]) -> fl
     every = list(cells)
     done = [cell for cell in every if cell.state is CellState.DONE]
     waiting = [cell for cell in every if cell.state.pending]
-    if not waiting:
+    if not waiting or not done:
         return None
-    if not done:
-        return None
-    drawn = sum(work(cell.settings, steps) for cell in done)
+    passes = sum(work(cell.settings, steps) for cell in done)
     seconds = sum(float(cell.record.get("seconds", 0.0)) for cell in done)
-    # A pause between two sittings is no pace: a gap counts when it is about what drawing alone takes.
+    # A gap counts when it is about as long as a video takes: a longer one is a pause of the queue.
     alone = seconds / len(done)
     near = [gap for gap in gaps if gap < 3 * alone + 5]
     more = max(1.0, (sum(near) / len(near)) / alone) if near and alone else 1.0
-    pace = more * seconds / drawn
+    pace = more * seconds / passes
     left = 0.0
     for cell in waiting:
         share = 1 - cell.step / cell.total if cell.total else 1.0

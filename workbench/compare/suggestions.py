@@ -15,7 +15,7 @@ from workbench.families import find_model
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.run import Run
 from workbench.sampler.settings import SampleSettings
-from workbench.workspace import Workspace, read_json
+from workbench.workspace import Workspace, read_json, read_object
 
 LAST = 3  # checkpoints that a grid begins with
 SCALES = ("0.5", "0.75", "1")
@@ -35,7 +35,7 @@ def suggested(workspace: Workspace, name: str) -> GridSettings:
 
 
 def completed(workspace: Workspace, settings: GridSettings) -> GridSettings:
-    """The same with what was left open filled in from the run, so that the grid stays what it is when the run goes on.
+    """The same with what was left open filled in from the run, so that the grid stays the same when the run goes on.
 
     Raises ConfigError when the run does not exist, has no LoRA, or not that checkpoint.
     """
@@ -74,19 +74,23 @@ def newest(workspace: Workspace) -> str:
 
 
 def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed: str = "exact") -> SampleSettings:
-    """What the samples of a grid begin with: as the run's previews were drawn. Raises ConfigError.
+    """What the samples of a grid begin with: as the run's previews were generated. Raises ConfigError.
 
-    model: which draws where no run says so, "" for the usual one
+    model: of a grid without a run, "" for the default
     """
     if not settings.run:
         return SampleSettings().changed(speed=speed, **({"model": model} if model else {}))
     run = Run.open(workspace, settings.run)
     train, record = run.settings, _preview(run)
     values: dict[str, Any] = {
-        "frames": train.frames, "height": train.height, "width": train.width, "steps": train.preview_steps,
-        "guidance_scale": train.preview_guidance, "dynamic_guidance": train.preview_dynamic_guidance,
+        "frames": train.frames,
+        "height": train.height,
+        "width": train.width,
+        "steps": train.preview_steps,
+        "guidance_scale": train.preview_guidance,
+        "dynamic_guidance": train.preview_dynamic_guidance,
         "seed": train.preview_seed,
-    }  # fmt: skip
+    }
     values |= {name: record[name] for name in SHAPE if name in record}
     if values["frames"] == 1:  # of a run on pictures, whose previews are pictures, too; samples are videos
         values["frames"] = train.frames
@@ -98,7 +102,7 @@ def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed
 def of_sample(settings: SampleSettings, guidance: float) -> tuple[GridSettings, SampleSettings]:
     """A grid around one sample: its LoRAs at other scales, or other guidance scales where it has none; and its base.
 
-    guidance: the scale that it was drawn with
+    guidance: the scale that it was generated with
     """
     rows: dict[str, Any] = {
         "title": settings.prompt[:40],
@@ -120,9 +124,9 @@ def prompts(run: Run) -> tuple[str, ...]:
     settings = run.settings
     if settings.preview_prompts:
         return settings.preview_prompts
-    drawn = tuple(dict.fromkeys(preview.prompt for preview in run.previews if preview.prompt))
-    if drawn:
-        return drawn
+    of_previews = tuple(dict.fromkeys(preview.prompt for preview in run.previews if preview.prompt))
+    if of_previews:
+        return of_previews
     captions = [str(clip.get("caption", "")) for clip in lock(run) if clip.get("role") == "train"]
     return tuple(dict.fromkeys(filter(None, captions)))[:2]
 
@@ -155,8 +159,7 @@ def _refuse_whole_models(run: Run) -> None:
 def _preview(run: Run) -> dict[str, Any]:
     """The record of one of the run's previews, {} before the first."""
     for preview in run.previews[:1]:
-        with contextlib.suppress(ConfigError):
-            return dict(read_json(preview.video.with_suffix(".json")))
+        return read_object(preview.video.with_suffix(".json"))
     return {}
 
 

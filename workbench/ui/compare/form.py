@@ -1,4 +1,4 @@
-"""The form of a grid: a run fills in what it suggests; below stands how many videos that makes, and how long it takes.
+"""The form of a grid: a run fills in its suggestions; below stand the number of videos and the time they take.
 
 Not covered: the rules (compare.settings, compare.axes).
 """
@@ -33,10 +33,14 @@ class GridForm(Form[GridSettings]):
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(GridSettings, workspace, GridSettings())
         with gr.Row(elem_classes="fields"):
-            self.drawn_by = gr.Dropdown(
-                [(OF_RUN, ""), *((model.title, model.id) for model in models())], value="", label="Model",
-                info="Which model draws, where no run says so.", elem_id="grid-model", min_width=150,
-            )  # fmt: skip
+            self.sample_model = gr.Dropdown(
+                [(OF_RUN, ""), *((model.title, model.id) for model in models())],
+                value="",
+                label="Model",
+                info="The model of a grid without a run.",
+                elem_id="grid-model",
+                min_width=150,
+            )
             self.speed = gr.Dropdown(
                 ["exact", "fast", "low-memory"], value="exact", label="Speed", elem_id="grid-speed", min_width=150,
                 info="exact: what the stock pipeline draws. fast: nearly the same in less time. low-memory: for a GPU "
@@ -49,44 +53,44 @@ class GridForm(Form[GridSettings]):
         return [NONE, *found] if spec.name == "run" else found
 
     @property
-    def everything(self) -> list[Any]:
-        """The components that `asked` takes."""
-        return [*self.inputs, self.drawn_by, self.speed]
+    def all_inputs(self) -> list[Any]:
+        """The components that `request` takes."""
+        return [*self.inputs, self.sample_model, self.speed]
 
     def wire_up(self, opened: Sequence[Any]) -> None:
         """Connect the listeners. opened: the events after which a person sees the form; runs come meanwhile."""
         run, checkpoints = self._components["run"], self._components["checkpoints"]
         filled = [self._components[name] for name in FILLED]
         chosen = run.input(handler(self._suggested), run, filled, **QUIET)
-        send(chosen.then, handler(self._cost), self.everything, self.cost)
+        send(chosen.then, handler(self._cost), self.all_inputs, self.cost)
         for event in opened:
             event(self.refreshed_choices, None, [run, self._components["loras"]], **QUIET)
             touched = [run, self._components["prompts"], self._components["loras"]]
             begun = event(handler(self._first), touched, [run, *filled], **QUIET)
-            send(begun.then, handler(self._cost), self.everything, self.cost)
+            send(begun.then, handler(self._cost), self.all_inputs, self.cost)
         run.change(handler(self._checkpoints), run, checkpoints, **QUIET)
         changes = [
             one.change for one in (*filled, *(self._components[name] for name in ("loras", "guidance", "steps")))
         ]
-        send(partial(gr.on, changes), handler(self._cost), self.everything, self.cost, trigger_mode="always_last")
+        send(partial(gr.on, changes), handler(self._cost), self.all_inputs, self.cost, trigger_mode="always_last")
 
     def refreshed_choices(self) -> list[Any]:
         """The runs and LoRAs there are now."""
         return [gr.update(choices=self._options(spec)) for spec in self.specs if spec.name in ("run", "loras")]
 
-    def asked(self, *values: Any) -> tuple[GridSettings, SampleSettings]:
+    def request(self, *values: Any) -> tuple[GridSettings, SampleSettings]:
         """The settings as the fields hold them, and what the samples begin with. Raises ConfigError."""
         *own, model, speed = values
         settings = self.parse(own)
         return settings, base_of(self.workspace, settings, model or "", speed or "exact")
 
     def _first(self, *touched: Any) -> list[Any]:
-        """What a form holds that nobody has touched: the newest run that has something to compare, ready to be made."""
+        """The suggestions of the newest run that has something to compare, in a form that nobody has changed."""
         name = "" if any(touched) else newest(self.workspace)
         return [gr.update(value=name), *self._suggested(name)] if name else [gr.skip()] * (1 + len(FILLED))
 
     def _suggested(self, name: str) -> list[Any]:
-        """What a run suggests for the fields that belong to it."""
+        """The suggestions of a run for its fields."""
         if not name:
             return [gr.skip()] * len(FILLED)
         found = suggested(self.workspace, name).model_dump(mode="json")
@@ -99,8 +103,8 @@ class GridForm(Form[GridSettings]):
         return gr.update(choices=self._options(spec, {"run": name}))
 
     def _cost(self, *values: Any) -> str:
-        """How many videos the grid will have, and about how long they take."""
+        """The number of videos, and about how long they take."""
         try:
-            return render.note(cost(self.workspace, *self.asked(*values)))
+            return render.note(cost(self.workspace, *self.request(*values)))
         except ConfigError as error:
             return sentences(error, GridSettings)

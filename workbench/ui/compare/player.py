@@ -1,6 +1,6 @@
-"""The player of a grid as a component: what it shows, and what the browser may ask of it.
+"""The player of a grid as a component: what it is given, and the requests of its half in the browser (assets/grid.js).
 
-The browser's half is assets/grid.js. Not covered: which grid is shown, how one is made (tab, form).
+Not covered: which grid it plays (videos), what it is given (compare.snapshot).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 import gradio as gr
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench.compare import CellState, Grid, marks
-from workbench.compare.view import data, details
-from workbench.errors import ConfigError
+from workbench.compare import Grid
+from workbench.compare.export import export_cell
+from workbench.compare.snapshot import details_of, snapshot
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.workspace import Workspace
@@ -21,28 +21,28 @@ NOTHING: dict[str, Any] = {"grid": ""}
 KEY = r"^[0-9a-f]{0,64}$"
 
 
-class Asked(BaseModel):
-    """A grid, by its name."""
+class OfGrid(BaseModel):
+    """A request about a grid."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     grid: str = Field(max_length=64)
 
 
-class AskedCell(Asked):
-    """One of its videos."""
+class OfCell(OfGrid):
+    """A request about one of its videos."""
 
     key: str = Field(pattern=KEY)
 
 
-class Mark(AskedCell):
+class Mark(OfCell):
     """A star or a reject, given or taken back; None leaves it."""
 
     starred: bool | None = None
     rejected: bool | None = None
 
 
-class Vote(Asked):
+class Vote(OfGrid):
     """Two videos whose names were hidden, and the better one; "" for neither."""
 
     left: str = Field(pattern=KEY)
@@ -50,8 +50,8 @@ class Vote(Asked):
     chosen: str = Field(pattern=KEY)
 
 
-class Best(Asked):
-    """The place of a column."""
+class Best(OfGrid):
+    """The index of a column."""
 
     column: int = Field(ge=0, le=10_000)
 
@@ -73,81 +73,70 @@ class Player:
                 answering("mark", Mark, self.mark),
                 answering("vote", Vote, self.vote),
                 answering("choose_best", Best, self.choose_best),
-                answering("draw", AskedCell, self.draw),
-                answering("details", AskedCell, self.details),
+                answering("generate", OfCell, self.generate),
+                answering("details", OfCell, self.details),
+                answering("gif", OfCell, self.gif),
             ],
             elem_id=elem_id,
         )
 
     def value(self, grid: Grid) -> dict[str, Any]:
-        """The component's value for a grid; looks after its requests and numbers, too. Raises ConfigError.
+        """The component's value for a grid, whose requests and measurements it keeps going. Raises ConfigError.
 
-        A grid at rest whose files did not change is not looked at again.
+        A grid at rest is read again only after its files changed.
         """
-        mark = _mark(grid)
+        version = _version(grid)
         kept = self._kept.get(grid.name)
-        if kept is not None and kept[0] == mark:
+        if kept is not None and kept[0] == version:
             return kept[1]
-        view = grid.look()
-        grid.follow(view)
-        shown = data(grid, view, render.url)
-        if view.going or not view.measured:
+        state = grid.state()
+        grid.maintain(state)
+        value = snapshot(grid, state, render.url)
+        if state.going or not state.measured:
             self._kept.pop(grid.name, None)
         else:
-            self._kept[grid.name] = (mark, shown)
-        return shown
+            self._kept[grid.name] = (version, value)
+        return value
 
-    # ---- what the browser asks for
+    # ---- requests of the browser
 
-    def mark(self, asked: Mark) -> dict[str, Any]:
+    def mark(self, request: Mark) -> dict[str, Any]:
         """Star or reject a video."""
-        self._grid(asked).mark(asked.key, starred=asked.starred, rejected=asked.rejected)
+        self._grid(request).mark(request.key, starred=request.starred, rejected=request.rejected)
         return {}
 
-    def vote(self, asked: Vote) -> dict[str, Any]:
-        """Note a vote; the answer says how the two columns stand now."""
-        grid = self._grid(asked)
-        grid.vote(asked.left, asked.right, asked.chosen)
-        plan = grid.plan
-        place = {key: number for keys in plan.keys for number, key in enumerate(keys)}
-        found = marks.tallies(plan, grid.marked.votes)
-        words = []
-        for key in (asked.left, asked.right):
-            column, one = plan.columns[place[key]], found[place[key]]
-            words.append(f"{column.name}: {one.won} of {one.votes} votes ({one.word})")
-        return {"counted": " · ".join(words)}
+    def vote(self, request: Vote) -> dict[str, Any]:
+        """Note a vote; the answer has the votes of both columns."""
+        grid = self._grid(request)
+        grid.vote(request.left, request.right, request.chosen)
+        found = snapshot(grid)
+        keys = next(keys for keys in grid.plan.keys if request.left in keys)
+        columns = [found["columns"][keys.index(key)] for key in (request.left, request.right)]
+        parts = [f"{one['name']}: {one['won']} of {one['votes']} votes ({one['confidence']})" for one in columns]
+        return {"votes": " · ".join(parts)}
 
-    def choose_best(self, asked: Best) -> dict[str, Any]:
-        """Tell the run which of its checkpoints is the best."""
-        return {"said": self._grid(asked).choose_best(asked.column)}
+    def choose_best(self, request: Best) -> dict[str, Any]:
+        """Make a checkpoint the best of its run."""
+        return {"message": self._grid(request).choose_best(request.column)}
 
-    def draw(self, asked: AskedCell) -> dict[str, Any]:
-        """Ask for one video."""
-        grid = self._grid(asked)
-        grid.ask([asked.key])
-        return {"said": ""}
+    def generate(self, request: OfCell) -> dict[str, Any]:
+        """Request one video."""
+        self._grid(request).generate([request.key])
+        return {}
 
-    def details(self, asked: AskedCell) -> dict[str, Any]:
-        """The settings that drew a video."""
-        return {"details": details(cell_of(self._grid(asked), asked.key))}
+    def details(self, request: OfCell) -> dict[str, Any]:
+        """The settings of a video."""
+        return {"details": details_of(self._grid(request).state().cell(request.key))}
 
-    def _grid(self, asked: Asked) -> Grid:
-        return Grid.open(self.workspace, asked.grid)
+    def gif(self, request: OfCell) -> dict[str, Any]:
+        """A video as GIF; the answer has its address."""
+        return {"url": render.url(export_cell(self._grid(request), request.key, "gif"))}
 
-
-def cell_of(grid: Grid, key: str) -> Any:
-    """One of a grid's videos. Raises ConfigError where it shows no such one."""
-    cell = grid.look().cell(key)
-    if cell is None or cell.state is not CellState.DONE:
-        raise ConfigError("that video is no longer in the grid: look at it again")
-    return cell
+    def _grid(self, request: OfGrid) -> Grid:
+        return Grid.open(self.workspace, request.grid)
 
 
-def _mark(grid: Grid) -> tuple[int, ...]:
-    """What changes whenever a grid at rest does."""
-    names = ("grid.json", "marks.json", "numbers.json", "requests.json", "cells")
-    found = []
-    for name in names:
-        path = grid.folder / name
-        found.append(path.stat().st_mtime_ns if path.exists() else 0)
-    return tuple(found)
+def _version(grid: Grid) -> tuple[int, ...]:
+    """Other numbers whenever the files of a grid at rest change."""
+    paths = [grid.folder / name for name in ("grid.json", "marks.json", "measurements.json", "requests.json", "cells")]
+    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)

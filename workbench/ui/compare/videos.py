@@ -1,31 +1,30 @@
-"""The Videos sub-tab of Compare: choose a grid or make one, watch it fill, look at it, export it.
+"""The Videos sub-tab of Compare: choose or make a grid, watch its videos arrive, compare them, export them as a page.
 
-Everything it shows is read from the grids' folders; the browser remembers which one was open. Not covered: the player
-(player, assets/grid.js), the form (form).
+Everything is read from the grids' folders; the browser remembers which one was open. Not covered: the player (player,
+assets/grid.js), the form (form).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
 
-from workbench import jobs
 from workbench.compare import Grid, GridSettings
-from workbench.compare.grid import EXPORTING
+from workbench.compare.export import export_page, exported_page
 from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
 from workbench.ui.compare.form import GridForm
-from workbench.ui.compare.player import NOTHING, Player, cell_of
+from workbench.ui.compare.player import NOTHING, Player
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, send, tell, tick, warn, watch
 from workbench.ui.core.form import Form, sentences
 from workbench.ui.core.live import Recent
 from workbench.workspace import Workspace
 
-VIEW = ("grids", "player", "note", "draw", "stop", "acts", "files")
+VIEW = ("grids", "player", "note", "generate", "stop", "actions", "page")
 EMPTY = (
-    "No grid yet. A grid shows the same prompts in rows and what differs in columns: the base model beside each "
+    "No grid yet. A grid has the same prompts in rows and what differs in columns: the base model beside each "
     "checkpoint, a LoRA at several scales, guidance, steps, schedulers, several LoRAs. Choose a run below and press "
     "Make the grid."
 )
@@ -40,16 +39,16 @@ class VideosPart:
         self.note = gr.HTML(elem_id="grid-note")
         with gr.Row(elem_classes="choosing"):
             self.grids = gr.Dropdown([], label="Grid", scale=3, elem_id="grid-choice", visible=False)
-            self.draw = gr.Button("Draw what is missing", variant="primary", visible=False, elem_id="grid-draw")
-            self.stop = gr.Button("Stop drawing", variant="stop", visible=False, elem_id="grid-stop")
-        with gr.Row(elem_classes="buttons", visible=False) as self.acts:
+            self.generate = gr.Button("Generate", variant="primary", visible=False, elem_id="grid-generate")
+            self.stop = gr.Button("Stop generating", variant="stop", visible=False, elem_id="grid-stop")
+        with gr.Row(elem_classes="buttons", visible=False) as self.actions:
             self.change = gr.Button("Add or change columns", size="sm", elem_id="grid-change")
-            self.export = gr.Button("Export as video, GIF and page", size="sm", elem_id="grid-export")
+            self.export = gr.Button("Export as a page", size="sm", elem_id="grid-export")
             self.delete = gr.Button("Delete this grid", size="sm", elem_id="grid-delete")
-        with gr.Row(elem_classes="buttons", visible=False) as self.sure:
+        with gr.Row(elem_classes="buttons", visible=False) as self.confirm:
             self.deleted = gr.Button("Delete it with its videos", size="sm", variant="stop", elem_id="grid-delete-sure")
-            self.spared = gr.Button("Keep it", size="sm")
-        self.files = gr.HTML(elem_id="grid-files")
+            self.keep = gr.Button("Keep it", size="sm")
+        self.page = gr.HTML(elem_id="grid-page")
         with gr.Accordion("Make a new grid, or change this one", open=False, elem_id="grid-form") as self.folded:
             self.form = GridForm(workspace)
             with gr.Row(elem_classes="buttons"):
@@ -69,39 +68,25 @@ class VideosPart:
         watch(timer, self._look, [self.chosen, seen], view)
         self.grids.input(handler(self._choose), [self.grids, seen], [self.chosen, *outputs], **QUIET)
 
-        def act(event: Any, action: Any, inputs: list[Any]) -> Any:
-            """Call `action(grid, *inputs)`, say what it says, and show everything anew."""
-
-            def listener(chosen: str | None, now: Seen, *values: Any) -> list[Any]:
-                grid = self._open(chosen)
-                said = action(grid, *values)
-                if said:
-                    tell(said)
-                return [*self._show(chosen, now)]
-
-            listener.__qualname__ = action.__qualname__
-            return event(handler(listener), [self.chosen, seen, *inputs], outputs, **QUIET)
-
-        act(self.draw.click, _ask, [])
-        act(self.stop.click, _cancel, [])
-        act(self.export.click, _export, [])
+        for button, action in ((self.generate, _generate), (self.stop, _cancel), (self.export, _export)):
+            button.click(handler(self._after(action)), [self.chosen, seen], outputs, **QUIET)
         made = send(
-            self.make.click, handler(self._make), self.form.everything,
+            self.make.click, handler(self._make), self.form.all_inputs,
             [self.chosen, self.form.problems, self.folded, *outputs], before=[seen],
         )  # fmt: skip
         made.then(None, js="() => window.scrollTo({top: 0, behavior: 'smooth'})")
         send(
-            self.changed.click, handler(self._change), self.form.everything,
+            self.changed.click, handler(self._change), self.form.all_inputs,
             [self.form.problems, self.folded, *outputs], before=[self.chosen, seen],
         )  # fmt: skip
         filled = self.change.click(
             handler(self._fill), self.chosen, [self.form.problems, self.folded, *self.form.inputs], **QUIET
         )
         filled.then(None, js="() => document.querySelector('#grid-form')?.scrollIntoView({behavior: 'smooth'})")
-        self.delete.click(lambda: gr.update(visible=True), None, self.sure, **QUIET)
+        self.delete.click(lambda: gr.update(visible=True), None, self.confirm, **QUIET)
         gone = self.deleted.click(handler(self._delete), [self.chosen, seen], [self.chosen, *outputs], **QUIET)
-        for event in (gone.then, self.spared.click):
-            event(lambda: gr.update(visible=False), None, self.sure, **QUIET)
+        for event in (gone.then, self.keep.click):
+            event(lambda: gr.update(visible=False), None, self.confirm, **QUIET)
         self.form.wire_up(opened)
 
     def wire_use(self, tabs: gr.Tabs, form: Form[Any]) -> None:
@@ -109,14 +94,14 @@ class VideosPart:
 
         def use(event: gr.EventData) -> list[Any]:
             grid = Grid.open(self.workspace, str(event.grid))
-            settings = cell_of(grid, str(event.key)).settings
+            settings = grid.state().cell(str(event.key)).settings
             tell("The form now holds the settings of this video.", 4)
             return [gr.Tabs(selected="sample"), "", *form.write(settings.model_dump(mode="json"))]
 
         outputs = [tabs, form.problems, *form.inputs]
         form.follow(self.player.component.use(handler(use), None, outputs, **QUIET))
 
-    # ---- showing
+    # ---- what it shows
 
     def _look(self, chosen: str | None, seen: Seen) -> dict[str, Any] | None:
         return None if seen.late(chosen) else self._values(chosen)
@@ -135,34 +120,48 @@ class VideosPart:
 
     def _values(self, chosen: str | None) -> dict[str, Any]:
         names = self._names.get()
-        shown = chosen if chosen in dict(names) else next(iter(dict(names)), None)
-        choices = [(title if title == name else f"{title} ({name})", name) for name, title in names]
+        name = chosen if chosen in dict(names) else next(iter(dict(names)), None)
+        choices = [(title if title == slug else f"{title} ({slug})", slug) for slug, title in names]
         values: dict[str, Any] = {
-            "grids": ((names, shown), lambda: gr.update(choices=choices, value=shown, visible=bool(names))),
-            "acts": (bool(shown), lambda: gr.update(visible=bool(shown))),
-            "note": "", "files": "", "player": NOTHING, "draw": _hidden(True), "stop": _hidden(True),
-        }  # fmt: skip
-        if shown is None:
+            "grids": ((names, name), lambda: gr.update(choices=choices, value=name, visible=bool(names))),
+            "actions": _visible(bool(name)),
+            "note": "",
+            "page": "",
+            "player": NOTHING,
+            "generate": _visible(False),
+            "stop": _visible(False),
+        }
+        if name is None:
             return values | {"note": render.note(EMPTY, "empty")}
-        grid = Grid(self.workspace, self.workspace.grid(shown))
+        grid = Grid(self.workspace, self.workspace.grid(name))
         try:
             data = self.player.value(grid)
         except WorkbenchError as error:
             return values | {"note": render.note(str(error), "bad")}
-        state = data["state"]
-        open_, going = state["open"], state["going"]
-        words = f"Draw the {open_} that are missing" if open_ > 1 else "Draw the one that is missing"
+        missing, going = data["progress"]["open"], data["progress"]["going"]
+        label = f"Generate the {missing} missing videos" if missing > 1 else "Generate the missing video"
         return values | {
             "player": data,
-            "draw": (
-                (shown, open_, going),
-                lambda: gr.update(visible=bool(open_) and not going, value=words),
+            "generate": (
+                (name, missing, going),
+                lambda: gr.update(visible=bool(missing) and not going, value=label),
             ),
-            "stop": _hidden(not going),
-            "files": exported(grid),
+            "stop": _visible(going),
+            "page": exported(grid),
         }
 
-    # ---- doing
+    # ---- what it does
+
+    def _after(self, action: Callable[[Grid], str]) -> Callable[[str | None, Seen], list[Any]]:
+        """A listener that does something with the grid, tells what came of it and updates everything."""
+
+        def listener(chosen: str | None, seen: Seen) -> list[Any]:
+            if message := action(self._open(chosen)):
+                tell(message)
+            return self._show(chosen, seen)
+
+        listener.__qualname__ = action.__qualname__
+        return listener
 
     def _open(self, chosen: str | None) -> Grid:
         names = [name for name, _ in self._names.get()]
@@ -172,21 +171,21 @@ class VideosPart:
 
     def _make(self, seen: Seen, *values: Any) -> list[Any]:
         try:
-            settings, base = self.form.asked(*values)
+            settings, base = self.form.request(*values)
             grid = Grid.create(self.workspace, settings, base)
         except ConfigError as error:
             return [gr.skip(), sentences(error, GridSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
-        _drawn(grid)
+        _generate_kept(grid)
         return [grid.name, "", gr.update(open=False), *self._show(grid.name, seen)]
 
     def _change(self, chosen: str | None, seen: Seen, *values: Any) -> list[Any]:
         grid = self._open(chosen)
         try:
-            settings, _ = self.form.asked(*values)
+            settings, _ = self.form.request(*values)
             grid.change(settings)
         except ConfigError as error:
             return [sentences(error, GridSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
-        _drawn(grid)
+        _generate_kept(grid)
         return ["", gr.update(open=False), *self._show(grid.name, seen)]
 
     def _fill(self, chosen: str | None) -> list[Any]:
@@ -195,47 +194,41 @@ class VideosPart:
 
     def _delete(self, chosen: str | None, seen: Seen) -> list[Any]:
         self._open(chosen).delete()
-        tell("The grid is gone; its folder lies in grids/.removed.")
+        tell("The grid was moved to grids/.removed.")
         return [None, *self._show(None, seen)]
 
 
-def _hidden(hidden: bool) -> Any:
-    return (hidden, lambda: gr.update(visible=not hidden))
+def _visible(visible: bool) -> Any:
+    return (visible, lambda: gr.update(visible=visible))
 
 
-def _drawn(grid: Grid) -> None:
-    """Ask for what is missing; a grid whose videos cannot be drawn now stays, and says why."""
+def _generate_kept(grid: Grid) -> None:
+    """Request what is missing; a grid whose videos cannot be generated now stays."""
     try:
-        grid.ask()
+        grid.generate()
     except (ConfigError, DeviceBusy) as error:
-        warn(f"{error} The grid is kept; Draw what is missing goes on.", "Not drawn yet")
+        warn(f"{error} The grid is kept: press Generate later.", "Not generated yet")
 
 
-def _ask(grid: Grid) -> str:
-    return f"{grid.ask()} videos are asked for."
+def _generate(grid: Grid) -> str:
+    return f"{grid.generate()} videos are in the queue."
 
 
 def _cancel(grid: Grid) -> str:
     grid.cancel()
-    return "What was not drawn yet is taken back."
+    return "The videos that were not generated yet are cancelled."
 
 
 def _export(grid: Grid) -> str:
-    grid.export()
+    export_page(grid)
     return ""
 
 
 def exported(grid: Grid) -> str:
-    """The export: how far it is, or its files."""
-    now = jobs.status(grid.folder / EXPORTING)
-    if now.state.alive:
-        share = now.step / now.total if now.total else None
-        return f'<p class="doing">Export: {render.escaped(now.phase)}</p>{render.bar(share)}'
-    links = " ".join(render.download(path, path.name) for path in grid.exported)
-    if now.state is jobs.State.FAILED or now.state is jobs.State.DIED:
-        return render.note(f"The export ended early: {now.message or 'try again'}", "bad") + links
-    if not links or not now.ended_at:
+    """The link to the exported page; "" before the first export."""
+    page = exported_page(grid)
+    if not page.exists():
         return ""
     newest = max((path.stat().st_mtime for path in (grid.folder / "cells").glob("*.json")), default=0.0)
-    older = " · videos came since: export again" if newest > now.ended_at else ""
-    return f'<p class="doing">Exported{older}: {links}</p>'
+    older = " before the newest videos: export again" if newest > page.stat().st_mtime else ""
+    return f'<p class="doing">Exported{older}: {render.download(page, page.name)}</p>'

@@ -117,7 +117,7 @@ class SampleTab:
                 return [gr.skip()] * 3
             scale = float(sample.record.get("guidance_scale") or 1)
             grid = Grid.create(self.workspace, *of_sample(sample.settings, scale))
-            grid.ask()
+            grid.generate()
             return [gr.Tabs(selected="compare"), gr.Tabs(selected="videos"), grid.name]
 
         self.result.action(handler(put), None, [tabs, parts, chosen], **QUIET)

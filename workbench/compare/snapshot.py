@@ -1,0 +1,170 @@
+"""A grid at this moment as plain data, from one function: page, exported page, shell, JSON and notebook render it.
+
+    grid, title, run, fixed [text], best, votes [[key, key]], help {measurement: text}, fps, frames, width, height
+    progress    text, all, done, going, open
+    rows        [prompt, label]
+    columns     [name, labels, reference, base, checkpoint, won, votes, confidence, stars, rejects]
+    heads       [line][text, span]
+    cells       [row][column]: key, state, starred, rejected, message, outdated; url, measurements, details of one that
+                is done; step, total, preview of one that is pending
+
+Not covered: reading the files (grid), how a browser reaches them (`url` is given).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from workbench.clips.frame_plan import shape_for
+from workbench.compare import marks, measurements
+from workbench.compare.grid import Grid
+from workbench.compare.state import Cell, CellState, GridState
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.jobs import duration
+from workbench.sampler.embedded import shareable
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import specs
+
+
+def snapshot(
+    grid: Grid, state: GridState | None = None, url: Callable[[Path], str] = str, details: bool = False
+) -> dict[str, Any]:
+    """The grid as JSON. url: of a file, by default its path; details: with settings of videos. Raises ConfigError."""
+    state, marked = state or grid.state(), grid.marked
+    return {
+        "grid": grid.name,
+        "title": state.title,
+        "run": grid.settings.run,
+        "fixed": list(state.plan.fixed),
+        "rows": [{"prompt": row.prompt, "label": row.label} for row in state.rows],
+        "columns": _columns(state, marked),
+        "heads": _heads(state),
+        "best": marked.best,
+        "votes": [[vote["left"], vote["right"]] for vote in marked.votes],
+        "cells": [
+            [_cell(cell, state, column, url, details) for column, cell in enumerate(cells)] for cells in state.cells
+        ],
+        "help": measurements.HELP,
+        "progress": _progress(state),
+        **_shape(grid.base),
+    }
+
+
+def details_of(cell: Cell) -> list[list[str]]:
+    """The settings of a video that are not the usual ones, as names and values."""
+    record, usual = cell.record, SampleSettings().model_dump(mode="json")
+    rows = []
+    for spec in specs(SampleSettings):
+        value = getattr(cell.settings, spec.name)
+        if value is None:
+            value = record.get(spec.name)
+        if value in (None, "", ()) or (value == usual[spec.name] and spec.name not in ("model", "seed", "scheduler")):
+            continue
+        if spec.name == "scheduler":
+            value = record.get("scheduler", value)
+        if isinstance(value, tuple):
+            value = ", ".join(_lora(text) if spec.name == "loras" else Path(text).name for text in value)
+        if isinstance(value, str):
+            value = shareable({spec.name: value}, None)[spec.name]  # without paths of this machine
+        rows.append([spec.title, f"{value:g}" if isinstance(value, float) else str(value)])
+    if record.get("seconds"):
+        rows.append(["Generated in", duration(float(record["seconds"]))])
+    if record.get("device"):
+        rows.append(["Device", str(record["device"])])
+    return rows
+
+
+def _lora(path: str) -> str:
+    """The end of a LoRA's path, which has the names of run and step."""
+    return "/".join(path.replace("\\", "/").split("/")[-4:])
+
+
+def _columns(state: GridState, marked: marks.Marks) -> list[dict[str, Any]]:
+    tallies = marks.tallies(state.plan, marked.votes)
+    return [
+        {
+            "name": column.name,
+            "labels": list(column.labels),
+            "reference": column.reference,
+            "base": column.base,
+            "checkpoint": column.step is not None or column.final,
+            "won": tally.won,
+            "votes": tally.votes,
+            "confidence": tally.confidence,
+            "stars": sum(cells[index].starred for cells in state.cells),
+            "rejects": sum(cells[index].rejected for cells in state.cells),
+        }
+        for index, (column, tally) in enumerate(zip(state.columns, tallies, strict=True))
+    ]
+
+
+def _heads(state: GridState) -> list[list[dict[str, Any]]]:
+    """The lines above the columns; equal neighbours of the outer line are one head."""
+    by_line = list(zip(*(column.labels for column in state.columns), strict=True))
+    lines: list[list[dict[str, Any]]] = []
+    for labels in by_line:
+        line: list[dict[str, Any]] = []
+        for text in labels:
+            if labels is not by_line[-1] and line and line[-1]["text"] == text:
+                line[-1]["span"] += 1
+            else:
+                line.append({"text": text, "span": 1})
+        lines.append(line)
+    return lines
+
+
+def _cell(
+    cell: Cell, state: GridState, column: int, url: Callable[[Path], str], details: bool
+) -> dict[str, Any]:  # fmt: skip
+    made: dict[str, Any] = {
+        "key": cell.key,
+        "state": str(cell.state),
+        "starred": cell.starred,
+        "rejected": cell.rejected,
+        "message": cell.message,
+        "outdated": cell.outdated,
+    }
+    if cell.video:
+        reference = state.columns[state.columns[column].reference]
+        name = "base model" if reference.base else reference.name
+        found = measurements.describe(cell.measurements, name)
+        made |= {"url": url(cell.video), "measurements": [asdict(one) for one in found]}
+        made |= {"details": details_of(cell)} if details else {}
+    elif cell.state.pending:
+        made |= {"step": cell.step, "total": cell.total}
+        made |= {"preview": f"{url(cell.preview)}?{cell.step}"} if cell.preview else {}
+    return made
+
+
+def _progress(state: GridState) -> dict[str, Any]:
+    """How many videos are done, and a sentence about it."""
+    every, done = len(state.all), state.count(CellState.DONE)
+    failed, missing = state.count(CellState.FAILED), state.count(CellState.MISSING)
+    outdated = sum(cell.outdated for cell in state.all)
+    parts = [f"{every} videos" if state.complete else f"{done} of {every} videos"]
+    if state.going and state.seconds_left is not None:
+        parts.append(f"about {duration(state.seconds_left)} left")
+    elif state.going:
+        parts.append("the time left is known after the first one")
+    if failed:
+        parts.append(f"{failed} failed")
+    if missing and not state.going:
+        parts.append(f"{missing} not generated")
+    if outdated:
+        parts.append(f"{outdated} generated with an older LoRA file")
+    text = " · ".join(parts)
+    return {"text": text, "all": every, "done": done, "going": state.going, "open": failed + missing + outdated}
+
+
+def _shape(base: SampleSettings) -> dict[str, Any]:
+    """Rate, frames and size of the videos."""
+    try:
+        _, model = find_model(base.model)
+        shape = shape_for(model, base.frames, base.height, base.width)
+    except ConfigError:
+        return {"fps": base.fps or 8, "frames": 1, "width": base.width or 64, "height": base.height or 64}
+    return {"fps": base.fps or shape.fps, "frames": shape.frames, "width": shape.width, "height": shape.height}
