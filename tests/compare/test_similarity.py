@@ -39,8 +39,8 @@ def test_a_training_clip_is_found_again(workspace: Workspace, dataset: Dataset) 
     other = workspace.root / "other.mp4"
     media.encode(draw(9, (40, 48), "yellow", ground=(10, 60, 160)), other, 8)
     usually = similarity.usual(clips)
-    copied = similarity.nearest(measurements.of_video(again)["print"], clips, usually)
-    apart = similarity.nearest(measurements.of_video(other)["print"], clips, usually)
+    copied = similarity.nearest(measurements.of_video(again)["signature"], clips, usually)
+    apart = similarity.nearest(measurements.of_video(other)["signature"], clips, usually)
     assert copied is not None
     assert apart is not None
     assert copied.clip.startswith(clip.id)
