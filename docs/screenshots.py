@@ -79,7 +79,7 @@ def film(page: Page, server: Server) -> None:
     page.locator("#grid-make").click()
     page.wait_for_function(  # every video is drawn and measured
         """() => { const all = [...document.querySelectorAll('.video-grid figure')];
-            const ready = (one) => one.dataset.state === 'done' && one.querySelector('.numbers li');
+            const ready = (one) => one.dataset.state === 'done' && one.querySelector('.measurements li');
             return all.length && all.every(ready); }"""
     )
     page.mouse.move(0, 0)
