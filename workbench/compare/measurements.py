@@ -49,7 +49,7 @@ HELP = {
 
 
 @dataclass(frozen=True)
-class Measurement:
+class VideoMeasurement:
     """One measurement as faces show it. warn: whether it hints at a fault."""
 
     name: str
@@ -153,25 +153,25 @@ def _clips(grid: Grid) -> list[similarity.TrainingClip]:
     return similarity.trained_on(grid.workspace, Run(grid.workspace.run(run)), kept)
 
 
-def describe(measured: dict[str, Any], reference: str = "base model") -> list[Measurement]:
+def describe(measured: dict[str, Any], reference: str = "base model") -> list[VideoMeasurement]:
     """The measurements of a video in words; none where nothing was measured."""
     if measured.get("error"):
-        return [Measurement("error", "not measured", "", str(measured["error"]), warn=True)]
+        return [VideoMeasurement("error", "not measured", "", str(measured["error"]), warn=True)]
     found = []
     if (value := measured.get("distance")) is not None:
         words = _word(value, {1: "the same", 6: "nearly the same", 25: "clearly different"}, "another video")
-        found.append(Measurement("distance", f"from {reference}", f"{value:.1f}", words))
+        found.append(VideoMeasurement("distance", f"from {reference}", f"{value:.1f}", words))
     if (value := measured.get("motion")) is not None:
         words = _word(value, {0.5: "stands still", 2: "calm", 8: "lively"}, "wild")
-        found.append(Measurement("motion", "motion", f"{value:.1f}", words, warn=value < 0.5))
+        found.append(VideoMeasurement("motion", "motion", f"{value:.1f}", words, warn=value < 0.5))
     if (value := measured.get("sharpness")) is not None:
         words = _word(value, {0.38: "blurred", 0.5: "soft"}, "sharp")
-        found.append(Measurement("sharpness", "sharpness", f"{value:.0%}", words, warn=value < 0.38))
+        found.append(VideoMeasurement("sharpness", "sharpness", f"{value:.0%}", words, warn=value < 0.38))
     if "nearest" in measured:
         value, clip, copied = measured["nearest_difference"], measured["nearest"], bool(measured.get("copied"))
         near = "nearly" if copied else "resembles" if value < similarity.NEAR else ""
         words = f"{near} the training clip {clip}" if near else "like no training clip"
-        found.append(Measurement("nearest", "training clips", f"{value:.2f}", words, warn=copied))
+        found.append(VideoMeasurement("nearest", "training clips", f"{value:.2f}", words, warn=copied))
     return found
 
 
