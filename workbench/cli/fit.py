@@ -31,7 +31,7 @@ GPU_HELP = "Memory of the GPU to estimate for, in GB, as in 24. Else this machin
 @settings_flags(TrainSettings)
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a JSON file.")
 @click.option("--clone", metavar="RUN", help="Settings of that run. Flags win over them.")
-@click.option("--gpu-memory", default=HERE, metavar="GB", help=GPU_HELP)
+@click.option("--gpu-memory", "gpu", default=HERE, metavar="GB", help=GPU_HELP)
 @click.option("--measure", is_flag=True, help=words.MEASURE_HELP)
 @click.option("--make-it-fit", is_flag=True, help=f"{words.MAKE_HELP} Prints the flags that set them.")
 @with_workspace
