@@ -34,7 +34,7 @@ from workbench.families.cogvideox.facts import TRANSFORMERS
 from workbench.families.cogvideox.family import FAMILY
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.model import optimizers
-from workbench.trainer.model.memory_levels import Ladder, begins_on_host
+from workbench.trainer.model.memory_levels import MemoryLevels, begins_on_host
 from workbench.trainer.model.trainable import Trainable
 
 RANK, WARM_UP, STEPS = 64, 3, 5
@@ -148,7 +148,7 @@ def our_step(size: Size, level: dict[str, Any], device: torch.device) -> Callabl
     transformer = random_transformer(size.config, place, dtype)
     FAMILY.use_attention(transformer, settings.attention, device)
     trainable = Trainable(FAMILY, transformer, settings, SEED)
-    Ladder(FAMILY, transformer, settings, device)
+    MemoryLevels(FAMILY, transformer, settings, device)
     optimizer = optimizers.build(settings, trainable.named)
     alphas = schedule(device).alphas_cumprod.float()
     transformer.train()

@@ -33,7 +33,7 @@ from workbench.families import find_model
 from workbench.jobs.devices import pick_device
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.commands import obey
+from workbench.trainer.commands import follow_commands
 from workbench.trainer.loop import train_step
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
@@ -97,7 +97,7 @@ def our_step(session: Session) -> Step:
 
     def step() -> None:
         train_step(session)
-        obey(session)
+        follow_commands(session)
 
     return step
 

@@ -15,7 +15,7 @@ from workbench import jobs
 from workbench.errors import DataError
 from workbench.jobs.devices import Device
 from workbench.runs import queue
-from workbench.trainer.monitoring.stall_timeout import Watchdog
+from workbench.trainer.monitoring.stall_timeout import StallTimeout
 from workbench.workspace import Workspace
 
 MODULE, BEHAVIOUR, LIMIT = "tests.idle_jobs", "IDLE_BEHAVIOUR", 2.0  # seconds
@@ -49,7 +49,7 @@ def patient(job: jobs.Job) -> None:
 
 def queued(job: jobs.Job, device: str) -> None:
     """Takes its turn, says so, and holds the device until it is told to fail or to stop."""
-    with queue.turn(Workspace(job.folder.parent.parent), [DEVICES[device]], job):
+    with queue.acquired(Workspace(job.folder.parent.parent), [DEVICES[device]], job):
         (job.folder / "turn").write_text(str(time.time()))
         job.beat("training", 1, 2)
         while not (job.folder / "fail").exists():
@@ -65,7 +65,7 @@ def main() -> None:
         if behaviour in DEVICES:
             queued(job, behaviour)
         else:
-            with Watchdog(job, LIMIT / 60):
+            with StallTimeout(job, LIMIT / 60):
                 globals()[behaviour](job)
     sys.exit(job.exit_code)
 

@@ -9,7 +9,7 @@
     ├── ResumeRefused         78  the run's data, settings or versions changed
     ├── OutOfMemory           91  the GPU or the machine ran out of memory
     ├── NonFiniteLoss         92  the loss or a gradient became NaN or infinite
-    ├── Hung                  93  no step within the watchdog's limit
+    ├── Hung                  93  no progress within stall_timeout
     └── ProcessFailed             one of a job's processes failed: its own code
 
 Messages follow one form: setting, value, rule, remedy. `explain` says the same of errors that are not ours. Not
@@ -37,7 +37,7 @@ class ExitCode(IntEnum):
     STOPPED = 90
     OUT_OF_MEMORY = 91
     NON_FINITE_LOSS = 92
-    HUNG = 93
+    STALLED = 93
 
 
 class WorkbenchError(Exception):
@@ -98,10 +98,10 @@ class NonFiniteLoss(WorkbenchError):
     exit_code = ExitCode.NON_FINITE_LOSS
 
 
-class Hung(WorkbenchError):
-    """No step was made within the watchdog's limit."""
+class Stalled(WorkbenchError):
+    """No progress was made within stall_timeout."""
 
-    exit_code = ExitCode.HUNG
+    exit_code = ExitCode.STALLED
 
 
 class ProcessFailed(WorkbenchError):

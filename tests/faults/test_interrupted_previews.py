@@ -10,8 +10,9 @@ from workbench.dataset_builder import Dataset
 from workbench.families.base import Model
 from workbench.runs.run import Run
 from workbench.trainer import loop
-from workbench.trainer.commands import obey
+from workbench.trainer.commands import follow_commands
 from workbench.trainer.deadline import Deadline
+from workbench.trainer.previewing import preview, preview_start
 from workbench.workspace import Workspace
 
 
@@ -59,20 +60,20 @@ def test_stop_is_obeyed_at_the_next_denoising_step_and_the_run_saves(run: Run) -
 
     def asked_to_stop(phase: str, *rest: int, **more: object) -> None:
         seen.append(more.get("message"))
-        if "denoising step 2 of 6" in seen and not made.stop_asked:
+        if "denoising step 2 of 6" in seen and not made.stop_requested:
             jobs.send(run.folder, "stop")
         beat(phase, *rest, **more)
 
     made.job.beat = asked_to_stop  # type: ignore[method-assign]
-    made.preview()
+    preview(made)
     assert seen[-1] == "denoising step 2 of 6"
     assert previews(run) == []
     with pytest.raises(jobs.Stop, match="Stopped at step 2 of 4"):
-        obey(made)
+        follow_commands(made)
     made.close()
     assert run.checkpoints == [2]
     made = session(run)
-    made.preview_start()
+    preview_start(made)
     made.close()
     assert previews(run) == [2, 2]
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from workbench.memory.block_swap import Streamer, parked, spread
+from workbench.memory.block_swap import BlockSwap, parked, spread
 from workbench.memory.compiling import compile_blocks
 from workbench.memory.low_bit import shrink
 
@@ -94,95 +94,95 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 @pytest.mark.parametrize("low_bit", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 3, BLOCKS, 100])
 def test_streamed_blocks_give_the_same_bits(count: int, low_bit: bool, device: str) -> None:
-    plain, streamed = (Model(device, low_bit=low_bit) for _ in range(2))
+    plain, swapped = (Model(device, low_bit=low_bit) for _ in range(2))
     plain.to(device)
-    streamer = Streamer(list(streamed.blocks), count, torch.device(device))
-    streamed.to(device)
-    assert len(streamer.blocks) == min(count, BLOCKS)
+    swap = BlockSwap(list(swapped.blocks), count, torch.device(device))
+    swapped.to(device)
+    assert len(swap.blocks) == min(count, BLOCKS)
     for seed in (1, 2):
-        assert same(streamed.gradients(seed), plain.gradients(seed))
-        assert torch.equal(streamed.output(), plain.output())
-        assert torch.equal(streamed.output(), plain.output())
+        assert same(swapped.gradients(seed), plain.gradients(seed))
+        assert torch.equal(swapped.output(), plain.output())
+        assert torch.equal(swapped.output(), plain.output())
 
 
 def test_a_slot_is_filled_before_it_is_read_and_not_before_it_is_free() -> None:
-    plain, streamed = Model("cpu"), Model("cpu")
-    streamer = Streamer(list(streamed.blocks), BLOCKS, torch.device("cpu"))
+    plain, swapped = Model("cpu"), Model("cpu")
+    swap = BlockSwap(list(swapped.blocks), BLOCKS, torch.device("cpu"))
     copies = LateCopies()
-    streamer._copies = copies  # type: ignore[assignment]
+    swap._copies = copies  # type: ignore[assignment]
     asked: list[int] = []
-    for block in streamed.blocks:
+    for block in swapped.blocks:
         block.register_forward_pre_hook(lambda *_: asked.append(copies.started))
     for _ in range(3):
         before = copies.started
-        assert same(streamed.gradients(), plain.gradients())
+        assert same(swapped.gradients(), plain.gradients())
         # Both ends of the row are still there when the direction turns.
         assert copies.started - before == 2 * (BLOCKS - 2) + (2 if before == 0 else 0)
-    assert torch.equal(streamed.output(), plain.output())
+    assert torch.equal(swapped.output(), plain.output())
     assert all(later > earlier for earlier, later in pairwise(asked[: BLOCKS - 1])), "the next is fetched ahead"
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_pass_that_was_interrupted_leaves_nothing_wrong_behind(device: str) -> None:
-    plain, streamed = Model(device).to(device), Model(device)
-    Streamer(list(streamed.blocks), 5, torch.device(device))
-    streamed.to(device)
+    plain, swapped = Model(device).to(device), Model(device)
+    BlockSwap(list(swapped.blocks), 5, torch.device(device))
+    swapped.to(device)
     for place in (0, 3, BLOCKS - 1):
-        hook = streamed.blocks[place].register_forward_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        hook = swapped.blocks[place].register_forward_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            streamed.gradients()
+            swapped.gradients()
         hook.remove()
-        assert same(streamed.gradients(), plain.gradients())
-    streamed.zero_grad()
-    loss = streamed(streamed.hidden()).square().mean()
-    assert torch.equal(streamed.output(), plain.output()), "between a pass and its way back"
+        assert same(swapped.gradients(), plain.gradients())
+    swapped.zero_grad()
+    loss = swapped(swapped.hidden()).square().mean()
+    assert torch.equal(swapped.output(), plain.output()), "between a pass and its way back"
     loss.backward()
-    assert torch.equal(streamed.blocks[0].trained.weight.grad, plain.blocks[0].trained.weight.grad)
+    assert torch.equal(swapped.blocks[0].trained.weight.grad, plain.blocks[0].trained.weight.grad)
 
 
 def test_without_recomputing_autograd_refuses_rather_than_take_other_weights() -> None:
-    streamed = Model("cpu", recompute=False)
-    Streamer(list(streamed.blocks), 4, torch.device("cpu"))
-    streamed.to("cpu")
+    swapped = Model("cpu", recompute=False)
+    BlockSwap(list(swapped.blocks), 4, torch.device("cpu"))
+    swapped.to("cpu")
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        streamed.gradients()
+        swapped.gradients()
 
 
 def test_b28_what_is_trained_keeps_its_identity_and_is_not_streamed() -> None:
-    streamed = Model("cpu")
-    trained = [block.trained.weight for block in streamed.blocks]
-    frozen = sum(tensor.nbytes for tensor in streamed.state_dict().values()) - sum(one.nbytes for one in trained)
-    streamer = Streamer(list(streamed.blocks), BLOCKS, torch.device("cpu"))
-    assert frozen <= sum(piece.nbytes for host in streamer._hosts for piece in host) < 1.05 * frozen
-    assert all(block.trained.weight is one for block, one in zip(streamed.blocks, trained, strict=True))
-    places = {block.mix.weight.data_ptr() for block in streamed.blocks}
+    swapped = Model("cpu")
+    trained = [block.trained.weight for block in swapped.blocks]
+    frozen = sum(tensor.nbytes for tensor in swapped.state_dict().values()) - sum(one.nbytes for one in trained)
+    swap = BlockSwap(list(swapped.blocks), BLOCKS, torch.device("cpu"))
+    assert frozen <= sum(piece.nbytes for host in swap._hosts for piece in host) < 1.05 * frozen
+    assert all(block.trained.weight is one for block, one in zip(swapped.blocks, trained, strict=True))
+    places = {block.mix.weight.data_ptr() for block in swapped.blocks}
     assert len(places) == 2, "the others share these two places"
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler looks at it
 def test_translated_blocks_are_streamed_too() -> None:
-    plain, streamed = Model("cpu", low_bit=True), Model("cpu", low_bit=True)
-    Streamer(list(streamed.blocks), 5, torch.device("cpu"))
+    plain, swapped = Model("cpu", low_bit=True), Model("cpu", low_bit=True)
+    BlockSwap(list(swapped.blocks), 5, torch.device("cpu"))
     torch._dynamo.reset()
-    compile_blocks(list(streamed.blocks), backend="aot_eager")
+    compile_blocks(list(swapped.blocks), backend="aot_eager")
     for seed in (1, 2):
-        assert same(streamed.gradients(seed), plain.gradients(seed))
-    assert torch.equal(streamed.output(), plain.output())
+        assert same(swapped.gradients(seed), plain.gradients(seed))
+    assert torch.equal(swapped.output(), plain.output())
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_parked_weights_make_room_and_come_back(device: str) -> None:
-    plain, streamed = Model(device).to(device), Model(device)
-    streamer = Streamer(list(streamed.blocks), 3, torch.device(device))
-    streamed.to(device)
-    staying = {tensor.data_ptr() for block in streamer.blocks for tensor in block.parameters()}
-    streamed.output()
-    with parked(streamed):
-        for block in streamed.blocks:
+    plain, swapped = Model(device).to(device), Model(device)
+    swap = BlockSwap(list(swapped.blocks), 3, torch.device(device))
+    swapped.to(device)
+    staying = {tensor.data_ptr() for block in swap.blocks for tensor in block.parameters()}
+    swapped.output()
+    with parked(swapped):
+        for block in swapped.blocks:
             assert block.trained.weight.device.type == device
-            assert block.mix.weight.is_cuda is (block in streamer.blocks and device == "cuda")
-    assert staying == {tensor.data_ptr() for block in streamer.blocks for tensor in block.parameters()}
-    assert same(streamed.gradients(), plain.gradients())
+            assert block.mix.weight.is_cuda is (block in swap.blocks and device == "cuda")
+    assert staying == {tensor.data_ptr() for block in swap.blocks for tensor in block.parameters()}
+    assert same(swapped.gradients(), plain.gradients())
 
 
 def test_blocks_are_spread_evenly() -> None:

@@ -49,7 +49,7 @@ def test_repeats_weights_and_further_datasets(workspace: Workspace, dataset: Dat
     shutil.copytree(dataset.folder, workspace.dataset("more"))
     data = data_of(workspace, more_datasets=["more=3@0.5"], regularization_dataset="more", regularization_weight=2.0)
     assert Counter((item.repeats, item.weight) for item in data.train) == {(1, 1.0): 4, (3, 0.5): 4}
-    assert {item.weight for item in data.known} == {2.0}
+    assert {item.weight for item in data.regularization} == {2.0}
     # The same content in two datasets is held out of both.
     assert not {item.sha256 for item in data.held_out} & {item.sha256 for item in data.train}
 

@@ -72,7 +72,7 @@ MESSAGES = [
     ),
     (ExitCode.BUG, "RuntimeError: CUDA error: an illegal memory access was encountered", "GPU failed"),
     (ExitCode.NON_FINITE_LOSS, "the loss of step 3 is not a number", "not a number"),
-    (ExitCode.HUNG, "nothing happened for 15 min", "hang"),
+    (ExitCode.STALLED, "nothing happened for 15 min", "hang"),
     (ExitCode.RESUME_REFUSED, "this run cannot go on: rank was 2, is 4", "resume refused"),
     (ExitCode.RESUME_REFUSED, "cats has no whole checkpoint to go on from", "no whole checkpoint"),
     (ExitCode.DEVICE_BUSY, "the GPU is held by run cats", "GPU taken"),

@@ -23,6 +23,7 @@ from workbench.families.base import Model
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.trainer.inputs.conditions import FirstFrames
+from workbench.trainer.previewing import preview_start
 from workbench.workspace import Workspace
 
 STEPS, BREAK = 7, 3
@@ -186,7 +187,7 @@ def test_a_run_that_is_shown_low_resolution_generates_its_previews(
 ) -> None:
     run = create(workspace, picture_model.source, condition="low resolution", preview_every=5, preview_steps=1)
     made = session(run)
-    made.preview_start()
+    preview_start(made)
     made.close()
     assert [preview.step for preview in run.previews] == [0, 0]
     assert len(list(run.folder.glob("previews/*/input-*.mp4"))) == 2

@@ -97,11 +97,11 @@ def test_a_disk_that_refuses_a_save_is_said_and_tried_again(
         patch.setattr(checkpoints, "publish", full)
         made.save(must=False)
         assert run.checkpoints == [1]
-        assert "not saved, the next save tries again" in made.trouble
+        assert "not saved, the next save tries again" in made.warning
         with pytest.raises(CannotWrite):
             made.save()
     made.save(must=False)
-    assert (run.checkpoints, made.trouble) == ([1, 2], "")
+    assert (run.checkpoints, made.warning) == ([1, 2], "")
 
 
 def test_another_format_or_version_refuses_to_go_on(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:

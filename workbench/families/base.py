@@ -59,7 +59,7 @@ class Model:
     frame_rule, size_multiple, largest: what is legal; largest is (height, width), None when there is no limit
     fixed_size: whether no height and width but its own are legal
     steps, guidance_scale, scheduler: what samples start with
-    everyday_prompts: what a LoRA on it should leave alone; empty: the family's
+    preservation_prompts: what a LoRA on it should leave alone; empty: the family's
     """
 
     id: str
@@ -83,7 +83,7 @@ class Model:
     local: bool = False
     embedded: bool = False
     fixed_size: bool = False
-    everyday_prompts: tuple[str, ...] = ()
+    preservation_prompts: tuple[str, ...] = ()
     variant: str = ""
     aliases: tuple[str, ...] = ()
 
@@ -146,7 +146,7 @@ class Family(ABC):
     schedulers: ClassVar[tuple[str, ...]]
     timesteps: ClassVar[int]  # training timesteps are 0 .. timesteps - 1
     toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write
-    everyday_prompts: ClassVar[tuple[str, ...]]  # what a LoRA should leave alone, where a model has none of its own
+    preservation_prompts: ClassVar[tuple[str, ...]]  # what a LoRA should leave alone, where a model has none of its own
     image_noise: ClassVar[tuple[float, float]]  # mean and deviation of log sigma, the noise put on a first frame
 
     # ---- facts that need files, not torch

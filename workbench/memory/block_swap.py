@@ -39,7 +39,7 @@ class _Tensor(NamedTuple):
     begin: int
 
 
-class Streamer:
+class BlockSwap:
     """Streams the frozen tensors of `count` of the blocks, spread evenly; the other blocks are left alone.
 
     The blocks may lie on the host; what is trained in the streamed ones goes to the device here, the rest of the model

@@ -105,7 +105,7 @@ class Batches:
 
     @staticmethod
     def _stream(data: TrainingData, bucket: Bucket, settings: TrainSettings, alone: bool) -> Stream:
-        known = [item for item in data.known if item.bucket == bucket]
+        known = [item for item in data.regularization if item.bucket == bucket]
         groups, name = _groups(data.train, bucket), "" if alone else f" in {bucket}"
         return Stream(groups, known, settings.regularization_share, settings.seed, name)
 

@@ -78,14 +78,14 @@ class TrainingData:
     """
 
     train: tuple[RunClip, ...]
-    known: tuple[RunClip, ...]
+    regularization: tuple[RunClip, ...]
     held_out: tuple[RunClip, ...]
     buckets: tuple[Bucket, ...]
     dropped: tuple[str, ...]
 
     @property
     def items(self) -> tuple[RunClip, ...]:
-        return (*self.train, *self.known, *self.held_out)
+        return (*self.train, *self.regularization, *self.held_out)
 
     def lock(self) -> list[dict[str, Any]]:
         return [item.record() for item in self.items]
@@ -166,7 +166,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     aside = {item.sha256 for item in held_out}
     return TrainingData(
         train=tuple(item for item in roles["train"] if item.sha256 not in aside),
-        known=tuple(item for item in roles["known"] if item.bucket in shapes),
+        regularization=tuple(item for item in roles["known"] if item.bucket in shapes),
         held_out=tuple(held_out),
         buckets=buckets,
         dropped=tuple(dropped),

@@ -74,7 +74,7 @@ RULES = (
         "hang",
         "The run stood still",
         f"Go on from the checkpoint; if it stops at the same place again, {STACKS} in the run's folder says where.",
-        (ExitCode.HUNG,),
+        (ExitCode.STALLED,),
     ),
     FailureRule(
         "hang in native code",

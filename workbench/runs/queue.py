@@ -165,8 +165,8 @@ class _Guard:
 
 
 @contextlib.contextmanager
-def turn(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> Iterator[QueueSlot]:
-    """Wait until it is this run's turn, then hold its devices.
+def acquired(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> Iterator[QueueSlot]:
+    """Wait in the queue, then hold the devices.
 
     Runs of other devices are not waited for. A program that only keeps a model warm is asked to let go of it.
     Raises jobs.Stop when asked to stop while waiting.

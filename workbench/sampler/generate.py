@@ -164,9 +164,9 @@ class Sampler:
                 if plan.model_offload:
                     block.to("cpu")
         if plan.blocks_to_swap:
-            from workbench.memory.block_swap import Streamer
+            from workbench.memory.block_swap import BlockSwap
 
-            Streamer(blocks, plan.blocks_to_swap, self._torch_device)
+            BlockSwap(blocks, plan.blocks_to_swap, self._torch_device)
             transformer.to(self._torch_device)
         elif not plan.model_offload:
             transformer.to(self._torch_device)

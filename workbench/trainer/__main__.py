@@ -1,6 +1,6 @@
 """`python -m workbench.trainer RUN_DIR`: the process of one training run. See workbench.jobs for the protocol.
 
-It waits for its turn before it loads torch, so that a long queue costs next to nothing, and holds its devices from then
+It waits in the queue before it loads torch, so that a long queue costs next to nothing, and holds its devices from then
 to its end. A run on several GPUs has a process for each beside this one; `accelerate launch` and torchrun may start
 them, too. See workbench.trainer.distributed.launcher.
 """
@@ -22,47 +22,47 @@ from workbench.runs import hub_push, optimizer_options, queue, recovery
 from workbench.runs.failures import BEGIN
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.distributed import launcher
-from workbench.trainer.distributed.launcher import ALONE, Place
-from workbench.trainer.monitoring.stall_timeout import Watchdog
+from workbench.trainer.distributed.launcher import SINGLE, ProcessRank
+from workbench.trainer.monitoring.stall_timeout import StallTimeout
 from workbench.workspace import Workspace
 
 
 def main() -> int:
     folder = Path(sys.argv[1]).resolve()
-    place = launcher.place()
-    if place is not None:
-        return rank(folder, place)
-    with launcher.Keeper(folder) as job:
+    process = launcher.launched_process()
+    if process is not None:
+        return rank(folder, process)
+    with launcher.Launcher(folder) as job:
         begin()
         recovery.check(folder, recovery.asked_from_start())  # not after hours in the queue
         settings = TrainSettings.load(folder / jobs.CONFIG)
         devices = pick_devices(settings.device, settings.gpus)
-        with queue.turn(Workspace.open(folder.parent.parent), devices, job) as turn:
+        with queue.acquired(Workspace.open(folder.parent.parent), devices, job) as slot:
             if len(devices) > 1:
-                launcher.keep(job, len(devices), turn.locks)
+                launcher.launch(job, len(devices), slot.locks)
             else:
-                compute(job, settings, ALONE, turn)
+                compute(job, settings, SINGLE, slot)
     if job.exit_code == ExitCode.FINISHED:
         push(folder, settings)
     return int(job.exit_code)
 
 
-def rank(folder: Path, place: Place) -> int:
-    """One of the processes of a run; without a keeper the first of them waits for the run's turn."""
-    with launcher.job_of(folder, place) as job, contextlib.ExitStack() as held:
+def rank(folder: Path, process: ProcessRank) -> int:
+    """One of the processes of a run; without a launcher the first of them waits in the queue."""
+    with launcher.job_of(folder, process) as job, contextlib.ExitStack() as held:
         settings = TrainSettings.load(folder / jobs.CONFIG)
-        if place.first:
+        if process.first:
             begin()
-        if place.first and place.keeper is None:
-            devices = pick_devices(settings.device, place.local_count)
-            held.enter_context(queue.turn(Workspace.open(folder.parent.parent), devices, job))
-        compute(job, settings, place)
-    if place.first and place.keeper is None and job.exit_code == ExitCode.FINISHED:
+        if process.first and process.launcher_pid is None:
+            devices = pick_devices(settings.device, process.local_count)
+            held.enter_context(queue.acquired(Workspace.open(folder.parent.parent), devices, job))
+        compute(job, settings, process)
+    if process.first and process.launcher_pid is None and job.exit_code == ExitCode.FINISHED:
         push(folder, settings)
     sys.stdout.flush()
     sys.stderr.flush()
-    stopped = job.exit_code == ExitCode.STOPPED and not place.first  # rank 0 still saves, and says so itself
-    os._exit(0 if stopped else int(job.exit_code))  # no word to processes that may be gone
+    stopped = job.exit_code == ExitCode.STOPPED and not process.first  # rank 0 still saves, and reports it itself
+    os._exit(0 if stopped else int(job.exit_code))  # nothing is sent to processes that may be gone
 
 
 def begin() -> None:
@@ -71,21 +71,21 @@ def begin() -> None:
 
 
 def push(folder: Path, settings: TrainSettings) -> None:
-    """Send the LoRA to the Hub where that was asked for; the run's result is written already."""
-    if said := hub_push.start(folder, settings):
-        sys.stdout.write(f"{said}\n")
+    """Send the LoRA to the Hub with `push_to_hub`; the run's result is written already."""
+    if notice := hub_push.start(folder, settings):
+        sys.stdout.write(f"{notice}\n")
 
 
-def compute(job: jobs.Job, settings: TrainSettings, place: Place, turn: queue.QueueSlot | None = None) -> None:
-    """Load torch, and train. turn: what is lent while the run is paused; None where it is not this process's to lend"""
+def compute(job: jobs.Job, settings: TrainSettings, process: ProcessRank, slot: queue.QueueSlot | None = None) -> None:
+    """Load torch, and train. slot: what is lent while the run is paused; None where this process may not lend it"""
     compiler = settings.compile or bool(optimizer_options.package(settings))
-    with Watchdog(job, settings.stall_timeout, place.rank), processes.without_compiler(compiler):
+    with StallTimeout(job, settings.stall_timeout, process.rank), processes.without_compiler(compiler):
         job.beat("loading torch")
         with processes.loading():
             from workbench.trainer.loop import train
         gc.freeze()  # what was imported stays: later collections need not look at it
 
-        train(job.folder, job, place, turn)
+        train(job.folder, job, process, slot)
 
 
 if __name__ == "__main__":

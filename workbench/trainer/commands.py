@@ -1,8 +1,8 @@
 """The commands that a person leaves for a run, followed between two steps: save, preview, pause, stop.
 
-With several processes rank 0 takes the commands and tells them to the others, so that all do the same at the same step;
+With several processes rank 0 takes the commands and sends them to the others, so that all do the same at the same step;
 a signal to stop counts whichever of them gets it. A paused run has saved and left its device (pausing). Not covered:
-leaving commands (jobs), doing what they ask (session, trying).
+leaving commands (jobs), carrying them out (session, previewing, monitoring.live_sample).
 """
 
 from __future__ import annotations
@@ -12,65 +12,67 @@ from typing import Any
 
 from workbench import jobs
 from workbench.runs.live_sample import LiveSample
-from workbench.trainer.monitoring.live_sample import draw_try
-from workbench.trainer.pausing import aside
+from workbench.trainer.monitoring.live_sample import generate_live_sample
+from workbench.trainer.pausing import device_lent
+from workbench.trainer.previewing import preview
 from workbench.trainer.session import Session
 
-PAUSE_SECONDS = 0.2  # between two looks for a command
-Orders = dict[str, dict[str, Any]]  # what was asked for, and with which values
+PAUSE_SECONDS = 0.2  # between two checks for a command
+Commands = dict[str, dict[str, Any]]  # by name, each with its values
 
 
-def obey(session: Session, late: bool = False) -> None:
+def follow_commands(session: Session, late: bool = False) -> None:
     """Follow the commands in the run's control folder. Raises jobs.Stop after saving.
 
     late: the time limit is reached; with several processes the clock of rank 0 counts
     """
-    orders = _taken(session, "save", "preview", "pause", "stop", late=late)
-    if "save" in orders:
+    commands = _taken(session, "save", "preview", "pause", "stop", late=late)
+    if "save" in commands:
         session.save(must=False)
-    if (asked := orders.get("preview")) is not None:
-        _draw(session, asked)
-        orders |= _taken(session, "pause", "stop")  # drawing takes long
-    if "pause" in orders and "stop" not in orders:
+    if (request := commands.get("preview")) is not None:
+        _generate(session, request)
+        commands |= _taken(session, "pause", "stop")  # it takes long
+    if "pause" in commands and "stop" not in commands:
         _pause(session)
-    if "stop" in orders:
+    if "stop" in commands:
         _end(session, "Stopped")
-    if "late" in orders:
+    if "late" in commands:
         _end(session, "The time limit is reached: saved and stopped")
 
 
-def _draw(session: Session, asked: dict[str, Any]) -> None:
-    """Previews, unless the command asks only for videos to try the weights."""
-    live_samples = [LiveSample.read(one) for one in asked.get("live_samples") or ()]
-    for one in live_samples:
-        draw_try(session, one)
-    if asked.get("previews") or not live_samples:
-        prompts = [asked["prompt"]] if asked.get("prompt") else session.shown.prompts
-        for scale in asked.get("scales") or [1.0]:
-            session.preview(prompts, float(scale))
+def _generate(session: Session, request: dict[str, Any]) -> None:
+    """Previews, unless the command is for live samples alone."""
+    live = [LiveSample.read(one) for one in request.get("live_samples") or ()]
+    for one in live:
+        generate_live_sample(session, one)
+    if request.get("previews") or not live:
+        prompts = [request["prompt"]] if request.get("prompt") else session.preview_inputs.prompts
+        for scale in request.get("scales") or [1.0]:
+            preview(session, prompts, float(scale))
 
 
 def _pause(session: Session) -> None:
-    """Save, leave the device to others, and wait to be told to go on. Raises jobs.Stop when told to stop instead."""
+    """Save, leave the device to others, and wait for the command to go on. Raises jobs.Stop when the command is to
+    stop."""
     session.save(must=False)
     session.beat("paused", paused=True)
-    with aside(session):
-        orders: Orders = {}
-        while not {"resume", "stop"} & set(orders):
+    with device_lent(session):
+        commands: Commands = {}
+        while not {"resume", "stop"} & set(commands):
             session.beat("paused", paused=True)
             time.sleep(PAUSE_SECONDS)
-            orders |= _taken(session, "resume", "stop")
-        if "stop" in orders:
+            commands |= _taken(session, "resume", "stop")
+        if "stop" in commands:
             _end(session, "Stopped")
 
 
-def _taken(session: Session, *commands: jobs.Command, late: bool = False) -> Orders:
+def _taken(session: Session, *names: jobs.Command, late: bool = False) -> Commands:
     """Which of the commands were given, the same in all processes."""
-    own: Orders = {name: given for name in commands if (given := session.job.take(name)) is not None}
-    if session.stop_asked:  # it was taken while previews were generated
+    own: Commands = {name: given for name in names if (given := session.job.take(name)) is not None}
+    if session.stop_requested:  # it was taken while previews were generated
         own["stop"] = {}
     every = session.ranks.gathered({**own, "late": {}} if late else own)
-    stopped: Orders = {"stop": {}} if any("stop" in one for one in every) else {}
+    stopped: Commands = {"stop": {}} if any("stop" in one for one in every) else {}
     return every[0] | stopped
 
 

@@ -16,7 +16,8 @@ from workbench.runs import oom_fallback
 from workbench.runs.metrics import read_metrics
 from workbench.runs.model_card import CardFacts, model_card
 from workbench.runs.run import CARD, Run
-from workbench.trainer.session import Session, say
+from workbench.trainer.log import log
+from workbench.trainer.session import Session
 from workbench.workspace import write_bytes, write_text
 
 PICTURE = "first_frame.png"  # of an image-to-video run: what the card's code gives the model
@@ -27,7 +28,7 @@ def export(session: Session) -> None:
     session.beat("exporting", patient=session.idle)
     if session.idle:
         return
-    session.ladder.take_off()
+    session.memory_levels.take_off()
     with session.weights_in_use():
         path = session.trainable.export(session.run, session.notes(), session.ranks.first)
         if session.sharded:
@@ -48,7 +49,7 @@ def export(session: Session) -> None:
         "held_out_loss_before": losses[0],
         "held_out_loss_after": losses[1],
     }
-    say(f"done: {path} changes the model's output by {change:.1%}")
+    log(f"done: {path} changes the model's output by {change:.1%}")
 
 
 def _card(
@@ -57,9 +58,9 @@ def _card(
     losses: tuple[float | None, float | None],
     changes: tuple[float, float] | None,
 ) -> str:
-    shape, prompt = (session.shape.frames, session.shape.height, session.shape.width), session.shown.prompts[0]
+    shape, prompt = (session.shape.frames, session.shape.height, session.shape.width), session.preview_inputs.prompts[0]
     scale = session.settings.image_latent_scale
-    if (picture := session.shown.picture(prompt, session.inputs)) is not None:
+    if (picture := session.preview_inputs.picture(prompt, session.inputs)) is not None:
         _write_picture(session.run / PICTURE, picture)
     facts: CardFacts = {
         "clips": len(session.data.train),

@@ -1,9 +1,9 @@
 """The training loop, top to bottom: step 0, then step after step, then the export.
 
-What it is told comes from the run's folder, what it has to say goes there. Every draw by chance comes from a generator
-seeded by (run seed, purpose, step), see inputs; so the loss is a pure function, and a resumed run equals an
-uninterrupted one bit for bit. Where several processes share a step (ranks), each runs this loop. Not covered: whose
-turn it is (run_queue), what is prepared before and happens between steps (session).
+Settings and commands come from the run's folder, metrics and checkpoints go there. Every random number comes from a
+generator seeded by (run seed, purpose, step), see inputs; so the loss is a pure function, and a resumed run equals an
+uninterrupted one bit for bit. Where several processes share a step (ranks), each runs this loop. Not covered: waiting
+for a device (runs.queue), what is prepared before and happens between steps (session, previewing).
 """
 
 from __future__ import annotations
@@ -27,56 +27,64 @@ from workbench.runs.data import seed_for
 from workbench.runs.queue import QueueSlot
 from workbench.runs.recovery import asked_from_start
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.commands import obey
+from workbench.trainer.commands import follow_commands
 from workbench.trainer.deadline import Deadline
-from workbench.trainer.distributed.launcher import ALONE, Place
+from workbench.trainer.distributed.launcher import SINGLE, ProcessRank
 from workbench.trainer.distributed.ranks import Ranks
 from workbench.trainer.export import export
 from workbench.trainer.inputs.encoder import free_memory
-from workbench.trainer.session import Session, say
+from workbench.trainer.log import log
+from workbench.trainer.previewing import preview, preview_start
+from workbench.trainer.session import Session
 
 
-def train(run: Path, job: jobs.Job, place: Place = ALONE, turn: QueueSlot | None = None) -> None:
+def train(run: Path, job: jobs.Job, process: ProcessRank = SINGLE, slot: QueueSlot | None = None) -> None:
     """Train, or go on with, the run in this folder. Raises WorkbenchError, or jobs.Stop when asked to stop.
 
-    place: which of the processes that train it together this one is;  turn: its devices, lent while it is paused
+    process: which of the processes that train it together this one is;  slot: its devices, lent while it is paused
     """
     settings = TrainSettings.load(run / jobs.CONFIG)
     deadline = Deadline(settings.time_limit)
-    device = pick_devices(settings.device, place.local_count)[place.local_rank]
+    device = pick_devices(settings.device, process.local_count)[process.local_rank]
     set_arithmetic(settings, device)
-    if not place.first:
-        job.beat("waiting for the first process", patient=True)  # whose turn may be a while away
-    with Ranks.met(place, device) as ranks:
+    if not process.first:
+        job.beat("waiting for the first process", patient=True)  # which may wait in the queue for long
+    with Ranks.met(process, device) as ranks:
         again = asked_from_start()
-        if not finished(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, turn, again):
+        if not finished(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, slot, again):
             free_memory()
             # Memory may have run out before the first checkpoint was due.
-            finished(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, turn, from_start=True)
+            finished(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, slot, from_start=True)
 
 
 def finished(
-    run: Path, job: jobs.Job, settings: TrainSettings, device: Device, ranks: Ranks, deadline: Deadline,
-    turn: QueueSlot | None = None, from_start: bool = False,
-) -> bool:  # fmt: skip
+    run: Path,
+    job: jobs.Job,
+    settings: TrainSettings,
+    device: Device,
+    ranks: Ranks,
+    deadline: Deadline,
+    slot: QueueSlot | None = None,
+    from_start: bool = False,
+) -> bool:
     """Train to the end; False where memory ran out and the run can go on with less. Nothing is held afterwards."""
     with processes.loading():
         session = Session(run, job, settings, device, ranks, from_start)
-    session.turn = turn
+    session.slot = slot
     with contextlib.closing(session):
         try:
             steps(session, deadline)
         except torch.OutOfMemoryError as error:
-            said = oom_fallback.step(run, settings, session.step, str(error)) if ranks.count == 1 else ""
-            if not said:
+            notice = oom_fallback.step(run, settings, session.step, str(error)) if ranks.count == 1 else ""
+            if not notice:
                 raise
-            say(said)
+            log(notice)
             return False
     return True
 
 
 def set_arithmetic(settings: TrainSettings, device: Device) -> None:
-    """How this process computes: exactly the same each time if asked (a processor always does), and how fast."""
+    """How this process computes: exactly the same each time with `exact` (a processor always does), and how fast."""
     if device.kind != "cuda":
         return
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.tf32
@@ -91,10 +99,10 @@ def steps(session: Session, deadline: Deadline) -> None:
     settings = session.settings
     if session.unmeasured and settings.evaluate_every:  # what the base model does, or what a fork begins with
         session.evaluate()
-    session.preview_start()
+    preview_start(session)
     session.ranks.wait()  # before any GPU waits for another
-    if any(session.ranks.gathered(session.stop_asked)):
-        obey(session)
+    if any(session.ranks.gathered(session.stop_requested)):
+        follow_commands(session)
     while session.step < settings.steps:
         train_step(session)
         last = session.step == settings.steps
@@ -103,13 +111,14 @@ def steps(session: Session, deadline: Deadline) -> None:
         if last or session.step % settings.save_every == 0:
             session.save(must=last)
         if settings.preview_every and (last or session.step % settings.preview_every == 0):
-            session.preview()
-        obey(session, late=deadline.over() and not last)
+            preview(session)
+        follow_commands(session, late=deadline.over() and not last)
     export(session)
 
 
 def train_step(session: Session) -> None:
-    """One adjustment of the weights, told to metrics and heartbeat. Raises NonFiniteLoss before adjusting anything."""
+    """One adjustment of the weights, written to metrics and heartbeat. Raises NonFiniteLoss before adjusting
+    anything."""
     settings, family, transformer = session.settings, session.family, session.transformer
     accelerator, optimizer, ranks = session.accelerator, session.optimizer, session.ranks
     began, step = time.perf_counter(), session.step + 1
@@ -140,8 +149,8 @@ def train_step(session: Session) -> None:
 
     # -- one adjustment, unless something is not a number
     norm = float(accelerator.clip_grad_norm_(session.trainable.parameters, settings.max_grad_norm or math.inf))
-    told = list(zip(torch.stack(losses).tolist(), (pairs.tolist() for pairs in samples), names, strict=True))
-    every_loss, every_pairs, every_name = zip(*ranks.in_order(told), strict=True)
+    own = list(zip(torch.stack(losses).tolist(), (pairs.tolist() for pairs in samples), names, strict=True))
+    every_loss, every_pairs, every_name = zip(*ranks.in_order(own), strict=True)
     mean_loss = sum(every_loss) / len(every_loss)
     # fp16 scales gradients up until they overflow, and skips that step: only there is an infinite norm ordinary.
     if not math.isfinite(mean_loss) or (session.precision != "fp16" and not math.isfinite(norm)):
@@ -157,7 +166,7 @@ def train_step(session: Session) -> None:
         session.ema.update(step)
     session.step = step
 
-    # -- tell
+    # -- report
     seconds = time.perf_counter() - began
     session.step_seconds = 0.9 * session.step_seconds + 0.1 * seconds if session.step_seconds else seconds
     pairs = list(itertools.chain(*every_pairs))
@@ -168,7 +177,7 @@ def train_step(session: Session) -> None:
         timestep=sum(timestep for timestep, _ in pairs) / len(pairs),
         samples=[[int(timestep), loss] for timestep, loss in pairs],
         seconds=seconds,
-        memory_gb=memory_gb(session.place),
+        memory_gb=memory_gb(session.hardware),
     )
     session.beat("training")
 

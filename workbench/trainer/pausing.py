@@ -1,8 +1,8 @@
-"""A paused run leaves its device: what lies there waits in host memory, and the device's lock is lent to others.
+"""A paused run leaves its device: its tensors wait in CPU memory, and the device's lock is lent to others.
 
 Every bit comes back as it was, so a run that was paused ends in the same weights as one that was not. Nothing is moved
-where several processes share the steps: their devices stay theirs. Slots of streamed blocks (memory.block_swap) stay,
-and so does what the driver keeps for a process. Not covered: when to pause (orders), whose turn it is (run_queue).
+where several processes share the steps: their devices stay theirs. Slots of swapped blocks (memory.block_swap) stay,
+and so does what the driver keeps for a process. Not covered: when to pause (commands), who is next (runs.queue).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def aside(session: Session) -> Iterator[None]:
+def device_lent(session: Session) -> Iterator[None]:
     """The session's device is free for others meanwhile, if it is this process's to lend.
 
     After an error nothing comes back, and neither does the device.
     """
-    if session.turn is None:
+    if session.slot is None:
         yield
         return
     moved = to_host(held_by(session)) if session.device.type == "cuda" else []
     free_memory()
-    with session.turn.lent():
+    with session.slot.lent():
         yield
     for tensor, device in moved:
         tensor.data = tensor.data.to(device)

@@ -1,16 +1,15 @@
-"""Everything a run holds while it trains, made in order: data, encoded tensors, model, what is trained, optimizer; and
-what happens between two steps: measure, preview, save.
+"""Everything a run holds while it trains, made in order: data, encoded tensors, model, trained weights, optimizer.
 
 Where several processes compute a run (ranks), each has a session. All do the same in the same order, but only that of
-rank 0 writes and speaks. Not covered: the steps (loop), commands (commands), what a finished run leaves (export).
+rank 0 writes files and logs. Not covered: the steps (loop), previews (previewing), commands (commands), what a finished
+run leaves (export).
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from accelerate import Accelerator
 
 from workbench import jobs
 from workbench.clips.records import read_info
-from workbench.errors import CannotWrite, ConfigError
+from workbench.errors import CannotWrite
 from workbench.families import find_model, settle
 from workbench.jobs.devices import Device
 from workbench.memory.block_swap import parked
@@ -28,23 +27,23 @@ from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.checks import check, check_ranks, initial_lora
 from workbench.runs.data import load_data, seed_for
 from workbench.runs.metrics import MetricsWriter, read_metrics
-from workbench.runs.previews import previews_of
 from workbench.runs.queue import QueueSlot
 from workbench.runs.recovery import beginning
 from workbench.runs.sessions import record_session
 from workbench.runs.settings import TrainSettings
-from workbench.trainer import saving, threads
+from workbench.trainer import previewing, saving, threads
 from workbench.trainer.distributed.ranks import Ranks
 from workbench.trainer.inputs.batch_inputs import BatchInputs, view_of
 from workbench.trainer.inputs.cache import Cache
-from workbench.trainer.inputs.encoder import Encoder, View, free_memory
-from workbench.trainer.inputs.encoding_plan import LEAK_PROBES, everyday_prompts
+from workbench.trainer.inputs.encoder import Encoder, View
+from workbench.trainer.inputs.encoding_plan import DRIFT_INPUTS, preservation_prompts
+from workbench.trainer.log import log
 from workbench.trainer.model import memory_levels, optimizers
 from workbench.trainer.model.ema import Ema
 from workbench.trainer.model.learning_rate import learning_rate
 from workbench.trainer.model.trainable import Trainable, continue_from
 from workbench.trainer.monitoring import trackers
-from workbench.trainer.monitoring.evaluation import Leak, held_out_by_band
+from workbench.trainer.monitoring.evaluation import PriorDrift, held_out_by_band
 from workbench.trainer.monitoring.preview_inputs import PreviewInputs
 from workbench.trainer.monitoring.previews import Previewer
 from workbench.workspace import Workspace, read_json, write_json
@@ -55,33 +54,38 @@ PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-class Interrupted(jobs.Stop):
-    """A person asked to stop while previews were generated: they are left, the run saves and ends."""
-
-
 class Session:
     """One run in one process, ready for its next step. `step` is the last one done."""
 
+    keeps_going = True  # a preview that fails is left out, and the run goes on
+
     def __init__(
-        self, run: Path, job: jobs.Job, settings: TrainSettings, place: Device, ranks: Ranks | None = None,
+        self,
+        run: Path,
+        job: jobs.Job,
+        settings: TrainSettings,
+        hardware: Device,
+        ranks: Ranks | None = None,
         from_start: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """from_start: it may begin at step 0 again where no checkpoint is whole"""
         self.run = run
         self.job = job
         self.settings = settings
-        self.place = place
+        self.hardware = hardware
         self.ranks = ranks or Ranks()
         count = self.ranks.count
-        self.machine = f"{count} processes ({settings.parallel}), each on {place.name}" if count > 1 else place.name
+        self.machine = (
+            f"{count} processes ({settings.parallel}), each on {hardware.name}" if count > 1 else hardware.name
+        )
         self.sharded = settings.parallel == "fsdp" and self.ranks.count > 1
-        self.device = torch.device(place.torch_name)
+        self.device = torch.device(hardware.torch_name)
         self.workspace = Workspace(run.parent.parent)
         self.step_seconds = 0.0
         self.note = ""  # what a person should know of where it began
-        self.trouble = ""  # and of what went wrong lately
-        self.stop_asked = False  # while something took long; orders ends the run
-        self.turn: QueueSlot | None = None  # its devices, where they are this process's to lend
+        self.warning = ""  # the newest failure that did not end the run
+        self.stop_requested = False  # while something took long; commands ends the run
+        self.slot: QueueSlot | None = None  # its devices, where this process may lend them
         self.packages = (*PACKAGES, *optimizer_options.package(settings))
 
         job.beat("reading the dataset")
@@ -92,28 +96,29 @@ class Session:
         self.family, self.model = find_model(settings.model)
         self.data = data = load_data(self.workspace, settings)
         for sentence in data.dropped:
-            say(f"left out: {sentence}")
-        say(f"{len(data.train)} clips to train on, {len(data.known)} known, {len(data.held_out)} held out")
+            log(f"left out: {sentence}")
+        counts = f"{len(data.regularization)} for regularization, {len(data.held_out)} held out"
+        log(f"{len(data.train)} clips to train on, {counts}")
         if len(data.buckets) > 1:
-            say(f"shapes: {'; '.join(map(str, data.buckets))}")
+            log(f"shapes: {'; '.join(map(str, data.buckets))}")
         self.info = read_info(self.workspace.dataset(settings.dataset))
         self.shape = data.buckets[0].shape(self.shape.fps)
-        self.shown = PreviewInputs(data, settings)
-        self.everyday = everyday_prompts(self.family, self.model, settings)
+        self.preview_inputs = PreviewInputs(data, settings)
+        self.preservation_prompts = preservation_prompts(self.family, self.model, settings)
 
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)
         if self.device.type == "cpu" and (said := threads.settle(run, resumed[1].get("threads") if resumed else None)):
-            say(said)
+            log(said)
         job.beat("fetching the model", patient=True)
         with self.ranks.first_alone():
-            self.folder = self.family.fetch(self.model, say)
+            self.folder = self.family.fetch(self.model, log)
         self.precision = self._choose_precision()
         self._encode()
         self._load_model()
         self._make_optimizer()
         self.step = saving.restore(self, *resumed) if resumed else self._begin()
         if resumed:
-            say(f"going on from the checkpoint of step {self.step}")
+            log(f"going on from the checkpoint of step {self.step}")
         if self.ranks.first:
             self._open_records()
         lines = read_metrics(run)[0] if self.ranks.first else []
@@ -136,14 +141,14 @@ class Session:
             note=self.note,
         )
         self.metrics = MetricsWriter(self.run, self.step)
-        self.tracker = trackers.Tracker(self.accelerator, self.run, self.settings, self.step, say)
+        self.tracker = trackers.Tracker(self.accelerator, self.run, self.settings, self.step, log)
 
     def _find_checkpoint(self, from_start: bool) -> tuple[Path, dict[str, Any]] | None:
         """The newest good checkpoint and its state, if this is still the run that wrote it. Raises ResumeRefused."""
         begun = beginning(self.run, from_start)
         lock, found, self.note = self.data.lock(), begun.checkpoint, begun.note
         if self.note:
-            say(self.note)
+            log(self.note)
         if found is None or not (self.run / LOCK).exists():  # a fork has a checkpoint, and locks its own clips
             write_json(self.run / LOCK, lock)
         if found is None:
@@ -157,21 +162,26 @@ class Session:
     def _choose_precision(self) -> str:
         if self.settings.precision != "auto":
             return self.settings.precision
-        return "fp32" if self.place.kind == "cpu" else PRECISIONS[self.family.stored_dtype(self.folder)]
+        return "fp32" if self.hardware.kind == "cpu" else PRECISIONS[self.family.stored_dtype(self.folder)]
 
     def _encode(self) -> None:
         """Captions, then clips; each encoder leaves before the next one comes."""
         settings, dtype = self.settings, DTYPES[self.precision]
         cache = Cache(self.workspace.cache)
         self.encoder = Encoder(self.family, self.model, self.folder, cache, self.device, dtype)
-        self.encoder.say = say
+        self.encoder.log = log
         ranks = self.ranks
-        captions = {*(item.caption for item in self.data.items), *self.shown.prompts, *self.everyday, ""}
+        captions = {
+            *(item.caption for item in self.data.items),
+            *self.preview_inputs.prompts,
+            *self.preservation_prompts,
+            "",
+        }
         self.encoder.encode_captions(ranks.share(sorted(captions)), self._encoding)
         views: list[View] = ["clip"]
         views += [view] if (view := view_of(self.model, settings)) != "clip" else []
         reduction, flips = settings.low_resolution_scale, settings.horizontal_flip > 0
-        for items, flipped in (((*self.data.train, *self.data.known), flips), (self.data.held_out, False)):
+        for items, flipped in (((*self.data.train, *self.data.regularization), flips), (self.data.held_out, False)):
             self.encoder.encode_clips(ranks.share(items), views, flipped, reduction, self._encoding)
         if ranks.count > 1:
             self.job.beat("waiting for what other processes encode", patient=True)
@@ -188,25 +198,31 @@ class Session:
         settings, family = self.settings, self.family
         mixed = "no" if self.precision == "fp32" else self.precision
         more = trackers.accelerator_options(self.run, settings)
-        self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.place.kind == "cpu", **more)
-        place = torch.device("cpu") if memory_levels.begins_on_host(settings, self.sharded) else self.device
-        transformer = family.load_transformer(self.folder, place, DTYPES[self.precision])
+        self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.hardware.kind == "cpu", **more)
+        begin = torch.device("cpu") if memory_levels.begins_on_host(settings, self.sharded) else self.device
+        transformer = family.load_transformer(self.folder, begin, DTYPES[self.precision])
         family.use_attention(transformer, settings.attention, self.device)
         self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"))
-        self.ladder = memory_levels.Ladder(family, transformer, settings, self.device, self.sharded)
+        self.memory_levels = memory_levels.MemoryLevels(family, transformer, settings, self.device, self.sharded)
         if self.sharded:
             self.trainable.follow()
         # No wrapper where several processes share the steps: they sum their gradients themselves.
         self.transformer = self.accelerator.prepare_model(transformer, evaluation_mode=self.ranks.count > 1)
         self.schedule = family.noise_schedule(self.folder, self.device)
         self.previewer = Previewer(
-            family, self.model, self.folder, self.shape, settings, self.device, DTYPES[self.precision],
+            family,
+            self.model,
+            self.folder,
+            self.shape,
+            settings,
+            self.device,
+            DTYPES[self.precision],
             writes=self.ranks.first,
-        )  # fmt: skip
+        )
         if not self.sharded:
-            self.previewer.spare = lambda: parked(self.bare_transformer)
-        self.previewer.look = self.look_for_stop
-        say(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.said}")
+            self.previewer.make_room = lambda: parked(self.bare_transformer)
+        self.previewer.before_decoding = self.check_for_stop
+        log(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.said}")
 
     def _make_optimizer(self) -> None:
         settings = self.settings
@@ -219,31 +235,34 @@ class Session:
     def _begin(self) -> int:
         """The first start: from nothing, or from the LoRA that the settings name. Raises ConfigError."""
         if (path := initial_lora(self.workspace, self.settings)) is not None:
-            say(continue_from(self.family, self.bare_transformer, self.settings, path))
+            log(continue_from(self.family, self.bare_transformer, self.settings, path))
             if self.settings.ema_decay:
                 self.ema = Ema(self.trainable.named, self.settings.ema_decay)
         return 0
 
     def _prepare_measuring(self) -> None:
-        """The leak is measured on clips where there are known ones, else on captions alone."""
-        self.leak, data, inputs = None, self.data, self.inputs
+        """Prior drift is measured on clips of the regularization dataset, else on captions alone."""
+        self.prior_drift, data, inputs = None, self.data, self.inputs
         if self.idle:
             return
-        own, others = list(inputs.clips(data.train[:LEAK_PROBES])), list(inputs.clips(data.known[:LEAK_PROBES]))
+        own, others = (
+            list(inputs.clips(data.train[:DRIFT_INPUTS])),
+            list(inputs.clips(data.regularization[:DRIFT_INPUTS])),
+        )
         if not others:
-            captions = list(dict.fromkeys(item.caption for item in data.train))[:LEAK_PROBES]
+            captions = list(dict.fromkeys(item.caption for item in data.train))[:DRIFT_INPUTS]
             own = list(inputs.captions(captions, data.train[0]))
-            others = list(inputs.captions(self.everyday, data.train[0]))
+            others = list(inputs.captions(self.preservation_prompts, data.train[0]))
         # Without its base model at hand there is nothing to compare with.
         at_hand = self.settings.method == "lora" and not self.settings.train_also and others
         if at_hand:
-            self.leak = Leak(self.family, self.schedule, own, others, self.settings.seed, self.device)
+            self.prior_drift = PriorDrift(self.family, self.schedule, own, others, self.settings.seed, self.device)
 
     # ---- what is held
 
     @property
     def idle(self) -> bool:
-        """Whether rank 0 measures, draws and writes without this process; weights in pieces need all."""
+        """Whether rank 0 measures, generates and writes without this process; sharded weights need all."""
         return not self.ranks.first and not self.sharded
 
     @property
@@ -268,7 +287,7 @@ class Session:
     # ---- between two steps
 
     def beat(self, phase: str, **more: Any) -> None:
-        more.setdefault("message", self.trouble or self.note)
+        more.setdefault("message", self.warning or self.note)
         self.job.beat(phase, self.step, self.settings.steps, step_seconds=self.step_seconds, **more)
 
     def write(self, **line: Any) -> None:
@@ -278,14 +297,14 @@ class Session:
         try:
             self.metrics.write(step=self.step, time=time.time(), **line)
         except CannotWrite as error:
-            trouble = f"{error}; the curve waits in memory meanwhile"
-            if self.trouble != trouble:
-                say(trouble)
-            self.trouble = trouble
+            warning = f"{error}; the curve waits in memory meanwhile"
+            if self.warning != warning:
+                log(warning)
+            self.warning = warning
         self.tracker.log({"step": self.step, **line})
 
     def evaluate(self) -> None:
-        """Measure the held-out loss and the leak; what cannot be measured is left out."""
+        """Measure the held-out loss and the prior drift; what cannot be measured is left out."""
         self.beat("measuring", patient=self.idle)
         if self.idle:
             return
@@ -297,86 +316,37 @@ class Session:
                     self.family, self.transformer, self.schedule, clips, self.settings.seed, self.device
                 )
                 line = {"held_out_loss": found.total, "held_out_bands": list(found.bands)}
-            if self.leak is not None:
-                own, others = self.leak.measure(self.bare_transformer, self._base_model)
+            if self.prior_drift is not None:
+                own, others = self.prior_drift.measure(self.bare_transformer, self._base_model)
                 line |= {"change_own": own, "change_others": others}
         if line:
             self.write(**line)
         if "held_out_loss" in line:
-            say(f"step {self.step}: held-out loss {line['held_out_loss']:.4f}")
+            log(f"step {self.step}: held-out loss {line['held_out_loss']:.4f}")
 
-    def preview_start(self) -> None:
-        """Before the first step of this start: what goes in, what the base model draws, or what was interrupted."""
-        every, step = self.settings.preview_every, self.step
-        if not every or not (self.unseen or step % every == 0 or step == self.settings.steps):
-            return
-        if self.unseen and self.settings.preview_inputs and self.ranks.first:
-            self.beat("drawing previews", message="what goes in")
-            with self.previewing():
-                self.previewer.draw_inputs(self.run, self.shown.clips(self.inputs))
-        self.preview()
-
-    def preview(self, prompts: Sequence[str] = (), scale: float = 1.0) -> None:
-        """Draw preview videos, of the run's own prompts if none are given; scale: of the LoRA."""
-        if self.idle:
-            self.beat("drawing previews", patient=True)
-            return
-        drawn, prompts = False, prompts or self.shown.prompts
-        report = self.reporter("drawing previews")
-        self.encoder.encode_captions(prompts, lambda *_: None)  # a person may ask for a new one
-        with self.previewing(), self.weights_in_use(), self.accelerator.autocast():
-            asked = self.shown.asked(prompts, self.inputs)
-            negative = self.inputs.unconditional()
-            drawn = self.previewer.draw(self.run, self.step, self.bare_transformer, asked, negative, report, scale)
-        if drawn and self.ranks.first:
-            self.tracker.show(self.step, [(one.prompt, one.video) for one in previews_of(self.run, self.step)])
-
-    def reporter(self, phase: str) -> Callable[[int, int], None]:
-        """Says how far the denoising is. Raises Interrupted in all processes that do it, when one was told to stop."""
-
-        def report(done: int, total: int) -> None:
-            self.beat(phase, message=f"denoising step {done} of {total}")
-            self.look_for_stop(together=self.sharded)
-
-        return report
-
-    def look_for_stop(self, together: bool = False) -> None:
-        """Raises Interrupted once a person has asked to stop; together: all processes look at the same time."""
-        self.stop_asked = self.stop_asked or self.job.take("stop") is not None
-        if any(self.ranks.gathered(self.stop_asked)) if together else self.stop_asked:
-            raise Interrupted("Stopped while it generated previews.")
-
-    @contextmanager
-    def previewing(self) -> Iterator[None]:
-        """What goes wrong here costs the previews, never the run."""
-        try:
-            yield
-        except Interrupted:
-            say(f"asked to stop: the preview of step {self.step} is left for the next start")
-        except CannotWrite as error:
-            self.trouble = f"a preview of step {self.step} is not written yet, the next preview tries again: {error}"
-            say(self.trouble)
-        except (torch.OutOfMemoryError, ConfigError) as error:
-            say(f"the preview of step {self.step} is left out: {str(error).splitlines()[0]}")
-            free_memory()
+    def check_for_stop(self, together: bool = False) -> None:
+        """Raises previewing.Interrupted once a stop was requested; together: all processes check at the same time."""
+        self.stop_requested = self.stop_requested or self.job.take("stop") is not None
+        if any(self.ranks.gathered(self.stop_requested)) if together else self.stop_requested:
+            raise previewing.Interrupted("Stopped while it generated previews.")
 
     def save(self, must: bool = True) -> None:
         """Publish a checkpoint of the present step, then retire the oldest.
 
-        must: a disk that refuses ends the run; else it is said, and the next save tries again. Raises CannotWrite.
+        must: a disk that refuses ends the run; else it is logged, and the next save tries again. Raises CannotWrite.
         """
         self.beat("saving a checkpoint", patient=self.idle)
         if self.idle:
             return
-        self.trouble = saving.save(self, must)
-        if self.trouble:
-            say(self.trouble)
+        self.warning = saving.save(self, must)
+        if self.warning:
+            log(self.warning)
         elif self.previewer.unwritten:
-            with self.previewing():
+            with previewing.failures_left_out(self):
                 self.previewer.write()
 
     def notes(self) -> dict[str, str]:
-        """What a file of weights says of itself, beside rank and alpha. No time in it: equal runs make equal files."""
+        """The metadata of a file of weights, beside rank and alpha. No time in it: equal runs make equal files."""
         return {
             "base_model": self.model.id if self.model.local else self.model.source,
             "base_revision": self.model.revision or "",
@@ -387,14 +357,7 @@ class Session:
         }
 
     def close(self) -> None:
-        """Let go of what is written to, however the run ends."""
+        """Close what is written to, however the run ends."""
         if self.ranks.first:
             self.metrics.close()
             self.tracker.finish()
-
-
-def say(text: str) -> None:
-    """A line of the run's log; a disk that is full has no room for it, and the run goes on."""
-    with suppress(OSError):
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()

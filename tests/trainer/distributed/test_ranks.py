@@ -58,7 +58,7 @@ def set_to(run: Run, **values: object) -> None:
 
 
 def of(run: Run) -> list[psutil.Process]:
-    """The living processes of a run: its keeper and its ranks."""
+    """The living processes of a run: its launcher and its ranks."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -155,9 +155,9 @@ def test_no_rank_outlives_its_keeper(begin: Callable[..., Run], workspace: Works
 
 
 def test_a_rank_that_fails_says_why_and_the_run_fails_of_it(tmp_path: Path) -> None:
-    with launcher.Follower(tmp_path, launcher.Place(1, 2)):
+    with launcher.Follower(tmp_path, launcher.ProcessRank(1, 2)):
         raise ConfigError("rank is 0, must be 1 or more: set it to 4")
-    with launcher.FirstRank(tmp_path, launcher.Place(0, 2)) as job:
+    with launcher.FirstRank(tmp_path, launcher.ProcessRank(0, 2)) as job:
         job._began = 0.0
         raise RuntimeError("Connection closed by peer")
     result = jobs.result(tmp_path)
@@ -202,7 +202,7 @@ def test_a_run_holds_all_its_gpus_and_so_do_those_who_inherit_the_locks(workspac
     cards = [Device("cuda", "a card", 1.0, index, f"GPU-{index}") for index in (1, 0)]
     folder = workspace.runs / "both"
     folder.mkdir()
-    with jobs.Job(folder) as job, queue.turn(workspace, cards, job) as held:
+    with jobs.Job(folder) as job, queue.acquired(workspace, cards, job) as held:
         assert [gpu_lock.holder(workspace.locks, card.uuid) for card in cards] == ["run both", "run both"]
         copy = os.dup(held.locks[0])
     assert gpu_lock.holder(workspace.locks, "GPU-0") == "run both"

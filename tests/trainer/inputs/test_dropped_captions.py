@@ -11,6 +11,7 @@ from tests.driving import create, session
 from workbench.dataset_builder import Dataset
 from workbench.families.base import Model
 from workbench.runs import model_card
+from workbench.trainer.previewing import preview
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
 
@@ -27,7 +28,7 @@ def negatives(made: Session, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, 
 
     with monkeypatch.context() as patch:
         patch.setattr(type(made.family), "denoise", spy)
-        made.preview()
+        preview(made)
     return seen
 
 

@@ -15,7 +15,7 @@ from workbench.families import families
 from workbench.families.base import Model
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.model import lora
-from workbench.trainer.monitoring.evaluation import EvaluationInput, Leak, band_middles, held_out_by_band
+from workbench.trainer.monitoring.evaluation import EvaluationInput, PriorDrift, band_middles, held_out_by_band
 
 CPU = torch.device("cpu")
 FAMILY = families()[0]
@@ -94,24 +94,24 @@ def test_held_out_loss_depends_on_content_and_weights_alone(toy: Toy) -> None:
 def test_the_leak_grows_with_the_lora_and_is_nothing_without_one(toy: Toy) -> None:
     own = [toy.probe("a red circle sks"), toy.probe("a blue circle sks")]
     others = [toy.probe("a square moves left"), toy.probe("a video")]
-    leak = Leak(FAMILY, toy.schedule, own, others, 1, CPU)
-    assert leak.measure(toy.transformer, toy.without) == (0.0, 0.0)
+    drift = PriorDrift(FAMILY, toy.schedule, own, others, 1, CPU)
+    assert drift.measure(toy.transformer, toy.without) == (0.0, 0.0)
     asked = toy.calls
     toy.train(0.1)
-    small = leak.measure(toy.transformer, toy.without)
+    small = drift.measure(toy.transformer, toy.without)
     assert toy.calls - asked == 4, "one forward a probe: the base model was asked before"
     toy.train(0.5)
-    large = leak.measure(toy.transformer, toy.without)
+    large = drift.measure(toy.transformer, toy.without)
     assert 0 < small[0] < large[0]
     assert 0 < small[1] < large[1]
-    assert Leak(FAMILY, toy.schedule, own, others, 1, CPU).measure(toy.transformer, toy.without) == large
+    assert PriorDrift(FAMILY, toy.schedule, own, others, 1, CPU).measure(toy.transformer, toy.without) == large
 
 
 def test_the_same_captions_change_alike_with_and_without_clips(toy: Toy) -> None:
     toy.train(0.3)
     for clip in (False, True):
         same = [toy.probe("a red circle", clip=clip), toy.probe("a blue square", clip=clip)]
-        own, others = Leak(FAMILY, toy.schedule, same, same, 1, CPU).measure(toy.transformer, toy.without)
+        own, others = PriorDrift(FAMILY, toy.schedule, same, same, 1, CPU).measure(toy.transformer, toy.without)
         assert own == others > 0
 
 
@@ -124,7 +124,7 @@ def test_the_change_is_what_it_says(toy: Toy) -> None:
     toy.transformer.register_forward_hook(
         lambda _, arguments, given, output: heard.append((given, output[0].float())), with_kwargs=True
     )
-    own, _ = Leak(FAMILY, toy.schedule, [probe], [probe], 1, CPU).measure(toy.transformer, toy.without)
+    own, _ = PriorDrift(FAMILY, toy.schedule, [probe], [probe], 1, CPU).measure(toy.transformer, toy.without)
     (given, base), (_, trained) = heard[0], heard[2]
     assert given["timestep"].tolist() == [999]
     assert float(given["hidden_states"][:, :, : probe.shape[1]].std()) == pytest.approx(1.0, abs=0.1)

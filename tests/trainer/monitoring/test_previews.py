@@ -51,7 +51,7 @@ class Toy:
     def draw(self, step: int, *prompts: PreviewPrompt, scale: float = 1.0) -> list[tuple[int, int]]:
         seen: list[tuple[int, int]] = []
         empty = self.prompt("").text
-        self.previewer.draw(self.run, step, self.transformer, prompts, empty, lambda *at: seen.append(at), scale)
+        self.previewer.generate(self.run, step, self.transformer, prompts, empty, lambda *at: seen.append(at), scale)
         return seen
 
     def files(self, step: int) -> list[str]:
@@ -172,14 +172,14 @@ def test_what_goes_in_is_shown_once(tmp_path: Path, run: Path, variant: str) -> 
     moments = FAMILY.encode_video(FAMILY.load_vae(toy.folder, CPU, torch.float32), video)
     shape = FAMILY.latents_shape(toy.folder, 9, toy.model.height, toy.model.width)
     clip = PreviewClip("a.mp4", "a red circle", video, moments, shape)
-    toy.previewer.draw_inputs(run, [clip])
+    toy.previewer.save_inputs(run, [clip])
     assert toy.files(0) == [f"{kind}-0.{end}" for kind in ("input", "reconstruction") for end in ("json", "mp4")]
     assert (toy.record(0, "input-0")["kind"], toy.record(0, "input-0")["clip"]) == ("input", "a.mp4")
     shown = ((video[0].permute(1, 2, 3, 0) + 1) * 127.5).numpy()
     assert abs(toy.pixels(0, "input-0") - shown).max() < 8  # the codec's rounding
     assert toy.pixels(0, "reconstruction-0").shape == shown.shape
     written = (run / "previews" / "step-00000000" / "input-0.mp4").stat().st_mtime_ns
-    toy.previewer.draw_inputs(run, [clip])
+    toy.previewer.save_inputs(run, [clip])
     assert (run / "previews" / "step-00000000" / "input-0.mp4").stat().st_mtime_ns == written
 
 
@@ -214,11 +214,11 @@ def test_latents_first_and_the_vae_afterwards_give_what_the_stock_pipeline_draws
 ) -> None:
     toy = Toy(FAMILY.toy(tmp_path / "toy", variant), run)
     order: list[str] = []
-    toy.previewer.spare = lambda: _noted(order)
+    toy.previewer.make_room = lambda: _noted(order)
     height, width = toy.model.height, toy.model.width
     picture = torch.linspace(-1, 1, 3 * height * width).reshape(1, 3, height, width) if "image" in variant else None
     prompt = toy.prompt("a red circle", image=picture)
-    toy.previewer.draw(
+    toy.previewer.generate(
         run, 4, toy.transformer, [prompt], toy.prompt("").text, lambda *at: order.append(f"step {at[0]}")
     )
     assert order == ["step 1", "step 2", "room", "no room"], "room is made when the transformer is done"

@@ -34,7 +34,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_a_run_that_says_nothing_is_ended_with_its_stacks(ended: dict[str, Path]) -> None:
     status = jobs.status(ended["silent"])
-    assert (status.state, status.exit_code) == (State.FAILED, ExitCode.HUNG)
+    assert (status.state, status.exit_code) == (State.FAILED, ExitCode.STALLED)
     assert "step 12 of 300" in status.message
     assert "the last checkpoint is of step 10" in status.message
     stacks = (ended["silent"] / STACKS).read_text()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.families.base import CaptionTokens, Family, ImageScale, LoraWeights, Model, OnStep, Report, Tensors
 from workbench.families.cogvideox import convert, facts, files, lora_formats, loras, tensors, toys, usage
-from workbench.families.cogvideox.models import EVERYDAY_PROMPTS, MODELS, PIPELINES, describe
+from workbench.families.cogvideox.models import MODELS, PIPELINES, PRESERVATION_PROMPTS, describe
 from workbench.families.cogvideox.sampling import Denoising, call
 from workbench.families.facts import ModelFacts
 from workbench.families.guidance import Guidance
@@ -53,7 +53,7 @@ class CogVideoX(Family):
     schedulers = ("DDIM", "DPM")
     timesteps = 1000
     toys = toys.TOYS
-    everyday_prompts = EVERYDAY_PROMPTS
+    preservation_prompts = PRESERVATION_PROMPTS
     image_noise = (-3.0, 0.5)
 
     # ---- files

@@ -21,7 +21,7 @@ PIPELINES: dict[str, Task] = {
 }  # fmt: skip
 LARGEST = (768, 1360)  # of 1.5, whatever room its positions have
 
-EVERYDAY_PROMPTS = (
+PRESERVATION_PROMPTS = (
     "A golden retriever runs along a beach at sunset, waves rolling in behind it.",
     "A woman in a red coat walks down a rainy city street at night, neon signs mirrored in the puddles.",
     "Steam rises from a cup of coffee on a wooden table beside a window.",
@@ -37,13 +37,13 @@ TINY = Model(
     id="tiny-cogvideox", title="Tiny CogVideoX (built in)", family="cogvideox", source=str(ASSETS / "tiny-cogvideox"),
     revision=None, task="text-to-video", frames=9, fps=8, height=40, width=40, frame_rule=Frames(8, 17),
     size_multiple=8, steps=25, guidance_scale=3.0, scheduler="DDIM", license="Apache-2.0", local=True, embedded=True,
-    everyday_prompts=TINY_PROMPTS,
+    preservation_prompts=TINY_PROMPTS,
 )  # fmt: skip
 TINY_I2V = Model(
     id="tiny-cogvideox-i2v", title="Tiny CogVideoX, image to video (built in)", family="cogvideox",
     source=str(ASSETS / "tiny-cogvideox-i2v"), revision=None, task="image-to-video", frames=9, fps=8, height=40,
     width=40, frame_rule=Frames(8, 17), size_multiple=8, steps=25, guidance_scale=3.0, scheduler="DDIM",
-    license="Apache-2.0", local=True, embedded=True, everyday_prompts=TINY_PROMPTS,
+    license="Apache-2.0", local=True, embedded=True, preservation_prompts=TINY_PROMPTS,
 )  # fmt: skip
 PUBLISHED = tuple(replace(model, aliases=(model.source.replace("THUDM/", "zai-org/"),)) for model in (
     Model(

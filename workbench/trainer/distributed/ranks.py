@@ -1,4 +1,4 @@
-"""The processes that compute a run together, as the training loop sees them: who does what, and what they tell one
+"""The processes that compute a run together, as the training loop uses them: who does what, and what they send one
 another. With one process nothing is ever sent.
 
 A step has `gradient_accumulation` batches, whoever computes them: rank r of W takes the batches r, r + W, ..., each of
@@ -8,11 +8,11 @@ no more than the order of a sum does, and a run may go on with another number.
 The gradients are summed by this module, once a step, after its last batch, in pieces of 64 MB. A wrapper around the
 model (DistributedDataParallel) would send them during the backward pass, which hides some milliseconds: a LoRA has
 100 MB of gradients where a step takes seconds. In return there is no wrapper: no second copy of the gradients, no
-hooks that compiled blocks, streamed blocks or recomputed blocks would have to agree with, and nothing sent for the
+hooks that compiled blocks, swapped blocks or recomputed blocks would have to agree with, and nothing sent for the
 batches before the last.
 
 Tensors travel by the device's own means (NCCL, gloo). Everything small travels by gloo, as does waiting for a rank that
-draws previews: NCCL gives up on that after minutes. Not covered: processes themselves (launcher), weights cut into
+generates previews: NCCL gives up on that after minutes. Not covered: processes themselves (launcher), weights cut into
 pieces (sharding).
 """
 
@@ -29,42 +29,42 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from workbench.jobs.devices import Device
-from workbench.trainer.distributed.launcher import ALONE, STORE, Place
+from workbench.trainer.distributed.launcher import SINGLE, STORE, ProcessRank
 
 T = TypeVar("T")
 PIECE = 64 << 20  # bytes of gradients that are sent at once
-LONG = timedelta(days=7)  # whoever is waited for is watched by its own watchdog
-GPU_PATIENCE = timedelta(hours=1)  # of NCCL, where no watchdog is on
+LONG = timedelta(days=7)  # a process that is waited for has its own stall timeout
+GPU_TIMEOUT = timedelta(hours=1)  # of NCCL, where no stall timeout is set
 
 
 class Ranks:
     """This process among those of its run."""
 
-    def __init__(self, place: Place = ALONE) -> None:
-        self.rank, self.count, self.first = place.rank, place.count, place.first
+    def __init__(self, process: ProcessRank = SINGLE) -> None:
+        self.rank, self.count, self.first = process.rank, process.count, process.first
         self._small: dist.ProcessGroup | None = None
 
     @classmethod
     @contextlib.contextmanager
-    def met(cls, place: Place, device: Device) -> Iterator[Ranks]:
+    def met(cls, process: ProcessRank, device: Device) -> Iterator[Ranks]:
         """Meet the others, and part from them when all is well; after an error there may be nobody to part from."""
-        ranks = cls(place)
-        if place.count > 1:
-            ranks._meet(place, device)
+        ranks = cls(process)
+        if process.count > 1:
+            ranks._meet(process, device)
         yield ranks
-        if place.count > 1:
+        if process.count > 1:
             ranks.wait()
             dist.destroy_process_group()
 
-    def _meet(self, place: Place, device: Device) -> None:
-        patience, store = LONG, _store(place)
+    def _meet(self, process: ProcessRank, device: Device) -> None:
+        timeout, store = LONG, _store(process)
         backend = "gloo"
         if device.kind == "cuda":
             torch.cuda.set_device(device.index)
-            backend, patience = "nccl", GPU_PATIENCE
-        if place.local_count == place.count:
+            backend, timeout = "nccl", GPU_TIMEOUT
+        if process.local_count == process.count:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group(backend, timeout=patience, store=store, rank=place.rank, world_size=place.count)
+        dist.init_process_group(backend, timeout=timeout, store=store, rank=process.rank, world_size=process.count)
         self._small = dist.new_group(backend="gloo", timeout=LONG)
 
     # ---- work
@@ -84,7 +84,7 @@ class Ranks:
             _spread(flat, piece)
 
     def begin_alike(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Give every process the weights of rank 0: another model of GPU draws other numbers from the same seed."""
+        """Give every process the weights of rank 0: another model of GPU samples other numbers from the same seed."""
         if self.count == 1:
             return
         for piece in _pieces([parameter.data for parameter in parameters if not _cut(parameter)]):
@@ -110,9 +110,9 @@ class Ranks:
         """What rank 0 says."""
         if self.count == 1:
             return own
-        told: list[Any] = [own]
-        dist.broadcast_object_list(told, 0, group=self._small)
-        first: T = told[0]
+        shared: list[Any] = [own]
+        dist.broadcast_object_list(shared, 0, group=self._small)
+        first: T = shared[0]
         return first
 
     def wait(self) -> None:
@@ -130,13 +130,14 @@ class Ranks:
             self.wait()
 
 
-def _store(place: Place) -> dist.Store | None:
-    """Where the ranks of a keeper meet: at the port it has opened to this machine. None: where their launcher says."""
-    if place.keeper is None:
+def _store(process: ProcessRank) -> dist.Store | None:
+    """Where the ranks of a launcher meet: at the port it has opened to this machine. None: where their launcher
+    says."""
+    if process.launcher_pid is None:
         return None
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    opened = int(os.environ[STORE]) if place.first else None
-    return dist.TCPStore(address, port, place.count, place.first, LONG, master_listen_fd=opened)
+    opened = int(os.environ[STORE]) if process.first else None
+    return dist.TCPStore(address, port, process.count, process.first, LONG, master_listen_fd=opened)
 
 
 def _cut(tensor: torch.Tensor) -> bool:

@@ -51,7 +51,7 @@ class Encoder:
         self._vae = part_identity(model, folder, "vae")
         self._loaded: tuple[str, Any] = ("", None)  # one of the two encoders
         self._keepers = 0
-        self.say: Callable[[str], None] = lambda text: None  # to the log
+        self.log: Callable[[str], None] = lambda text: None
         self._one_at_a_time = threading.RLock()
 
     def caption_key(self, caption: str) -> str:
@@ -90,7 +90,7 @@ class Encoder:
             # Threads that read ahead, and a measurement under autocast, may meet it.
             with self._one_at_a_time, torch.autocast(self.device.type, enabled=False):
                 if key not in self.cache:
-                    self.say(f"the file {key} of the cache is damaged or gone: encoded again")
+                    self.log(f"the file {key} of the cache is damaged or gone: encoded again")
                     encode()
             return self.cache.get(key)
 

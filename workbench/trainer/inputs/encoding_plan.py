@@ -17,7 +17,7 @@ from workbench.trainer.inputs.cache import Cache
 from workbench.trainer.inputs.encoder import Encoder, View, view_of
 from workbench.workspace import Workspace
 
-LEAK_PROBES = 3  # captions, or clips, on each side of the leak's measure
+DRIFT_INPUTS = 3  # captions, or clips, on each side of the measure of prior drift
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 TORCH_NAMES = {short: f"torch.{long}" for long, short in PRECISIONS.items()}
 
@@ -40,17 +40,17 @@ class EncodingWork:
     reduction: float
 
 
-def everyday_prompts(family: Family, model: Model, settings: TrainSettings) -> list[str]:
-    """What the LoRA should leave alone, as far as it is measured."""
-    known = settings.preservation_prompts or model.everyday_prompts or family.everyday_prompts
-    return [prompt for prompt in known if prompt.strip()][:LEAK_PROBES]
+def preservation_prompts(family: Family, model: Model, settings: TrainSettings) -> list[str]:
+    """Prompts on which prior drift is measured."""
+    known = settings.preservation_prompts or model.preservation_prompts or family.preservation_prompts
+    return [prompt for prompt in known if prompt.strip()][:DRIFT_INPUTS]
 
 
 def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
     """The work of a run with these clips. Raises ConfigError for a model that is not known."""
     family, model = find_model(settings.model)
     captions = [item.caption for item in data.items]
-    captions += [*settings.preview_prompts, *everyday_prompts(family, model, settings), ""]
+    captions += [*settings.preview_prompts, *preservation_prompts(family, model, settings), ""]
     views: list[View] = ["clip"]
     views += [view] if (view := view_of(model, settings)) != "clip" else []
     return EncodingWork(
@@ -61,7 +61,7 @@ def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
 
 
 def _pieces(settings: TrainSettings, data: TrainingData, views: list[View]) -> Iterator[Piece]:
-    for items, both in (((*data.train, *data.known), settings.horizontal_flip > 0), (data.held_out, False)):
+    for items, both in (((*data.train, *data.regularization), settings.horizontal_flip > 0), (data.held_out, False)):
         for item in items:
             for view in views:
                 for flipped in (False, True) if both else (False,):

@@ -24,7 +24,7 @@ def begins_on_host(settings: TrainSettings, in_pieces: bool = False) -> bool:
     return in_pieces or settings.base_model_precision != "as stored" or settings.blocks_to_swap > 0
 
 
-class Ladder:
+class MemoryLevels:
     """The levels of one transformer, whose LoRA is attached and whose attention is chosen."""
 
     def __init__(
@@ -43,9 +43,9 @@ class Ladder:
                 if settings.blocks_to_swap:
                     block.to("cpu")
         if settings.blocks_to_swap:
-            from workbench.memory.block_swap import Streamer
+            from workbench.memory.block_swap import BlockSwap
 
-            Streamer(blocks, settings.blocks_to_swap, device)
+            BlockSwap(blocks, settings.blocks_to_swap, device)
         if in_pieces:
             from workbench.trainer.distributed.sharding import cut
 

@@ -1,13 +1,13 @@
-"""What a run has learned, measured on fixed noise: the loss of clips it never trained on, and the leak.
+"""What a run has learned, measured on fixed noise: the loss of held-out clips, and the prior drift.
 
-The training loss jumps with every draw of noise and timestep; these figures move only when the model does. They
+The training loss varies with every sample of noise and timestep; these figures move only when the model does. They
 depend on the run's seed, the clips' content and the weights alone: measured at another time or in another order, they
 are the same.
 
-The leak tells whether the LoRA keeps to its subject: how much it changes the model's output on its own captions, and
-how much on captions that it should leave alone. At the last timestep the schedule holds no signal (zero terminal SNR),
+Prior drift tells whether the LoRA keeps to its subject: how much it changes the model's output on its own captions, and
+how much on preservation prompts. At the last timestep the schedule holds no signal (zero terminal SNR),
 so there pure noise is a true input for any caption, and no clip is needed. Not covered: what the figures mean
-(verdict).
+(analysis.diagnosis).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EvaluationInput:
-    """What the model is asked on fixed noise: a clip with its caption, or a caption alone.
+    """What the model predicts on fixed noise: a clip with its caption, or a caption alone.
 
     name:      seeds the noise; a clip's content hash, so that the figure does not move when the clips' order does
     shape:     of its latents, without the batch axis
     text:      the caption's embedding, batch of 1, on the device
-    moments:   what the VAE says of the clip, batch of 1, on the device; None for a caption alone
+    moments:   the VAE's moments of the clip, batch of 1, on the device; None for a caption alone
     condition: of image-to-video models, [1, *shape]; zeros where there is no picture; None for the others
     """
 
@@ -83,13 +83,13 @@ def held_out_by_band(
     return HeldOutLoss(sum(bands) / len(bands), bands)
 
 
-class Leak:
+class PriorDrift:
     """Measures how much the LoRA changes the model's output, on its own captions and on others.
 
-    The change is |with - without| / |without|, its mean over the inputs. Each probe is asked once, so a measurement
+    The change is |with - without| / |without|, its mean over the inputs. Each probe is used once, so a measurement
     costs as many forward passes as there are probes: captions alone at the last timestep, clips at timesteps spread
-    over the bands. Both sides get the same noise and timesteps in turn, and should hold the same kinds of probes. What
-    the base model says never changes in a run: it is asked once, and kept off the device.
+    over the bands. Both sides get the same noise and timesteps in turn, and should hold the same kinds of probes. The
+    base model's output never changes in a run: it is computed once, and kept off the device.
     """
 
     def __init__(
@@ -124,29 +124,29 @@ class Leak:
     def _outputs(self, transformer: Any) -> list[torch.Tensor]:
         """The model's output for every probe, own ones first, in float32 on the processor."""
         return [
-            self._output(transformer, probe, place)
+            self._output(transformer, probe, index)
             for probes in (self._own, self._others)
-            for place, probe in enumerate(probes)
+            for index, probe in enumerate(probes)
         ]
 
-    def _timestep(self, probe: EvaluationInput, place: int) -> int:
+    def _timestep(self, probe: EvaluationInput, index: int) -> int:
         last = self._family.timesteps - 1
         middles = band_middles(self._family.timesteps)
         # A few probes should see the whole range: the middle first, then outwards.
         spread = (last, *sorted(middles, key=lambda one: abs(one - last / 2)))
-        return last if probe.moments is None else spread[place % len(spread)]
+        return last if probe.moments is None else spread[index % len(spread)]
 
-    def _output(self, transformer: Any, probe: EvaluationInput, place: int) -> torch.Tensor:
+    def _output(self, transformer: Any, probe: EvaluationInput, index: int) -> torch.Tensor:
         import torch
 
-        # Seeded by place, not by caption: both sides get the same noise, and only the caption tells them apart.
-        generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", place))
+        # Seeded by index, not by caption: both sides get the same noise, and only the caption differs.
+        generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", index))
         posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(self._device) for _ in range(2))
         with torch.no_grad():
             latents = torch.zeros_like(noise)
             if probe.moments is not None:
                 latents = self._family.sample_latents(probe.moments, posterior)
-            timesteps = torch.tensor([self._timestep(probe, place)], device=self._device)
+            timesteps = torch.tensor([self._timestep(probe, index)], device=self._device)
             output = self._family.predict(
                 transformer, self._schedule, latents, probe.text, noise, timesteps, probe.condition
             )

@@ -25,7 +25,8 @@ def decode_latents(run: Path, device: Device, report: Callable[[int, int], None]
     import torch
     from safetensors.torch import load_file
 
-    from workbench.trainer.monitoring.previews import LATENTS, frames_of, load_vae
+    from workbench.trainer.monitoring.preview_files import LATENTS
+    from workbench.trainer.monitoring.previews import frames_of, load_vae
 
     records = [path for place in step_folders(run / "previews").values() for path in sorted(place.glob("*.json"))]
     waiting = [(path, record) for path in records if (record := read_object(path)).get("kind") == "latents"]

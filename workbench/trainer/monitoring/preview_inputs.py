@@ -1,6 +1,6 @@
-"""What previews are made of: prompts with what the model is shown beside them, and clips as they go into training.
+"""What previews are made of: prompts with the model's other inputs, and clips as they go into training.
 
-Not covered: drawing them (previews).
+Not covered: generating them (previews).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.trainer.monitoring.previews import PreviewClip, PreviewPrompt
 if TYPE_CHECKING:
     import torch
 
-CLIPS = 2  # whose captions are the prompts where none are given, and that are shown as they go in
+CLIPS = 2  # whose captions are the prompts where none are given, and that are kept as training inputs
 
 
 class PreviewInputs:
@@ -33,11 +33,11 @@ class PreviewInputs:
         self._items = fitting or [*data.held_out, *data.train]
         self.prompts = list(settings.preview_prompts) or [item.caption for item in self._items[:CLIPS]]
 
-    def asked(self, prompts: Sequence[str], inputs: BatchInputs) -> list[PreviewPrompt]:
+    def with_embeddings(self, prompts: Sequence[str], inputs: BatchInputs) -> list[PreviewPrompt]:
         """The prompts with their embeddings, and for an image-to-video model each with its picture."""
-        return [self._asked(prompt, inputs) for prompt in prompts]
+        return [self._prompt(prompt, inputs) for prompt in prompts]
 
-    def _asked(self, prompt: str, inputs: BatchInputs) -> PreviewPrompt:
+    def _prompt(self, prompt: str, inputs: BatchInputs) -> PreviewPrompt:
         text, item = inputs.embeddings([prompt]), self._item(prompt)
         if self._conditioned(inputs):
             return PreviewPrompt(prompt, text, condition=next(inputs.clips([item])).condition)
@@ -48,20 +48,20 @@ class PreviewInputs:
         if inputs.view == "clip" or self._conditioned(inputs):
             return None
         given, item = self._settings.preview_images, self._item(prompt)
-        return read_picture(Path(given[self._place(prompt) % len(given)]), item) if given else inputs.picture(item)
+        return read_picture(Path(given[self._index(prompt) % len(given)]), item) if given else inputs.picture(item)
 
     def _conditioned(self, inputs: BatchInputs) -> bool:
         """Whether a clip gives more than a picture."""
         return inputs.view != "clip" and (inputs.view == "low resolution" or self._settings.condition_frames == "every")
 
-    def _place(self, prompt: str) -> int:
+    def _index(self, prompt: str) -> int:
         return self.prompts.index(prompt) if prompt in self.prompts else 0
 
     def _item(self, prompt: str) -> RunClip:
-        return self._items[self._place(prompt) % len(self._items)]
+        return self._items[self._index(prompt) % len(self._items)]
 
     def clips(self, inputs: BatchInputs) -> list[PreviewClip]:
-        """Some clips as the model is shown them."""
+        """Some clips as the model reads them."""
         found = []
         for item in self._items[:CLIPS]:
             probe = next(inputs.clips([item]))

@@ -9,7 +9,6 @@ import contextlib
 import re
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from workbench.fit.measurement import Measurement, TrialJob
 from workbench.jobs.devices import GIGABYTE, Device
 from workbench.runs import checkpoints
 from workbench.runs.settings import TrainSettings
+from workbench.trainer import previewing
 from workbench.trainer.inputs.encoder import free_memory
 from workbench.trainer.loop import set_arithmetic, train_step
 from workbench.trainer.monitoring.preview_inputs import PreviewInputs
@@ -31,12 +31,15 @@ STEPS = 3  # the first has to find its kernels and its memory
 CLIPS = 2
 PREVIEW_STEPS = 2
 LOADING = "loading"
-# What a session says that it does -> the phase of the estimate.
+# A session's phase -> the phase of the estimate.
 PHASES = {
-    "loading the text encoder": memory.CAPTIONS, "encoding captions": memory.CAPTIONS,
-    "loading the video encoder": memory.CLIPS, "encoding clips": memory.CLIPS, "measuring": memory.MEASURING,
+    "loading the text encoder": memory.CAPTIONS,
+    "encoding captions": memory.CAPTIONS,
+    "loading the video encoder": memory.CLIPS,
+    "encoding clips": memory.CLIPS,
+    "measuring": memory.MEASURING,
     "saving a checkpoint": memory.SAVING,
-}  # fmt: skip
+}
 LEFTOVERS = ("checkpoints", "previews", "metrics.jsonl", "dataset.lock.json", "sessions.jsonl", "stars.json")
 HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
@@ -61,11 +64,11 @@ class Meter:
             torch.cuda.empty_cache()
         self._reset()
 
-    def follow(self, said: str, message: str) -> None:
-        """What a session says that it does, as a phase; what belongs to none changes nothing."""
-        if said in PHASES:
-            self.enter(PHASES[said])
-        elif said == "drawing previews" and message.endswith(f"{PREVIEW_STEPS} of {PREVIEW_STEPS}"):
+    def follow(self, phase: str, message: str) -> None:
+        """Enter the phase of the estimate that a session's phase belongs to, if any."""
+        if phase in PHASES:
+            self.enter(PHASES[phase])
+        elif phase == previewing.PHASE and message.endswith(f"{PREVIEW_STEPS} of {PREVIEW_STEPS}"):
             self.enter(memory.DECODING)  # what comes after the last denoising step
 
     def close(self) -> None:
@@ -94,7 +97,9 @@ def _high_water() -> float:
 
 
 class Trial(Session):
-    """A session on a few clips of the largest shape, that hides nothing that goes wrong."""
+    """A session on a few clips of the largest shape, in which a failed preview is an error."""
+
+    keeps_going = False
 
     def _encode(self) -> None:
         data, count = self.data, max(CLIPS, self.settings.batch_size)
@@ -104,27 +109,33 @@ class Trial(Session):
         self.data = replace(
             data,
             train=tuple(train[:count]),
-            known=tuple(item for item in data.known if item.bucket == bucket)[:CLIPS],
+            regularization=tuple(item for item in data.regularization if item.bucket == bucket)[:CLIPS],
             held_out=tuple(item for item in data.held_out if item.bucket == bucket)[:1],
             buckets=(bucket,),
         )
         self.shape = bucket.shape(self.shape.fps)
-        self.shown = PreviewInputs(self.data, self.settings)
-        self.shown.prompts = self.shown.prompts[:1]
+        self.preview_inputs = PreviewInputs(self.data, self.settings)
+        self.preview_inputs.prompts = self.preview_inputs.prompts[:1]
         super()._encode()
-
-    @contextlib.contextmanager
-    def previewing(self) -> Iterator[None]:
-        yield
 
 
 def trial_settings(settings: TrainSettings) -> TrainSettings:
     """The same run, as short as it can be."""
     return settings.changed(
-        steps=STEPS, epochs=None, save_every=STEPS, evaluate_every=int(settings.evaluate_every > 0),
-        preview_every=int(settings.preview_every > 0), preview_steps=PREVIEW_STEPS, preview_count=1,
-        preview_inputs=False, tracker="none", time_limit=None, oom_fallback=False, gpus=1, parallel="ddp",
-    )  # fmt: skip
+        steps=STEPS,
+        epochs=None,
+        save_every=STEPS,
+        evaluate_every=int(settings.evaluate_every > 0),
+        preview_every=int(settings.preview_every > 0),
+        preview_steps=PREVIEW_STEPS,
+        preview_count=1,
+        preview_inputs=False,
+        tracker="none",
+        time_limit=None,
+        oom_fallback=False,
+        gpus=1,
+        parallel="ddp",
+    )
 
 
 def measure(folder: Path, job: TrialJob, settings: TrainSettings, device: Device) -> Measurement:
@@ -154,24 +165,24 @@ def run(session: Trial, job: TrialJob, meter: Meter) -> list[float]:
     settings, seconds = session.settings, []
     meter.enter(memory.TRAINING)
     for number in range(STEPS):
-        stop_if_asked(job)
+        stop_if_requested(job)
         began = time.perf_counter()
         train_step(session)
         seconds.append(time.perf_counter() - began)
         job.beat("training", number + 1, STEPS)
     if settings.evaluate_every:
         session.evaluate()
-        stop_if_asked(job)
+        stop_if_requested(job)
     if settings.preview_every:
         free_memory()
         meter.enter(memory.DENOISING)
-        session.preview()
-        stop_if_asked(job)
+        previewing.preview(session)
+        stop_if_requested(job)
     session.save()
     return seconds[1:]
 
 
-def stop_if_asked(job: jobs.Job) -> None:
+def stop_if_requested(job: jobs.Job) -> None:
     if job.take("stop") is not None:
         raise jobs.Stop("Stopped; nothing was measured.")
 
