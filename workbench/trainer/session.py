@@ -88,27 +88,10 @@ class Session:
         self.slot: QueueSlot | None = None  # its devices, where this process may lend them
         self.packages = (*PACKAGES, *optimizer_options.package(settings))
 
-        job.beat("reading the dataset")
-        with self.ranks.first_alone():
-            settle(settings.model)  # on a machine that does not know a Hub model yet
-        self.shape = check(self.workspace, settings)
-        check_ranks(settings, self.ranks.count)
-        self.family, self.model = find_model(settings.model)
-        self.data = data = load_data(self.workspace, settings)
-        for sentence in data.dropped:
-            log(f"left out: {sentence}")
-        counts = f"{len(data.regularization)} for regularization, {len(data.held_out)} held out"
-        log(f"{len(data.train)} clips to train on, {counts}")
-        if len(data.buckets) > 1:
-            log(f"shapes: {'; '.join(map(str, data.buckets))}")
-        self.info = read_info(self.workspace.dataset(settings.dataset))
-        self.shape = data.buckets[0].shape(self.shape.fps)
-        self.preview_inputs = PreviewInputs(data, settings)
-        self.preservation_prompts = preservation_prompts(self.family, self.model, settings)
-
+        self._read_dataset()
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)
-        if self.device.type == "cpu" and (said := threads.settle(run, resumed[1].get("threads") if resumed else None)):
-            log(said)
+        if self.device.type == "cpu" and (text := threads.settle(run, resumed[1].get("threads") if resumed else None)):
+            log(text)
         job.beat("fetching the model", patient=True)
         with self.ranks.first_alone():
             self.folder = self.family.fetch(self.model, log)
@@ -127,6 +110,26 @@ class Session:
         self._prepare_measuring()
 
     # ---- making it, in order
+
+    def _read_dataset(self) -> None:
+        settings = self.settings
+        self.job.beat("reading the dataset")
+        with self.ranks.first_alone():
+            settle(settings.model)  # on a machine that does not know a Hub model yet
+        self.shape = check(self.workspace, settings)
+        check_ranks(settings, self.ranks.count)
+        self.family, self.model = find_model(settings.model)
+        self.data = data = load_data(self.workspace, settings)
+        for sentence in data.dropped:
+            log(f"left out: {sentence}")
+        counts = f"{len(data.regularization)} for regularization, {len(data.held_out)} held out"
+        log(f"{len(data.train)} clips to train on, {counts}")
+        if len(data.buckets) > 1:
+            log(f"shapes: {'; '.join(map(str, data.buckets))}")
+        self.info = read_info(self.workspace.dataset(settings.dataset))
+        self.shape = data.buckets[0].shape(self.shape.fps)
+        self.preview_inputs = PreviewInputs(data, settings)
+        self.preservation_prompts = preservation_prompts(self.family, self.model, settings)
 
     def _open_records(self) -> None:
         """What this start is, and where its figures go."""
