@@ -10,6 +10,7 @@ it. Every case is drawn from --seed.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import re
@@ -60,6 +61,9 @@ def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], calls=40, flood=150, warm_up=20)
     parser.add_argument("--calls", type=int, default=CALLS)
     parser.add_argument("--flood", type=int, default=FLOOD)
+    parser.add_argument(
+        "--each", type=int, default=0, help="requests of each kind by itself; their memory, kind by kind"
+    )
     parser.add_argument("--warm-up", type=int, default=1000, help="handlers called once before memory is measured")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -98,6 +102,7 @@ def measure(page: Page, options: argparse.Namespace) -> tuple[list[dict[str, Any
         between = megabytes(server)
         flooded = flood(client, page.url, config, chance, options.flood)
         after = megabytes(server)
+        kinds = by_kind(client, server, config, chance, options.each) if options.each else {}
         alive = client.get("/config").status_code == 200
     wrong = {name: sum(count for key, count in of.items() if key[0] == "5") for name, of in
              {"calls": called, "flood": flooded}.items()}  # fmt: skip
@@ -109,6 +114,10 @@ def measure(page: Page, options: argparse.Namespace) -> tuple[list[dict[str, Any
         {"case": "memory before, MB", "ours": before, "reference": ""},
         {"case": "memory after the calls and a tenth of the flood, MB", "ours": between, "reference": before},
         {"case": "memory after the flood, MB", "ours": after, "reference": between},
+        *(
+            {"case": f"memory by {options.each} of {kind}, MB", "ours": grown, "reference": 0}
+            for kind, grown in kinds.items()
+        ),
         {"case": "the page answers afterwards", "ours": alive, "reference": True},
     ]
     return rows, {**{f"calls {k}": v for k, v in called.items()}, **{f"flood {k}": v for k, v in flooded.items()}}
@@ -235,6 +244,25 @@ def flood(
             found[str(answer.result())] += 1
             print(f"{number} requests", end="\r", file=sys.stderr, flush=True)
     return found
+
+
+def by_kind(
+    client: httpx.Client, server: psutil.Process, config: dict[str, Any], chance: random.Random, count: int
+) -> dict[str, float]:
+    """Requests of each kind by itself -> by how many MB the server's memory grew, or shrank, meanwhile."""
+    found: dict[str, list[Any]] = {}
+    requests = one_request(chance, [one["id"] for one in config["dependencies"] if one["backend_fn"]])
+    for method, path, more in itertools.islice(requests, 30 * count):
+        parts = re.split(r"[?=]", path)[0].split("/")
+        kind = f"{method} {'/'.join(part for part in parts if not re.fullmatch('[0-9a-f]{12}', part))}"
+        found.setdefault(kind, []).append((method, path, more))
+    grown = {}
+    for kind, asked in sorted(found.items()):
+        before = megabytes(server)
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(lambda one: send(client, *one[:2], **one[2]), asked[:count]))
+        grown[kind] = megabytes(server) - before
+    return grown
 
 
 def one_request(chance: random.Random, handlers: list[int]) -> Iterator[tuple[str, str, dict[str, Any]]]:
