@@ -152,7 +152,7 @@ def with_workspace(command: Command) -> Command:
     )
     @click.pass_context
     @functools.wraps(command)
-    def opened(context: click.Context, *args: Any, workspace: str | None, **keywords: Any) -> Any:
+    def opened(context: click.Context, /, *args: Any, workspace: str | None, **keywords: Any) -> Any:
         return command(Workspace.open(_workspace_of(context)), *args, **keywords)
 
     return opened

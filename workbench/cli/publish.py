@@ -6,7 +6,7 @@ The token is the Hub's own login (`hf auth login`); no command takes one. Not co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -36,7 +36,7 @@ def publish() -> None:
     """
 
 
-def _push_flags(settings: type[LoraPush | SpacePush]) -> Any:
+def _push_flags(settings: type[LoraPush | SpacePush]) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         for add in (with_workspace, detach, dry_run, settings_flags(settings, short=TO), click.argument("name")):
             command = add(command)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from workbench.compare import export
 from workbench.compare.snapshot import snapshot
-from workbench.inline_html import escaped, heading, note
+from workbench.html import escaped
+from workbench.inline_html import heading, note
 
 if TYPE_CHECKING:
     from workbench.compare.grid import Grid

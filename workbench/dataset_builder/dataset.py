@@ -29,7 +29,8 @@ from workbench.clips import media
 from workbench.clips import records as clips
 from workbench.clips.records import Clip, DatasetInfo
 from workbench.dataset_builder import history
-from workbench.dataset_builder.checks.findings import FILE, FOLDER, Finding, Fix
+from workbench.dataset_builder.checks.findings import FILE, Finding, Fix
+from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.history import REMOVED, Change
 from workbench.dataset_builder.ingest.intake import Progress, ingest

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.clips.records import Clip, read_clips, read_info
+from workbench.html import escaped
 from workbench.inline_html import (
     bars,
-    escaped,
     figure,
     folded,
     heading,

@@ -80,7 +80,7 @@ def alive(process: dict[str, Any]) -> bool:
     pid, began = process.get("pid"), process.get("start_time")
     if not isinstance(pid, int) or began is None or process.get("boot_id") != boot_id():
         return False
-    return start_time(pid) == began
+    return bool(start_time(pid) == began)
 
 
 def signal_group(process: dict[str, Any], number: signal.Signals) -> None:

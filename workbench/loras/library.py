@@ -274,16 +274,19 @@ def _cached(path: Path, read: Callable[[Path], T], missing: Any = None, *more: A
     try:
         stat = path.stat()
     except OSError:
-        return {} if missing is None and read in (read_object, _notes) else missing
+        empty: Any = {}
+        absent: T = empty if missing is None and read in (read_object, _notes) else missing
+        return absent
     stamp, key = (stat.st_mtime_ns, stat.st_size, *more), (path, read.__qualname__)
     if (kept := _KEPT.get(key)) is not None and kept[0] == stamp:
         if isinstance(kept[1], ConfigError):
             raise kept[1]
-        return kept[1]
+        known: T = kept[1]
+        return known
     if len(_KEPT) > _MOST:
         _KEPT.clear()
     try:
-        value: Any = read(path)
+        value = read(path)
     except ConfigError as error:
         _KEPT[key] = (stamp, error)
         raise

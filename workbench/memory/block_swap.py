@@ -115,7 +115,7 @@ class _PlainCopies:
 
     def kept(self, memory: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Bytes on the host as `start` takes them."""
-        return memory.split(PIECE)
+        return tuple(memory.split(PIECE))
 
     def start(self, slot: int, target: torch.Tensor, source: tuple[torch.Tensor, ...]) -> None:
         """Begin to fill a slot, after all that was asked of the device before."""
@@ -138,7 +138,7 @@ class _StreamCopies(_PlainCopies):
         try:
             return tuple(piece.pin_memory() for piece in memory.split(PIECE))
         except RuntimeError:  # the system allows no more: slower, not wrong
-            return memory.split(PIECE)
+            return tuple(memory.split(PIECE))
 
     def start(self, slot: int, target: torch.Tensor, source: tuple[torch.Tensor, ...]) -> None:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))

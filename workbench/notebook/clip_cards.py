@@ -15,7 +15,8 @@ from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import WorkbenchError
 from workbench.families import default_model, find_model
-from workbench.inline_html import escaped, note, picture, video
+from workbench.html import escaped
+from workbench.inline_html import note, picture, video
 from workbench.notebook.live import Panel, Ticker
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace

@@ -15,7 +15,8 @@ from workbench.errors import WorkbenchError
 from workbench.fit import levels, measurement, rows
 from workbench.fit.estimate import Fit, estimate
 from workbench.fit.gpus import CHOICES, HERE
-from workbench.inline_html import BLUE, RED, escaped, html_table, note
+from workbench.html import escaped
+from workbench.inline_html import BLUE, RED, html_table, note
 from workbench.notebook.form import SettingsForm
 from workbench.notebook.live import Panel, Ticker, folded, wrapped
 from workbench.runs.settings import TrainSettings

@@ -14,7 +14,8 @@ import ipywidgets as widgets
 
 from workbench.choices import choices_of
 from workbench.errors import ConfigError
-from workbench.inline_html import escaped, note
+from workbench.html import escaped
+from workbench.inline_html import note
 from workbench.notebook.live import Panel
 from workbench.settings import Settings, Spec, parse, specs
 from workbench.workspace import Workspace

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from workbench import jobs
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.inline_html import escaped
+from workbench.html import escaped
 from workbench.jobs import processes
 from workbench.notebook.colab import in_colab
 from workbench.paths import CODE

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from workbench.html import escaped
 from workbench.inline_html import (
     BLUE,
     GREEN,
@@ -16,7 +17,6 @@ from workbench.inline_html import (
     RED,
     badge,
     box,
-    escaped,
     folded,
     heading,
     html_table,

@@ -46,16 +46,17 @@ def answering(workspace: Workspace) -> Callable[[], None]:
 
     folder = worker_folder(workspace)
 
-    @spaces.GPU(duration=SECONDS)
     def serve() -> None:
         from workbench.sampler.worker import Worker
 
         with contextlib.ExitStack() as leaving, contextlib.ExitStack() as gpu:
             Worker(workspace, folder, _Silent(folder), gpu).serve(0.0, leaving)
 
+    serve_with_gpu = spaces.GPU(duration=SECONDS)(serve)
+
     def answer() -> None:
         if waiting(folder):
-            serve()
+            serve_with_gpu()
 
     return answer
 

@@ -185,5 +185,5 @@ def train_step(session: Session) -> None:
 def memory_gb(device: Device) -> float:
     """Memory this process holds, GiB: the GPU's peak, or the process's own on a processor."""
     if device.kind == "cuda":
-        return torch.cuda.max_memory_reserved() / GIGABYTE
-    return psutil.Process().memory_info().rss / GIGABYTE
+        return float(torch.cuda.max_memory_reserved() / GIGABYTE)
+    return float(psutil.Process().memory_info().rss / GIGABYTE)

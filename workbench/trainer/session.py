@@ -33,9 +33,9 @@ from workbench.runs.sessions import record_session
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import previewing, saving, threads
 from workbench.trainer.distributed.ranks import Ranks
-from workbench.trainer.inputs.batch_inputs import BatchInputs, view_of
+from workbench.trainer.inputs.batch_inputs import BatchInputs
 from workbench.trainer.inputs.cache import Cache
-from workbench.trainer.inputs.encoder import Encoder, View
+from workbench.trainer.inputs.encoder import Encoder, View, view_of
 from workbench.trainer.inputs.encoding_plan import DRIFT_INPUTS, preservation_prompts
 from workbench.trainer.log import log
 from workbench.trainer.model import memory_levels, optimizers

@@ -17,6 +17,7 @@ from workbench import lora_names as names
 from workbench.dataset_builder.views import PLANS
 from workbench.demo_space.limits import Limits
 from workbench.loras.converting import CONVERTED
+from workbench.paths import ASSETS
 from workbench.runs.run import Run
 from workbench.sampler import vae_reconstruction, zero_gpu
 from workbench.ui import demo as visitors
@@ -24,7 +25,6 @@ from workbench.ui.compare.tab import CompareTab
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, UPWARDS, handler
 from workbench.ui.core.live import Live
-from workbench.ui.core.render import ASSETS
 from workbench.ui.datasets.cut import STRIPS
 from workbench.ui.datasets.tab import DatasetTab
 from workbench.ui.loras.tab import LorasTab

@@ -60,7 +60,7 @@ class Search:
 
         def replace(text: str) -> str:
             try:
-                return compiled.sub(put, text, timeout=PATTERN_SECONDS)
+                return str(compiled.sub(put, text, timeout=PATTERN_SECONDS))
             except TimeoutError:
                 raise self._unusable("it takes too long") from None
             except (regex.error, IndexError) as error:  # the replacement names a group that is not there

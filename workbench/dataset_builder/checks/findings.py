@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from workbench import inline_html
+from workbench import html, inline_html
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
 from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.workspace import read_json, write_json
@@ -112,7 +112,7 @@ class CheckReport:
         for (severity, title), group in groupby(self.findings, key=lambda finding: (finding.severity, finding.title)):
             rows = [(finding.sentence, ", ".join(finding.buttons.values())) for finding in group]
             badge = inline_html.badge(str(severity), COLOURS[severity])
-            parts.append(f"<div>{badge} <b>{inline_html.escaped(title)}</b> ({len(rows):,})</div>")
+            parts.append(f"<div>{badge} <b>{html.escaped(title)}</b> ({len(rows):,})</div>")
             parts.append(inline_html.table(("finding", "fixes"), rows[:MOST_ROWS]))
         return "".join(parts)
 

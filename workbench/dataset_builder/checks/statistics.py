@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from workbench import inline_html
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
 from workbench.dataset_builder.checks.caption_checks import read_tokens, text_hash
 from workbench.dataset_builder.checks.measures import read_measures
 
+K = TypeVar("K", bound=Hashable)
 MOST_WORDS, BINS = 30, 20
 STOP_WORDS = re.compile(
     "an?|and|are|as|at|be|been|being|but|by|for|from|has|have|he|her|him|his|in|into|is|it|its|of|on|onto|or|over|she|"
@@ -131,7 +133,7 @@ def of_clips(
     )
 
 
-def _counts(values: Iterable) -> dict:
+def _counts(values: Iterable[K]) -> dict[K, int]:
     return dict(Counter(values).most_common())
 
 

@@ -121,7 +121,7 @@ def _linears(transformer: Mapping[str, Any]) -> list[Linear]:
 def _values(transformer: Mapping[str, Any]) -> int:
     """Numbers in a transformer of these sizes: matrices, biases, norms, and positions where those are learned."""
     width, head, blocks = _width(transformer), transformer["attention_head_dim"], transformer["num_layers"]
-    total = 4 * width  # of the last two norms
+    total: int = 4 * width  # of the last two norms
     total += blocks * (4 * width + 4 * head)  # two norms of tokens, two of queries and keys
     for linear in _linears(transformer):
         total += (linear.values + linear.outputs) * (blocks if linear.in_blocks else 1)

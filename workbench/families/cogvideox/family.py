@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.families.base import CaptionTokens, Family, ImageScale, LoraWeights, Model, OnStep, Report, Tensors
+from workbench.families.base import CaptionTokens, Family, ImageScale, Model, OnStep, Report, Tensors
 from workbench.families.cogvideox import convert, facts, files, lora_formats, loras, tensors, toys, usage
 from workbench.families.cogvideox.models import MODELS, PIPELINES, PRESERVATION_PROMPTS, describe
 from workbench.families.cogvideox.sampling import Denoising, call
 from workbench.families.facts import ModelFacts
 from workbench.families.guidance import Guidance
+from workbench.families.lora_files import LoraWeights
 
 if TYPE_CHECKING:
     import torch

@@ -102,9 +102,11 @@ def _rotary(
 
     if patch_size_t is None:
         crop = get_resize_crop_region_for_grid(grid, base[1], base[0])
-        return get_3d_rotary_pos_embed(head_dim, crop, grid, frames, device=device)
+        cos, sin = get_3d_rotary_pos_embed(head_dim, crop, grid, frames, device=device)
+        return cos, sin
     groups = (frames + patch_size_t - 1) // patch_size_t
-    return get_3d_rotary_pos_embed(head_dim, None, grid, groups, grid_type="slice", max_size=base, device=device)
+    cos, sin = get_3d_rotary_pos_embed(head_dim, None, grid, groups, grid_type="slice", max_size=base, device=device)
+    return cos, sin
 
 
 def keep_learned_positions(transformer: Any) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.compare import Grid
 from workbench.compare.export import export_cell
 from workbench.compare.snapshot import details_of, snapshot
+from workbench.paths import ASSETS
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.workspace import Workspace
@@ -67,7 +68,7 @@ class Player:
             value=NOTHING,
             html_template="",
             css_template=render.style("grid"),
-            js_on_load=(render.ASSETS / "grid.js").read_text(encoding="utf-8"),
+            js_on_load=(ASSETS / "grid.js").read_text(encoding="utf-8"),
             apply_default_css=False,
             server_functions=[
                 answering("mark", Mark, self.mark),

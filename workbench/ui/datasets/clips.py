@@ -14,7 +14,8 @@ import gradio as gr
 from workbench.clips.records import Clip
 from workbench.dataset_builder.captions import editing
 from workbench.dataset_builder.captions.editing import Search
-from workbench.dataset_builder.checks.findings import FILE, FOLDER, read_findings
+from workbench.dataset_builder.checks.findings import FILE, read_findings
+from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
 from workbench.ui.core import render
