@@ -7,9 +7,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # What `make check` runs: no training, no browser, few processes.
-SLOW := $(wildcard tests/runs/test_[fo][or]*.py) tests/runs/test_model_card_code.py tests/runs/test_run_queue.py
+TRAINING := $(patsubst %,tests/runs/test_%.py,forks model_card_code oom_fallback run_queue several_datasets)
 FAST := tests/test_layers.py tests/test_vocabulary.py tests/test_docs.py tests/test_errors.py tests/test_settings.py \
-	tests/test_workspace.py tests/clips $(filter-out $(SLOW),$(wildcard tests/runs/test_*.py)) tests/runs/analysis \
+	tests/test_workspace.py tests/clips $(filter-out $(TRAINING),$(wildcard tests/runs/test_*.py)) tests/runs/analysis \
 	tests/fit/test_fit.py tests/ui/test_form.py tests/compare/test_axes.py tests/families/test_facts.py \
 	tests/families/test_guidance.py tests/families/test_cogvideox_loras.py tests/families/test_contract.py
 # More for the page or the demo: make webui ARGS="--port 8000"
