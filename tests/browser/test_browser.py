@@ -46,7 +46,7 @@ def build_dataset(page: Page) -> None:
     page.locator("#dataset-files input[type=file]").set_input_files(files)
     page.locator("#dataset-files").get_by_text(Path(files[-1]).stem).first.wait_for()
     page.locator("#import-clips").click()
-    page.locator("#import-progress").get_by_text("The import is done.").wait_for()
+    page.locator("#import-progress").get_by_text("Imported:").wait_for()
     page.locator("#clips .card").nth(5).wait_for()
 
 

@@ -60,14 +60,14 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
 
     said = shell("dataset", "import", "Cats", footage, "--trigger-word", "zwx")
     assert said.code == 0, said.err
-    assert "imported: 2 taken, 1 refused" in said.out
+    assert "Imported: 2 taken, 1 refused." in said.out
     assert "'page.mp4': refused: looks like a web page" in said.out
     shots, plain = (_clip_from(shell, "cats", name) for name in ("two shots.mp4", "plain.mp4"))
 
     preview = shell("dataset", "split", "cats", shots, "--preview", "--min-seconds", "0.5")
-    assert "0.00 to 1.00 s\n  1.00 to 2.00 s" in preview.out
+    assert "0.00 to 1.00 s, 1.00 to 2.00 s" in preview.out
     assert "finished 48/48" in preview.out, "it is a task, whose progress is seen"
-    assert preview.out.endswith("1 clip would be cut into 2\n")
+    assert preview.out.endswith("1 clip would be cut into 2.\n")
     assert len(clip_names(shell, "cats")) == 2
     said = shell("dataset", "split", "cats", shots, "--min-seconds", "0.5")
     assert said.code == 0, said.err
@@ -100,7 +100,7 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
         assert said.code == 0, said.err
         assert said.out.endswith(f"3 clips written: {target}\n")
         again = shell("dataset", "import", f"back {layout}", target)
-        assert "imported: 3 taken" in again.out
+        assert "Imported: 3 taken" in again.out
         captions = [text for _, text in _captions(shell, f"back-{layout}")]
         assert sorted(captions) == [
             "a box on a wall, red",
@@ -234,7 +234,7 @@ def test_captions_by_a_server(shell: Shell, dataset: Dataset) -> None:
         flags = ["--captioner", "endpoint", "--base-url", server.url, "--endpoint-model", "any", "--retries", "0"]
         said = shell("dataset", "auto-caption", "squares", first, second, *flags)
     assert said.code == 0, said.err
-    assert "1 clips got a caption" in said.out
+    assert "1 caption was written." in said.out
     captions = dict(_captions(shell, "squares"))
     assert captions[first] == "zwx A box glides."
     assert captions[second] == "zwx by hand"

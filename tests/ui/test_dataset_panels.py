@@ -48,11 +48,11 @@ def defaults(panel: Any) -> list[Any]:
 
 def test_a_look_before_the_cut_has_its_progress_and_says_what_would_be(dataset: Dataset, workspace: Workspace) -> None:
     panel, before = built(CutPanel, workspace), dataset.clips
-    assert panel._look(dataset, *defaults(panel)) == ""
+    assert panel._preview(dataset, *defaults(panel)) == ""
     task = dataset.task("split")
     assert task.wait(PATIENCE).state is jobs.State.FINISHED
     assert task.status.total == sum(clip.frames for clip in before)
-    progress = shown(panel, dataset, "progress")
+    progress = shown(panel, dataset, "split_progress")
     assert "0 clips would be cut into 0." in progress
     assert "<li>0.mp4 stays as it is: one shot</li>" in progress
     assert dataset.clips == before
@@ -80,10 +80,10 @@ def test_a_fix_that_cuts_goes_on_behind_the_page(workspace: Workspace) -> None:
     panel = built(CheckPanel, workspace)
     assert panel._fix(dataset, [found[0].id], "tag") == "Tagged 1 clip."
     assert panel._fix(dataset, ["kind:letterbox"], "crop_bars") is None
-    assert shown(panel, dataset, "stop_fixing")["visible"]
+    assert shown(panel, dataset, "fix_stop")["visible"]
     assert dataset.task("fix").wait(PATIENCE).state is jobs.State.FINISHED
-    assert "Cropped the bars of 2 clips." in shown(panel, dataset, "fixed")
-    assert not shown(panel, dataset, "stop_fixing")["visible"]
+    assert "Cropped the bars of 2 clips." in shown(panel, dataset, "fix_progress")
+    assert not shown(panel, dataset, "fix_stop")["visible"]
     assert [clip.height for clip in dataset.clips] == [320, 320]
 
 

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from workbench import jobs
-from workbench.dataset_builder.tasks import engine
+from workbench.dataset_builder.tasks import task_module
 
 
 def main(folder: Path) -> int:
     """Do what config.json asks for, on the dataset that holds the folder; the exit code says how it ended."""
     os.nice(5)
     with jobs.Job(folder) as job:
-        engine(folder).run(folder.resolve().parent, folder / jobs.CONFIG, job)
+        task_module(folder).run(folder.resolve().parent, folder / jobs.CONFIG, job)
     return int(job.exit_code)
 
 

@@ -18,9 +18,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,34 +34,13 @@ from workbench.dataset_builder.history import REMOVED, Change
 from workbench.dataset_builder.ingest.intake import Progress, ingest
 from workbench.dataset_builder.ingest.results import SOURCES, ImportResult, read_import_results
 from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.snapshot import DatasetSnapshot, Summary, dataset_snapshot, summarize
 from workbench.dataset_builder.sources.layouts.base import Columns, clean_caption
 from workbench.dataset_builder.sources.survey import USUAL, Survey, readable, survey
 from workbench.dataset_builder.tasks import Name, Task
 from workbench.dataset_builder.views import ChangeList, DatasetViews
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A dataset in numbers. sizes, fps: how many clips have each, the most frequent first."""
-
-    clips: int
-    seconds: float
-    sizes: dict[str, int]
-    fps: dict[float, int]
-    missing_captions: int
-    refused: int
-
-    @property
-    def sentence(self) -> str:
-        """The numbers in words."""
-        if not self.clips:
-            return "no clips yet"
-        sizes = ", ".join(self.sizes) if len(self.sizes) <= 3 else f"{len(self.sizes)} sizes"
-        missing = f", {self.missing_captions} without a caption" if self.missing_captions else ""
-        refused = f", {self.refused} file{'' if self.refused == 1 else 's'} refused" if self.refused else ""
-        return f"{self.clips} clips, {self.seconds:.1f} s, {sizes}{missing}{refused}"
 
 
 class Dataset(DatasetViews):
@@ -151,15 +128,11 @@ class Dataset(DatasetViews):
     @property
     def summary(self) -> Summary:
         """The dataset in numbers."""
-        found = self.clips
-        return Summary(
-            clips=len(found),
-            seconds=sum(clip.seconds for clip in found),
-            sizes=dict(Counter(f"{clip.width}x{clip.height}" for clip in found).most_common()),
-            fps=dict(Counter(round(clip.fps, 3) for clip in found).most_common()),
-            missing_captions=sum(not clip.text.strip() for clip in found),
-            refused=sum(not result.usable for result in self.import_results),
-        )
+        return summarize(self.clips, sum(not result.usable for result in self.import_results))
+
+    def snapshot(self, shape: Shape | None = None) -> DatasetSnapshot:
+        """The dataset and its tasks at this moment, for faces to render; shape: of the model it is meant for."""
+        return dataset_snapshot(self.folder, shape)
 
     def clip(self, name: str) -> Clip:
         """The clip of that file name or id. Raises ConfigError."""

@@ -50,6 +50,11 @@ class Change(BaseModel):
     undoes: int | None = None
     task: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """The change in words, with what kind it is."""
+        return {"undo": "undone: ", "redo": "redone: "}.get(self.kind, "") + self.what
+
 
 @contextlib.contextmanager
 def editing(dataset: Path) -> Iterator[None]:

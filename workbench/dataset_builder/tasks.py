@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from workbench import jobs
 from workbench.captioners.keys import handed_over
@@ -24,6 +24,7 @@ from workbench.workspace import read_json
 
 MODULE = "workbench.dataset_builder"
 Name = Literal["import", "split", "check", "fix", "caption", "export"]
+NAMES: tuple[Name, ...] = get_args(Name)
 MODULES: dict[Name, str] = {
     "import": "ingest.job",
     "split": "cuts.splitting",
@@ -45,7 +46,7 @@ class TaskModule(Protocol):
         """Do the work that the settings in `config` ask for; jobs.Stop ends it as asked."""
 
 
-def engine(folder: Path) -> TaskModule:
+def task_module(folder: Path) -> TaskModule:
     """The module that does a task, by its folder's name."""
     name: Any = folder.name.removeprefix(".")
     module: Any = importlib.import_module(f"{MODULE}.{MODULES[name]}")
@@ -57,15 +58,15 @@ class Task:
     """One task of one dataset, seen from outside: start it, watch it, stop it."""
 
     def __init__(self, dataset: Path, name: Name) -> None:
-        self.folder = dataset / f".{name}"
+        self.name, self.folder = name, dataset / f".{name}"
 
     def start(self, settings: Settings) -> jobs.Status:
         """Start it in the background. Raises ConfigError for settings that cannot work or when it runs already,
         CannotWrite."""
         if self.status.state.alive:
-            dataset, task = self.folder.parent.name, self.folder.name.removeprefix(".")
-            raise ConfigError(f"{dataset} has a task at work ({task}): wait for its end, or stop it")
-        if (check := getattr(engine(self.folder), "check", None)) is not None:
+            dataset = self.folder.parent.name
+            raise ConfigError(f"{dataset} has a task at work ({self.name}): wait for its end, or stop it")
+        if (check := getattr(task_module(self.folder), "check", None)) is not None:
             check(self.folder.parent, settings)
         settings.save(self.folder / jobs.CONFIG)
         return self.go_on()

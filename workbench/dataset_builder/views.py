@@ -28,8 +28,8 @@ from workbench.settings import parse
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
-    from workbench.dataset_builder.dataset import Summary
     from workbench.dataset_builder.ingest.results import ImportResult
+    from workbench.dataset_builder.snapshot import Summary
 
 PLANS = "plans"  # folder below the workspace's cache
 MOST_BUCKETS = 3

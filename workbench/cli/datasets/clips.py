@@ -15,8 +15,6 @@ from workbench.families import find_model
 from workbench.jobs import duration
 from workbench.workspace import Workspace
 
-DONE = {"change": "", "undo": "undone: ", "redo": "redone: ", "note": ""}
-
 
 @click.command("list")
 @with_workspace
@@ -89,7 +87,7 @@ def history(dataset: Dataset) -> None:
     """What was done to the dataset, with the numbers that `undo` takes."""
     for entry in dataset.history:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.time))
-        click.echo(f"{entry.number:>4}  {when}  {DONE[entry.kind]}{entry.what}")
+        click.echo(f"{entry.number:>4}  {when}  {entry.sentence}")
     click.echo(f"content {dataset.content_hash[:16]}")
 
 

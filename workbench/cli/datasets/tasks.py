@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
@@ -17,12 +17,10 @@ from workbench.cli.datasets import outcomes
 from workbench.cli.follow import doing, watch
 from workbench.cli.options import Command, with_workspace
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.tasks import Name
+from workbench.dataset_builder.tasks import NAMES, Name
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State
 from workbench.settings import Settings
-
-NAMES: tuple[Name, ...] = get_args(Name)
 
 
 def with_dataset(command: Command) -> Command:
@@ -75,7 +73,7 @@ def watch_task(dataset: Dataset, task: Name, begin: Callable[[], object] = lambd
         click.echo(f"{dataset.name} never had the task {task}")
         return 0
     if status.state is State.FINISHED:
-        for line in outcomes.SENTENCES[task](dataset, dataset.task(task).result):
+        for line in outcomes.outcome_lines(dataset, task):
             click.echo(line)
         return 0
     click.echo(f"Error: {status.message}", err=True)

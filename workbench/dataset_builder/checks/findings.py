@@ -84,6 +84,30 @@ class Finding(BaseModel):
 
 
 @dataclass(frozen=True)
+class FindingGroup:
+    """All findings of one kind."""
+
+    severity: Severity
+    kind: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def title(self) -> str:
+        return self.findings[0].title
+
+    @property
+    def fixes(self) -> list[Fix]:
+        """The fixes that fit all of them, the best first."""
+        return common_fixes(self.findings)
+
+
+def common_fixes(findings: Sequence[Finding]) -> list[Fix]:
+    """The fixes that fit all of these findings, the best first."""
+    first = findings[0].fixes if findings else ()
+    return [fix for fix in first if all(fix in other.fixes for other in findings)]
+
+
+@dataclass(frozen=True)
 class CheckReport:
     """The last check, as far as it still holds.
 
@@ -97,6 +121,12 @@ class CheckReport:
     findings: tuple[Finding, ...]
     outdated: int
     new_clips: int
+
+    @property
+    def groups(self) -> list[FindingGroup]:
+        """The findings by kind, the worst first."""
+        kinds = groupby(self.findings, key=lambda one: (one.severity, one.kind))
+        return [FindingGroup(severity, kind, tuple(found)) for (severity, kind), found in kinds]
 
     @property
     def sentence(self) -> str:

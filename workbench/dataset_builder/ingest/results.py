@@ -17,6 +17,13 @@ from workbench.workspace import append_line
 
 SOURCES = "sources.jsonl"
 Outcome = Literal["taken", "converted", "known", "refused"]
+OUTCOMES: dict[Outcome, str] = {
+    "taken": "taken",
+    "converted": "converted",
+    "known": "already here",
+    "refused": "refused",
+}
+"""Outcome -> words for people."""
 
 
 class ImportResult(BaseModel):

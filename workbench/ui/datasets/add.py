@@ -21,8 +21,8 @@ from workbench.errors import ConfigError, DataError
 from workbench.settings import parse, specs
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler
-from workbench.ui.datasets import head
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
+from workbench.ui.datasets.task_part import TaskPart
 from workbench.workspace import Workspace
 
 UPLOADS = "uploads"
@@ -75,24 +75,16 @@ class AddPanel(DatasetPanel):
         with gr.Row():
             self.look = gr.Button("Preview", elem_id="survey-clips")
             self.take = gr.Button("Import", variant="primary", elem_id="import-clips")
-            self.stop = gr.Button("Stop the import", variant="stop", visible=False)
-            self.go_on = gr.Button("Resume", visible=False)
+            self.task = TaskPart("import", "the import")
         self.found = gr.HTML(elem_id="survey")
-        self.progress = gr.HTML(elem_id="import-progress")
+        self.task.build_progress()
 
     @property
     def view(self) -> dict[str, Any]:  # type: ignore[override]
-        return {"progress": self.progress, "stop": self.stop, "go_on": self.go_on}
+        return self.task.view
 
     def values(self, look: DatasetView) -> dict[str, Any]:
-        status = look.dataset.task("import").status
-        problems = look.dataset.task("import").result.get("problems", ())[:3]
-        alive, broken = status.state.alive, status.state in ("stopped", "failed", "died")
-        return {
-            "progress": head.task(status, "import", " ".join(["The import is done.", *problems])),
-            "stop": (alive, lambda: gr.update(visible=alive)),
-            "go_on": (broken, lambda: gr.update(visible=broken)),
-        }
+        return self.task.values(look.dataset)
 
     def wire(self, host: DatasetHost) -> None:
         given = [self.files, self.path, self.browse, self.layout, *self.columns]
@@ -102,8 +94,7 @@ class AddPanel(DatasetPanel):
             [host.chosen, self.files, self.path, self.hub, self.found], **QUIET,
         )  # fmt: skip
         host.refresh(taken)
-        host.act(self.stop.click, lambda dataset: dataset.task("import").stop())
-        host.act(self.go_on.click, lambda dataset: None if dataset.task("import").go_on() else None)
+        self.task.wire(host)
 
     # ---- doing
 

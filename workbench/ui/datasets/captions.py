@@ -12,8 +12,8 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
 from workbench.ui.core import render
 from workbench.ui.core.form import Form
-from workbench.ui.datasets import head
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, start_task
+from workbench.ui.datasets.task_part import TaskPart
 from workbench.workspace import Workspace
 
 
@@ -30,30 +30,20 @@ class CaptionPanel(DatasetPanel):
         with gr.Row(elem_classes="buttons"):
             self.start = gr.Button("Write captions", variant="primary", elem_id="start-captions")
             self.marked = gr.Button("Only for the marked clips")
-            self.stop = gr.Button("Stop", variant="stop", visible=False)
-        self.progress = gr.HTML(elem_id="caption-progress")
+            self.task = TaskPart("caption")
+        self.task.build_progress()
 
     @property
     def view(self) -> dict[str, Any]:  # type: ignore[override]
-        return {"progress": self.progress, "stop": self.stop}
+        return self.task.view
 
     def values(self, look: DatasetView) -> dict[str, Any]:
-        task = look.dataset.task("caption")
-        status, result = task.status, task.result
-        alive = status.state.alive
-        written, failed = result.get("counts", {}).get("captioned", 0), result.get("failed") or {}
-        done = "1 caption was written." if written == 1 else f"{written:,} captions were written."
-        done += f" {len(failed):,} clip{'' if len(failed) == 1 else 's'} failed." if failed else ""
-        problems = render.problems(f"{name}: {why}" for name, why in list(failed.items())[:20]) if failed else ""
-        return {
-            "progress": head.task(status, "captioning", done) + problems,
-            "stop": (alive, lambda: gr.update(visible=alive)),
-        }
+        return self.task.values(look.dataset)
 
     def wire(self, host: DatasetHost) -> None:
         host.act(self.start.click, self._start, self.form.inputs, [self.form.problems])
         host.act(self.marked.click, self._start_marked, [host.selected, *self.form.inputs], [self.form.problems])
-        host.act(self.stop.click, lambda dataset: dataset.task("caption").stop())
+        self.task.wire(host)
 
     def _start_marked(self, dataset: Dataset, names: list[str], *values: Any) -> str:
         if not names:

@@ -23,14 +23,13 @@ from workbench.errors import ConfigError
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler, tell
 from workbench.ui.core.form import Form
-from workbench.ui.datasets import head
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, start_task
+from workbench.ui.datasets.task_part import TaskPart
 from workbench.ui.datasets.timeline import Timeline, TimelineClip
 from workbench.workspace import Workspace
 
 STRIPS = "strips"  # below the workspace's cache
 TILES, TILE_HEIGHT = 24, 74
-MOST_LINES = 40  # of what a look found
 LONGEST_LOOK = 300.0  # seconds of source video that are scored while a person waits
 
 
@@ -58,27 +57,29 @@ class CutPanel(DatasetPanel):
         gr.HTML('<h3 class="part">Cut all clips</h3>')
         self.form = Form(SplitSettings, workspace, SplitSettings())
         with gr.Row(elem_classes="buttons"):
-            self.look = gr.Button("Preview", elem_id="look-split")
+            self.preview = gr.Button("Preview", elem_id="preview-split")
             self.start = gr.Button("Cut", variant="primary", elem_id="start-split")
-            self.stop = gr.Button("Stop", variant="stop", visible=False)
-        self.progress = gr.HTML(elem_id="split-progress")
+            self.task = TaskPart("split")
+        self.task.build_progress()
 
     @property
     def view(self) -> dict[str, Any]:  # type: ignore[override]
-        names = ("hint", "buttons", "stop", "progress")
-        return {name: getattr(self, name) for name in names} | {"timeline": self.timeline.component}
+        return {
+            "hint": self.hint,
+            "buttons": self.buttons,
+            "timeline": self.timeline.component,
+            **self.task.view,
+        }
 
     def values(self, look: DatasetView) -> dict[str, Any]:
-        clip, status, result = look.clip, look.dataset.task("split").status, look.dataset.task("split").result
-        alive = status.state.alive
+        clip = look.clip
         film = clip is not None and not clip.is_image
         hint = "" if film else render.note("Open a clip under Clips to cut it by hand.", "empty")
         return {
             "hint": hint,
             "timeline": ((look.dataset.name, clip), lambda: self._reel(look.dataset, clip if film else None)),
             "buttons": (film, lambda: gr.update(visible=film)),
-            "progress": head.task(status, "cutting", _said(result)) + _would(result),
-            "stop": (alive, lambda: gr.update(visible=alive)),
+            **self.task.values(look.dataset),
         }
 
     def wire(self, host: DatasetHost) -> None:
@@ -100,8 +101,8 @@ class CutPanel(DatasetPanel):
         self.bars.click(handler(lambda chosen, name: self._bars(host.open(chosen), name)), [host.chosen, host.clip],
                         [part, self.box], api_visibility="private")  # fmt: skip
         host.act(self.start.click, self._start, self.form.inputs, [self.form.problems])
-        host.act(self.look.click, self._look, self.form.inputs, [self.form.problems])
-        host.act(self.stop.click, lambda dataset: dataset.task("split").stop())
+        host.act(self.preview.click, self._preview, self.form.inputs, [self.form.problems])
+        self.task.wire(host)
 
     # ---- showing
 
@@ -180,7 +181,7 @@ class CutPanel(DatasetPanel):
     def _start(self, dataset: Dataset, *values: Any) -> str:
         return start_task(dataset, "split", self.form, values)
 
-    def _look(self, dataset: Dataset, *values: Any) -> str:
+    def _preview(self, dataset: Dataset, *values: Any) -> str:
         """Say what would be cut: a task, too, because finding the cuts of a long source video takes its time."""
         return start_task(dataset, "split", self.form, values, SplitTask, preview=True)
 
@@ -210,26 +211,3 @@ def _cuts(event: gr.EventData) -> list[Any]:
 
 def _box(event: gr.EventData) -> list[Any]:
     return [event.clip, event.crop]
-
-
-def _said(result: dict[str, Any]) -> str:
-    """How the task ended."""
-    failed = result.get("failed") or []
-    clips, preview = result.get("clips", 0), result.get("preview")
-    were = "would be" if preview else "was" if clips == 1 else "were"
-    return f"{clips:,} clip{'' if clips == 1 else 's'} {were} cut into {result.get('parts', 0):,}." + "".join(
-        f" {sentence}." for sentence in failed[:5]
-    )
-
-
-def _would(result: dict[str, Any]) -> str:
-    """What a look found, clip by clip; nothing after a real cut."""
-    if not result.get("preview"):
-        return ""
-    lines = [
-        f"{sentence}{': ' if spans else ''}" + ", ".join(f"{start:.2f} to {end:.2f} s" for start, end in spans)
-        for sentence, spans in zip(result["splits"], result["spans"], strict=True)
-    ]
-    more = [f"... and {len(lines) - MOST_LINES:,} more clips"] if len(lines) > MOST_LINES else []
-    shown = "".join(f"<li>{render.escaped(line)}</li>" for line in [*lines[:MOST_LINES], *more])
-    return f'<ul class="note" id="would-split">{shown}</ul>'

@@ -14,8 +14,8 @@ from workbench.errors import ConfigError
 from workbench.publishing.upload_plan import Parcel
 from workbench.ui.core import render
 from workbench.ui.core.form import Form, sentences
-from workbench.ui.datasets import head
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, start_task
+from workbench.ui.datasets.task_part import TaskPart
 from workbench.ui.loras import publish_words
 from workbench.workspace import Workspace
 
@@ -28,28 +28,21 @@ class ExportPanel(DatasetPanel):
         with gr.Row(elem_classes="buttons"):
             self.look = gr.Button("Show what will go", elem_id="look-export")
             self.start = gr.Button("Export", variant="primary", elem_id="start-export")
-            self.stop = gr.Button("Stop", variant="stop", visible=False)
-        self.progress = gr.HTML(elem_id="export-progress")
+            self.task = TaskPart("export")
+        self.task.build_progress()
         self.going = gr.HTML(elem_id="export-going")
 
     @property
     def view(self) -> dict[str, Any]:  # type: ignore[override]
-        return {"progress": self.progress, "stop": self.stop}
+        return self.task.view
 
     def values(self, look: DatasetView) -> dict[str, Any]:
-        task = look.dataset.task("export")
-        status, result = task.status, task.result
-        alive = status.state.alive
-        made = result.get("url") or result.get("target") or ""
-        return {
-            "progress": head.task(status, "export", f"Written: {made} {result.get('left_behind', '')}"),
-            "stop": (alive, lambda: gr.update(visible=alive)),
-        }
+        return self.task.values(look.dataset)
 
     def wire(self, host: DatasetHost) -> None:
         host.act(self.look.click, self._going, self.form.inputs, [self.form.problems, self.going])
         host.act(self.start.click, self._start, self.form.inputs, [self.form.problems, self.going])
-        host.act(self.stop.click, lambda dataset: dataset.task("export").stop())
+        self.task.wire(host)
 
     def _start(self, dataset: Dataset, *values: Any) -> list[str]:
         return [start_task(dataset, "export", self.form, values), ""]

@@ -10,14 +10,13 @@ import gradio as gr
 
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.history import Change
+from workbench.dataset_builder.ingest.results import OUTCOMES
 from workbench.errors import ConfigError
 from workbench.ui.core import render
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
-WORDS = {"taken": "taken", "converted": "converted", "known": "already here", "refused": "refused"}
 KINDS = {"taken": "good", "converted": "idle", "known": "idle", "refused": "bad"}
-DONE = {"change": "", "undo": "undone: ", "redo": "redone: ", "note": ""}
 MOST_ROWS = 500
 
 
@@ -81,9 +80,10 @@ def _import_results(dataset: Dataset) -> str:
     if not found:
         return render.note("Every file that you import is listed here: taken, converted or refused, and why.", "empty")
     rows = "".join(
-        f"<tr><td>{render.escaped(Path(v.source).name)}</td><td>{render.badge(WORDS[v.outcome], KINDS[v.outcome])}</td>"
-        f"<td>{render.escaped('; '.join(v.notes))}</td></tr>"
-        for v in found[:MOST_ROWS]
+        f"<tr><td>{render.escaped(Path(one.source).name)}</td>"
+        f"<td>{render.badge(OUTCOMES[one.outcome], KINDS[one.outcome])}</td>"
+        f"<td>{render.escaped('; '.join(one.notes))}</td></tr>"
+        for one in found[:MOST_ROWS]
     )
     more = f"<p>and {len(found) - MOST_ROWS:,} more in sources.jsonl</p>" if len(found) > MOST_ROWS else ""
     return (
@@ -96,7 +96,7 @@ def _history(changes: list[Change]) -> str:
     rows = [
         (
             time.strftime("%Y-%m-%d %H:%M", time.localtime(change.time)),
-            f"{DONE[change.kind]}{change.what}",
+            change.sentence,
             f"{change.clips:,}",
         )
         for change in reversed(changes[-MOST_ROWS:])

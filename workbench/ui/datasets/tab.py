@@ -154,7 +154,7 @@ class DatasetTab:
         look = DatasetView(dataset, found, tuple(selected or ()), model, shape, problem, mark)
         values: dict[str, Any] = {
             "dataset": ((names, dataset.name), lambda: gr.update(choices=names, value=dataset.name)),
-            "summary": ((mark, model, frames), lambda: head.summary(dataset, dataset.plans(shape) if shape else [])),
+            "summary": ((mark, model, frames), lambda: head.summary(dataset.snapshot(shape))),
             "use": (mark, lambda: gr.update(visible=bool(dataset.clips))),
             "body": (True, lambda: gr.update(visible=True)),
             "undo": (mark, lambda: _button("Undo", dataset.undoable)),

@@ -1,0 +1,222 @@
+"""A dataset and its tasks at one moment as plain data, which page, notebook, shell and JSON render. No torch.
+
+None of them decides what is shown: facts, next steps, progress, outcomes and the actions to offer are chosen here. Not
+covered: what a task does (tasks), findings (checks.findings), statistics (checks.statistics), rendering (ui, cli).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.clips.frame_plan import Shape, plan
+from workbench.clips.records import Clip, read_clips, read_info
+from workbench.dataset_builder.ingest.results import OUTCOMES, read_import_results
+from workbench.dataset_builder.tasks import NAMES, Name, Task
+from workbench.jobs import State, duration, log_tail
+
+LOG_LINES = 8
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A dataset in numbers. sizes, fps: how many clips have each, the most frequent first."""
+
+    clips: int
+    seconds: float
+    sizes: dict[str, int]
+    fps: dict[float, int]
+    missing_captions: int
+    refused: int
+
+    @property
+    def sentence(self) -> str:
+        """The numbers in words."""
+        if not self.clips:
+            return "no clips yet"
+        sizes = ", ".join(self.sizes) if len(self.sizes) <= 3 else f"{len(self.sizes)} sizes"
+        missing = f", {self.missing_captions} without a caption" if self.missing_captions else ""
+        refused = f", {counted(self.refused, 'file')} refused" if self.refused else ""
+        return f"{self.clips} clips, {self.seconds:.1f} s, {sizes}{missing}{refused}"
+
+
+def summarize(clips: Sequence[Clip], refused: int) -> Summary:
+    """The numbers of these clips; refused: how many files could not be used."""
+    return Summary(
+        clips=len(clips),
+        seconds=sum(clip.seconds for clip in clips),
+        sizes=dict(Counter(f"{clip.width}x{clip.height}" for clip in clips).most_common()),
+        fps=dict(Counter(round(clip.fps, 3) for clip in clips).most_common()),
+        missing_captions=sum(not clip.text.strip() for clip in clips),
+        refused=refused,
+    )
+
+
+@dataclass(frozen=True)
+class TaskSnapshot:
+    """A task at one moment.
+
+    share: of the work that is done, None while unknown;  activity: what it does now, "" unless it works
+    sentence: how it ended, "" before;  details: more of that, a line each;  log: the end of it, of one that failed
+    actions: what may be done now
+    """
+
+    name: Name
+    state: State
+    share: float | None
+    activity: str
+    sentence: str
+    details: tuple[str, ...]
+    log: str
+    actions: tuple[Literal["stop", "resume"], ...]
+
+
+@dataclass(frozen=True)
+class DatasetSnapshot:
+    """A dataset at one moment.
+
+    facts: label -> value;  next_steps: what is still to do, a sentence each;  tasks: those that were ever started
+    """
+
+    name: str
+    title: str
+    trigger_word: str
+    summary: Summary
+    facts: dict[str, str]
+    next_steps: tuple[str, ...]
+    tasks: tuple[TaskSnapshot, ...]
+
+
+def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapshot:
+    """The dataset in this folder now; shape: of the model that its clips are judged for. Raises DataError."""
+    clips, info = read_clips(dataset), read_info(dataset)
+    summary = summarize(clips, sum(not one.usable for one in read_import_results(dataset)))
+    dropped = sum(plan(clip, shape).dropped is not None for clip in clips) if shape else 0
+    tasks = [task_snapshot(Task(dataset, name)) for name in NAMES]
+    return DatasetSnapshot(
+        name=dataset.name,
+        title=info.title or dataset.name,
+        trigger_word=info.trigger_word,
+        summary=summary,
+        facts=_facts(summary, dropped if shape else None) if clips else {},
+        next_steps=tuple(_next_steps(summary, dropped)),
+        tasks=tuple(task for task in tasks if task.state is not State.NEW),
+    )
+
+
+def _facts(numbers: Summary, dropped: int | None) -> dict[str, str]:
+    found = {
+        "clips": f"{numbers.clips:,}",
+        "length": duration(numbers.seconds) if numbers.seconds >= 60 else f"{numbers.seconds:.1f} s",
+        "size": ", ".join(list(numbers.sizes)[:2]) + (" ..." if len(numbers.sizes) > 2 else ""),
+        "frame rate": ", ".join(f"{fps:g}" for fps in list(numbers.fps)[:3]) + " fps",
+        "without caption": f"{numbers.missing_captions:,}",
+    }
+    return found | ({} if dropped is None else {"left out by the model": f"{dropped:,}"})
+
+
+def _next_steps(numbers: Summary, dropped: int) -> list[str]:
+    found = []
+    if not numbers.clips:
+        found.append("No clips yet: import video files, folders or archives.")
+    if missing := numbers.missing_captions:
+        has = "has" if missing == 1 else "have"
+        found.append(f"{counted(missing, 'clip')} {has} no caption: write one, or let a model write it.")
+    if dropped:
+        found.append(f"{counted(dropped, 'clip')} {'is' if dropped == 1 else 'are'} left out for the chosen model.")
+    return found
+
+
+# ---- tasks ----------------------------------------------------------------------------------------------------------
+
+
+def task_snapshot(task: Task) -> TaskSnapshot:
+    """The task at this moment."""
+    status, result = task.status, task.result
+    sentence, details, log = "", list[str](), ""
+    if status.state is State.FINISHED:
+        sentence, details = OUTCOME_OF[task.name](result)
+        sentence = " ".join(filter(None, (sentence, status.message)))
+    elif status.state is State.STOPPED:
+        sentence = f"The task {task.name} was stopped; what was done stays. {status.message}"
+    elif not status.state.alive and status.state is not State.NEW:
+        sentence = f"The task {task.name} did not end well. {status.message}"
+        log = log_tail(status.folder, LOG_LINES)
+    resumable = status.state in (State.STOPPED, State.FAILED, State.DIED)
+    return TaskSnapshot(
+        name=task.name,
+        state=status.state,
+        share=status.step / status.total if status.total else None,
+        activity=_activity(task) if status.state.alive else "",
+        sentence=sentence.strip(),
+        details=tuple(details),
+        log=log,
+        actions=("stop",) if status.state.alive else ("resume",) if resumable else (),
+    )
+
+
+def _activity(task: Task) -> str:
+    status = task.status
+    steps = f"{status.step:,} of {status.total:,}" if status.total else ""
+    left = f"about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
+    return " · ".join(filter(None, (status.phase or "starting", steps, left, status.message)))
+
+
+def _imported(result: Result) -> tuple[str, list[str]]:
+    counts = result.get("counts", {})
+    named = ", ".join(f"{counts[outcome]:,} {words}" for outcome, words in OUTCOMES.items() if counts.get(outcome))
+    return f"Imported: {named or 'nothing'}.", list(result.get("problems", ()))
+
+
+def _split(result: Result) -> tuple[str, list[str]]:
+    clips, preview = result.get("clips", 0), result.get("preview", False)
+    were = "would be" if preview else "was" if clips == 1 else "were"
+    spans = result.get("spans", ()) if preview else [()] * len(result.get("splits", ()))
+    lines = [
+        f"{sentence}{': ' if pieces else ''}" + ", ".join(f"{start:.2f} to {end:.2f} s" for start, end in pieces)
+        for sentence, pieces in zip(result.get("splits", ()), spans, strict=True)
+    ]
+    return f"{counted(clips, 'clip')} {were} cut into {result.get('parts', 0):,}.", lines + result.get("failed", [])
+
+
+def _checked(result: Result) -> tuple[str, list[str]]:
+    return "", []  # the report says it (checks.findings)
+
+
+def _fixed(result: Result) -> tuple[str, list[str]]:
+    return result.get("done", ""), []
+
+
+def _captioned(result: Result) -> tuple[str, list[str]]:
+    counts, failed = result.get("counts", {}), result.get("failed") or {}
+    written = counts.get("captioned", 0)
+    sentence = f"{counted(written, 'caption')} {'was' if written == 1 else 'were'} written."
+    sentence += f" {counted(counts['kept'], 'clip')} got one by hand meanwhile." if counts.get("kept") else ""
+    sentence += f" {counted(len(failed), 'clip')} failed." if failed else ""
+    return sentence, [f"{name}: no caption: {reason}" for name, reason in failed.items()]
+
+
+def _exported(result: Result) -> tuple[str, list[str]]:
+    details = [result["left_behind"]] if result.get("left_behind") else []
+    if result.get("changed") is False:
+        return f"nothing has changed, so there is no new commit: {result.get('url')}", details
+    return f"{counted(result.get('clips', 0), 'clip')} written: {result.get('url') or result.get('target')}", details
+
+
+OUTCOME_OF: dict[Name, Callable[[Result], tuple[str, list[str]]]] = {
+    "import": _imported,
+    "split": _split,
+    "check": _checked,
+    "fix": _fixed,
+    "caption": _captioned,
+    "export": _exported,
+}
+
+
+def counted(number: int, noun: str) -> str:
+    """ "1 clip", "1,200 clips"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
