@@ -58,7 +58,7 @@ def caption_a_clip(page: Page, workspace: Path) -> None:
     page.locator("#clips .card .state", has_text="saved").first.wait_for()
     assert "never seen" in (workspace / "datasets" / "rings" / "metadata.jsonl").read_text()
     page.locator("#undo-change", has_text="caption of").wait_for()
-    page.get_by_role("tab", name="What it sees", exact=True).click()
+    page.get_by_role("tab", name="Model input", exact=True).click()
     page.locator("#play-plan").click()
     page.locator("#plan-video video").wait_for()
 

@@ -60,12 +60,12 @@ def test_a_clip_goes_where_it_keeps_most_and_the_table_says_what_it_loses() -> N
     image = Bucket(1, 480, 720)
     clips = [clip(48, 24), clip(48, 24, 600, 600), clip(240, 24, 1920, 1080), clip(1, 0), clip(6, 24), clip(0)]
     table = assign(clips, [wide, square, long, image], 8)
-    assert [place.bucket for place in table.placed] == [wide, square, long, image, None, None]
+    assert [place.bucket for place in table.assignments] == [wide, square, long, image, None, None]
     assert table.clips_per_bucket == {image: 1, wide: 1, square: 1, long: 1}
-    third = table.placed[2]
+    third = table.assignments[2]
     assert (third.time, third.picture, third.enlargement) == pytest.approx((0.6125, 0.84375, 4 / 9))
     assert third.kept == pytest.approx(0.6125 * 0.84375)
-    for place in table.placed[:4]:
+    for place in table.assignments[:4]:
         plan = place.plan
         assert plan is not None
         assert plan.dropped is None
@@ -75,7 +75,7 @@ def test_a_clip_goes_where_it_keeps_most_and_the_table_says_what_it_loses() -> N
         "too short: 0.25 s give 3 frames at 8 fps, 9 are needed: lower frames to 3 or less",
         "its length or size is not known: import it again",
     ]
-    assert table.loss == pytest.approx(1 - sum(place.kept for place in table.placed) / 6)
+    assert table.loss == pytest.approx(1 - sum(place.kept for place in table.assignments) / 6)
 
 
 def test_what_has_no_bucket_says_which_is_missing(model: Model) -> None:
@@ -89,12 +89,12 @@ def test_what_has_no_bucket_says_which_is_missing(model: Model) -> None:
 
 def test_a_clip_is_left_out_only_where_no_bucket_fits(model: Model) -> None:
     clips = any_clips(200, 0)
-    for place in assign(clips, buckets_for(model), model.fps).placed:
+    for place in assign(clips, buckets_for(model), model.fps).assignments:
         if place.bucket is None:
             assert place.dropped
             assert place.dropped.startswith("too short")
         else:
-            alone = [assign([place.clip], [bucket], model.fps).placed[0] for bucket in buckets_for(model)]
+            alone = [assign([place.clip], [bucket], model.fps).assignments[0] for bucket in buckets_for(model)]
             best = max(other.kept for other in alone)
             assert place.kept == pytest.approx(best)
 

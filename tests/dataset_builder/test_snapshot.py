@@ -32,8 +32,7 @@ def test_a_dataset_names_its_numbers_and_what_is_to_do(dataset: Dataset) -> None
 def test_a_task_says_how_it_ended_and_what_may_be_done(dataset: Dataset) -> None:
     task = dataset.task("split")
     assert (task_snapshot(task).sentence, task_snapshot(task).actions) == ("", ())
-    jobs.Job(task.folder)
-    write_json(task.folder / jobs.RESULT, {"state": "stopped", "message": "stopped after 2 of 6 clips"})
+    write_json(task.folder / jobs.RESULT, {"status": "stopped", "message": "stopped after 2 of 6 clips"})
     stopped = task_snapshot(task)
     assert stopped.sentence == "The task split was stopped; what was done stays. stopped after 2 of 6 clips"
     assert stopped.actions == ("resume",)

@@ -122,26 +122,26 @@ class Endpoint(Captioner):
         status = response.status_code
         if status == 200:
             return
-        said = self._said(response)
+        reason = self._reason(response)
         if status in (401, 403):
             where = self._settings.key_variable or "the keyring"
             problem = f"the key in {where} is not accepted" if self._key else f"there is no key in {where}"
             raise ConfigError(f"{self._url} refuses ({status}): {problem}: put a valid key there and start again")
         if status == 404:
             raise ConfigError(
-                f"{self._url} is not found (404{said}): fix base_url (most end in /v1), or endpoint_model, "
+                f"{self._url} is not found (404{reason}): fix base_url (most end in /v1), or endpoint_model, "
                 f"which is {self._settings.endpoint_model!r}"
             )
         if status in BUSY:
             words = "asks for fewer requests" if status == 429 else "has no time"
-            raise NoAnswer(f"{self._url} {words} ({status}{said}): wait and continue", _seconds(response))
+            raise NoAnswer(f"{self._url} {words} ({status}{reason}): wait and continue", _seconds(response))
         if 300 <= status < 400:
             raise ConfigError(f"{self._url} sends us elsewhere ({status}): give the address it really has")
         if status == 402:
-            raise ModelUnavailable(f"{self._url} wants to be paid (402{said}): top up the account and continue")
-        raise CaptionFailed(f"{self._url} could not answer ({status}{said})", again=status >= 500)
+            raise ModelUnavailable(f"{self._url} wants to be paid (402{reason}): top up the account and continue")
+        raise CaptionFailed(f"{self._url} could not answer ({status}{reason})", again=status >= 500)
 
-    def _said(self, response: httpx.Response) -> str:
+    def _reason(self, response: httpx.Response) -> str:
         """What the server says of its refusal, short, and never with the key in it."""
         try:
             error = response.json()

@@ -48,7 +48,7 @@ def handed_over(variable: str, base_url: str, key: str = "") -> Iterator[dict[st
     reader, writer = os.pipe()
     try:
         with open(writer, "wb") as file:  # a key fits into the pipe's buffer, so nobody waits for the child
-            file.write(json.dumps({"variable": variable, "place": _place(base_url), "key": key}).encode())
+            file.write(json.dumps({"variable": variable, "address": _host_and_port(base_url), "key": key}).encode())
         yield {"pass_fds": (reader,), "env": {PIPE: str(reader)}}
     finally:
         os.close(reader)
@@ -57,7 +57,7 @@ def handed_over(variable: str, base_url: str, key: str = "") -> Iterator[dict[st
 def find_key(variable: str, base_url: str) -> str:
     """The key for an endpoint: handed over, else in the environment, else in the keyring; "" when there is none."""
     given = _received()
-    if given and (given["variable"], given["place"]) == (variable, _place(base_url)):
+    if given and (given["variable"], given["address"]) == (variable, _host_and_port(base_url)):
         return given["key"]
     return _from_environment(variable, base_url) or _from_keyring(base_url)
 
@@ -90,12 +90,12 @@ def _from_environment(variable: str, base_url: str) -> str:
     approved = [f"{name}={usual}" for name, usual in USUAL.items()]
     approved += [pair.strip() for pair in os.environ.get(HOSTS, "").split(",")]
     sent = scheme == "https" or is_near(host)
-    named = any(f"{variable}={one}" in approved for one in (host, _place(base_url)))
+    named = any(f"{variable}={one}" in approved for one in (host, _host_and_port(base_url)))
     hub = variable in HUB_TOKENS or key.strip().startswith(HUB_TOKEN)
     return key if host and named and sent and not hub else ""
 
 
-def _place(base_url: str) -> str:
+def _host_and_port(base_url: str) -> str:
     """HOST:PORT of an address."""
     _, host, port = _split(base_url)
     return f"{host}:{port}"
@@ -104,8 +104,8 @@ def _place(base_url: str) -> str:
 def _split(base_url: str) -> tuple[str, str, int]:
     """Scheme, host and port; of what is no address none."""
     with contextlib.suppress(ValueError):
-        place = urlsplit(base_url)
-        return place.scheme, place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
+        parts = urlsplit(base_url)
+        return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     return "", "", 0
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from workbench.clips.media import Pixels
     from workbench.workspace import Workspace
 
-GPU_PATIENCE = 30.0  # seconds a warm sampler gets to unload its model
+UNLOAD_SECONDS = 30.0  # seconds a warm sampler gets to unload its model
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 INSTALL = "install the extra: pip install 'video-lora-workbench[caption]', with torchvision from where torch came from"
 
@@ -77,7 +77,7 @@ class VisionLanguage(Captioner):
         device = pick_device(self._settings.device)
         folder = fetch(self._settings.model)
         if device.kind == "cuda":
-            self._held.enter_context(gpu_lock.hold(self._locks, device.uuid, "captions", GPU_PATIENCE))
+            self._held.enter_context(gpu_lock.hold(self._locks, device.uuid, "captions", UNLOAD_SECONDS))
         import torch
 
         try:
@@ -133,9 +133,9 @@ class VisionLanguage(Captioner):
         return inputs.to(self._model.device, dtype=self._model.dtype)
 
     def _answer(self, inputs: Any) -> str:
-        asked = inputs["input_ids"].shape[1]
+        prompt_length = inputs["input_ids"].shape[1]
         longest = self._settings.longest_answer
-        tokens = self._model.generate(**inputs, max_new_tokens=longest, do_sample=False)[0, asked:]
+        tokens = self._model.generate(**inputs, max_new_tokens=longest, do_sample=False)[0, prompt_length:]
         text = str(self._processor.decode(tokens, skip_special_tokens=True))
         return whole_sentences(text) if len(tokens) >= longest else text
 

@@ -64,7 +64,7 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Placed:
+class BucketAssignment:
     """Where one clip went. bucket: None when it is left out, and `dropped` says why.
 
     time, picture: shares of the clip that the model sees, 0 to 1; enlargement: see frame_plan; all 0 when left out
@@ -94,22 +94,22 @@ class BucketTable:
     """Every clip in its bucket, in the order of the clips."""
 
     buckets: tuple[Bucket, ...]
-    placed: tuple[Placed, ...]
+    assignments: tuple[BucketAssignment, ...]
 
     @cached_property
     def clips_per_bucket(self) -> dict[Bucket, int]:
         """How many clips each bucket has, empty ones too: the histogram."""
-        counts = Counter(place.bucket for place in self.placed)
+        counts = Counter(one.bucket for one in self.assignments)
         return {bucket: counts[bucket] for bucket in self.buckets}
 
     @property
-    def dropped(self) -> list[Placed]:
-        return [place for place in self.placed if place.bucket is None]
+    def dropped(self) -> list[BucketAssignment]:
+        return [one for one in self.assignments if one.bucket is None]
 
     @property
     def loss(self) -> float:
         """What the clips lose on average, 0 to 1; 0 without clips."""
-        return 1 - sum(place.kept for place in self.placed) / len(self.placed) if self.placed else 0.0
+        return 1 - sum(one.kept for one in self.assignments) / len(self.assignments) if self.assignments else 0.0
 
 
 # ---- which buckets there are ----------------------------------------------------------------------------------------
@@ -177,9 +177,9 @@ def assign(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Buck
     best: dict[Kind, Bucket | None] = dict.fromkeys(kinds)
     if kinds and by_size:
         kept = _kept(list(kinds.values()), by_size, fps)
-        for kind, place, value in zip(kinds, kept.argmax(1).tolist(), kept.max(1).tolist(), strict=True):
-            best[kind] = by_size[place] if value > 0 else None
-    return BucketTable(ordered, tuple(_placed(clip, best[_kind(clip)], ordered, fps) for clip in clips))
+        for kind, index, value in zip(kinds, kept.argmax(1).tolist(), kept.max(1).tolist(), strict=True):
+            best[kind] = by_size[index] if value > 0 else None
+    return BucketTable(ordered, tuple(_assignment(clip, best[_kind(clip)], ordered, fps) for clip in clips))
 
 
 def choose(
@@ -214,8 +214,8 @@ def choose(
     changed = True
     while changed:
         changed = False
-        for place in range(len(chosen)):
-            others = chosen[:place] + chosen[place + 1 :]
+        for index in range(len(chosen)):
+            others = chosen[:index] + chosen[index + 1 :]
             added, _ = _best_addition(kept, others)
             if _sum_kept(kept, [*others, added]) > _sum_kept(kept, chosen) + 1e-9:
                 chosen, changed = [*others, added], True
@@ -230,14 +230,14 @@ def _kept(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Matri
     """[clips, buckets]: what each clip keeps in each bucket. Time and picture are factors of their own."""
     import numpy as np
 
-    counts = {frames: place for place, frames in enumerate({b.frames: None for b in buckets})}
-    sizes = {size: place for place, size in enumerate({(b.height, b.width): None for b in buckets})}
+    counts = {frames: index for index, frames in enumerate({b.frames: None for b in buckets})}
+    sizes = {size: index for index, size in enumerate({(b.height, b.width): None for b in buckets})}
     lengths = {(clip.frames, clip.fps): clip for clip in clips}
     pictures = {(clip.width, clip.height): clip for clip in clips}
     times = np.array([_times(clip, counts, fps) for clip in lengths.values()])
     covers = np.array([_covers(clip, sizes) for clip in pictures.values()])
-    length_at = {length: place for place, length in enumerate(lengths)}
-    picture_at = {picture: place for place, picture in enumerate(pictures)}
+    length_at = {length: index for index, length in enumerate(lengths)}
+    picture_at = {picture: index for index, picture in enumerate(pictures)}
     rows = [length_at[clip.frames, clip.fps] for clip in clips], [picture_at[clip.width, clip.height] for clip in clips]
     columns = [counts[b.frames] for b in buckets], [sizes[b.height, b.width] for b in buckets]
     kept: Matrix = times[np.ix_(rows[0], columns[0])] * covers[np.ix_(rows[1], columns[1])]
@@ -271,10 +271,12 @@ def _sum_kept(kept: Matrix, chosen: Sequence[int]) -> float:
     return float(kept[:, list(chosen)].max(1).sum())
 
 
-def _placed(clip: Clip, bucket: Bucket | None, buckets: Sequence[Bucket], fps: float) -> Placed:
+def _assignment(clip: Clip, bucket: Bucket | None, buckets: Sequence[Bucket], fps: float) -> BucketAssignment:
     if bucket is None:
-        return Placed(clip, None, fps, dropped=_why_nowhere(clip, buckets, fps))
-    return Placed(clip, bucket, fps, time_share(clip, bucket.frames, fps), *cover(clip, bucket.height, bucket.width))
+        return BucketAssignment(clip, None, fps, dropped=_why_nowhere(clip, buckets, fps))
+    return BucketAssignment(
+        clip, bucket, fps, time_share(clip, bucket.frames, fps), *cover(clip, bucket.height, bucket.width)
+    )
 
 
 def _why_nowhere(clip: Clip, buckets: Sequence[Bucket], fps: float) -> str:

@@ -101,8 +101,8 @@ def camera_move(before: Pixels, after: Pixels) -> tuple[float, float] | None:
     points: Any = cv2.goodFeaturesToTrack(before, MOST_POINTS, 0.01, 5)
     if points is None:
         return None
-    places, followed, _ = cv2.calcOpticalFlowPyrLK(before, after, points, points.copy(), winSize=(11, 11))
-    first, second = (one[followed.ravel() == 1].reshape(-1, 2) for one in (points, places))
+    moved, followed, _ = cv2.calcOpticalFlowPyrLK(before, after, points, points.copy(), winSize=(11, 11))
+    first, second = (one[followed.ravel() == 1].reshape(-1, 2) for one in (points, moved))
     if len(first) < FEWEST_POINTS:
         return None
     matrix, agreeing = cv2.estimateAffinePartial2D(first, second, ransacReprojThreshold=OFF)
@@ -190,16 +190,16 @@ def alike(prints: Sequence[bytes], threshold: float) -> list[list[int]]:
         for one, other in np.argwhere(apart < table.shape[1] * limit**2):
             _join(group, first + int(one), int(other))
     members: dict[int, list[int]] = {}
-    for place in range(len(prints)):
-        members.setdefault(_root(group, place), []).append(place)
-    return [places for places in members.values() if len(places) > 1]
+    for index in range(len(prints)):
+        members.setdefault(_root(group, index), []).append(index)
+    return [indices for indices in members.values() if len(indices) > 1]
 
 
-def _root(group: list[int], place: int) -> int:
-    while group[place] != place:
-        group[place] = group[group[place]]
-        place = group[place]
-    return place
+def _root(group: list[int], index: int) -> int:
+    while group[index] != index:
+        group[index] = group[group[index]]
+        index = group[index]
+    return index
 
 
 def _join(group: list[int], one: int, other: int) -> None:

@@ -42,13 +42,13 @@ class FramePlan:
             return f"left out: {self.dropped}"
         _, _, height, width = self.crop
         seconds = len(self.indices) / self.fps
-        shown = (
+        words = (
             f"frames {self.indices[0]} to {self.indices[-1]}: {len(self.indices)} at {self.fps:g} fps ({seconds:.1f} s)"
         )
         if self.clip.is_image:
-            shown = "an image"
+            words = "an image"
         cut = "" if self.resize == (height, width) else f", cut from {self.resize[1]}x{self.resize[0]}"
-        return f"{shown}, {width}x{height}{cut}"
+        return f"{words}, {width}x{height}{cut}"
 
     @property
     def time_share(self) -> float:
@@ -176,7 +176,7 @@ def _spread_indices(clip: Clip, shape: Shape) -> tuple[int, ...]:
     """First and last frame and evenly between them; none where frames would come twice."""
     if clip.frames < shape.frames:
         return ()
-    return tuple(round(place * (clip.frames - 1) / max(1, shape.frames - 1)) for place in range(shape.frames))
+    return tuple(round(index * (clip.frames - 1) / max(1, shape.frames - 1)) for index in range(shape.frames))
 
 
 def _sat_indices(clip: Clip, shape: Shape, start: int, skip_end: int) -> tuple[int, ...]:

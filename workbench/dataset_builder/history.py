@@ -2,7 +2,7 @@
 
     history.jsonl       a line a change: number, time, kind, what (in words), clips (how many), undoes, task; a change
                         that grows, as captions come in, is written again: the last line of a number counts
-    .history/N.json     {before, places, after, info_before, info_after}: the records it replaced, and what came instead
+    .history/N.json     {before, positions, after, info_before, info_after}: the records it replaced, and the new ones
     .removed/           files and records of clips that are not in the dataset at present, in the dataset's own layout
 
 A clip's file never changes: another span or crop is another file with another name. So undoing a change is putting the
@@ -152,7 +152,7 @@ def undo(dataset: Path, number: int) -> Change:
         elif after:
             replaced, added = {**replaced, after[0].file_name: before}, ()
         info = DatasetInfo.model_validate(kept["info_before"]) if kept.get("info_before") else None
-        return _apply(dataset, standing[number].what, replaced, added, info, kept["places"], standing[number])
+        return _apply(dataset, standing[number].what, replaced, added, info, kept["positions"], standing[number])
 
 
 def undoable(dataset: Path) -> list[Change]:
@@ -177,7 +177,7 @@ def _apply(
     replaced: Mapping[str, Sequence[Clip]],
     added: Sequence[Clip],
     info: DatasetInfo | None,
-    places: Sequence[int] = (),
+    positions: Sequence[int] = (),
     undoes: Change | None = None,
     part_of: tuple[str, Change | None] = ("", None),
 ) -> Change:
@@ -191,7 +191,7 @@ def _apply(
     after = [new for clip in before for new in replaced[clip.file_name]] + list(added)
     records = [new for clip in now for new in replaced.get(clip.file_name, (clip,))]
     for number, clip in enumerate(added):  # what an undoing brings back stands where it stood
-        records.insert(places[number] if number < len(places) else len(records), clip)
+        records.insert(positions[number] if number < len(positions) else len(records), clip)
     if len({clip.file_name for clip in records}) < len(records):
         raise ConfigError("two records would name the same file: the part is in the dataset already")
     old_info = read_info(dataset)
@@ -203,13 +203,13 @@ def _apply(
     )  # fmt: skip
     for clip in after:
         _fetch(dataset, clip)
-    stood = [place for place, clip in enumerate(now) if clip.file_name in replaced]
-    details: dict[str, Any] = {"before": _dumped(before), "after": _dumped(after), "places": stood}
+    stood = [position for position, clip in enumerate(now) if clip.file_name in replaced]
+    details: dict[str, Any] = {"before": _dumped(before), "after": _dumped(after), "positions": stood}
     if info is not None:
         details |= {"info_before": old_info.model_dump(mode="json"), "info_after": info.model_dump(mode="json")}
     path = dataset / DETAILS / f"{entry.number}.json"
     if grown:
-        kept, sides = read_json(path), ("before", "after", "places")
+        kept, sides = read_json(path), ("before", "after", "positions")
         # What a killed edit of the task did not come to is in there, too; it is done now.
         rows = [row for row in zip(*(kept[side] for side in sides), strict=True) if row[0]["file_name"] not in replaced]
         details = {side: [*(row[n] for row in rows), *details[side]] for n, side in enumerate(sides)}

@@ -223,7 +223,7 @@ def _usable(
 ) -> tuple[list[RunClip], list[str]]:
     """The items of one dataset, and a sentence for each clip that is left out. Raises DataError when none is left."""
     info, items, dropped = read_info(dataset), list[RunClip](), list[str]()
-    placed = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).placed
+    placed = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).assignments
     for clip, place in zip(clips, placed, strict=True):
         path = dataset / clip.file_name
         # A clip that no bucket takes is planned for the first one all the same: the plan says why not, and a rule of

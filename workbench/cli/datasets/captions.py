@@ -81,7 +81,7 @@ def replace(
 @click.argument("text")
 @some_clips
 def prefix(dataset: Dataset, text: str, clips: tuple[str, ...]) -> None:
-    """Add TEXT to the beginning of captions that do not begin with it."""
+    """Prepend TEXT to captions that do not begin with it."""
     _echo_changed(editing.add_prefix(dataset.folder, text, clips or None))
 
 

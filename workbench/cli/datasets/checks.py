@@ -112,11 +112,11 @@ def _ranges(histogram: Histogram) -> list[tuple[str, int]]:
 
 
 def _bars(title: str, rows: Sequence[tuple[str, int]]) -> None:
-    shown = rows if len(rows) <= MOST_ROWS or " to " in rows[0][0] else rows[:MOST_ROWS]
-    if not shown:
+    listed = rows if len(rows) <= MOST_ROWS or " to " in rows[0][0] else rows[:MOST_ROWS]
+    if not listed:
         return
     click.echo(f"\n{title}")
-    width = max(len(name) for name, _ in shown)
-    top = max(count for _, count in shown) or 1
-    for name, count in shown:
+    width = max(len(name) for name, _ in listed)
+    top = max(count for _, count in listed) or 1
+    for name, count in listed:
         click.echo(f"  {name:>{width}}  {'#' * round(BAR * count / top)} {count}")

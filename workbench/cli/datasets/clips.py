@@ -31,7 +31,7 @@ def list_(workspace: Workspace) -> None:
 
 @click.command()
 @with_dataset
-@click.option("--model", help="Say what this model would see of each clip.")
+@click.option("--model", help="Show the input of this model for each clip.")
 def show(dataset: Dataset, model: str | None) -> None:
     """The clips with their captions, and the files that were refused."""
     click.echo(f"{dataset.name}: {dataset.summary.sentence}\n{dataset.folder}")

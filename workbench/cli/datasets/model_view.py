@@ -1,4 +1,4 @@
-"""`workbench dataset plan|reconstruct`: what a model sees of each clip, and what its VAE can keep of it.
+"""`workbench dataset plan|reconstruct`: the model input of each clip, and what the VAE keeps of it.
 
 Not covered: how frames and buckets are chosen (clips.frame_plan, clips.buckets), the VAE (sampler).
 """
@@ -35,9 +35,9 @@ ALIKE = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could 
 @settings_flags(TrainSettings, only=SHAPE)
 @click.option("--buckets", "most", type=int, metavar="N", help="The N buckets that lose least, and who goes where.")
 @click.option("--write", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Write exactly the frames the model sees of each clip into a new folder, as ID.mp4.")  # fmt: skip
+              help="Write the model input of each clip into a new folder, as ID.mp4.")  # fmt: skip
 def plan(dataset: Dataset, clips: tuple[str, ...], most: int | None, write: Path | None, **flags: Any) -> None:
-    """What a model sees of CLIPS, or of all: frames, crop, buckets."""
+    """The model input of CLIPS, or of all clips: frames, crop, buckets."""
     model, shape = _wanted(flags)
     if write is not None and write.exists():
         raise ConfigError(f"--write is {write}, which is there already: choose a new folder")
@@ -75,9 +75,9 @@ def _buckets(clips: list[Clip], model: Model, shape: Shape, most: int) -> None:
     table = buckets.assign(clips, found, shape.fps)
     for bucket, count in table.clips_per_bucket.items():
         click.echo(f"{count:>6}  {bucket}")
-    for placed in table.placed:
-        where = f"left out: {placed.dropped}" if placed.bucket is None else str(placed.bucket)
-        click.echo(f"{placed.clip.file_name}  {placed.clip.source}: {where}")
+    for one in table.assignments:
+        where = f"left out: {one.dropped}" if one.bucket is None else str(one.bucket)
+        click.echo(f"{one.clip.file_name}  {one.clip.source}: {where}")
     click.echo(f"{1 - table.loss:.0%} of the footage is kept, {len(table.dropped)} clips are left out")
 
 
@@ -93,12 +93,12 @@ def reconstruct(workspace: Workspace, name: str, clip: str, device: str | None, 
     model, shape = _wanted(flags)
     where = settings_from(ReconstructionSettings, None, {"device": device}).device
     wanted = flags["model"] or model.id
-    asked = vae_reconstruction.request(workspace, dataset.folder, dataset.clip(clip), wanted, shape, where)
-    if watch(lambda: vae_reconstruction.look(asked.folder).status) is None:
+    requested = vae_reconstruction.request(workspace, dataset.folder, dataset.clip(clip), wanted, shape, where)
+    if watch(lambda: vae_reconstruction.look(requested.folder).status) is None:
         click.echo(f"\nIt goes on in the background; the same command shows it again. Stop it: touch "
-                   f"{asked.folder / 'control' / 'stop'}")  # fmt: skip
+                   f"{requested.folder / 'control' / 'stop'}")  # fmt: skip
         return 0
-    found = vae_reconstruction.look(asked.folder)
+    found = vae_reconstruction.look(requested.folder)
     if found.beside is None:
         click.echo(f"Error: {found.status.message}", err=True)
         return int(found.status.exit_code or ExitCode.BUG)

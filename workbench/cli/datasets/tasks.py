@@ -95,8 +95,8 @@ def tasks(dataset: Dataset) -> None:
         if status.state is not State.NEW:
             count = f" {status.step}/{status.total}" if status.state.alive and status.total else ""
             ended = f", {jobs.ago(status.ended_at)}" if status.ended_at else ""
-            said = f": {status.message}" if status.message else ""
-            click.echo(f"{name:<8} {doing(status)}{count}{ended}{said}")
+            message = f": {status.message}" if status.message else ""
+            click.echo(f"{name:<8} {doing(status)}{count}{ended}{message}")
     if all(status.state is State.NEW for _, status in found):
         click.echo("no tasks yet: import, split, check, fix, auto-caption and export start one")
 

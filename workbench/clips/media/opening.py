@@ -34,7 +34,7 @@ class VideoFacts:
 
     width, height: as stored, after rotation; sample_aspect: width of a stored pixel over its height
     frames, seconds: as declared, 0 when the file does not say
-    rotation, mirrored: degrees counter-clockwise to turn it upright, after which left and right change places or not
+    rotation, flipped: degrees counter-clockwise to turn it upright, after which left and right change places or not
     matrix: FFmpeg's number of the YUV colours (1 is BT.709, 2 is "not said"); full_range: luma from 0 to 255
     tracks: how many video tracks there are, of which the first is read
     """
@@ -49,7 +49,7 @@ class VideoFacts:
     pixel_format: str
     bits: int
     rotation: int
-    mirrored: bool
+    flipped: bool
     sample_aspect: Fraction
     interlaced: bool
     hdr: bool
@@ -113,7 +113,7 @@ def probe(path: Path, most_pixels: int | None = None) -> VideoFacts:
             first = next(container.decode(stream))
         except (av.FFmpegError, StopIteration) as error:
             raise DataError("the video was cut off or is damaged: no frame can be read, copy it again") from error
-        rotation, mirrored = orientation(first)
+        rotation, flipped = orientation(first)
         turned = rotation % 180 == 90
         duration = (
             stream.duration * stream.time_base if stream.duration else Fraction(container.duration or 0, 1_000_000)
@@ -134,7 +134,7 @@ def probe(path: Path, most_pixels: int | None = None) -> VideoFacts:
             pixel_format=first.format.name,
             bits=max(component.bits for component in first.format.components),
             rotation=rotation,
-            mirrored=mirrored,
+            flipped=flipped,
             sample_aspect=Fraction(stream.sample_aspect_ratio or context.sample_aspect_ratio or 1),
             interlaced=bool(first.interlaced_frame),
             hdr=first.color_trc in HDR_TRANSFERS,
@@ -173,7 +173,7 @@ class FrameTimes:
     whole: whether all is there that the file's header promises
     """
 
-    shown: list[float]
+    presented: list[float]
     last: float
     whole: bool
 
@@ -200,7 +200,7 @@ def read_times(path: Path) -> FrameTimes:
 
 def presentation_times(path: Path) -> list[float]:
     """When each frame is shown, in seconds from the first. Raises DataError."""
-    return read_times(path).shown
+    return read_times(path).presented
 
 
 def read_comment(path: Path) -> str | None:

@@ -47,9 +47,9 @@ def decode(path: Path) -> Iterator[tuple[float, Pixels]]:
     import numpy as np
 
     for time, frame in raw_frames(path):
-        rotation, mirrored = orientation(frame)
+        rotation, flipped = orientation(frame)
         upright = np.rot90(frame.to_ndarray(format="rgb24"), rotation // 90)
-        yield time, np.ascontiguousarray(upright[:, ::-1] if mirrored else upright)
+        yield time, np.ascontiguousarray(upright[:, ::-1] if flipped else upright)
 
 
 def read_frames(

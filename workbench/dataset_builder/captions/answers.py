@@ -38,7 +38,7 @@ class Answers:
 
     def __init__(self, dataset: Path, path: Path, settings: dict[str, Any], model: str) -> None:
         self._dataset, self._path = dataset, path
-        self._asked: dict[str, Any] = {"settings": settings, "model": model, "task": secrets.token_hex(8)}
+        self._request: dict[str, Any] = {"settings": settings, "model": model, "task": secrets.token_hex(8)}
         self._pending: dict[str, str] = {}
         self.texts: dict[str, str] = {}
         self.kept: set[str] = set()
@@ -71,7 +71,7 @@ class Answers:
     def write_down(self) -> None:
         """Put the answers into the records that are not there yet. Raises CannotWrite."""
         if self._pending:
-            what, task = f"captions by {self._asked['model']}", str(self._asked.get("task", ""))
+            what, task = f"captions by {self._request['model']}", str(self._request.get("task", ""))
             history.edit(self._dataset, what, lambda clips: list(self._filled(clips)), task)
             self._append({"written": list(self._pending)})
             self._pending.clear()
@@ -83,7 +83,7 @@ class Answers:
 
     def _filled(self, clips: Sequence[Clip]) -> Iterator[Clip]:
         """The records with their answers, but for captions that somebody has written since we asked."""
-        settings = self._asked["settings"]
+        settings = self._request["settings"]
         for clip in clips:
             text = self._pending.get(clip.file_name)
             if text is None or text == clip.text:
@@ -99,26 +99,26 @@ class Answers:
         lines = list(self._lines())
         if not lines or "settings" not in lines[0]:
             self.forget()
-            self._append(self._asked)
+            self._append(self._request)
             return
         for line in lines[1:]:
             if "text" in line:
                 self.texts[line["file_name"]] = self._pending[line["file_name"]] = line["text"]
             for name in line.get("written", ()):
                 self._pending.pop(name, None)
-        if all(lines[0].get(name) == self._asked[name] for name in ("settings", "model")):
-            self._asked = lines[0]
+        if all(lines[0].get(name) == self._request[name] for name in ("settings", "model")):
+            self._request = lines[0]
             # What was undone or edited since is asked for again.
             now = {clip.file_name: clip.text for clip in read_clips(self._dataset)}
             self.texts = {
                 name: text for name, text in self.texts.items() if name in self._pending or now.get(name) == text
             }
             return
-        asked, self._asked = self._asked, lines[0]
+        request, self._request = self._request, lines[0]
         self.write_down()
         self.forget()
-        self._asked, self.texts, self.kept = asked, {}, set()
-        self._append(asked)
+        self._request, self.texts, self.kept = request, {}, set()
+        self._append(request)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         if self._path.exists():

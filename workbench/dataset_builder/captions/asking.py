@@ -47,8 +47,8 @@ class Asker:
             except (CaptionFailed, NoAnswer) as error:
                 if attempt == settings.retries or (isinstance(error, CaptionFailed) and not error.again):
                     raise
-                asked = error.wait if isinstance(error, NoAnswer) else None
-                self._pause(min(LONGEST_WAIT, 2.0**attempt if asked is None else asked), str(error))
+                seconds = error.wait if isinstance(error, NoAnswer) else None
+                self._pause(min(LONGEST_WAIT, 2.0**attempt if seconds is None else seconds), str(error))
         raise AssertionError("the last attempt returns or raises")
 
 

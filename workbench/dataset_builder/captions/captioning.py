@@ -42,8 +42,8 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """
     settings = CaptionSettings.load(config)
     captioner = find_captioner(settings.captioner)(settings, _workspace(dataset))
-    asked = settings.model_dump(mode="json", exclude={"processes"})  # how many ask changes no answer
-    answers = Answers(dataset, job.folder / LOG, asked, captioner.model_name)
+    request = settings.model_dump(mode="json", exclude={"processes"})  # how many ask changes no answer
+    answers = Answers(dataset, job.folder / LOG, request, captioner.model_name)
     waiting = [clip for clip in wanted(read_clips(dataset), settings) if clip.file_name not in answers.texts]
     if waiting and settings.processes > 1:
         caption_together(dataset, settings, job, answers, waiting)
@@ -92,7 +92,7 @@ class _Work:
             try:
                 for clip in waiting:
                     self._tell()
-                    self._stop_if_asked()
+                    self._stop_if_requested()
                     self._one(clip)
             finally:
                 self._answers.write_down()
@@ -113,10 +113,10 @@ class _Work:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self._tell(f"asking again in {left:.0f} s: {reason}")
-            self._stop_if_asked()
+            self._stop_if_requested()
             time.sleep(min(left, 0.2))
 
-    def _stop_if_asked(self) -> None:
+    def _stop_if_requested(self) -> None:
         if self._job.take("stop") is not None:
             raise jobs.Stop(f"stopped after {self._answers.count} of {self._total} clips: start it again to go on")
 

@@ -23,10 +23,10 @@ from workbench.dataset_builder.sources.layouts.base import clean_caption
 from workbench.errors import ConfigError
 
 Edit = Callable[[str], str]
-Order = Literal["source", "caption", "caption length", "words", "seconds"]
+SortKey = Literal["source", "caption", "caption length", "words", "seconds"]
 PUNCTUATION = ",.;:!?"
 PATTERN_SECONDS = 2.0  # a pattern that takes longer over one caption would take for ever
-ORDERS: dict[Order, Callable[[Clip], Any]] = {
+SORT_KEYS: dict[SortKey, Callable[[Clip], Any]] = {
     "source": lambda clip: (clip.source or clip.file_name).casefold(),
     "caption": lambda clip: clip.text.casefold(),
     "caption length": lambda clip: len(clip.text),
@@ -214,6 +214,6 @@ def word_counts(clips: Iterable[Clip]) -> Counter[str]:
     return Counter(word for clip in clips for word in regex.findall(r"\w+(?:['’-]\w+)*", clip.text.lower()))
 
 
-def sort_clips(clips: Iterable[Clip], by: Order, descending: bool = False) -> list[Clip]:
+def sort_clips(clips: Iterable[Clip], by: SortKey, descending: bool = False) -> list[Clip]:
     """The clips in another order, for a list or a grid; equal ones stay in the dataset's order."""
-    return sorted(clips, key=ORDERS[by], reverse=descending)
+    return sorted(clips, key=SORT_KEYS[by], reverse=descending)

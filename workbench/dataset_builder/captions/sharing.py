@@ -53,30 +53,30 @@ def caption_together(
     Raises jobs.Stop, ProcessFailed, CannotWrite.
     """
     folder = job.folder / FOLDER
-    asked = settings.model_dump(mode="json", exclude={"processes"})
+    request = settings.model_dump(mode="json", exclude={"processes"})
     collector = _Collector(folder, answers, {clip.file_name: clip for clip in waiting})
-    if (folder / WORK).exists() and read_json(folder / WORK)["settings"] == asked:
+    if (folder / WORK).exists() and read_json(folder / WORK)["settings"] == request:
         collector.collect()
     already = answers.count
     names = [clip.file_name for clip in waiting if clip.file_name not in answers.texts]
     shutil.rmtree(folder, ignore_errors=True)
     size = max(1, min(LARGEST_SHARD, len(names) // (4 * settings.processes)))
     cut = [names[at : at + size] for at in range(0, len(names), size)]
-    write_json(folder / WORK, {"settings": asked, "shards": cut})
+    write_json(folder / WORK, {"settings": request, "shards": cut})
 
     def meanwhile() -> None:
         collector.collect()
         job.outcome = answers.outcome
 
-    cards = []
+    devices = []
     if settings.captioner == "vision_language" and pick_device(settings.device).kind == "cuda":
-        cards = gpus()[: settings.processes]
+        devices = gpus()[: settings.processes]
     key = find_key(settings.key_variable, settings.base_url) if settings.captioner == "endpoint" else ""
     handing = functools.partial(handed_over, settings.key_variable, settings.base_url, key)
-    count = min(len(cards) or settings.processes, max(1, len(cut)))
+    count = min(len(devices) or settings.processes, max(1, len(cut)))
     try:
         shards = Shards(folder, len(cut))
-        Workers(job, MODULE, count, cards, handing).run(shards, "caption", already + len(names), already, meanwhile)
+        Workers(job, MODULE, count, devices, handing).run(shards, "caption", already + len(names), already, meanwhile)
     finally:
         meanwhile()
         answers.write_down()
@@ -125,8 +125,8 @@ def answered(folder: Path) -> set[str]:
 
 def worker(job: Path) -> int:
     """Take shards until none is left; the exit code."""
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     folder, dataset = job / FOLDER, job.parent
     plan = read_json(folder / WORK)
     settings = parse(CaptionSettings, plan["settings"])
@@ -144,7 +144,7 @@ def worker(job: Path) -> int:
                         if name in clips and name not in before:
                             _answer(asker, clips[name], own)
                         claim.piece()
-                        if told.is_set() or orphaned():
+                        if stopping.is_set() or orphaned():
                             return 0
                     claim.finish()
     except (WorkbenchError, RuntimeError, OSError) as error:
@@ -156,11 +156,11 @@ def worker(job: Path) -> int:
 
 def _answer(asker: Asker, clip: Clip, own: Path) -> None:
     try:
-        said = {"file_name": clip.file_name, "text": asker.ask(clip)}
+        answer = {"file_name": clip.file_name, "text": asker.ask(clip)}
     except CaptionFailed as error:
-        said = {"file_name": clip.file_name, "failed": str(error)}
-    append_line(own, json.dumps(said, ensure_ascii=False))
-    sys.stdout.write(f"{json.dumps(said, ensure_ascii=False)}\n")
+        answer = {"file_name": clip.file_name, "failed": str(error)}
+    append_line(own, json.dumps(answer, ensure_ascii=False))
+    sys.stdout.write(f"{json.dumps(answer, ensure_ascii=False)}\n")
     sys.stdout.flush()
 
 

@@ -132,8 +132,8 @@ def _shorten(findings: Sequence[Finding], clips: Mapping[str, Clip], info: Datas
 
 def shortened(text: str, cut: str) -> str:
     """The caption without its unread end `cut`: up to its last whole sentence if that leaves enough, else word."""
-    place = text.rfind(cut)
-    read = text[: place if place >= 0 else len(text)]
+    position = text.rfind(cut)
+    read = text[: position if position >= 0 else len(text)]
     sentence = max((match.end() for match in re.finditer(r"[.!?](?=\s|$)", read)), default=0)
     if sentence >= SENTENCE_SHARE * len(read):
         return read[:sentence].strip()
@@ -202,9 +202,9 @@ def _shots(finding: Finding, cut: Cut, step: float) -> list[Cut]:
 
     step: how many frames of the source video a frame of the clip stands for
     """
-    places = [cut.start, *(cut.start + round(frame * step) for frame in finding.values["frames"]), cut.end]
+    bounds = [cut.start, *(cut.start + round(frame * step) for frame in finding.values["frames"]), cut.end]
     fewest = cutting.FEWEST * step
-    return [Cut(start, end, cut.crop, cut.fps) for start, end in pairwise(places) if end - start >= fewest]
+    return [Cut(start, end, cut.crop, cut.fps) for start, end in pairwise(bounds) if end - start >= fewest]
 
 
 def _longest_shot(finding: Finding, cut: Cut, step: float) -> list[Cut]:

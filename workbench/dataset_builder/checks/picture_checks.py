@@ -53,8 +53,8 @@ def _look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Find
     if found.text:
         frames = 1 if clip.is_image else text_detection.LOOKS
         where = "; ".join(
-            f"{place}, in {looks} of the {frames} frames looked at ({_short(text)!r})"
-            for place, looks, text in found.text
+            f"{position}, in {looks} of the {frames} frames looked at ({_short(text)!r})"
+            for position, looks, text in found.text
         )
         yield picture_finding(
             "text", "Letters in the picture", f"{_name(clip)} has letters: {where}. The model learns them, too.",
@@ -83,9 +83,9 @@ def _motion(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Fi
         )  # fmt: skip
     bright = [first for first, _, height in found.flashes if height >= settings.flash]
     if bright:
-        shown = _times(clip, bright)
+        times = _times(clip, bright)
         yield picture_finding(
-            "flashes", "Flashes", f"{_name(clip)} flashes {_count(len(bright), 'time')}, at {shown}.",
+            "flashes", "Flashes", f"{_name(clip)} flashes {_count(len(bright), 'time')}, at {times}.",
             Severity.LOOK, [clip], LOOK_FIXES,
         )  # fmt: skip
     cuts = [frame for frame, times in found.cuts if times >= settings.cut]
@@ -102,7 +102,7 @@ def _near_duplicates(clips: Sequence[Clip], measured: Mapping[str, Measures], th
     for kind in (True, False):  # an image of a clip is no copy of it
         same_kind = [clip for clip in readable if clip.is_image == kind]
         for group in frame_metrics.alike([measured[clip.file_name].print_bytes for clip in same_kind], threshold):
-            found = [same_kind[place] for place in group]
+            found = [same_kind[index] for index in group]
             names = ", ".join(_name(clip) for clip in found[:4]) + (" ..." if len(found) > 4 else "")
             yield picture_finding(
                 "near_duplicates", "Nearly the same", f"{len(found)} clips look alike: {names}. "
@@ -153,5 +153,5 @@ def _count(number: int, noun: str) -> str:
 
 def _times(clip: Clip, frames: Sequence[int]) -> str:
     """ "0.8 s, 2.4 s", at most five."""
-    shown = ", ".join(f"{frame / clip.fps:.1f} s" for frame in frames[:5])
-    return shown + (" ..." if len(frames) > 5 else "")
+    listed = ", ".join(f"{frame / clip.fps:.1f} s" for frame in frames[:5])
+    return listed + (" ..." if len(frames) > 5 else "")

@@ -145,10 +145,10 @@ def _histogram(title: str, unit: str, values: Sequence[float], whole: bool = Fal
     width = _round_width((high - low) / BINS or 1.0)
     width = max(1.0, width) if whole else width
     first = math.floor(low / width + 1e-9)
-    places = Counter(math.floor(value / width + 1e-9) for value in values)
-    bins = max(places) - first + 1
+    per_bin = Counter(math.floor(value / width + 1e-9) for value in values)
+    bins = max(per_bin) - first + 1
     edges = tuple(round((first + number) * width, 6) for number in range(bins + 1))
-    return Histogram(title, unit, edges, tuple(places[first + number] for number in range(bins)))
+    return Histogram(title, unit, edges, tuple(per_bin[first + number] for number in range(bins)))
 
 
 def _round_width(least: float) -> float:

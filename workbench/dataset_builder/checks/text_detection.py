@@ -40,11 +40,11 @@ def find_text(path: Path) -> tuple[Text, ...]:
         picture = small(frame, LONGEST)
         here: dict[str, str] = {}
         for text, box in _read(picture):
-            place = _place(box, picture.shape[1], picture.shape[0])
-            here[place] = f"{here[place]} {text}" if place in here else text
-        for place, text in here.items():
-            found.setdefault(place, []).append(text)
-    return tuple((place, len(texts), max(texts, key=len)) for place, texts in found.items())
+            position = _position(box, picture.shape[1], picture.shape[0])
+            here[position] = f"{here[position]} {text}" if position in here else text
+        for position, text in here.items():
+            found.setdefault(position, []).append(text)
+    return tuple((position, len(texts), max(texts, key=len)) for position, texts in found.items())
 
 
 def _read(picture: Pixels) -> list[tuple[str, Any]]:
@@ -69,7 +69,7 @@ def _reader() -> Any:
     )
 
 
-def _place(corners: Sequence[Sequence[float]], width: int, height: int) -> str:
+def _position(corners: Sequence[Sequence[float]], width: int, height: int) -> str:
     """ "top left", "bottom", "middle" ...: by the thirds of the picture that its centre lies in."""
     across = sum(float(x) for x, _ in corners) / 4 / width
     down = sum(float(y) for _, y in corners) / 4 / height

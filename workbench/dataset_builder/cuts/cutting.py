@@ -144,10 +144,10 @@ def _nearest_box(box: Box, master: Master) -> Box:
     return left, top, width, height
 
 
-def _nearest_side(place: int, length: int, whole: int) -> tuple[int, int]:
-    """(place, length), even, within 0 to `whole` (even, too) and not under the smallest."""
+def _nearest_side(offset: int, length: int, whole: int) -> tuple[int, int]:
+    """(offset, length), even, within 0 to `whole` (even, too) and not under the smallest."""
     length = min(max(length - length % 2, SMALLEST), whole)
-    return min(max(0, place - place % 2), whole - length), length
+    return min(max(0, offset - offset % 2), whole - length), length
 
 
 # ---- making a part --------------------------------------------------------------------------------------------------

@@ -35,13 +35,13 @@ def filmstrip(path: Path, cache: Path, frames: int = 24, height: int = 64) -> Fi
 
     target = cache / f"{fingerprint(path)}-{frames}x{height}.jpg"
     if not target.exists():
-        write_bytes(target, _drawn(path, frames, height))
+        write_bytes(target, _rendered(path, frames, height))
     with Image.open(target) as picture:  # the times are in the file itself, so that the two cannot part
         about = json.loads(picture.info["comment"])
     return Filmstrip(target, tuple(about["times"]), about["width"])
 
 
-def _drawn(path: Path, count: int, height: int) -> bytes:
+def _rendered(path: Path, count: int, height: int) -> bytes:
     from PIL import Image
 
     times, pictures = [], []
@@ -54,8 +54,8 @@ def _drawn(path: Path, count: int, height: int) -> bytes:
     if not pictures:
         raise DataError(f"{path.name} has no frames: import it again")
     strip = Image.new("RGB", (len(pictures) * width, height))
-    for place, picture in enumerate(pictures):
-        strip.paste(Image.fromarray(picture), (place * width, 0))
+    for index, picture in enumerate(pictures):
+        strip.paste(Image.fromarray(picture), (index * width, 0))
     data = io.BytesIO()
     strip.save(data, "JPEG", quality=80, comment=json.dumps({"times": times, "width": width}))
     return data.getvalue()

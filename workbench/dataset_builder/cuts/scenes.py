@@ -110,8 +110,8 @@ def cuts(found: Scores, threshold: float, min_seconds: float = 0.0) -> list[int]
     clearest_first = candidates[np.argsort(-found.values[candidates], kind="stable")]
     nearest, taken = min_seconds * found.fps, list[int]()
     for number in clearest_first.tolist():
-        place = bisect(taken, number)
-        if all(abs(number - other) >= nearest for other in taken[max(0, place - 1) : place + 1]):
+        index = bisect(taken, number)
+        if all(abs(number - other) >= nearest for other in taken[max(0, index - 1) : index + 1]):
             insort(taken, number)
     return taken
 

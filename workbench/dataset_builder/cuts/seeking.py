@@ -60,9 +60,9 @@ def stills(path: Path, count: int) -> Iterator[tuple[float, Any]]:
         wanted = [(2 * number + 1) * total // (2 * count) for number in range(count)]
         share = total / max(1, count)
         if share >= KEYFRAME_EVERY:
-            for place in wanted:
-                for number, frame in _onward(container, stream, place):
-                    if number >= place - share / 2:
+            for middle in wanted:
+                for number, frame in _onward(container, stream, middle):
+                    if number >= middle - share / 2:
                         yield number / rate, frame
                         break
             return

@@ -175,8 +175,8 @@ def _shots(
     path, offset = (dataset / clip.file_name, cut.start) if own else (master.path, 0)
     found = scenes.scores(path, settings.detector, dataset / SCORES, tick)
     threshold = DETECTORS[settings.detector].threshold if settings.threshold is None else settings.threshold
-    places = [number + offset for number in scenes.cuts(found, threshold)]
-    bounds = [cut.start, *(place for place in places if cut.start < place < cut.end), cut.end]
+    frames = [number + offset for number in scenes.cuts(found, threshold)]
+    bounds = [cut.start, *(frame for frame in frames if cut.start < frame < cut.end), cut.end]
     return list(zip(bounds, bounds[1:], strict=False))
 
 

@@ -30,7 +30,7 @@ def contents(dataset: Path, settings: ExportSettings) -> dict[str, Path | bytes]
     found = exported_clips(dataset, settings.trigger_word)
     files = Collector()
     layout_named("videofolder").write(found, files, first_frames=False)
-    files.text("README.md", card(read_info(dataset), found, settings))
+    files.text("README.md", dataset_card(read_info(dataset), found, settings))
     return files.contents
 
 
@@ -46,7 +46,7 @@ def push(dataset: Path, settings: ExportSettings, on_file: OnFile = lambda *_: N
     return hub.push("dataset", settings.repo_id, files, message, settings.private, on_file)
 
 
-def card(info: DatasetInfo, found: Sequence[ExportedClip], settings: ExportSettings) -> str:
+def dataset_card(info: DatasetInfo, found: Sequence[ExportedClip], settings: ExportSettings) -> str:
     """The dataset's README.md, made from what is known of it."""
     from huggingface_hub import DatasetCardData
 

@@ -62,9 +62,9 @@ def convert(
     about = media.probe(source, MAX_PIXELS)
     _check_limits(about)
     times = media.read_times(source)
-    if len(times.shown) < 2:
+    if len(times.presented) < 2:
         return _take_own_picture(source, target, about)
-    timing = timing_of(times.shown, about.fps, times.last)
+    timing = timing_of(times.presented, about.fps, times.last)
     if timing.seconds > MAX_SECONDS:
         raise DataError(_too_long(timing.seconds))
     warnings = ("longer than 10 minutes: split it into clips",) if timing.seconds > LONG_SECONDS else ()
@@ -135,7 +135,7 @@ class _Damage:
         """Whether far fewer frames came than the file's header promises, or than there are packets."""
         end = self._last_time + times.last + 2 / max(about.fps, 1)
         cut = not times.whole or (bool(about.frames) and end < 0.95 * about.seconds)
-        return cut or self._frames < 0.9 * len(times.shown)  # some codecs have packets that show nothing
+        return cut or self._frames < 0.9 * len(times.presented)  # some codecs have packets that show nothing
 
 
 def _write(frames: Iterator[Any], target: Path, timing: Timing, on_frame: Callable[[], None]) -> tuple[int, Any]:

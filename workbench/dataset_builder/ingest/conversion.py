@@ -41,7 +41,7 @@ def picture_changes(about: VideoFacts, longest_side: int | None = None) -> list[
     """What has to be changed about the pictures, in words; none for a picture of canonical form."""
     changes = []
     width, height = size = square_size(about)
-    if about.mirrored:
+    if about.flipped:
         changes.append("turned and mirrored as its file says")
     elif about.rotation:
         changes.append("turned upright")
@@ -101,7 +101,7 @@ def _filters(about: VideoFacts, longest_side: int | None) -> list[tuple[str, str
         *([("bwdif", "mode=send_frame")] if about.interlaced else []),
         ("scale", f"w={width}:h={height}:flags=lanczos+accurate_rnd:{colours}"),
         *turns.get(about.rotation, []),
-        *([("hflip", "")] if about.mirrored else []),
+        *([("hflip", "")] if about.flipped else []),
         ("crop", "trunc(iw/2)*2:trunc(ih/2)*2:0:0"),
         ("format", "pix_fmts=yuv420p"),
     ]

@@ -57,18 +57,18 @@ def take(
     """
     there = {clip.file_name for clip in read_clips(dataset)}
     answers: dict[str, tuple[str, str]] = {}
-    told = []
+    reported = []
     with contextlib.closing(_Reader(dataset)) as reader:
         for source, result in zip(sources, results, strict=True):
             if source.first_frame is None or not result.usable or result.file_name not in there:
-                told.append(result)
+                reported.append(result)
                 continue
             name, note = reader.ask(source.first_frame, result.file_name)
             answers[result.file_name] = name, note
-            told.append(result)
+            reported.append(result)
             on_picture()
     notes = _put(dataset, answers)
-    return [_noted(dataset, result, notes.get(result.file_name, "")) for result in told]
+    return [_noted(dataset, result, notes.get(result.file_name, "")) for result in reported]
 
 
 def _put(dataset: Path, answers: Mapping[str, tuple[str, str]]) -> dict[str, str]:

@@ -33,7 +33,7 @@ class Ledger:
         self.results = {result.source: result for result in read_import_results(dataset)}
         self._captions = {storable(source.key): source.caption for source in sources}
         self._order = {storable(source.key): number for number, source in enumerate(sources)}
-        self._new: dict[str, int] = {}  # file name -> place among the clips of this import
+        self._new: dict[str, int] = {}  # file name -> index among the clips of this import
         self._made: dict[str, ImportResult] = {}  # by the source's SHA-256, the clip's SHA-256 and the clip's file name
         for clip in records.read_clips(dataset):
             self._remember(_of_record(clip))
@@ -46,14 +46,14 @@ class Ledger:
     def known(self, source: str, sha256: str) -> ImportResult | None:
         """The result of a source whose content the dataset has, or had; None when it is new, or lost from disk."""
         first = self._made.get(sha256) or self._made.get(_file_name(sha256))
-        place = first and self._place(first)
-        if first is None or place is None:
+        where = first and self._where(first)
+        if first is None or where is None:
             return None
         same = first.source == source
-        note = place if same else f"the same content as {first.name!r}: kept once"
+        note = where if same else f"the same content as {first.name!r}: kept once"
         return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
 
-    def _place(self, result: ImportResult) -> str | None:
+    def _where(self, result: ImportResult) -> str | None:
         """Where the clip of a result is now, in words."""
         if (self.dataset / result.file_name).exists():
             return "imported before"

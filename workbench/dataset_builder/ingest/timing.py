@@ -96,9 +96,9 @@ def evened(frames: Iterable[Timed], timing: Timing) -> Iterator[Any]:
         yield from (frame for number, (_, frame) in enumerate(frames) if number % timing.take == 0)
         return
     fps, slot, held, before, cut = float(timing.fps), 0, None, 0.0, 0.0
-    for shown, frame in frames:
-        cut = max(cut, shown - before - LONGEST_STILL)
-        time = shown - cut
+    for presented, frame in frames:
+        cut = max(cut, presented - before - LONGEST_STILL)
+        time = presented - cut
         while held is not None and (slot + 0.5) / fps < time:
             yield held
             slot += 1

@@ -53,13 +53,13 @@ class Watch:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._told = seconds, time.monotonic()
+        self._seconds, self._reported = seconds, time.monotonic()
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
     def frame(self) -> None:
         """Note a frame: the time starts anew, and now and then the parent hears of it."""
-        if time.monotonic() - self._told > ALIVE_SECONDS:
-            self._told = time.monotonic()
+        if time.monotonic() - self._reported > ALIVE_SECONDS:
+            self._reported = time.monotonic()
             signal.setitimer(signal.ITIMER_PROF, self._seconds)
             print(ALIVE, flush=True)  # noqa: T201 - stdout is the protocol
 

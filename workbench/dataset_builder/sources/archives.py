@@ -131,8 +131,8 @@ class _Listing:
         self.refused: dict[str, str] = {}
 
     def read(self, archive: _Zip | _Tar) -> None:
-        entries, size, text_room = policy.unpacked(MOST_ENTRIES, MOST_BYTES, MOST_ALL_TEXT_BYTES)
-        room = size
+        entries, size, text_left = policy.unpacked(MOST_ENTRIES, MOST_BYTES, MOST_ALL_TEXT_BYTES)
+        bytes_left = size
         for number, entry in enumerate(archive.entries()):
             if number == entries:
                 self.refused[f"after {entry.name}"] = f"more than {entries:,} entries: split the archive"
@@ -143,18 +143,18 @@ class _Listing:
             if not reason and entry.name in self.files:
                 reason = "a second entry of this name: the first is taken"
             is_text = entry.name.lower().endswith((*TEXT_SUFFIXES, ".id"))
-            if not reason and is_text and entry.size > min(MOST_TEXT_BYTES, text_room):
+            if not reason and is_text and entry.size > min(MOST_TEXT_BYTES, text_left):
                 reason = "too much text for captions"
-            if not reason and entry.size > room:
+            if not reason and entry.size > bytes_left:
                 reason = f"the archive unpacks to more than {size:,} bytes: split it"
             if reason:
                 self.refused[entry.name] = reason
                 continue
             self.files[entry.name] = entry.size
-            room -= entry.size
+            bytes_left -= entry.size
             if is_text:
                 self.texts[entry.name] = b"".join(archive.pieces(entry))
-                text_room -= entry.size
+                text_left -= entry.size
 
 
 def _hidden(name: str) -> bool:

@@ -191,7 +191,7 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> Sur
         size += tree.files[name]
         if not caption:
             report.add(Problem.NO_CAPTION, name)
-    for name, encoding in tree.guessed.items():
+    for name, encoding in tree.detected.items():
         report.add(Problem.ENCODING if encoding else Problem.UNREADABLE, f"{name} ({encoding})" if encoding else name)
     for name in tree.others:
         report.add(Problem.OTHER, name)
@@ -235,11 +235,11 @@ def _home(part: SurveyedFiles) -> Path | None:
 
 
 def _capped(found: Iterable[SurveyedFiles]) -> Iterator[SurveyedFiles]:
-    room = MOST_SOURCES
+    left = MOST_SOURCES
     for part in found:
-        if room:
-            yield part if len(part.sources) <= room else replace(part, sources=part.sources[:room])
-        room = max(0, room - len(part.sources))
+        if left:
+            yield part if len(part.sources) <= left else replace(part, sources=part.sources[:left])
+        left = max(0, left - len(part.sources))
 
 
 def _count(number: int, noun: str) -> str:
@@ -247,8 +247,8 @@ def _count(number: int, noun: str) -> str:
 
 
 def _named(names: tuple[str, ...]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    return shown if len(names) <= 3 else f"{len(names):,} ({shown} ...)"
+    listed = ", ".join(repr(name) for name in names[:3])
+    return listed if len(names) <= 3 else f"{len(names):,} ({listed} ...)"
 
 
 # ---- what was given, as trees ---------------------------------------------------------------------------------------
@@ -330,11 +330,11 @@ def _walk(folder: Path, others: list[str]) -> Iterator[tuple[str, Path]]:
         for name in sorted(name for name in files if not name.startswith(".")):
             path, low = Path(parent, name), name.lower()
             read_here = low.endswith((*TEXT_SUFFIXES, *ARCHIVE_SUFFIXES))
-            shown = prefix.removeprefix("./") + name
+            relative = prefix.removeprefix("./") + name
             if _is_own_file(path) if read_here else low.endswith(MEDIA_SUFFIXES):
-                yield shown, path
+                yield relative, path
             else:
-                others.append(shown)
+                others.append(relative)
 
 
 def _loose(given: list[Path]) -> FilesTree:

@@ -112,8 +112,8 @@ class AddPanel(DatasetPanel):
         except DataError as error:
             return render.note(str(error), "bad")
         more = [f"... and {len(lines) - LINES} more"] if len(lines) > LINES else []
-        shown = "".join(f"<li>{render.escaped(line)}</li>" for line in [*lines[:LINES], *more])
-        return f'<ul class="note">{shown or "<li>nothing to import</li>"}</ul>'
+        listed = "".join(f"<li>{render.escaped(line)}</li>" for line in [*lines[:LINES], *more])
+        return f'<ul class="note">{listed or "<li>nothing to import</li>"}</ul>'
 
     def _named(self, path: str, browsed: list[str] | None) -> list[Path]:
         """The paths that were typed or ticked. Raises ConfigError for one that is not there or lies elsewhere."""

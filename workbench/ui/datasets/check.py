@@ -124,8 +124,8 @@ def _report(report: CheckReport | None, dataset: Dataset) -> str:
 
 
 def _finding(finding: Finding, dataset: Dataset, pictures: dict[str, tuple[str, str]]) -> str:
-    shown = "".join(
+    images = "".join(
         f'<img src="{html.escape(render.url(dataset.folder / picture))}" alt="{render.escaped(name)}" loading="lazy">'
         for picture, name in (pictures[clip] for clip in finding.clips[:6] if clip in pictures)
     )
-    return f"<li><div>{shown}</div><span>{render.escaped(finding.sentence)}</span></li>"
+    return f"<li><div>{images}</div><span>{render.escaped(finding.sentence)}</span></li>"

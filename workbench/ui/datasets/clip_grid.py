@@ -25,7 +25,7 @@ from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.workspace import Workspace
 
-KEPT_DATASETS, KEPT_ORDERS = 2, 16  # two of ten thousand clips are about 40 MB
+KEPT_DATASETS, KEPT_ANSWERS = 2, 16  # two of ten thousand clips are about 40 MB
 Filter = Literal["all", "missing", "hand", "model", "marked", "images"]
 Sort = Literal["given", "name", "length", "size", "caption"]
 Findings = Callable[[Path], Mapping[str, Sequence[str]]]
@@ -104,7 +104,7 @@ class ClipGrid:
         self.workspace, self._findings = workspace, findings
         self._records = Records()
         self._lock = threading.Lock()
-        self._orders: OrderedDict[str, tuple[Query, list[str]]] = OrderedDict()
+        self._answers: OrderedDict[str, tuple[Query, list[str]]] = OrderedDict()
         self.component = gr.HTML(
             value={"dataset": "", "version": []},
             html_template="",
@@ -135,9 +135,9 @@ class ClipGrid:
         dataset, records, findings = self._look(query)
         order, names, stale = self._ordered(query, records, findings)
         page = min(query.page, max(0, (len(names) - 1) // query.size))
-        shown = names[page * query.size : (page + 1) * query.size]
+        here = names[page * query.size : (page + 1) * query.size]
         return {
-            "clips": [_card(dataset.folder, records[name], findings.get(name, ())) for name in shown],
+            "clips": [_entry(dataset.folder, records[name], findings.get(name, ())) for name in here],
             "page": page,
             "matching": len(names),
             "all": len(records),
@@ -174,19 +174,19 @@ class ClipGrid:
         self, query: Query, records: Mapping[str, Clip], findings: Mapping[str, Sequence[str]]
     ) -> tuple[str, list[str], bool]:
         """(name of the order, file names in it, whether filter and sorting would now give another one)."""
-        asked = Query(dataset=query.dataset, search=query.search, filter=query.filter, sort=query.sort)
-        fresh = matching(asked, records, findings)
+        plain = Query(dataset=query.dataset, search=query.search, filter=query.filter, sort=query.sort)
+        fresh = matching(plain, records, findings)
         with self._lock:
-            known = self._orders.pop(query.order, None)
-            if known is not None and known[0] == asked:
+            known = self._answers.pop(query.order, None)
+            if known is not None and known[0] == plain:
                 token, kept = query.order, [name for name in known[1] if name in records]
                 there = set(kept)
                 names = kept + [name for name in fresh if name not in there]
             else:
                 token, names = secrets.token_hex(8), fresh
-            self._orders[token] = (asked, names)
-            while len(self._orders) > KEPT_ORDERS:
-                self._orders.popitem(last=False)
+            self._answers[token] = (plain, names)
+            while len(self._answers) > KEPT_ANSWERS:
+                self._answers.popitem(last=False)
         return token, names, names != fresh
 
 
@@ -222,8 +222,8 @@ SORTS: dict[Sort, Callable[[Clip], Any]] = {
 }
 
 
-def _card(folder: Path, clip: Clip, marks: Sequence[str]) -> dict[str, Any]:
-    """What the browser shows of a clip. A thumbnail that is missing is not drawn now: 48 of them would take seconds."""
+def _entry(folder: Path, clip: Clip, marks: Sequence[str]) -> dict[str, Any]:
+    """What the browser shows of a clip. A thumbnail that is missing is not made now: 48 of them would take seconds."""
     thumbnail = folder / "thumbs" / f"{clip.id}.jpg"
     return {
         "file_name": clip.file_name,

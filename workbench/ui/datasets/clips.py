@@ -24,7 +24,7 @@ from workbench.ui.datasets.clip_grid import ClipGrid, version
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
-SHOWN = 8  # captions in the preview of a replacement
+MOST_PREVIEWED = 8  # captions in the preview of a replacement
 
 
 def findings(folder: Path) -> dict[str, list[str]]:
@@ -55,7 +55,7 @@ class ClipsPanel(DatasetPanel):
         with gr.Accordion("Change many captions", open=False, elem_id="caption-tools"):
             self._build_tools()
         with gr.Row(elem_classes="buttons", visible=False, elem_id="selection") as self.selection:
-            self.said = gr.HTML()
+            self.count = gr.HTML()
             self.remove = gr.Button("Remove", variant="stop", elem_id="remove-clips")
             self.tag = gr.Textbox("", show_label=False, container=False, placeholder="a tag", min_width=110)
             self.put_tag = gr.Button("Tag")
@@ -87,7 +87,7 @@ class ClipsPanel(DatasetPanel):
 
     @property
     def view(self) -> dict[str, Any]:  # type: ignore[override]
-        return {"grid": self.component, "selection": self.selection, "said": self.said, "player": self.player}
+        return {"grid": self.component, "selection": self.selection, "count": self.count, "player": self.player}
 
     def values(self, look: DatasetView) -> dict[str, Any]:
         value = self.grid.value(look.dataset, checked_at(look.dataset.folder))
@@ -96,7 +96,7 @@ class ClipsPanel(DatasetPanel):
         return {
             "grid": (value, lambda: value),
             "selection": (bool(chosen), lambda: gr.update(visible=bool(chosen))),
-            "said": f"<p>{words}</p>" if chosen else "",
+            "count": f"<p>{words}</p>" if chosen else "",
             "player": ((look.dataset.name, clip), lambda: _player(look.dataset, clip)),
         }
 
@@ -143,7 +143,7 @@ class ClipsPanel(DatasetPanel):
                  put: str) -> str:  # fmt: skip
         search = Search(find, expression, case, word)
         found = editing.preview_replace(dataset.folder, search, put, _of(dataset, names))
-        rows = [(one.source or one.file_name, one.before, one.after) for one in found[:SHOWN]]
+        rows = [(one.source or one.file_name, one.before, one.after) for one in found[:MOST_PREVIEWED]]
         return f"<p>{len(found):,} captions would change.</p>" + (
             render.table(("clip", "now", "then"), rows) if rows else ""
         )
@@ -190,12 +190,12 @@ def _player(dataset: Dataset, clip: Clip | None) -> str:
         return ""
     facts = f"{clip.frames} frames, {clip.fps:g} fps, {clip.seconds:.1f} s, {clip.width}x{clip.height}"
     part = ", a part of a source video" if clip.master else ""
-    shown = figure(dataset.path_of(clip), clip.width, f"{clip.source or clip.id}: {facts}{part}")
+    player = figure(dataset.path_of(clip), clip.width, f"{clip.source or clip.id}: {facts}{part}")
     if not (picture := clip.first_frame):
-        return shown
+        return player
     label = "the first frame that came with it"
     image = f'<img src="{render.escaped(render.url(dataset.folder / picture))}" alt="{label}">'
-    return f'{shown}<figure class="player">{image}<figcaption>{label}</figcaption></figure>'
+    return f'{player}<figure class="player">{image}<figcaption>{label}</figcaption></figure>'
 
 
 def figure(path: Any, width: int, caption: str) -> str:

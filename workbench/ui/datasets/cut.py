@@ -163,9 +163,9 @@ class CutPanel(DatasetPanel):
                   if cut.start < frame < cut.end]  # fmt: skip
         if not inside:
             raise ConfigError("there is no cut in this part: press Find the cuts, or click into the row of marks")
-        places = [cut.start, *sorted(inside), cut.end]
+        bounds = [cut.start, *sorted(inside), cut.end]
         return self._done(
-            dataset.split(clip.file_name, [(a / master.fps, b / master.fps) for a, b in pairwise(places)])
+            dataset.split(clip.file_name, [(a / master.fps, b / master.fps) for a, b in pairwise(bounds)])
         )
 
     def _crop(self, dataset: Dataset, name: str | None, box: list[Any] | None) -> str:

@@ -56,8 +56,8 @@ class ExportPanel(DatasetPanel):
             return [sentences(error, ExportSettings), ""]
         if not settings.repo_id:
             clips = len(dataset.clips)
-            said = f"{clips} clips and their captions, in the layout {settings.layout}, to {settings.target}"
-            return ["", render.note(said)]
+            sentence = f"{clips} clips and their captions, in the layout {settings.layout}, to {settings.target}"
+            return ["", render.note(sentence)]
         files = hub_push.contents(dataset.folder, settings)
         return [
             "",

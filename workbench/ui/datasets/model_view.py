@@ -1,4 +1,4 @@
-"""What the model sees of each clip: frames, crop, buckets, and what its VAE gives back of them.
+"""The model input of each clip: frames, crop, buckets, and what the VAE keeps of them.
 
 Not covered: how frames are chosen (frame_plan, buckets), the VAE (sampler.reconstruction_worker).
 """
@@ -31,17 +31,17 @@ MOST_BUCKETS = 3  # to begin with
 SIMILAR = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learnt."
 
 
-class SeesPanel(DatasetPanel):
+class ModelInputPanel(DatasetPanel):
     """The plan of the open clip, of all clips, and the buckets that lose least."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.one = gr.HTML(elem_id="clip-plan")
         with gr.Row(elem_classes="buttons", visible=False) as self.buttons:
-            self.play = gr.Button("Play what the model sees", elem_id="play-plan")
-            self.back = gr.Button("Play what its VAE gives back", elem_id="play-vae")
-        self.seen = gr.HTML(elem_id="plan-video")
-        self.asked = gr.State("")  # folder of the reconstruction that is shown
+            self.play = gr.Button("Play the model input", elem_id="play-plan")
+            self.back = gr.Button("Play the VAE reconstruction", elem_id="play-vae")
+        self.video = gr.HTML(elem_id="plan-video")
+        self.requested = gr.State("")  # folder of the reconstruction that is shown
         self.vae = gr.HTML(elem_id="vae-video")
         gr.HTML('<h3 class="part">All clips</h3>')
         self.plans = gr.HTML(elem_id="plans")
@@ -65,18 +65,18 @@ class SeesPanel(DatasetPanel):
 
     def wire(self, host: DatasetHost) -> None:
         here = [host.chosen, host.clip, host.model, host.frames]
-        self.play.click(handler(lambda *look: self._play(*_resolved(host, *look))), here, self.seen,
+        self.play.click(handler(lambda *look: self._play(*_resolved(host, *look))), here, self.video,
                         api_visibility="private")  # fmt: skip
         timer = gr.Timer(1.0, active=False)
-        shown = [self.asked, self.vae, timer]
-        self.back.click(handler(lambda *look: self._request(*_resolved(host, *look), look[2])), here, shown, **QUIET)
-        timer.tick(handler(_reconstructed), self.asked, shown, **QUIET)
+        outputs = [self.requested, self.vae, timer]
+        self.back.click(handler(lambda *look: self._request(*_resolved(host, *look), look[2])), here, outputs, **QUIET)
+        timer.tick(handler(_reconstructed), self.requested, outputs, **QUIET)
         self.most.change(handler(lambda chosen, model, most: _buckets(host.open(chosen), model, int(most))),
                          [host.chosen, host.model, self.most], self.buckets, **QUIET)  # fmt: skip
 
     def _play(self, dataset: Dataset, clip: Clip, shape: Shape) -> str:
         target, plan = dataset.planned_video(self.workspace, clip, shape)
-        return figure(target, shape.width, f"Exactly what the model sees: {plan.sentence}")
+        return figure(target, shape.width, f"Exactly the model input: {plan.sentence}")
 
     def _request(self, dataset: Dataset, clip: Clip, shape: Shape, model: str) -> list[Any]:
         found = vae_reconstruction.request(self.workspace, dataset.folder, clip, model, shape)
@@ -104,7 +104,7 @@ def _reconstructed(folder: str) -> list[Any]:
 def _beside(found: Reconstruction) -> str:
     status = found.status
     if found.beside is not None:
-        words = f"Left: what the model is given. Right: what its VAE gives back. {found.psnr:.1f} dB, the worst frame "
+        words = f"Left: the model input. Right: what the VAE gives back. {found.psnr:.1f} dB, the worst frame "
         return figure(found.beside, 1, f"{words}{found.psnr_worst:.1f} dB. {SIMILAR}")
     if status.state.alive or status.state is State.NEW:
         return f'{render.bar(None)}<p class="doing">{render.escaped(status.phase or "starting")}</p>'
@@ -114,18 +114,18 @@ def _beside(found: Reconstruction) -> str:
 def _one(look: DatasetView) -> str:
     """The plan of the open clip."""
     if look.clip is None:
-        return render.note("Open a clip under Clips to play what the model sees of it.", "empty")
+        return render.note("Open a clip under Clips to play the model input.", "empty")
     if look.shape is None:
         return render.note(look.problem, "bad")
     plan = next((plan for plan in look.dataset.plans(look.shape) if plan.clip == look.clip), None)
     if plan is None:
         return ""
-    said = "".join(render.note(warning) for warning in plan.warnings)
+    warnings = "".join(render.note(warning) for warning in plan.warnings)
     return (
         render.note(
             f"{look.clip.source or look.clip.id}: {plan.sentence}" + _use(plan), "bad" if plan.dropped else "plain"
         )
-        + said
+        + warnings
     )
 
 
@@ -134,7 +134,7 @@ def _use(plan: FramePlan) -> str:
 
 
 def _plans(look: DatasetView) -> str:
-    """What the model sees of every clip, in words; the clips that are left out first."""
+    """The model input of every clip, in words; the clips that are left out first."""
     if look.shape is None:
         return render.note(look.problem, "bad")
     shape, found = look.shape, look.dataset.plans(look.shape)
@@ -143,7 +143,7 @@ def _plans(look: DatasetView) -> str:
     out = [plan for plan in found if plan.dropped]
     counted = f"{len(found) - len(out):,} of {len(found):,} clips are used."
     intro = (
-        f"Of each clip the model sees {shape.frames} frames at {shape.fps:g} a second, {shape.width}x{shape.height}."
+        f"The model input of each clip: {shape.frames} frames at {shape.fps:g} a second, {shape.width}x{shape.height}."
     )
     rows = [
         (
@@ -155,7 +155,7 @@ def _plans(look: DatasetView) -> str:
         for plan in sorted(found, key=lambda plan: plan.dropped is None)[:MOST_ROWS]
     ]
     return f"<p>{render.escaped(f'{intro} {counted}')}</p>" + render.table(
-        ("clip", "length", "what the model sees", "share of the clip"), rows
+        ("clip", "length", "model input", "share of the clip"), rows
     )
 
 
@@ -178,6 +178,6 @@ def _bars(table: BucketTable) -> str:
         for bucket, count in counts.items()
     )
     kept = f"{100 * (1 - table.loss):.0f} % of the footage is kept, {len(table.dropped):,} clips are left out."
-    out = [(placed.clip.source or placed.clip.id, placed.dropped or "") for placed in table.dropped[:MOST_ROWS]]
+    out = [(one.clip.source or one.clip.id, one.dropped or "") for one in table.dropped[:MOST_ROWS]]
     left = render.table(("left out", "why"), out) if out else ""
     return f'<section><p>{kept}</p><ul class="shares">{rows}</ul></section>{left}'

@@ -14,7 +14,7 @@ from workbench.workspace import Workspace
 
 
 class NumbersPanel(DatasetPanel):
-    """Bars drawn as plain HTML: nothing to load, nothing to wait for."""
+    """Bars as plain HTML: nothing to load, nothing to wait for."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.pictures = gr.HTML(elem_id="statistics")
@@ -26,20 +26,20 @@ class NumbersPanel(DatasetPanel):
     def values(self, look: DatasetView) -> dict[str, Any]:
         checked = look.dataset.folder / FOLDER / "result.json"
         mark = (look.mark, checked.stat().st_mtime_ns if checked.exists() else 0)
-        return {"pictures": (mark, lambda: _drawn(look.dataset.statistics))}
+        return {"pictures": (mark, lambda: _rendered(look.dataset.statistics))}
 
 
-def _drawn(numbers: Statistics) -> str:
+def _rendered(numbers: Statistics) -> str:
     if not numbers.clips:
         return render.note("Import some clips first.", "empty")
-    cards = [_histogram(histogram) for histogram in numbers.histograms.values()]
+    parts = [_histogram(histogram) for histogram in numbers.histograms.values()]
     named = (("Sizes", numbers.sizes), ("Proportions", numbers.aspects),
              ("Frames per second", {f"{fps:g}": count for fps, count in numbers.fps.items()}),
              ("Words that most captions hold", dict(numbers.words)), ("Tags", dict(numbers.tags)))  # fmt: skip
-    cards += [_bars(title, counts) for title, counts in named if counts]
+    parts += [_bars(title, counts) for title, counts in named if counts]
     if "motion" not in numbers.histograms:
-        cards.append(render.note("Motion is known once the clips were checked (Check)."))
-    return f'<div class="statistics">{"".join(cards)}</div>'
+        parts.append(render.note("Motion is known once the clips were checked (Check)."))
+    return f'<div class="statistics">{"".join(parts)}</div>'
 
 
 def _histogram(histogram: Histogram) -> str:
@@ -58,11 +58,11 @@ def _histogram(histogram: Histogram) -> str:
 
 def _bars(title: str, counts: dict[str, int], most: int = 12) -> str:
     """A bar a value, the most frequent first."""
-    shown = list(counts.items())[:most]
-    top = max(count for _, count in shown)
+    listed = list(counts.items())[:most]
+    top = max(count for _, count in listed)
     rows = "".join(
         f'<li><span>{render.escaped(name)}</span><i style="width:{60 * count / top:.1f}%"></i><b>{count:,}</b></li>'
-        for name, count in shown
+        for name, count in listed
     )
     more = f"<p>and {len(counts) - most:,} more</p>" if len(counts) > most else ""
     return f'<section><h4>{render.escaped(title)}</h4><ul class="shares">{rows}</ul>{more}</section>'

@@ -30,7 +30,7 @@ S = TypeVar("S", bound=Settings)
 
 @dataclass(frozen=True)
 class DatasetView:
-    """What a panel is shown.
+    """What a panel looks at.
 
     dataset:  the chosen one;  clip: the clip that is open in it, None when none is
     selected: file names marked in the grid
@@ -67,8 +67,8 @@ def start_task(dataset: Dataset, name: Name, form: Form[S], values: Sequence[Any
     settings: the task's own class, where it knows more than the form asks for
     """
     try:
-        asked = form.parse(values).model_dump(mode="json") | more
-        dataset.task(name).start(parse(settings or form.settings, asked))
+        chosen = form.parse(values).model_dump(mode="json") | more
+        dataset.task(name).start(parse(settings or form.settings, chosen))
     except ConfigError as error:
         return sentences(error, form.settings)
     return render.problems([])

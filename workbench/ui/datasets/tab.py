@@ -26,7 +26,7 @@ from workbench.ui.datasets.clips import ClipsPanel
 from workbench.ui.datasets.cut import CutPanel
 from workbench.ui.datasets.export import ExportPanel
 from workbench.ui.datasets.files import FilesPanel
-from workbench.ui.datasets.model_view import SeesPanel
+from workbench.ui.datasets.model_view import ModelInputPanel
 from workbench.ui.datasets.numbers import NumbersPanel
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, number_of_frames, wanted_shape
 from workbench.workspace import Workspace
@@ -36,7 +36,7 @@ PANELS: tuple[tuple[str, str, type[Any]], ...] = (
     ("cut", "Cut", CutPanel),
     ("check", "Check", CheckPanel),
     ("captions", "Auto captions", CaptionPanel),
-    ("sees", "What it sees", SeesPanel),
+    ("model-input", "Model input", ModelInputPanel),
     ("numbers", "Numbers", NumbersPanel),
     ("files", "History", FilesPanel),
     ("export", "Export", ExportPanel),

@@ -95,10 +95,10 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Decoded:
-    """A text, and the encoding that was guessed for it: "" where its bytes say it, None where none could be told."""
+    """A text, and the encoding detected for it: "" where its bytes say it, None where none could be."""
 
     text: str
-    guessed: str | None = ""
+    detected: str | None = ""
 
 
 def read_text(path: Path) -> str:
@@ -108,7 +108,7 @@ def read_text(path: Path) -> str:
 
 
 def decode_text(data: bytes) -> Decoded:
-    """Text in whatever encoding editors write: UTF-8 and UTF-16, with or without mark; what else it is, is guessed.
+    """Text in whatever encoding editors write: UTF-8 and UTF-16, with or without mark; anything else is detected.
 
     Letters that stand alone or in pairs are Western European (Windows-1252); for the rest charset-normalizer chooses
     between the encodings that people's editors still write. A text that is none of them is empty.
@@ -120,10 +120,10 @@ def decode_text(data: bytes) -> Decoded:
     try:
         return Decoded(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        return _guessed(data)
+        return _detected(data)
 
 
-def _guessed(data: bytes) -> Decoded:
+def _detected(data: bytes) -> Decoded:
     from charset_normalizer import from_bytes
 
     if not LONG_RUN.search(data):
@@ -171,7 +171,7 @@ class Problem(StrEnum):
     UNPAIRED = "lists of unequal length, so that nobody knows which caption belongs where: no caption is taken"
     NO_PICTURE = "first frames whose picture is missing"
     UNPAIRED_PICTURES = "lists of unequal length, so that nobody knows which first frame belongs where: none is taken"
-    ENCODING = "not saved as UTF-8, their encoding was guessed: see whether the captions read right"
+    ENCODING = "not saved as UTF-8, their encoding was detected: see whether the captions read right"
     UNREADABLE = "text whose encoding nobody can tell: save it as UTF-8, no caption is taken from it"
     OTHER = "files of other kinds: passed over"
     POSTER = "pictures that show a video which is here, too: left out"
@@ -211,7 +211,7 @@ class Tree(ABC):
     files:   name ("clips/a.mp4") -> bytes, in order; hidden files are left out, as is a folder that holds all of them
     media:   those of them that are to be imported: videos and pictures
     others:  names of files that are neither those nor texts, and no part of a WebDataset sample
-    guessed: text that was read -> the encoding that was guessed for it, None where none could be told
+    detected: text that was read -> the encoding that was detected for it, None where none could be
     refused: entry -> why it may not be read
     whole:   whether it is all there is, so that a caption without its video means something
     columns: what the columns of its tables are called
@@ -225,7 +225,7 @@ class Tree(ABC):
         self.path, self.refused, self.whole = path, dict(refused), whole
         self._prefix = _folder_of_all(files)
         self.files = {name.removeprefix(self._prefix): size for name, size in files.items()}
-        self.guessed: dict[str, str | None] = {}
+        self.detected: dict[str, str | None] = {}
         self._spellings = {unicodedata.normalize("NFC", name): name for name in self.files}
 
     @cached_property
@@ -246,8 +246,8 @@ class Tree(ABC):
     def text(self, name: str) -> str:
         """A text file's content, "" when its encoding cannot be told. Raises DataError."""
         decoded = decode_text(self._data(self._prefix + name))
-        if decoded.guessed != "":
-            self.guessed[name] = decoded.guessed
+        if decoded.detected != "":
+            self.detected[name] = decoded.detected
         return decoded.text
 
     def full_name(self, name: str) -> str:

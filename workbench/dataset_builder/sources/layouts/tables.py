@@ -133,15 +133,15 @@ def _rows(tree: Tree, folder: str, report: ReadingNotes) -> dict[str, str]:
 
 def _check_columns(table: str, present: Sequence[str], columns: Columns, report: ReadingNotes) -> None:
     """Say so when a table lacks the column of captions or names. Raises DataError when a person named it."""
-    shown = f"{table} (columns: {column_names(present)})"
+    described = f"{table} (columns: {column_names(present)})"
     for setting, wanted, usual, problem in (
         ("caption_column", columns.caption, TEXT_COLUMNS, Problem.NO_COLUMN),
         ("video_column", columns.video, NAME_COLUMNS, Problem.NO_NAMES),
     ):
         if wanted and present and wanted not in present:
-            raise DataError(f"{setting} is {wanted!r}, which {shown} does not have: name one of these")
+            raise DataError(f"{setting} is {wanted!r}, which {described} does not have: name one of these")
         if not wanted and present and not set(usual) & set(present):
-            report.add(problem, shown)
+            report.add(problem, described)
 
 
 def _first_frame(tree: Tree, folder: str, video: str, picture: str, report: ReadingNotes) -> None:
