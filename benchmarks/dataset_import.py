@@ -84,7 +84,7 @@ def write_scene(path: Path, seed: int, size: tuple[int, int], seconds: int) -> N
 def ours(paths: Sequence[Path], folder: Path, cores: int) -> None:
     """Import them into a new dataset."""
     from workbench.dataset_builder.ingest import intake
-    from workbench.dataset_builder.sources.layouts.base import SourceFile
+    from workbench.dataset_builder.sources.tree import SourceFile
 
     results = intake.ingest(folder, [SourceFile(path) for path in paths])
     wrong = [result.sentence for result in results if result.notes != ("sound removed",)]

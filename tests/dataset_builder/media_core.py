@@ -21,8 +21,9 @@ from tests.drawing import draw
 from workbench.clips import media
 from workbench.clips.records import file_sha256
 from workbench.dataset_builder.ingest.results import ImportResult
-from workbench.dataset_builder.ingest.worker import Watch, judge
+from workbench.dataset_builder.ingest.worker import judge
 from workbench.errors import DataError
+from workbench.jobs.limited import Watch
 
 CONVERTED = {
     "turned.mov": "turned upright", "uneven.mkv": "evened to 30 fps", "ten_bit.mp4": "10-bit colours",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from workbench.clips import records as clips
+from workbench.clips import records
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.ui.datasets.clip_grid import ClipGrid, PageQuery, Query, Records, Save, answering
@@ -27,7 +27,7 @@ def record(number: int) -> Clip:
 @pytest.fixture
 def many(workspace: Workspace) -> Dataset:
     dataset = Dataset.create(workspace, "Many")
-    clips.write_clips(dataset.folder, [record(number) for number in range(60)])
+    records.write_clips(dataset.folder, [record(number) for number in range(60)])
     return dataset
 
 

@@ -18,25 +18,28 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from workbench import jobs, policy
 from workbench.clips import media
-from workbench.clips import records as clips
-from workbench.clips.records import Clip, DatasetInfo
+from workbench.clips.frame_plan import Shape
+from workbench.clips.records import INFO, METADATA, Clip, DatasetInfo, read_clips, read_info, write_info
 from workbench.dataset_builder import history
 from workbench.dataset_builder.checks.findings import FILE, Finding, Fix
 from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.cuts import cutting
+from workbench.dataset_builder.cuts.cut import Box
 from workbench.dataset_builder.history import REMOVED, Change
-from workbench.dataset_builder.ingest.intake import Progress, ingest
+from workbench.dataset_builder.ingest.importing import import_files
+from workbench.dataset_builder.ingest.intake import Progress
 from workbench.dataset_builder.ingest.results import SOURCES, ImportResult, read_import_results
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.snapshot import DatasetSnapshot, Summary, dataset_snapshot, summarize
-from workbench.dataset_builder.sources.layouts.base import Columns, clean_caption
-from workbench.dataset_builder.sources.survey import USUAL, Survey, readable, survey
+from workbench.dataset_builder.sources.survey import USUAL
+from workbench.dataset_builder.sources.text import clean_caption
+from workbench.dataset_builder.sources.tree import Columns
 from workbench.dataset_builder.tasks import Name, Task
 from workbench.dataset_builder.views import ChangeList, DatasetViews
 from workbench.errors import ConfigError, DataError
@@ -53,7 +56,7 @@ class Dataset(DatasetViews):
     def create(cls, workspace: Workspace, title: str, trigger_word: str = "") -> Self:
         """A new, empty dataset. Raises CannotWrite."""
         folder = fresh_folder(workspace.datasets, title)
-        clips.write_info(folder, DatasetInfo(title=title.strip(), trigger_word=trigger_word.strip()))
+        write_info(folder, DatasetInfo(title=title.strip(), trigger_word=trigger_word.strip()))
         return cls(folder)
 
     @classmethod
@@ -89,16 +92,16 @@ class Dataset(DatasetViews):
 
     @property
     def info(self) -> DatasetInfo:
-        return clips.read_info(self.folder)
+        return read_info(self.folder)
 
     @property
     def clips(self) -> list[Clip]:
-        return clips.read_clips(self.folder)
+        return read_clips(self.folder)
 
     @property
     def removed(self) -> list[Clip]:
         """Removed clips, which `restore` brings back."""
-        return clips.read_clips(self.folder / REMOVED)
+        return read_clips(self.folder / REMOVED)
 
     @property
     def captions(self) -> dict[str, str]:
@@ -116,7 +119,7 @@ class Dataset(DatasetViews):
     @property
     def version(self) -> tuple[int, ...]:
         """Changes whenever records, import results, history or findings do; costs a few looks at the disk."""
-        files = (clips.METADATA, clips.INFO, SOURCES, history.HISTORY, f"{FOLDER}/{FILE}")
+        files = (METADATA, INFO, SOURCES, history.HISTORY, f"{FOLDER}/{FILE}")
         paths = [self.folder / name for name in files]
         return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
@@ -235,33 +238,12 @@ class Dataset(DatasetViews):
         layout: str = "",
         longest_side: int | None = None,
         columns: Columns = USUAL,
-        on_survey: Callable[[Survey], None] = lambda _: None,
     ) -> list[ImportResult]:
-        """Take in videos, pictures, folders and archives of them, now; foreign files are only read in child processes.
+        """Import videos, pictures, folders and archives of them, now (ingest.importing); returns a result a file.
 
-        layout: the name of one to read everything as, "" to find it out; longest_side: larger pictures are scaled down
-        to it; columns: what the columns of tables are called; on_survey: called with what is there before it is read.
         Raises DataError when no file is found or none can be used, ConfigError, CannotWrite.
         """
-        from workbench.dataset_builder.ingest import first_frames
-
-        given = [str(path) for path in paths]
-        surveyed = readable(survey(given, layout, columns))
-        on_survey(surveyed)
-        sources = surveyed.sources
-        if not sources:
-            raise DataError(
-                f"no videos in {', '.join(given) or 'an empty list'}: give {media.ENDINGS} files, "
-                f"pictures, or a zip or tar of them"
-            )
-        results = ingest(self.folder, sources, on_progress, longest_side)
-        count = len(sources)
-        results = first_frames.take(self.folder, sources, results, lambda: on_progress(count, count, None))
-        new = sum(result.outcome in ("taken", "converted") for result in results)
-        history.note(self.folder, f"imported {new} of {len(results)} files", new)
-        if not any(result.usable for result in results):
-            raise DataError(f"none of the {len(results)} files can be used: {results[0].sentence}")
-        return results
+        return import_files(self.folder, paths, on_progress, layout, longest_side, columns)
 
     def start_import(self, paths: Sequence[Path | str], **more: Any) -> jobs.Status:
         """The same as a background task; more: other settings of an import. Raises ConfigError, CannotWrite."""
@@ -276,7 +258,7 @@ class Dataset(DatasetViews):
         """Another span of the clip's source video, in seconds. Raises ConfigError, DataError, CannotWrite."""
         return cutting.trim(self.folder, self.clip(name), start, end)
 
-    def crop(self, name: str, box: cutting.Box | None) -> Clip:
+    def crop(self, name: str, box: Box | None) -> Clip:
         """That part of the picture (left, top, width, height), None: all of it. Raises as `trim`."""
         return cutting.crop(self.folder, [self.clip(name)], box)[0]
 
@@ -315,7 +297,7 @@ class Dataset(DatasetViews):
 
 
 def _is_dataset(folder: Path) -> bool:
-    return is_slug(folder.name) and any((folder / name).exists() for name in (clips.INFO, clips.METADATA))
+    return is_slug(folder.name) and any((folder / name).exists() for name in (INFO, METADATA))
 
 
 def _thumbnail(folder: Path, clip: Clip) -> Path:

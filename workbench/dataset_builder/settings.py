@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from workbench.dataset_builder.sources.layouts.base import Columns
+from workbench.dataset_builder.sources.tree import Columns
 from workbench.settings import Settings, field
 
 DATA = "Data"

@@ -15,7 +15,8 @@ from workbench.clips import media, records
 from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset, history
 from workbench.dataset_builder.cuts import cutting
-from workbench.dataset_builder.cuts.cutting import Cut
+from workbench.dataset_builder.cuts.cut import Cut, _nearest_box, checked, master_of
+from workbench.dataset_builder.cuts.parts import make_part
 from workbench.dataset_builder.cuts.seeking import frames_from
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace
@@ -63,7 +64,7 @@ def psnr(a: np.ndarray, b: np.ndarray) -> float:
 @pytest.mark.parametrize(("start", "end"), [(0, 2), (31, 33), (29, 61), (70, 75), (0, 74)])
 def test_a_part_has_exactly_its_frames(folder: Path, start: int, end: int) -> None:
     clip = only(folder)
-    new = cutting.part(folder, clip, start, end)
+    new = make_part(folder, clip, start, end)
     assert psnr(stored(folder / new.file_name), stored(folder / clip.file_name)[start:end]) >= 45
     about = media.probe(folder / new.file_name)
     assert (about.frames, about.fps, new.frames, new.fps) == (end - start, FPS, end - start, FPS)
@@ -77,11 +78,11 @@ def test_a_part_has_exactly_its_frames(folder: Path, start: int, end: int) -> No
 def test_crop_and_rate_take_the_right_pixels_and_frames(folder: Path) -> None:
     clip = only(folder)
     whole = media.read_frames(folder / clip.file_name, range(FRAMES))
-    new = cutting.part(folder, clip, 5, 53, crop=(16, 8, 64, 48), fps=8)
+    new = make_part(folder, clip, 5, 53, crop=(16, 8, 64, 48), fps=8)
     assert (new.frames, new.fps, new.width, new.height, new.crop) == (16, 8, 64, 48, (16, 8, 64, 48))
     wanted = whole[6:53:3, 8:56, 16:80]  # the middle one of every three
     assert psnr(media.read_frames(folder / new.file_name, range(16)), wanted) >= 40  # colours have half the pixels
-    uneven = cutting.part(folder, clip, 0, 75, fps=25 * 24 / 30)
+    uneven = make_part(folder, clip, 0, 75, fps=25 * 24 / 30)
     assert uneven.frames == 62
     assert media.probe(folder / uneven.file_name).frames == 62
 
@@ -91,7 +92,7 @@ def test_the_colours_stay_whatever_they_are_called(tmp_path: Path) -> None:
     write_video(tmp_path / "plain.mp4", scenery(2, 12), fps=12)
     dataset = Dataset.create(Workspace.open(tmp_path / "workspace"), "Plain")
     assert dataset.import_files([tmp_path / "plain.mp4"])[0].outcome == "taken"
-    new = cutting.part(dataset.folder, dataset.clips[0], 3, 9)
+    new = make_part(dataset.folder, dataset.clips[0], 3, 9)
     given = media.read_frames(tmp_path / "plain.mp4", range(3, 9))
     assert psnr(media.read_frames(dataset.folder / new.file_name, range(6)), given) >= 40
 
@@ -122,9 +123,9 @@ def test_a_span_can_be_widened_again_and_all_taken_back(folder: Path) -> None:
 
 def test_the_same_part_made_twice_is_one_file(folder: Path) -> None:
     clip = only(folder)
-    one = cutting.part(folder, clip, 3, 9)
+    one = make_part(folder, clip, 3, 9)
     changed = (folder / one.file_name).stat().st_mtime_ns
-    assert cutting.part(folder, clip, 3, 9) == one
+    assert make_part(folder, clip, 3, 9) == one
     assert (folder / one.file_name).stat().st_mtime_ns == changed
     cutting.trim(folder, clip, 3 / FPS, 9 / FPS)
     history.undo(folder, history.undoable(folder)[0].number)
@@ -147,7 +148,7 @@ def test_a_split_is_one_change_and_joins_again(folder: Path) -> None:
 
 def test_a_caption_written_meanwhile_is_kept(folder: Path) -> None:
     old = only(folder)
-    part = cutting.part(folder, old, 0, 12)
+    part = make_part(folder, old, 0, 12)
     history.change(folder, "caption", {old.file_name: [old.changed(text="valleys", caption_by="hand", tags=("a",))]})
     new = cutting.replace(folder, "cut", {old.file_name: [part]})[0]
     assert (new.text, new.caption_by, new.tags, new.span) == ("valleys", "hand", ("a",), part.span)
@@ -189,11 +190,11 @@ def test_illegal_cuts_name_the_nearest_legal_one(folder: Path) -> None:
 
 
 def test_what_is_advised_is_legal(folder: Path) -> None:
-    master = cutting.master_of(folder, only(folder))
+    master = master_of(folder, only(folder))
     sides = (-7, 0, 5, 40, 127, 500)
     for box in itertools.product(sides, repeat=4):
-        nearest = cutting._nearest_box(box, master)
-        assert cutting.checked(Cut(0, 9, nearest), master).crop in (nearest, None)
+        nearest = _nearest_box(box, master)
+        assert checked(Cut(0, 9, nearest), master).crop in (nearest, None)
 
 
 def test_a_picture_can_be_cropped_but_not_split(tmp_path: Path) -> None:
@@ -220,5 +221,5 @@ def test_an_odd_rate_keeps_its_frames(tmp_path: Path) -> None:
             writer.write(media.bt709_frame(picture))
     clip = Clip(file_name="clips/a.mp4")
     whole = stored(tmp_path / clip.file_name)
-    new = cutting.part(tmp_path, clip, 137, 199)
+    new = make_part(tmp_path, clip, 137, 199)
     assert psnr(stored(tmp_path / new.file_name), whole[137:199]) >= 45

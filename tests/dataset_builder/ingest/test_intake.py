@@ -23,7 +23,7 @@ from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset, ImportResult, ImportSettings
 from workbench.dataset_builder.ingest import canonical, conversion, intake
 from workbench.dataset_builder.ingest.results import append_import_result, read_import_results
-from workbench.dataset_builder.sources.layouts.base import SourceFile
+from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, ConfigError, DataError, ExitCode
 from workbench.workspace import Workspace
 

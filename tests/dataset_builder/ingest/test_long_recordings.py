@@ -16,7 +16,8 @@ from tests.patience import PATIENCE
 from workbench.clips import media
 from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.cuts import cutting, seeking, splitting
+from workbench.dataset_builder.cuts import seeking, splitting
+from workbench.dataset_builder.cuts.cut import master_of
 from workbench.dataset_builder.cuts.filmstrip import filmstrip
 from workbench.dataset_builder.cuts.splitting import Split, SplitSettings, plan_split
 from workbench.dataset_builder.parallel import ClipProgress, Tick
@@ -77,7 +78,7 @@ def test_its_filmstrip_looks_at_few_frames_all_over_it(dataset: Dataset, tmp_pat
 
 def test_the_timeline_counts_in_its_frames(dataset: Dataset, tmp_path: Path) -> None:
     clip = dataset.clips[0]
-    master = cutting.master_of(dataset.folder, clip)
+    master = master_of(dataset.folder, clip)
     assert (master.frames, master.fps) == (FRAMES, FPS)
     strip = filmstrip(master.path, tmp_path, 24, 74)
     part = (FRAMES - 40, FRAMES - 8)

@@ -16,8 +16,8 @@ import pytest
 
 from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.archives import ArchiveTree, extract
-from workbench.dataset_builder.sources.layouts.base import SourceFile
 from workbench.dataset_builder.sources.survey import find_sources, survey
+from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, DataError
 
 MODES = {"a.tar": "w", "a.tar.gz": "w:gz"}

@@ -16,9 +16,9 @@ from workbench.clips.records import read_clips
 from workbench.dataset_builder.export import hub_push
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.sources import hub
-from workbench.dataset_builder.sources.layouts.base import clean_caption
 from workbench.dataset_builder.sources.parquet import unpack
 from workbench.dataset_builder.sources.survey import find_sources, survey
+from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import CannotWrite, ConfigError, DataError, ModelUnavailable
 
 

@@ -19,8 +19,10 @@ from workbench.dataset_builder.export.files import export
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.sources.archives import extract
 from workbench.dataset_builder.sources.layouts import LAYOUTS, shards
-from workbench.dataset_builder.sources.layouts.base import LONGEST_CAPTION, Problem, SourceFile, clean_caption
+from workbench.dataset_builder.sources.layouts.base import Problem
 from workbench.dataset_builder.sources.survey import Survey, survey
+from workbench.dataset_builder.sources.text import LONGEST_CAPTION, clean_caption
+from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace
 

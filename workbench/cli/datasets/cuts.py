@@ -16,7 +16,7 @@ from workbench.cli.datasets.clips import about
 from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from
 from workbench.clips.records import Clip
-from workbench.dataset_builder.cuts import cutting
+from workbench.dataset_builder.cuts.cut import cut_of, master_of
 from workbench.dataset_builder.cuts.splitting import SplitTask
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
@@ -51,8 +51,8 @@ def _split_at(dataset: Dataset, clips: tuple[str, ...], at: Sequence[float]) -> 
     if len(clips) != 1:
         raise ConfigError(f"--at cuts one clip, {len(clips)} are named: name the one that it is about")
     clip = dataset.clip(clips[0])
-    master = cutting.master_of(dataset.folder, clip)
-    cut = cutting.cut_of(clip, master)
+    master = master_of(dataset.folder, clip)
+    cut = cut_of(clip, master)
     begin, end = cut.start / master.fps, cut.end / master.fps
     if outside := [second for second in at if not begin < second < end]:
         raise ConfigError(f"--at is {outside[0]:g}, must lie inside the clip's {begin:g} to {end:g} s")
@@ -85,7 +85,7 @@ def crop(dataset: Dataset, clip: str, box: tuple[int, int, int, int] | None, bar
     if bars:
         from workbench.dataset_builder.checks.letterbox import find_letterbox
 
-        box = find_letterbox(cutting.master_of(dataset.folder, dataset.clip(clip)).path)
+        box = find_letterbox(master_of(dataset.folder, dataset.clip(clip)).path)
         if box is None:
             raise ConfigError(f"no bars were found around {clip}: give the part to keep with --box")
     _say([dataset.crop(clip, box)])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from workbench.captioners.base import Captioner, CaptionFailed, NoAnswer
 from workbench.clips.records import Clip, read_info
 from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.dataset_builder.sources.layouts.base import clean_caption
+from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import DataError
 
 if TYPE_CHECKING:

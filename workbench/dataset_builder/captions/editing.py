@@ -1,9 +1,9 @@
 """Edits of many captions at once, and what is in them: each edit is one entry of the history, undone as one.
 
 Every edit tells how many captions it changed and takes `names` (file names or ids) to touch only those clips. A changed
-caption is one clean line as sources.clean_caption makes it, cut at its length. Who wrote it (`caption_by`) stays; where
-there was no caption, the edit counts as written by hand. Not covered: one caption typed in by hand (dataset), captions
-from a model (captioning).
+caption is one clean line (sources.text.clean_caption). Who wrote it (`caption_by`) stays; where there was no caption,
+the edit counts as written by hand. Not covered: one caption typed in by hand (dataset), captions from a model
+(captioning).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import regex
 
 from workbench.clips.records import Clip, read_clips, read_info
 from workbench.dataset_builder import history
-from workbench.dataset_builder.sources.layouts.base import clean_caption
+from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import ConfigError
 
 Edit = Callable[[str], str]

@@ -15,8 +15,8 @@ from workbench import jobs
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
 from workbench.dataset_builder import history, parallel
 from workbench.dataset_builder.checks.findings import FIXES, Finding, Fix, read_findings
-from workbench.dataset_builder.cuts import cutting, recutting
-from workbench.dataset_builder.cuts.cutting import Cut
+from workbench.dataset_builder.cuts import recutting
+from workbench.dataset_builder.cuts.cut import FEWEST, Cut, cut_of, master_of
 from workbench.dataset_builder.cuts.recutting import Wanted
 from workbench.dataset_builder.parallel import Tell, silent
 from workbench.errors import ConfigError, DataError
@@ -175,11 +175,11 @@ def _recut(dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip]
     for finding in findings:
         clip = clips[finding.clips[0]]
         try:
-            master = cutting.master_of(dataset, clip)
+            master = master_of(dataset, clip)
         except DataError as error:
             failed[clip.file_name] = str(error)
         else:
-            cuts = CUTTING[fix](finding, cutting.cut_of(clip, master), master.fps / (clip.fps or 1))
+            cuts = CUTTING[fix](finding, cut_of(clip, master), master.fps / (clip.fps or 1))
             wanted.append(Wanted(clip, tuple(cuts)))
 
     def what(count: int, parts: int) -> str:
@@ -203,7 +203,7 @@ def _shots(finding: Finding, cut: Cut, step: float) -> list[Cut]:
     step: how many frames of the source video a frame of the clip stands for
     """
     bounds = [cut.start, *(cut.start + round(frame * step) for frame in finding.values["frames"]), cut.end]
-    fewest = cutting.FEWEST * step
+    fewest = FEWEST * step
     return [Cut(start, end, cut.crop, cut.fps) for start, end in pairwise(bounds) if end - start >= fewest]
 
 

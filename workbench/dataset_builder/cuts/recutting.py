@@ -13,7 +13,8 @@ from pathlib import Path
 from workbench.clips.records import Clip, read_clips
 from workbench.dataset_builder import parallel
 from workbench.dataset_builder.cuts import cutting
-from workbench.dataset_builder.cuts.cutting import Cut
+from workbench.dataset_builder.cuts.cut import Cut, checked, master_of
+from workbench.dataset_builder.cuts.parts import make_part, part_name
 from workbench.dataset_builder.parallel import Tell, Tick, silent
 from workbench.errors import ConfigError, DataError
 
@@ -70,8 +71,8 @@ def recut(dataset: Path, wanted: Sequence[Wanted], what: Callable[[int, int], st
 
 def _fresh(dataset: Path, one: Wanted, taken: set[str]) -> list[Cut]:
     """Those of the cuts whose part nobody has; their names are taken from now on. Raises ConfigError, DataError."""
-    master = cutting.master_of(dataset, one.clip)
-    named = {cutting.part_name(master, cut): cut for cut in (cutting.checked(cut, master) for cut in one.cuts)}
+    master = master_of(dataset, one.clip)
+    named = {part_name(master, cut): cut for cut in (checked(cut, master) for cut in one.cuts)}
     fresh = {name: cut for name, cut in named.items() if name not in taken}
     if not fresh:
         raise ConfigError("its parts are in the dataset already: remove it")
@@ -82,6 +83,6 @@ def _fresh(dataset: Path, one: Wanted, taken: set[str]) -> list[Cut]:
 def _part(dataset: Path, clip: Clip, cut: Cut, tick: Tick) -> Clip | str:
     """The part, or why there is none."""
     try:
-        return cutting.part(dataset, clip, cut.start, cut.end, cut.crop, cut.fps, tick)
+        return make_part(dataset, clip, cut.start, cut.end, cut.crop, cut.fps, tick)
     except DataError as error:
         return str(error)

@@ -18,8 +18,8 @@ from typing import Literal
 from workbench import jobs
 from workbench.clips.records import Clip, read_clips
 from workbench.dataset_builder import parallel
-from workbench.dataset_builder.cuts import cutting, recutting, scenes
-from workbench.dataset_builder.cuts.cutting import Cut, Master
+from workbench.dataset_builder.cuts import recutting, scenes
+from workbench.dataset_builder.cuts.cut import FEWEST, MASTERS, Cut, Master, checked, cut_of, master_of
 from workbench.dataset_builder.cuts.recutting import Wanted
 from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName
 from workbench.dataset_builder.parallel import Tell, Tick, silent
@@ -145,9 +145,9 @@ def chosen(dataset: Path, settings: SplitSettings) -> list[Clip]:
 def plan_clip(dataset: Path, clip: Clip, settings: SplitSettings, tick: Tick = lambda: None) -> Split:
     """The plan for one clip; one that cannot be read stays as it is, with the reason. Raises CannotWrite."""
     try:
-        master = cutting.master_of(dataset, clip)
-        cut = cutting.cut_of(clip, master)
-        if cut.end - cut.start < cutting.FEWEST:
+        master = master_of(dataset, clip)
+        cut = cut_of(clip, master)
+        if cut.end - cut.start < FEWEST:
             return Split(clip, reason="a picture")
         if settings.mode == "windows":
             pieces = _windows(cut.start, cut.end, settings.window_seconds * master.fps)
@@ -156,7 +156,7 @@ def plan_clip(dataset: Path, clip: Clip, settings: SplitSettings, tick: Tick = l
             pieces = [piece for shot in shots for piece in _equal(*shot, settings.max_seconds, master.fps)]
     except DataError as error:
         return Split(clip, reason=str(error))
-    least = max(float(cutting.FEWEST), settings.min_seconds * master.fps - 0.5)
+    least = max(float(FEWEST), settings.min_seconds * master.fps - 0.5)
     spans = tuple(piece for piece in pieces if piece[1] - piece[0] >= least)
     dropped = tuple(piece for piece in pieces if piece[1] - piece[0] < least)
     if len(pieces) == 1:
@@ -183,7 +183,7 @@ def _shots(
 def _equal(start: int, end: int, longest: float | None, fps: float) -> list[tuple[int, int]]:
     """A shot in the fewest equal pieces that are not too long."""
     frames = end - start
-    count = 1 if longest is None else max(1, math.ceil(frames / max(cutting.FEWEST, longest * fps) - 1e-9))
+    count = 1 if longest is None else max(1, math.ceil(frames / max(FEWEST, longest * fps) - 1e-9))
     bounds = [start + round(number * frames / count) for number in range(count + 1)]
     return list(zip(bounds, bounds[1:], strict=False))
 
@@ -231,7 +231,7 @@ def _spans(plan: Split) -> list[list[float]]:
 
 def _clear(dataset: Path) -> None:
     """Away with what a killed process left half-written; a younger file may be another's work."""
-    for leftover in (dataset / cutting.MASTERS).glob(".*"):
+    for leftover in (dataset / MASTERS).glob(".*"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:
                 leftover.unlink()
@@ -239,8 +239,8 @@ def _clear(dataset: Path) -> None:
 
 def _cuts(dataset: Path, plan: Split) -> Iterator[Cut]:
     """The plan's cuts, with the clip's own crop and rate; a piece too short for the rate is left out."""
-    master = cutting.master_of(dataset, plan.clip)
-    base = cutting.cut_of(plan.clip, master)
+    master = master_of(dataset, plan.clip)
+    base = cut_of(plan.clip, master)
     for start, end in plan.spans:
         with contextlib.suppress(ConfigError):
-            yield cutting.checked(Cut(start, end, base.crop, base.fps), master)
+            yield checked(Cut(start, end, base.crop, base.fps), master)

@@ -4,21 +4,18 @@
 
 Most such pictures are the clip's own first frame, extracted by another tool: those say nothing new and are dropped,
 with a note in the result. One that differs (a cleaned frame, a drawing) is kept. Foreign pictures are opened in a
-child process with limits on time and memory: `python -m workbench.dataset_builder.ingest.first_frames DATASET`. Each
-line on its stdin is a task {picture, clip}, each line on its stdout {name, note}. Not covered: which picture belongs to
-which clip (layouts).
+child process with limits on time and memory (jobs.limited): `python -m workbench.dataset_builder.ingest.first_frames
+DATASET`. Each task is {picture, clip}, its answer {name, note}. Not covered: which picture belongs to which clip
+(layouts).
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import io
 import json
 import os
-import resource
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,14 +27,14 @@ from workbench.dataset_builder.history import editing
 from workbench.dataset_builder.ingest.canonical import MAX_PIXELS
 from workbench.dataset_builder.ingest.pictures import read_picture
 from workbench.dataset_builder.ingest.results import ImportResult, append_import_result
-from workbench.dataset_builder.ingest.worker import MEMORY_BYTES, Watch
+from workbench.dataset_builder.ingest.worker import MODULES
 from workbench.dataset_builder.sources import archives
-from workbench.dataset_builder.sources.layouts.base import SourceFile
+from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, DataError
-from workbench.jobs import processes
-from workbench.paths import CODE
+from workbench.jobs.limited import ChildLost, LimitedChild, Watch, serve
 from workbench.workspace import write_bytes, writing
 
+MODULE = "workbench.dataset_builder.ingest.first_frames"
 FOLDER = "first_frames"
 SECONDS = 60.0  # of computing for one picture
 MOST_BYTES = 512 * 1024**2
@@ -45,6 +42,7 @@ ALIKE_DB = 30.0  # what a JPEG of the very frame reaches; pictures this near loo
 NEAR_SHAPE = 0.02  # by which proportions may differ before something is cut off
 KEPT = "the first frame that came with it is kept beside it"
 OWN = "the first frame that came with it is its own: not kept twice"
+LEFT_OUT = "the first frame that came with it is left out: {}"
 OTHER = "it has another first frame already, which stays"
 
 
@@ -99,12 +97,12 @@ def _noted(dataset: Path, result: ImportResult, note: str) -> ImportResult:
 
 
 class _Reader:
-    """The child process that opens the pictures, started when the first one comes and again after one broke it."""
+    """Hands the pictures to the child process that opens them."""
 
     def __init__(self, dataset: Path) -> None:
         self._dataset = dataset
         self._scratch = dataset / ".import" / f"first-frame-{os.getpid()}"
-        self._child: subprocess.Popen[str] | None = None
+        self._child = LimitedChild(MODULE, dataset)
 
     def ask(self, picture: SourceFile, clip: str) -> tuple[str, str]:
         """(name of the picture that was kept or "", what became of it). Raises CannotWrite."""
@@ -115,47 +113,21 @@ class _Reader:
                 archives.extract(picture, self._scratch, MOST_BYTES)
             path = self._scratch if picture.member else picture.path
             media.check_file(path)
-            return self._read(path, clip)
+            answer = json.loads(self._child.ask({"picture": str(path), "clip": clip}, SECONDS))
+            return str(answer["name"]), str(answer["note"])
+        except ChildLost as lost:
+            if lost.code == CannotWrite.exit_code:
+                raise CannotWrite(f"cannot write {self._dataset / FOLDER}: free some space") from None
+            return "", LEFT_OUT.format("reading it brought the decoder down: it is damaged, copy it again")
         except DataError as error:
-            return "", f"the first frame that came with it is left out: {error}"
+            return "", LEFT_OUT.format(error)
         except OSError as error:
-            return "", f"the first frame that came with it is left out: it cannot be read ({error.strerror})"
+            return "", LEFT_OUT.format(f"it cannot be read ({error.strerror})")
         finally:
             self._scratch.unlink(missing_ok=True)
 
     def close(self) -> None:
-        if self._child is not None:
-            self._child.communicate()
-        self._child = None
-
-    def _read(self, path: Path, clip: str) -> tuple[str, str]:
-        child = self._started()
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            child.stdin.write(json.dumps({"picture": str(path), "clip": clip}) + "\n")
-            child.stdin.flush()
-            line = child.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            self._child = None
-            if child.wait() == CannotWrite.exit_code:
-                raise CannotWrite(f"cannot write {self._dataset / FOLDER}: free some space")
-            raise DataError("reading it brought the decoder down: it is damaged, copy it again")
-        answer = json.loads(line)
-        return str(answer["name"]), str(answer["note"])
-
-    def _started(self) -> subprocess.Popen[str]:
-        if self._child is None:
-            kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-            environment = {name: os.environ[name] for name in kept if name in os.environ}
-            self._child = subprocess.Popen(
-                processes.command("workbench.dataset_builder.ingest.first_frames", self._dataset),
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                env={**environment, "PYTHONPATH": str(CODE)},
-            )  # fmt: skip
-        return self._child
+        self._child.close()
 
 
 # ---- in the child ---------------------------------------------------------------------------------------------------
@@ -163,20 +135,15 @@ class _Reader:
 
 def main(dataset: Path) -> None:
     """Handle tasks until stdin ends."""
-    os.nice(10)
-    with contextlib.suppress(ValueError, OSError):  # macOS refuses the limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    for module in ("av", "numpy", "PIL.Image"):
-        importlib.import_module(module)
-    for line in sys.stdin:
-        task = json.loads(line)
-        watch = Watch(SECONDS)
+
+    def handle(task: dict[str, Any], watch: Watch) -> str:
         try:
             name, note = keep(dataset, Path(task["picture"]), task["clip"])
         except DataError as error:
-            name, note = "", f"the first frame that came with it is left out: {error}"
-        watch.end()
-        print(json.dumps({"name": name, "note": note}), flush=True)  # noqa: T201 - stdout is the protocol
+            name, note = "", LEFT_OUT.format(error)
+        return json.dumps({"name": name, "note": note})
+
+    serve(handle, MODULES)
 
 
 def keep(dataset: Path, picture: Path, clip: str) -> tuple[str, str]:

@@ -8,15 +8,10 @@ come from (sources).
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
-import select
 import shutil
-import signal
-import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -24,18 +19,15 @@ from workbench.clips import media, records
 from workbench.dataset_builder.ingest.ledger import Ledger
 from workbench.dataset_builder.ingest.results import ImportResult, clip_id, storable
 from workbench.dataset_builder.sources import archives
-from workbench.dataset_builder.sources.layouts.base import SourceFile
+from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, DataError
-from workbench.jobs import processes
+from workbench.jobs.limited import ChildClosed, ChildLost, LimitedChild
 from workbench.jobs.locks import locked
-from workbench.paths import CODE
 from workbench.workspace import writing
 
 WORKER = "workbench.dataset_builder.ingest.worker"
-ALIVE = b"alive\n"  # what the worker says while frames come
 SECONDS_PER_FRAME = 60.0  # of computing without a new frame, which the child itself watches
 SECONDS_PER_MEGABYTE = 0.1  # more, for finding the frames in a large file
-STARTING_SECONDS = 300.0
 WAITING = 20.0  # times as long on the clock, for a child that hangs without computing
 MOST_MEMBER_BYTES = 8 * 1024**3
 TICK_SECONDS = 0.5
@@ -118,31 +110,25 @@ class _Worker:
     def __init__(self, dataset: Path, ledger: Ledger, longest_side: int | None, number: int) -> None:
         self._dataset, self._ledger, self._longest_side = dataset, ledger, longest_side
         self._scratch = dataset / FOLDER / SCRATCH / str(number)
-        self._child: subprocess.Popen[bytes] | None = None
-        self._lines = _Lines(-1)
-        self._closed = False
-        self._lock = threading.Lock()
+        self._child = LimitedChild(WORKER, dataset)
 
     def work(
         self, tasks: queue.SimpleQueue[SourceFile], results: queue.SimpleQueue[ImportResult | CannotWrite]
     ) -> None:
         """Judge files until none is left, then let the child go."""
         try:
-            while not self._closed:
+            while True:
                 results.put(self._judge(tasks.get_nowait()))
-        except queue.Empty:
+        except (queue.Empty, ChildClosed):
             pass
         except CannotWrite as error:
             results.put(error)
         finally:
-            self._let_go()
+            self._child.close()
 
     def close(self) -> None:
         """End the child now; its thread then ends by itself."""
-        with self._lock:
-            self._closed = True
-            if self._child is not None:
-                self._child.kill()
+        self._child.kill()
 
     def _judge(self, source: SourceFile) -> ImportResult:
         refused = ImportResult(source=source.key, outcome="refused")
@@ -177,86 +163,20 @@ class _Worker:
         clip = self._dataset / "clips" / f"{clip_id(sha256)}.mp4"
         there = clip.exists()
         task: dict[str, object] = {"source": str(path), "sha256": sha256, "longest_side": self._longest_side}
-        answer, reason = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6)
-        if answer is not None:
+        seconds = SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6
+        try:
+            answer = self._child.ask(task, seconds, WAITING)
             result = ImportResult.model_validate_json(answer).model_copy(update={"source": refused.source})
-        else:
-            result = refused.model_copy(update={"notes": (reason,), "sha256": sha256})
+        except ChildLost as lost:
+            result = refused.model_copy(update={"notes": (self._reason(lost, seconds),), "sha256": sha256})
         if not result.usable and not there:
             clip.unlink(missing_ok=True)
         return result
 
-    def _ask(self, task: dict[str, object], seconds: float) -> tuple[bytes | None, str]:
-        """(answer, "") or (None, why there is none); `seconds` may pass from one sign of life to the next."""
-        child = self._started()
-        assert child.stdin is not None
-        try:
-            child.stdin.write(json.dumps({**task, "seconds": seconds}).encode() + b"\n")
-            child.stdin.flush()
-            answer: bytes | None = ALIVE
-            while answer == ALIVE:
-                answer = self._lines.next(WAITING * seconds)
-        except BrokenPipeError:
-            answer = b""
-        if answer:
-            return answer, ""
-        if answer is None:
-            child.kill()
-        code = self._let_go()
-        if answer is None or code == -signal.SIGPROF:
-            return None, f"no frame came within {seconds:.0f} s: it may be damaged, copy it again"
-        if code == CannotWrite.exit_code:
+    def _reason(self, lost: ChildLost, seconds: float) -> str:
+        """Why there is no answer, in words. Raises CannotWrite."""
+        if lost.late:
+            return f"no frame came within {seconds:.0f} s: it may be damaged, copy it again"
+        if lost.code == CannotWrite.exit_code:
             raise CannotWrite(f"cannot write {self._dataset}: free some space, or choose another workspace")
-        return None, f"reading it brought the decoder down ({code}): it is damaged, copy it again"
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        with self._lock:
-            if self._closed:
-                raise CannotWrite("the import was ended")
-            if self._child is None:
-                # A decoder that a file has taken over finds no tokens in its environment.
-                kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-                environment = {name: os.environ[name] for name in kept if name in os.environ}
-                root = str(CODE)
-                self._child = subprocess.Popen(
-                    processes.command(WORKER, self._dataset),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    env={**environment, "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"},
-                )
-                assert self._child.stdout is not None
-                self._lines = _Lines(self._child.stdout.fileno())
-                self._lines.next(STARTING_SECONDS)
-            return self._child
-
-    def _let_go(self) -> int | None:
-        """Close the child's pipes, upon which it ends, and return its exit code."""
-        with self._lock:
-            child, self._child = self._child, None
-        if child is None:
-            return None
-        with contextlib.suppress(BrokenPipeError):
-            child.communicate()
-        return child.wait()
-
-
-class _Lines:
-    """A child's output, line by line, with a limit on the waiting."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._read = descriptor, b""
-
-    def next(self, seconds: float) -> bytes | None:
-        """The child's next line; b"" when it ended, None when the time is up."""
-        end = time.monotonic() + seconds
-        while b"\n" not in self._read:
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([self._descriptor], [], [], left)[0]:
-                return None
-            piece = os.read(self._descriptor, 65536)
-            if not piece:
-                return b""
-            self._read += piece
-        line, _, self._read = self._read.partition(b"\n")
-        return line + b"\n"
+        return f"reading it brought the decoder down ({lost.code}): it is damaged, copy it again"

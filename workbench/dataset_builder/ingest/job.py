@@ -8,6 +8,7 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.ingest.importing import import_files
 from workbench.dataset_builder.ingest.results import ImportResult
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources.survey import Survey
@@ -18,9 +19,8 @@ MOST_PROBLEMS = 20  # sentences about captions that are missing, said again when
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """Import the sources; killed half-way, it goes on where it was. Raises DataError, CannotWrite, jobs.Stop."""
     settings = ImportSettings.load(config)
-    target = Dataset(dataset)
     if settings.trigger_word:
-        target.set_trigger_word(settings.trigger_word)
+        Dataset(dataset).set_trigger_word(settings.trigger_word)
     counts = {"taken": 0, "converted": 0, "known": 0, "refused": 0}
     began = time.monotonic()
     problems: list[str] = []
@@ -46,8 +46,8 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     sources: list[Path | str] = list(settings.sources)
     if settings.hub_dataset:
         sources.append(_fetched(settings, config.parent, job))
-    target.import_files(
-        sources, on_progress, settings.wanted_layout, settings.longest_side, settings.columns, on_survey
+    import_files(
+        dataset, sources, on_progress, settings.wanted_layout, settings.longest_side, settings.columns, on_survey
     )
 
 

@@ -20,7 +20,7 @@ from workbench.dataset_builder.ingest.results import (
     read_import_results,
     storable,
 )
-from workbench.dataset_builder.sources.layouts.base import SourceFile
+from workbench.dataset_builder.sources.tree import SourceFile
 
 SAVE_SECONDS = 3.0
 

@@ -24,7 +24,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from workbench import policy
-from workbench.dataset_builder.sources.layouts.base import MOST_TEXT_BYTES, TEXT_SUFFIXES, SourceFile, Tree
+from workbench.dataset_builder.sources.text import MOST_TEXT_BYTES
+from workbench.dataset_builder.sources.tree import TEXT_SUFFIXES, SourceFile, Tree
 from workbench.errors import DataError
 from workbench.workspace import writing
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from workbench.clips.media import SUFFIXES
 from workbench.dataset_builder.sources import archives, parquet
-from workbench.dataset_builder.sources.layouts.base import IMAGE_SUFFIXES, TEXT_SUFFIXES
+from workbench.dataset_builder.sources.tree import IMAGE_SUFFIXES, TEXT_SUFFIXES
 from workbench.errors import CannotWrite, DataError
 from workbench.hub import client, explained
 from workbench.workspace import confined, writing

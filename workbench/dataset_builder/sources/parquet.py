@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.clips.media import SUFFIXES
 from workbench.clips.records import METADATA
-from workbench.dataset_builder.sources.layouts.base import IMAGE_SUFFIXES, NAME_COLUMNS, column_names
+from workbench.dataset_builder.sources.tree import IMAGE_SUFFIXES, NAME_COLUMNS, column_names
 from workbench.errors import DataError
 from workbench.workspace import write_text, writing
 

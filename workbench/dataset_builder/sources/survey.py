@@ -9,35 +9,23 @@ one folder (give each folder by itself).
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from workbench.clips.media import SUFFIXES
-from workbench.clips.records import METADATA
-from workbench.dataset_builder.sources.archives import SUFFIXES as ARCHIVE_SUFFIXES
-from workbench.dataset_builder.sources.archives import ArchiveTree, is_archive
+from workbench.dataset_builder.sources.archives import is_archive
+from workbench.dataset_builder.sources.files import trees_of
 from workbench.dataset_builder.sources.layouts import fitting, layout_named
-from workbench.dataset_builder.sources.layouts.base import (
+from workbench.dataset_builder.sources.layouts.base import Layout, Problem, ReadingNotes
+from workbench.dataset_builder.sources.tree import (
     IMAGE_SUFFIXES,
-    MEDIA_SUFFIXES,
-    MOST_TEXT_BYTES,
-    TEXT_SUFFIXES,
     Columns,
-    Layout,
-    Problem,
-    ReadingNotes,
     SourceFile,
     Tree,
-    read_text,
     without_suffix,
 )
-from workbench.dataset_builder.sources.layouts.shards import META
-from workbench.dataset_builder.sources.layouts.sidecars import CAPTION_SUFFIXES
-from workbench.dataset_builder.sources.layouts.tables import CSV
 from workbench.errors import DataError
 
 MOST_SOURCES = 100_000
@@ -147,7 +135,7 @@ def survey(given: Iterable[Path | str], layout: str = "", columns: Columns = USU
     found: list[SurveyedFiles] = []
     seen: set[str] = set()
     fits = forced is None
-    for tree in _trees(paths, refused):
+    for tree in trees_of(paths, refused):
         tree.columns = columns
         layouts = fitting(tree)
         fits = fits or forced in layouts
@@ -249,139 +237,3 @@ def _count(number: int, noun: str) -> str:
 def _named(names: tuple[str, ...]) -> str:
     listed = ", ".join(repr(name) for name in names[:3])
     return listed if len(names) <= 3 else f"{len(names):,} ({listed} ...)"
-
-
-# ---- what was given, as trees ---------------------------------------------------------------------------------------
-
-
-class FilesTree(Tree):
-    """Files on disk under the names that layouts know them by.
-
-    given: imported whatever their ending says; others: files of other kinds that lie there, too
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        files: Mapping[str, Path],
-        whole: bool = True,
-        given: Iterable[str] = (),
-        others: Iterable[str] = (),
-    ) -> None:
-        self._paths = dict(files)
-        self._given = set(given)
-        self._others = list(others)
-        super().__init__(path, {name: _size(file) for name, file in files.items()}, {}, whole)
-
-    @cached_property
-    def media(self) -> list[str]:
-        known = set(super().media)
-        return [name for name in self.files if name in known or self._prefix + name in self._given]
-
-    @property
-    def others(self) -> list[str]:
-        return self._others
-
-    def _data(self, name: str) -> bytes:
-        return _text_bytes(self._paths[name])
-
-    def _source(self, name: str, caption: str) -> SourceFile:
-        return SourceFile(self._paths[name], caption)
-
-
-def _trees(given: list[Path], refused: dict[str, str]) -> Iterator[Tree]:
-    """A tree for each folder, for each archive (given, or lying in a folder), and one for all other files."""
-    # A page puts each file that is dropped on it into a folder of its own, so those given count as lying beside it.
-    records = {path.name: path for path in given if path.name.endswith(META)} if any(map(is_archive, given)) else {}
-    loose = [path for path in given if not path.is_dir() and not is_archive(path) and path not in records.values()]
-    for path in given:
-        if path.is_dir():
-            others: list[str] = []
-            files = dict(_walk(path, others))
-            plain = {name: file for name, file in files.items() if not is_archive(file)}
-            yield FilesTree(path, plain, others=others)
-            yield from _archives((file for file in files.values() if is_archive(file)), refused, {})
-        elif is_archive(path):
-            yield from _archives([path], refused, records)
-        elif loose:
-            yield _loose(loose)
-            loose = []
-
-
-def _archives(paths: Iterable[Path], refused: dict[str, str], records: Mapping[str, Path]) -> Iterator[Tree]:
-    """records: files of captions that were given with the archives, by name; others lie beside them."""
-    for path in paths:
-        name = path.name.partition(".")[0] + META
-        record = records.get(name, path.with_name(name))
-        try:
-            yield ArchiveTree(path, read_text(record) if _is_own_file(record) else "")
-        except (DataError, OSError) as error:
-            refused[path.name] = str(error)
-
-
-def _walk(folder: Path, others: list[str]) -> Iterator[tuple[str, Path]]:
-    """Name -> path of the videos, pictures, texts and archives in a folder, in order of their names.
-
-    The names of all other files go into `others`.
-    """
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        prefix = Path(parent).relative_to(folder).as_posix() + "/"
-        for name in sorted(name for name in files if not name.startswith(".")):
-            path, low = Path(parent, name), name.lower()
-            read_here = low.endswith((*TEXT_SUFFIXES, *ARCHIVE_SUFFIXES))
-            relative = prefix.removeprefix("./") + name
-            if _is_own_file(path) if read_here else low.endswith(MEDIA_SUFFIXES):
-                yield relative, path
-            else:
-                others.append(relative)
-
-
-def _loose(given: list[Path]) -> FilesTree:
-    """Files given one by one, with the captions and tables that lie beside them on disk.
-
-    A page puts each file that is dropped on it into a folder of its own, so the folders do not count, unless names
-    of two folders clash.
-    """
-    taken: dict[str, Path] = {}
-    named: set[str] = set()
-    folders: dict[Path, list[Path]] = {}
-    for path in given:
-        folders.setdefault(path.parent, []).append(path)
-    whole = all(path.name.lower().endswith((*TEXT_SUFFIXES, *MEDIA_SUFFIXES)) for path in given)
-    for number, (folder, paths) in enumerate(folders.items()):
-        videos = [path for path in paths if not path.name.lower().endswith(TEXT_SUFFIXES)]
-        files = {path.name: path for path in paths}
-        if videos:
-            beside = [path.with_suffix(suffix) for path in videos for suffix in CAPTION_SUFFIXES]
-            beside += [folder / table for table in (METADATA, CSV)]
-            found = {path.name: path for path in beside if path.name not in files and _is_own_file(path)}
-            whole = whole and not found
-            files |= found
-        prefix = f"{number}-{folder.name}/" if files.keys() & taken.keys() else ""
-        taken |= {prefix + name: path for name, path in files.items()}
-        named |= {prefix + path.name for path in videos}
-    return FilesTree(given[0].parent, taken, whole, named)
-
-
-def _is_own_file(path: Path) -> bool:
-    """An ordinary file, no link: a downloaded folder cannot make us read another place's text."""
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return 0  # it gets its import result when it is opened
-
-
-def _text_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MOST_TEXT_BYTES)
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}): check its permissions") from error

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.clips.records import METADATA, Clip, read_clips
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.sources.layouts.base import clean_caption
+from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import ConfigError
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering

@@ -13,7 +13,7 @@ import gradio as gr
 
 from workbench.clips.records import Clip
 from workbench.dataset_builder.checks.letterbox import find_letterbox
-from workbench.dataset_builder.cuts import cutting
+from workbench.dataset_builder.cuts.cut import cut_of, master_of
 from workbench.dataset_builder.cuts.cutting import frame_rate
 from workbench.dataset_builder.cuts.filmstrip import filmstrip
 from workbench.dataset_builder.cuts.scenes import DETECTORS, cuts, scores
@@ -110,11 +110,11 @@ class CutPanel(DatasetPanel):
         """The clip's source video on the timeline, with its part and crop."""
         if clip is None:
             return Timeline.value(None)
-        master = cutting.master_of(dataset.folder, clip)
-        cut = cutting.cut_of(clip, master)
+        master = master_of(dataset.folder, clip)
+        cut = cut_of(clip, master)
         strip = filmstrip(master.path, self.workspace.cache / STRIPS, TILES, TILE_HEIGHT)
         others = [other for other in dataset.clips if other.master and other.master == clip.master and other != clip]
-        taken = [(c.start, c.end) for c in (cutting.cut_of(other, master) for other in others)]
+        taken = [(c.start, c.end) for c in (cut_of(other, master) for other in others)]
         reel = {"part": (cut.start, cut.end), "crop": cut.crop, "cuts": ()} | more
         return Timeline.value(
             TimelineClip(
@@ -133,7 +133,7 @@ class CutPanel(DatasetPanel):
 
     def _find(self, dataset: Dataset, name: str | None, threshold: float) -> list[Any]:
         clip = _open(dataset, name)
-        master = cutting.master_of(dataset.folder, clip)
+        master = master_of(dataset.folder, clip)
         if master.frames / master.fps > LONGEST_LOOK:
             raise ConfigError("this source video is longer than five minutes: find its cuts with Cut all clips, below")
         found = cuts(scores(master.path, "adaptive", dataset.folder / SCORES), threshold)
@@ -141,7 +141,7 @@ class CutPanel(DatasetPanel):
 
     def _bars(self, dataset: Dataset, name: str | None) -> list[Any]:
         clip = _open(dataset, name)
-        box = find_letterbox(cutting.master_of(dataset.folder, clip).path)
+        box = find_letterbox(master_of(dataset.folder, clip).path)
         if box is None:
             tell("No bars were found.", 4)
         return [self._reel(dataset, clip, crop=box), [clip.file_name, list(box) if box else None]]
@@ -152,13 +152,13 @@ class CutPanel(DatasetPanel):
         clip = _open(dataset, name)
         if span is None or span[0] != clip.file_name:
             raise ConfigError("the part is unchanged: drag its ends on the filmstrip first, or press I and O")
-        fps = cutting.master_of(dataset.folder, clip).fps
+        fps = master_of(dataset.folder, clip).fps
         return self._done([dataset.trim(clip.file_name, span[1] / fps, span[2] / fps)])
 
     def _split(self, dataset: Dataset, name: str | None, marks: list[Any] | None) -> str:
         clip = _open(dataset, name)
-        master = cutting.master_of(dataset.folder, clip)
-        cut = cutting.cut_of(clip, master)
+        master = master_of(dataset.folder, clip)
+        cut = cut_of(clip, master)
         inside = [frame for frame in (marks[1] if marks and marks[0] == clip.file_name else ())
                   if cut.start < frame < cut.end]  # fmt: skip
         if not inside:

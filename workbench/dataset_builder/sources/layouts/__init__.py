@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from workbench.dataset_builder.sources.layouts.base import Layout, Tree
+from workbench.dataset_builder.sources.layouts.base import Layout
 from workbench.dataset_builder.sources.layouts.labels import Labels
 from workbench.dataset_builder.sources.layouts.lists import Lists
 from workbench.dataset_builder.sources.layouts.shards import WebDatasetShards
 from workbench.dataset_builder.sources.layouts.sidecars import Sidecars
 from workbench.dataset_builder.sources.layouts.tables import Csv, VideoFolder
+from workbench.dataset_builder.sources.tree import Tree
 from workbench.errors import ConfigError
 
 # The most telling signs first: text files beside videos are found in most of the others, too.

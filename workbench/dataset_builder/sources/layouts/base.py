@@ -1,161 +1,25 @@
 """What a layout of a video dataset is: how it is recognised, read and written. One file a layout, beside this one.
 
-A layout reads a `Tree` (a folder, files given together, or an archive: survey, archives) and writes through a
-`LayoutWriter` (a folder or an archive: export), so each works in all of them. Captions are read in whatever encoding
-editors write. Not covered: which layouts there are (layouts), the videos themselves (ingest).
+A layout reads a `Tree` (a folder, files given together, or an archive) and writes through a `LayoutWriter` (a folder or
+an archive: export.writers), so each works in all of them. Not covered: which layouts there are (layouts), the videos
+themselves (ingest).
 """
 
 from __future__ import annotations
 
-import codecs
-import contextlib
 import json
-import re
-import unicodedata
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from workbench.clips.media import SUFFIXES
 from workbench.clips.records import Clip
-
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".avif")
-# No picture that is taken, but each gets its import result, which says what to do with it.
-OTHER_IMAGE_SUFFIXES = (".heic", ".heif", ".tif", ".tiff", ".jxl", ".psd", ".dng")
-MEDIA_SUFFIXES = (*SUFFIXES, *IMAGE_SUFFIXES, *OTHER_IMAGE_SUFFIXES)
-TEXT_SUFFIXES = (".txt", ".caption", ".json", ".jsonl", ".csv")
-LONGEST_CAPTION = 4000  # characters; far beyond what any text encoder reads
-MOST_TEXT_BYTES = 64 * 1024**2  # of one text file: a table of a hundred thousand captions
-ENCODINGS = ("cp932", "euc_jp", "gb18030", "big5", "euc_kr", "cp1251", "koi8_r", "cp1250", "cp1252", "cp1253")
-LONG_RUN = re.compile(rb"[\x80-\xff]{3}")  # three bytes in a row that are not ASCII
-TEXT_COLUMNS = ("text", "caption", "prompt")
-NAME_COLUMNS = ("file_name", "video", "path", "file")
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The column of a table, or the key of a JSON record, that holds the file's name and the one of its caption.
-
-    video, caption: the one that a person named; "" for the usual ones
-    """
-
-    video: str = ""
-    caption: str = ""
-
-    def name(self, row: Mapping[str, Any]) -> str:
-        return first_text(row, (self.video,) if self.video else NAME_COLUMNS)
-
-    def text(self, row: Mapping[str, Any]) -> str:
-        return first_text(row, (self.caption,) if self.caption else TEXT_COLUMNS)
-
-
-def first_text(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The first of these columns that holds text, "" when none does."""
-    return next((value for name in names if isinstance(value := row.get(name), str) and value), "")
-
-
-def column_names(columns: Sequence[str]) -> str:
-    """ "a, b, c" for a message, at most twelve of them."""
-    more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""
-    return ", ".join(one_line(str(name))[:60] for name in columns[:12]) + more
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """A video or picture to import, and the caption that came with it ("" when there is none).
-
-    path: the file, or the archive that holds it; member: its name inside the archive, "" for a file
-    first_frame: the picture that came with it as its first frame, None when there is none
-    """
-
-    path: Path
-    caption: str = ""
-    member: str = ""
-    first_frame: SourceFile | None = None
-
-    @property
-    def key(self) -> str:
-        """What tells it from all others: the path, or "archive.zip::folder/a.mp4"."""
-        return f"{self.path}::{self.member}" if self.member else str(self.path)
-
-    @property
-    def name(self) -> str:
-        """The file name that people see."""
-        return PurePosixPath(self.member).name if self.member else self.path.name
-
-
-# ---- text -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """A text, and the encoding detected for it: "" where its bytes say it, None where none could be."""
-
-    text: str
-    detected: str | None = ""
-
-
-def read_text(path: Path) -> str:
-    """A text file in whatever encoding it has (`decode_text`), at most MOST_TEXT_BYTES of it."""
-    with path.open("rb") as file:
-        return decode_text(file.read(MOST_TEXT_BYTES)).text
-
-
-def decode_text(data: bytes) -> Decoded:
-    """Text in whatever encoding editors write: UTF-8 and UTF-16, with or without mark; anything else is detected.
-
-    Letters that stand alone or in pairs are Western European (Windows-1252); for the rest charset-normalizer chooses
-    between the encodings that people's editors still write. A text that is none of them is empty.
-    """
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return Decoded(data.decode("utf-16", "replace"))
-    if data[:2].count(b"\0") == 1 and data.count(b"\0") > len(data) // 4:
-        return Decoded(data.decode("utf-16-le" if data[1:2] == b"\0" else "utf-16-be", "replace"))
-    try:
-        return Decoded(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        return _detected(data)
-
-
-def _detected(data: bytes) -> Decoded:
-    from charset_normalizer import from_bytes
-
-    if not LONG_RUN.search(data):
-        with contextlib.suppress(UnicodeDecodeError):
-            return Decoded(data.decode("cp1252"), "cp1252")
-    best = from_bytes(data, cp_isolation=list(ENCODINGS)).best()
-    return Decoded("", None) if best is None else Decoded(str(best), best.encoding)
-
-
-def clean_caption(text: str) -> str:
-    """One line of NFC text without control characters, at most LONGEST_CAPTION characters."""
-    return one_line(text[: 4 * LONGEST_CAPTION])[:LONGEST_CAPTION].rstrip()
-
-
-def one_line(text: str) -> str:
-    """The text in NFC on one line, without control characters."""
-    plain = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
-    return " ".join(unicodedata.normalize("NFC", plain).split())
-
-
-def json_lines(text: str, name: str, report: ReadingNotes) -> Iterator[Mapping[str, Any]]:
-    """The objects of a JSON Lines file; other lines are noted under that name."""
-    for number, line in enumerate(text.split("\n"), 1):
-        try:
-            row = json.loads(line) if line.strip() else {}
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            yield row
-        else:
-            report.add(Problem.BROKEN, f"{name}, line {number}")
-
+from workbench.dataset_builder.sources.text import LONGEST_CAPTION, clean_caption, one_line
+from workbench.dataset_builder.sources.tree import Tree
 
 # ---- reading --------------------------------------------------------------------------------------------------------
 
@@ -204,91 +68,17 @@ class ReadingNotes:
         return caption
 
 
-class Tree(ABC):
-    """Files by their names below one root: a folder, files given together, or an archive.
-
-    path:    what was given
-    files:   name ("clips/a.mp4") -> bytes, in order; hidden files are left out, as is a folder that holds all of them
-    media:   those of them that are to be imported: videos and pictures
-    others:  names of files that are neither those nor texts, and no part of a WebDataset sample
-    detected: text that was read -> the encoding that was detected for it, None where none could be
-    refused: entry -> why it may not be read
-    whole:   whether it is all there is, so that a caption without its video means something
-    columns: what the columns of its tables are called
-    beside:  the text of a file that belongs to it and lies beside it, "" when there is none
-    """
-
-    columns = Columns()
-    beside = ""
-
-    def __init__(self, path: Path, files: Mapping[str, int], refused: Mapping[str, str], whole: bool = True) -> None:
-        self.path, self.refused, self.whole = path, dict(refused), whole
-        self._prefix = _folder_of_all(files)
-        self.files = {name.removeprefix(self._prefix): size for name, size in files.items()}
-        self.detected: dict[str, str | None] = {}
-        self._spellings = {unicodedata.normalize("NFC", name): name for name in self.files}
-
-    @cached_property
-    def media(self) -> list[str]:
-        return [name for name in self.files if name.lower().endswith(MEDIA_SUFFIXES)]
-
-    @property
-    def others(self) -> list[str]:
-        samples = {_sample(name) for name in self.media}
-        known = (*MEDIA_SUFFIXES, *TEXT_SUFFIXES)
-        return [name for name in self.files if not name.lower().endswith(known) and _sample(name) not in samples]
-
-    def match(self, name: str, folder: str = "") -> str | None:
-        """The file that a list or table in `folder` ("" or "train/") calls by that name, None when it is not here."""
-        plain = folder + name.strip().replace("\\", "/").removeprefix("./")
-        return self._spellings.get(unicodedata.normalize("NFC", plain))
-
-    def text(self, name: str) -> str:
-        """A text file's content, "" when its encoding cannot be told. Raises DataError."""
-        decoded = decode_text(self._data(self._prefix + name))
-        if decoded.detected != "":
-            self.detected[name] = decoded.detected
-        return decoded.text
-
-    def full_name(self, name: str) -> str:
-        """The file's name before the folder that holds everything was left out."""
-        return self._prefix + name
-
-    def source(self, name: str, caption: str) -> SourceFile:
-        """The file as something to import."""
-        return self._source(self._prefix + name, caption)
-
-    @abstractmethod
-    def _data(self, name: str) -> bytes: ...
-
-    @abstractmethod
-    def _source(self, name: str, caption: str) -> SourceFile: ...
-
-
-def _folder_of_all(names: Mapping[str, int]) -> str:
-    """ "a/b/" when everything lies in there, as in an archive of one folder; "" when the files share none."""
-    shared: str | None = None
-    for name in names:
-        if shared is None:
-            shared = name[: name.rfind("/") + 1]
-        while not name.startswith(shared):
-            shared = shared[: shared.rfind("/", 0, -1) + 1]
-        if not shared:
-            break
-    return shared or ""
-
-
-def _sample(name: str) -> str:
-    """ "train/00012" of "train/00012.mp4" and "train/00012.fps": what parts of a WebDataset sample share."""
-    folder, slash, file = name.rpartition("/")
-    return folder + slash + file.partition(".")[0]
-
-
-def without_suffix(name: str) -> str:
-    """ "videos/a" of "videos/a.mp4"."""
-    folder, slash, file = name.rpartition("/")
-    stem, dot, suffix = file.rpartition(".")
-    return f"{folder}{slash}{stem if dot and stem and suffix else file}"
+def json_lines(text: str, name: str, report: ReadingNotes) -> Iterator[Mapping[str, Any]]:
+    """The objects of a JSON Lines file; other lines are noted under that name."""
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            row = json.loads(line) if line.strip() else {}
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            yield row
+        else:
+            report.add(Problem.BROKEN, f"{name}, line {number}")
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.dataset_builder.sources.layouts.base import (
-    ExportedClip,
-    Layout,
-    LayoutWriter,
-    Problem,
-    ReadingNotes,
-    Tree,
-    one_line,
-    without_suffix,
-)
+from workbench.dataset_builder.sources.layouts.base import ExportedClip, Layout, LayoutWriter, Problem, ReadingNotes
+from workbench.dataset_builder.sources.text import one_line
+from workbench.dataset_builder.sources.tree import Tree, without_suffix
 
 VIDEOS, LABELS = "videos/", "labels/"
 

@@ -15,17 +15,15 @@ from collections.abc import Iterator, Sequence
 
 from workbench.clips.records import Clip
 from workbench.dataset_builder.sources.layouts.base import (
-    TEXT_COLUMNS,
     ExportedClip,
     Layout,
     LayoutWriter,
     Problem,
     ReadingNotes,
-    Tree,
-    column_names,
     json_lines,
-    one_line,
 )
+from workbench.dataset_builder.sources.text import one_line
+from workbench.dataset_builder.sources.tree import TEXT_COLUMNS, Tree, column_names
 
 SUFFIXES = ("txt", "caption", "json")
 ID = "id"

@@ -14,20 +14,15 @@ from typing import Any
 
 from workbench.clips.records import METADATA
 from workbench.dataset_builder.sources.layouts.base import (
-    NAME_COLUMNS,
-    TEXT_COLUMNS,
-    Columns,
     ExportedClip,
     Layout,
     LayoutWriter,
     Problem,
     ReadingNotes,
-    Tree,
-    column_names,
-    first_text,
     json_lines,
 )
 from workbench.dataset_builder.sources.layouts.sidecars import sidecar
+from workbench.dataset_builder.sources.tree import NAME_COLUMNS, TEXT_COLUMNS, Columns, Tree, column_names, first_text
 from workbench.errors import DataError
 
 CSV = "metadata.csv"
