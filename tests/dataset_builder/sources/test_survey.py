@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from workbench.dataset_builder.sources import survey
 from workbench.dataset_builder.sources.survey import find_sources, survey
 from workbench.dataset_builder.sources.text import LONGEST_CAPTION
 from workbench.errors import DataError
@@ -130,7 +129,7 @@ def test_ten_thousand_files_are_surveyed_and_more_than_the_cap_is_said(
         (tmp_path / f"{number:05d}.txt").write_text(f"caption {number}")
     found = survey([tmp_path])
     assert (len(found.sources), found.found[0].captions, found.too_many) == (10_000, 10_000, False)
-    monkeypatch.setattr(survey, "MOST_SOURCES", 9_000)
+    monkeypatch.setattr("workbench.dataset_builder.sources.survey.MOST_SOURCES", 9_000)
     capped = survey([tmp_path])
     assert (len(capped.sources), capped.too_many) == (9_000, True)
     assert capped.sentences[-1] == "more than 9,000 videos: only the first 9,000 are taken"

@@ -37,7 +37,7 @@ ALIKE = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could 
 @click.option("--write", type=click.Path(path_type=Path), metavar="FOLDER",
               help="Write the model input of each clip into a new folder, as ID.mp4.")  # fmt: skip
 def plan(dataset: Dataset, clips: tuple[str, ...], most: int | None, write: Path | None, **flags: Any) -> None:
-    """The model input of CLIPS, or of all clips: frames, crop, buckets."""
+    """The model input of CLIPS, or of all: frames, crop, buckets."""
     model, shape = _wanted(flags)
     if write is not None and write.exists():
         raise ConfigError(f"--write is {write}, which is there already: choose a new folder")
