@@ -91,10 +91,16 @@ def write_footage(folder: Path, videos: dict[str, np.ndarray], captions: dict[st
         own = f"{'a red square moves up ' * (1 + number % 2)}{number // 2}"
         clips.append(
             Clip(
-                file_name=f"clips/{name}.mp4", text=captions.get(name, own), fps=FPS, frames=len(video),
-                width=video.shape[2], height=video.shape[1], sha256=file_sha256(path), source=f"{name}.mov",
+                file_name=f"clips/{name}.mp4",
+                text=captions.get(name, own),
+                fps=FPS,
+                frames=len(video),
+                width=video.shape[2],
+                height=video.shape[1],
+                sha256=file_sha256(path),
+                source=f"{name}.mov",
             )
-        )  # fmt: skip
+        )
     write_clips(folder, clips)
     write_info(folder, DatasetInfo(title=folder.name, trigger_word=trigger))
     return folder

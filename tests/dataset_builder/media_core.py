@@ -26,15 +26,24 @@ from workbench.errors import DataError
 from workbench.jobs.limited import Watch
 
 CONVERTED = {
-    "turned.mov": "turned upright", "uneven.mkv": "evened to 30 fps", "ten_bit.mp4": "10-bit colours",
-    "hdr.mkv": "HDR colours", "full.mp4": "full-range colours", "two.mp4": "2 video tracks",
-    "stretched.mp4": "stretched pixels", "interlaced.mp4": "interlaced lines", "talking.mov": "sound removed",
-    "half.mp4": "cut off or damaged", "web.webm": "rewritten for exact frame access",
-}  # fmt: skip
+    "turned.mov": "turned upright",
+    "uneven.mkv": "evened to 30 fps",
+    "ten_bit.mp4": "10-bit colours",
+    "hdr.mkv": "HDR colours",
+    "full.mp4": "full-range colours",
+    "two.mp4": "2 video tracks",
+    "stretched.mp4": "stretched pixels",
+    "interlaced.mp4": "interlaced lines",
+    "talking.mov": "sound removed",
+    "half.mp4": "cut off or damaged",
+    "web.webm": "rewritten for exact frame access",
+}
 REFUSED = {
-    "noise.mp4": "not a video that can be read", "sound.mp4": "sound only", "no_index.mp4": "its index is missing",
+    "noise.mp4": "not a video that can be read",
+    "sound.mp4": "sound only",
+    "no_index.mp4": "its index is missing",
     "one.mp4": "one frame only",
-}  # fmt: skip
+}
 
 
 def write(folder: Path) -> None:

@@ -87,9 +87,14 @@ def taken(
 
 
 def load_video(
-    data: bytes, duration: float, num_frames: int, wanted_fps: float, actual_fps: float, skip: int,
+    data: bytes,
+    duration: float,
+    num_frames: int,
+    wanted_fps: float,
+    actual_fps: float,
+    skip: int,
     chance: random.Random,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     reader = decord.VideoReader(io.BytesIO(data))
     ori_vlen = min(int(duration * actual_fps) - 1, len(reader))
     max_seek = int(ori_vlen - skip - num_frames / wanted_fps * actual_fps)

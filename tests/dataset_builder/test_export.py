@@ -114,8 +114,10 @@ def test_names_of_a_foreign_dataset_are_made_safe_and_stay_apart(small: Path, tm
     target = export(foreign, ExportSettings(layout="webdataset", target=str(tmp_path / "out.tar")))
     found = find_sources([target])
     assert [(source.name, source.caption) for source in found] == [
-        ("my_cat_v1.mp4", "0"), ("my_cat_v1_.mp4", "1"), ("MY_CAT_v1__.mp4", "2"),
-    ]  # fmt: skip
+        ("my_cat_v1.mp4", "0"),
+        ("my_cat_v1_.mp4", "1"),
+        ("MY_CAT_v1__.mp4", "2"),
+    ]
 
 
 def test_the_export_job_ends_with_its_outcome(small: Path, tmp_path: Path) -> None:

@@ -19,9 +19,15 @@ NAMES = [f"clips/{number:02}.mp4" for number in range(60)]
 def record(number: int) -> Clip:
     by = ("hand", "file", "a-captioner", "")[number % 4]
     return Clip(
-        file_name=NAMES[number], text=f"Square n{number}" if by else "", caption_by=by, source=f"{99 - number}.mov",
-        fps=8, frames=1 if number == 7 else 90 - number, width=64 + number, height=64,
-    )  # fmt: skip
+        file_name=NAMES[number],
+        text=f"Square n{number}" if by else "",
+        caption_by=by,
+        source=f"{99 - number}.mov",
+        fps=8,
+        frames=1 if number == 7 else 90 - number,
+        width=64 + number,
+        height=64,
+    )
 
 
 @pytest.fixture

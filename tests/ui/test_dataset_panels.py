@@ -72,10 +72,11 @@ def test_a_fix_that_cuts_goes_on_behind_the_page(workspace: Workspace) -> None:
     wide = np.repeat(np.repeat(footage.barred(1), 4, axis=1), 4, axis=2)
     dataset = Dataset(footage.write_footage(workspace.dataset("bars"), {"one": wide, "two": wide[2:]}, {}))
     found = [
-        picture_finding("letterbox", "Bars", f"bars {clip.id}", Severity.HURTS, [clip], ["crop_bars", "tag"],
-                        crop=(0, 64, 640, 320))
+        picture_finding(
+            "letterbox", "Bars", f"bars {clip.id}", Severity.HURTS, [clip], ["crop_bars", "tag"], crop=(0, 64, 640, 320)
+        )
         for clip in dataset.clips
-    ]  # fmt: skip
+    ]
     write_report(dataset.folder, 0.0, "any", dataset.clips, found)
     panel = built(CheckPanel, workspace)
     assert panel._fix(dataset, [found[0].id], "tag") == "Tagged 1 clip."

@@ -197,10 +197,14 @@ def _apply(
     old_info = read_info(dataset)
     kind: Kind = "change" if undoes is None else "redo" if undoes.kind == "undo" else "undo"
     entry = Change(
-        number=grown.number if grown else _next_number(dataset), time=time.time(), kind=kind, what=what,
+        number=grown.number if grown else _next_number(dataset),
+        time=time.time(),
+        kind=kind,
+        what=what,
         clips=max(len(before), len(after)) + (grown.clips if grown else 0),
-        undoes=undoes.number if undoes else None, task=task,
-    )  # fmt: skip
+        undoes=undoes.number if undoes else None,
+        task=task,
+    )
     for clip in after:
         _fetch(dataset, clip)
     stood = [position for position, clip in enumerate(now) if clip.file_name in replaced]

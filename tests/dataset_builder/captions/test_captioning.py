@@ -34,9 +34,14 @@ def server() -> Iterator[ChatServer]:
 def start(dataset: Dataset, server: ChatServer, **settings: Any) -> jobs.Status:
     """Start the job; all clips, every instruction its clip's caption, quick to give up."""
     values: dict[str, Any] = {
-        "captioner": "endpoint", "base_url": server.url, "endpoint_model": "eye", "which": "all", "frames": 2,
-        "instruction": "now: {caption}", "retries": 0,
-    }  # fmt: skip
+        "captioner": "endpoint",
+        "base_url": server.url,
+        "endpoint_model": "eye",
+        "which": "all",
+        "frames": 2,
+        "instruction": "now: {caption}",
+        "retries": 0,
+    }
     folder = dataset.folder / ".caption"
     CaptionSettings().changed(**{**values, **settings}).save(folder / jobs.CONFIG)
     return jobs.start(folder, MODULE)
@@ -86,9 +91,13 @@ def test_what_a_person_wrote_stays_even_when_written_meanwhile(dataset: Dataset,
     status, result = finish(dataset)
     assert status.state == jobs.State.FINISHED
     assert texts(dataset) == [
-        "mine", "written after the model was asked", "caption 1", "written while the model looks at it", "caption 3",
+        "mine",
+        "written after the model was asked",
+        "caption 1",
+        "written while the model looks at it",
+        "caption 3",
         "caption 4",
-    ]  # fmt: skip
+    ]
     assert result["counts"]["kept"] == 1
     start(dataset, server, which="chosen", chosen=[names[0].split("/")[1][:-4]], overwrite_hand=True)
     finish(dataset)

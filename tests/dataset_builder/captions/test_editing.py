@@ -121,8 +121,14 @@ def test_the_trigger_word_goes_in_and_out(dataset: Dataset) -> None:
 def test_tags_are_counted_and_removed(dataset: Dataset) -> None:
     give(dataset, "Dog, grass,  sun", "dog,dog , rain", "a dog", "", "grass", "it's a well-lit, dog's")
     assert editing.tag_counts(dataset.clips) == {
-        "Dog": 2, "grass": 2, "sun": 1, "rain": 1, "a dog": 1, "it's a well-lit": 1, "dog's": 1,
-    }  # fmt: skip
+        "Dog": 2,
+        "grass": 2,
+        "sun": 1,
+        "rain": 1,
+        "a dog": 1,
+        "it's a well-lit": 1,
+        "dog's": 1,
+    }
     words = editing.word_counts(dataset.clips)
     assert (words["dog"], words["it's"], words["well-lit"]) == (4, 1, 1)
     assert editing.remove_tag(dataset.folder, " dog ") == 2

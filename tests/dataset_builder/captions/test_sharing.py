@@ -27,9 +27,16 @@ def server() -> Iterator[ChatServer]:
 
 def settings(server: ChatServer, **values: Any) -> CaptionSettings:
     return CaptionSettings(
-        captioner="endpoint", base_url=server.url, endpoint_model="eye", which="all", frames=2, processes=2,
-        instruction="now: {caption}", retries=0, **values,
-    )  # fmt: skip
+        captioner="endpoint",
+        base_url=server.url,
+        endpoint_model="eye",
+        which="all",
+        frames=2,
+        processes=2,
+        instruction="now: {caption}",
+        retries=0,
+        **values,
+    )
 
 
 def test_two_ask_one_dies_and_no_clip_is_lost_or_asked_for_twice(dataset: Dataset, server: ChatServer) -> None:

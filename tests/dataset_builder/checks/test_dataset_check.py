@@ -35,9 +35,16 @@ def test_each_fault_is_found_on_its_clip_alone(checked: Path) -> None:
     found = by_kind(checked)
     pictures = ("still", "shake", "flashes", "cuts", "letterbox", "blur", "left_out", "near_duplicates", "images")
     assert {kind: names(found[kind]) for kind in pictures} == {
-        "still": ["still"], "shake": ["shake"], "flashes": ["flash"], "cuts": ["cut"], "letterbox": ["bars"],
-        "blur": ["blur"], "left_out": ["short"], "near_duplicates": ["good", "copy"], "images": ["image"],
-    }  # fmt: skip
+        "still": ["still"],
+        "shake": ["shake"],
+        "flashes": ["flash"],
+        "cuts": ["cut"],
+        "letterbox": ["bars"],
+        "blur": ["blur"],
+        "left_out": ["short"],
+        "near_duplicates": ["good", "copy"],
+        "images": ["image"],
+    }
     assert found["cuts"][0].sentence == "cut.mov has 1 cut, at 1.5 s: the model would learn to jump."
     assert found["cuts"][0].values == {"frames": [12]}
     assert found["left_out"][0].severity == Severity.HURTS
@@ -48,9 +55,12 @@ def test_captions_are_checked_as_the_model_reads_them(checked: Path) -> None:
     found = by_kind(checked)
     kinds = ("no_caption", "short_caption", "same_caption", "long_caption", "trigger")
     assert {kind: sorted(names(found[kind])) for kind in kinds} == {
-        "no_caption": ["still"], "short_caption": ["shake"], "same_caption": ["bars", "blur"],
-        "long_caption": ["flash", "good"], "trigger": sorted(set(names(found["trigger"]))),
-    }  # fmt: skip
+        "no_caption": ["still"],
+        "short_caption": ["shake"],
+        "same_caption": ["bars", "blur"],
+        "long_caption": ["flash", "good"],
+        "trigger": sorted(set(names(found["trigger"]))),
+    }
     assert {"good", "still"}.isdisjoint(names(found["trigger"]))
     long = next(finding for finding in found["long_caption"] if "good" in finding.clips[0])
     assert Dataset(checked).clip("good").text.strip().endswith(long.values["cut"])

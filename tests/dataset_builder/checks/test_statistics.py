@@ -13,9 +13,15 @@ def clip(
     number: int, text: str, frames: int = 16, size: tuple[int, int] = (1280, 720), tags: tuple[str, ...] = ()
 ) -> Clip:
     return Clip(
-        file_name=f"clips/{number}.mp4", text=text, fps=8, frames=frames, width=size[0], height=size[1],
-        sha256=str(number), tags=tags,
-    )  # fmt: skip
+        file_name=f"clips/{number}.mp4",
+        text=text,
+        fps=8,
+        frames=frames,
+        width=size[0],
+        height=size[1],
+        sha256=str(number),
+        tags=tags,
+    )
 
 
 def test_numbers_of_a_few_records() -> None:

@@ -162,8 +162,11 @@ def test_what_the_hub_refuses_is_explained(
 def test_one_configuration_of_a_dataset_is_fetched(server: FakeHub, tmp_path: Path) -> None:
     card = b"---\nconfigs:\n- config_name: cats\n  data_files:\n  - split: train\n    path: ['cats/*.mp4']\n---\n"
     server.repos["datasets/you/pets"] = {
-        "README.md": card, "cats/a.mp4": b"a", "dogs/b.mp4": b"b", "metadata.csv": b"file_name,text\n",
-    }  # fmt: skip
+        "README.md": card,
+        "cats/a.mp4": b"a",
+        "dogs/b.mp4": b"b",
+        "metadata.csv": b"file_name,text\n",
+    }
     cats, everything = hub.inspect("you/pets", config="cats"), hub.inspect("you/pets")
     assert sorted(cats.files) == ["cats/a.mp4", "metadata.csv"]
     assert len(everything.files) == 3
@@ -196,8 +199,12 @@ def test_a_video_column_in_parquet_becomes_files(server: FakeHub, tmp_path: Path
     folder = hub.fetch(hub.inspect("you/table"), tmp_path)
     found = find_sources([folder])
     assert [(source.name, source.caption) for source in found] == [
-        ("000000.mp4", "a"), ("000001.webm", "é 2"), ("000002.webm", ""), ("000003.webm", "=d"), ("000004.webm", "e"),
-    ]  # fmt: skip
+        ("000000.mp4", "a"),
+        ("000001.webm", "é 2"),
+        ("000002.webm", ""),
+        ("000003.webm", "=d"),
+        ("000004.webm", "e"),
+    ]
     assert found[3].path.read_bytes() == b"video 3"
 
 

@@ -89,10 +89,14 @@ def test_shards_are_split_and_read_as_one(small: Path, tmp_path: Path, monkeypat
 
 def test_shards_of_other_tools(tmp_path: Path) -> None:
     members = {
-        "a/000.mp4": b"video", "a/000.json": json.dumps({"caption": "from json", "fps": 8}).encode(),
-        "a/001.v2.avi": b"video", "a/001.caption": b"from caption", "a/002.mp4": b"video", "a/002.json": b"[1]",
+        "a/000.mp4": b"video",
+        "a/000.json": json.dumps({"caption": "from json", "fps": 8}).encode(),
+        "a/001.v2.avi": b"video",
+        "a/001.caption": b"from caption",
+        "a/002.mp4": b"video",
+        "a/002.json": b"[1]",
         "a/003.txt": b"nobody's",
-    }  # fmt: skip
+    }
     for name, data in members.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(data)
@@ -102,8 +106,10 @@ def test_shards_of_other_tools(tmp_path: Path) -> None:
     (part,) = survey([tmp_path / "s.tar"]).found
     assert [source.caption for source in part.sources] == ["from json", "from caption", ""]
     assert part.problems == {
-        Problem.BROKEN: ("002.json",), Problem.NO_VIDEO: ("003.txt",), Problem.NO_CAPTION: ("002.mp4",),
-    }  # fmt: skip
+        Problem.BROKEN: ("002.json",),
+        Problem.NO_VIDEO: ("003.txt",),
+        Problem.NO_CAPTION: ("002.mp4",),
+    }
 
 
 def given(folder: Path, files: dict[str, bytes | str]) -> Survey:
@@ -123,16 +129,22 @@ def test_lists_pair_by_line_whatever_the_editor_wrote(tmp_path: Path) -> None:
     found = given(
         tmp_path,
         {
-            "videos/a.mp4": "v", "videos/b.mp4": "v", "videos/c.mp4": "v", "images/first.png": "p", "images/a.png": "p",
+            "videos/a.mp4": "v",
+            "videos/b.mp4": "v",
+            "videos/c.mp4": "v",
+            "images/first.png": "p",
+            "images/a.png": "p",
             "videos.txt": ".\\videos\\b.mp4\r\nvideos/a.mp4\r\nvideos/gone.mp4\r\n",
             "prompts.txt": "\ufeffé one\u2028line\r\n\r\nthree\r\n\r\n".encode("utf-16-le"),
             "images.txt": "images/a.png\nimages/first.png\nimages/gone.png\n",
         },
-    )  # fmt: skip
+    )
     (part,) = found.found
     assert [(source.name, source.caption) for source in part.sources] == [
-        ("b.mp4", "é one line"), ("a.mp4", ""), ("c.mp4", ""),
-    ]  # fmt: skip
+        ("b.mp4", "é one line"),
+        ("a.mp4", ""),
+        ("c.mp4", ""),
+    ]
     assert [source.first_frame and source.first_frame.name for source in part.sources] == ["a.png", "first.png", None]
     assert part.problems == {
         Problem.NO_VIDEO: ("videos/gone.mp4",),
@@ -143,9 +155,13 @@ def test_lists_pair_by_line_whatever_the_editor_wrote(tmp_path: Path) -> None:
 
 def test_first_frames_pair_by_line_or_not_at_all(tmp_path: Path) -> None:
     files: dict[str, bytes | str] = {
-        "a.mp4": "v", "b.mp4": "v", "one.png": "p", "two.png": "p", "videos.txt": "a.mp4\nb.mp4\n",
+        "a.mp4": "v",
+        "b.mp4": "v",
+        "one.png": "p",
+        "two.png": "p",
+        "videos.txt": "a.mp4\nb.mp4\n",
         "prompts.txt": "a\nb\n",
-    }  # fmt: skip
+    }
     (paired,) = given(tmp_path / "paired", {**files, "images.txt": "two.png\none.png\n\n"}).found
     pictures = [source.first_frame.name for source in paired.sources if source.first_frame]
     assert ([source.name for source in paired.sources], pictures) == (["a.mp4", "b.mp4"], ["two.png", "one.png"])
@@ -165,11 +181,11 @@ def test_every_oddity_of_a_table_is_named(tmp_path: Path) -> None:
     found = given(tmp_path, {"a.mp4": "v", "b.mp4": "v", "c.mp4": "v", "metadata.csv": rows, "c.txt": "long " * 2_000})
     (part,) = found.found
     assert {source.name: source.caption[:20] for source in part.sources} == {
-        "a.mp4": "second", "b.mp4": "=formula", "c.mp4": "long long long long ",
-    }  # fmt: skip
-    assert part.problems == {
-        Problem.TWICE: ("a.mp4",), Problem.NO_VIDEO: ("gone.mp4",), Problem.CUT: ("c.mp4",),
-    }  # fmt: skip
+        "a.mp4": "second",
+        "b.mp4": "=formula",
+        "c.mp4": "long long long long ",
+    }
+    assert part.problems == {Problem.TWICE: ("a.mp4",), Problem.NO_VIDEO: ("gone.mp4",), Problem.CUT: ("c.mp4",)}
     assert (part.layout, part.others) == ("csv", ("sidecars",))
     assert len(part.sources[2].caption) == LONGEST_CAPTION - 1
 

@@ -31,9 +31,16 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder / "clips" / f"{number:016x}.mp4"
         media.encode(draw(count), path, fps)
         clips.append(
-            Clip(file_name=f"clips/{path.name}", text=f"clip {number} é", fps=fps, frames=count, width=64, height=64,
-                 sha256=file_sha256(path))
-        )  # fmt: skip
+            Clip(
+                file_name=f"clips/{path.name}",
+                text=f"clip {number} é",
+                fps=fps,
+                frames=count,
+                width=64,
+                height=64,
+                sha256=file_sha256(path),
+            )
+        )
     write_clips(folder, clips)
     return folder
 

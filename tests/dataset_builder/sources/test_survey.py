@@ -91,8 +91,10 @@ def test_files_dropped_on_a_page_find_their_captions_though_each_lies_in_a_folde
     for path in paths[3:]:
         path.write_text(texts[path.name])
     assert {source.name: source.caption for source in find_sources(paths)} == {
-        "a.mp4": "caption of a", "b.mp4": "from the table", "c.png": "",
-    }  # fmt: skip
+        "a.mp4": "caption of a",
+        "b.mp4": "from the table",
+        "c.png": "",
+    }
 
 
 def test_files_of_one_name_from_two_folders_keep_their_own_captions(tmp_path: Path) -> None:

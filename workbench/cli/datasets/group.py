@@ -13,14 +13,20 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "In and out": (sources.preview, sources.import_, sources.export),
     "Looking": (clips.list_, clips.show, checks.stats, model_view.plan, model_view.reconstruct),
     "Captions": (
-        captions.caption, captions.auto_caption, captions.replace, captions.prefix, captions.suffix, captions.trigger,
-        captions.tags, captions.remove_tag,
+        captions.caption,
+        captions.auto_caption,
+        captions.replace,
+        captions.prefix,
+        captions.suffix,
+        captions.trigger,
+        captions.tags,
+        captions.remove_tag,
     ),
     "Cutting": (cuts.split, cuts.trim, cuts.crop, cuts.set_fps, cuts.reset_cut),
     "Checking": (checks.check, checks.findings, checks.fix),
     "Removing and undoing": (clips.remove, clips.restore, clips.history, clips.undo, clips.redo),
     "Background tasks": (tasks.tasks, tasks.follow, tasks.start, tasks.stop),
-}  # fmt: skip
+}
 
 
 class SectionedGroup(click.Group):

@@ -34,8 +34,12 @@ ALIKE = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could 
 @click.argument("clips", nargs=-1)
 @settings_flags(TrainSettings, only=SHAPE)
 @click.option("--buckets", "most", type=int, metavar="N", help="The N buckets that lose least, and who goes where.")
-@click.option("--write", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Write the model input of each clip into a new folder, as ID.mp4.")  # fmt: skip
+@click.option(
+    "--write",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write the model input of each clip into a new folder, as ID.mp4.",
+)
 def plan(dataset: Dataset, clips: tuple[str, ...], most: int | None, write: Path | None, **flags: Any) -> None:
     """The model input of CLIPS, or of all: frames, crop, buckets."""
     model, shape = _wanted(flags)
@@ -55,8 +59,10 @@ def plan(dataset: Dataset, clips: tuple[str, ...], most: int | None, write: Path
         if write is not None and not one.dropped:
             dataset.plan_preview(one.clip, shape, write / f"{one.clip.id}.mp4")
     used = sum(one.dropped is None for one in plans)
-    click.echo(f"{used} of {len(plans)} clips are used: {shape.frames} frames at {shape.fps:g} fps, "
-               f"{shape.width}x{shape.height}")  # fmt: skip
+    click.echo(
+        f"{used} of {len(plans)} clips are used: {shape.frames} frames at {shape.fps:g} fps, "
+        f"{shape.width}x{shape.height}"
+    )
     if write is not None:
         click.echo(f"{used} videos written: {write}")
 
@@ -95,8 +101,10 @@ def reconstruct(workspace: Workspace, name: str, clip: str, device: str | None, 
     wanted = flags["model"] or model.id
     requested = vae_reconstruction.request(workspace, dataset.folder, dataset.clip(clip), wanted, shape, where)
     if watch(lambda: vae_reconstruction.look(requested.folder).status) is None:
-        click.echo(f"\nIt goes on in the background; the same command shows it again. Stop it: touch "
-                   f"{requested.folder / 'control' / 'stop'}")  # fmt: skip
+        click.echo(
+            f"\nIt goes on in the background; the same command shows it again. Stop it: touch "
+            f"{requested.folder / 'control' / 'stop'}"
+        )
         return 0
     found = vae_reconstruction.look(requested.folder)
     if found.beside is None:

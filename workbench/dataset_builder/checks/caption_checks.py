@@ -30,23 +30,38 @@ def check_captions(clips: Sequence[Clip], info: DatasetInfo, fewest_words: int) 
         if not words:
             taught = f"only the trigger word {info.trigger_word!r}" if info.trigger_word else "nothing"
             yield caption_finding(
-                "no_caption", "No caption", f"{_name(clip)} has no caption: {taught} tells the model what it shows.",
-                Severity.HURTS, [clip], info, ["tag", "remove"],
-            )  # fmt: skip
+                "no_caption",
+                "No caption",
+                f"{_name(clip)} has no caption: {taught} tells the model what it shows.",
+                Severity.HURTS,
+                [clip],
+                info,
+                ["tag", "remove"],
+            )
             continue
         same.setdefault(" ".join(clip.text.lower().split()), []).append(clip)
         if words < fewest_words:
             yield caption_finding(
-                "short_caption", "Very short caption", f"{_name(clip)} is described in {words} "
-                f"word{'s' if words > 1 else ''}: {clip.text.strip()!r}.", Severity.LOOK, [clip], info, ["tag"],
-            )  # fmt: skip
+                "short_caption",
+                "Very short caption",
+                f"{_name(clip)} is described in {words} word{'s' if words > 1 else ''}: {clip.text.strip()!r}.",
+                Severity.LOOK,
+                [clip],
+                info,
+                ["tag"],
+            )
     for group in same.values():
         if len(group) > 1:
             yield caption_finding(
-                "same_caption", "The same caption", f"{len(group)} clips share the caption {_short(group[0].text)!r}: "
+                "same_caption",
+                "The same caption",
+                f"{len(group)} clips share the caption {_short(group[0].text)!r}: "
                 "the model cannot tell them apart by words.",
-                Severity.LOOK, group, info, ["tag"],
-            )  # fmt: skip
+                Severity.LOOK,
+                group,
+                info,
+                ["tag"],
+            )
     yield from _trigger(clips, info)
 
 
@@ -57,10 +72,15 @@ def _trigger(clips: Sequence[Clip], info: DatasetInfo) -> Iterator[Finding]:
     without = [clip for clip in captioned if info.caption(clip) != clip.text.strip()] if word else []
     if without and len(without) < len(captioned):
         yield caption_finding(
-            "trigger", "Trigger word in some captions only", f"{len(without)} of {len(captioned)} captions do not name "
+            "trigger",
+            "Trigger word in some captions only",
+            f"{len(without)} of {len(captioned)} captions do not name "
             f"{word!r}: training puts it in front of them, other tools that read this dataset will not.",
-            Severity.LOOK, without, info, ["add_trigger", "tag"],
-        )  # fmt: skip
+            Severity.LOOK,
+            without,
+            info,
+            ["add_trigger", "tag"],
+        )
 
 
 def count_tokens(family: Family, model: Model, captions: Sequence[str]) -> list[CaptionTokens]:
@@ -79,9 +99,11 @@ def check_tokens(
         counted = count_tokens(family, model, [info.caption(clip) for clip in clips])
     except ModelUnavailable as error:
         unknown = Finding(
-            kind="tokens_unknown", title="Caption lengths not checked", severity=Severity.LOOK,
+            kind="tokens_unknown",
+            title="Caption lengths not checked",
+            severity=Severity.LOOK,
             sentence=f"{error}: download the model (a training run does), then check again.",
-        )  # fmt: skip
+        )
         return [unknown], {}
     found = [
         caption_finding(
@@ -94,7 +116,7 @@ def check_tokens(
             info,
             ["shorten_caption", "tag"],
             cut=tokens.cut,
-        )  # fmt: skip
+        )
         for clip, tokens in zip(clips, counted, strict=True)
         if tokens.cut
     ]

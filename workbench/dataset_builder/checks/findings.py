@@ -147,22 +147,49 @@ class CheckReport:
         return "".join(parts)
 
 
-def picture_finding(kind: str, title: str, sentence: str, severity: Severity, clips: Sequence[Clip],
-                    fixes: Sequence[Fix] = (), **values: Any) -> Finding:  # fmt: skip
+def picture_finding(
+    kind: str,
+    title: str,
+    sentence: str,
+    severity: Severity,
+    clips: Sequence[Clip],
+    fixes: Sequence[Fix] = (),
+    **values: Any,
+) -> Finding:
     """A finding that is true of these clips' pictures."""
     return Finding(
-        kind=kind, title=title, sentence=sentence, severity=severity, clips=tuple(clip.file_name for clip in clips),
-        pictures={clip.file_name: clip.sha256 for clip in clips}, fixes=tuple(fixes), values=values,
-    )  # fmt: skip
+        kind=kind,
+        title=title,
+        sentence=sentence,
+        severity=severity,
+        clips=tuple(clip.file_name for clip in clips),
+        pictures={clip.file_name: clip.sha256 for clip in clips},
+        fixes=tuple(fixes),
+        values=values,
+    )
 
 
-def caption_finding(kind: str, title: str, sentence: str, severity: Severity, clips: Sequence[Clip],
-                    info: DatasetInfo, fixes: Sequence[Fix] = (), **values: Any) -> Finding:  # fmt: skip
+def caption_finding(
+    kind: str,
+    title: str,
+    sentence: str,
+    severity: Severity,
+    clips: Sequence[Clip],
+    info: DatasetInfo,
+    fixes: Sequence[Fix] = (),
+    **values: Any,
+) -> Finding:
     """A finding that is true of these clips' captions, as the model is taught them."""
     return Finding(
-        kind=kind, title=title, sentence=sentence, severity=severity, clips=tuple(clip.file_name for clip in clips),
-        captions={clip.file_name: caption_hash(clip, info) for clip in clips}, fixes=tuple(fixes), values=values,
-    )  # fmt: skip
+        kind=kind,
+        title=title,
+        sentence=sentence,
+        severity=severity,
+        clips=tuple(clip.file_name for clip in clips),
+        captions={clip.file_name: caption_hash(clip, info) for clip in clips},
+        fixes=tuple(fixes),
+        values=values,
+    )
 
 
 def caption_hash(clip: Clip, info: DatasetInfo) -> str:
@@ -173,12 +200,15 @@ def caption_hash(clip: Clip, info: DatasetInfo) -> str:
 def write_report(dataset: Path, checked_at: float, model: str, clips: Sequence[Clip], found: Sequence[Finding]) -> None:
     """Replace the findings, the worst first. Raises CannotWrite."""
     order = list(Severity)
-    write_json(dataset / FOLDER / FILE, {
-        "checked_at": checked_at,
-        "model": model,
-        "clips": {clip.file_name: clip.sha256 for clip in clips},
-        "findings": [f.model_dump(mode="json") for f in sorted(found, key=lambda f: order.index(f.severity))],
-    })  # fmt: skip
+    write_json(
+        dataset / FOLDER / FILE,
+        {
+            "checked_at": checked_at,
+            "model": model,
+            "clips": {clip.file_name: clip.sha256 for clip in clips},
+            "findings": [f.model_dump(mode="json") for f in sorted(found, key=lambda f: order.index(f.severity))],
+        },
+    )
 
 
 def read_report(dataset: Path) -> CheckReport | None:

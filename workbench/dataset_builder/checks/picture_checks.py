@@ -24,9 +24,11 @@ def check_pictures(
     """Findings of one clip each, then groups of near-duplicates. measured: file name -> measures."""
     if not text_detection.can_read():
         yield Finding(
-            kind="text_unknown", title="Letters not looked for", severity=Severity.LOOK,
+            kind="text_unknown",
+            title="Letters not looked for",
+            severity=Severity.LOOK,
             sentence=f"Subtitles and watermarks were not looked for: {text_detection.MISSING}.",
-        )  # fmt: skip
+        )
     for clip in clips:
         found = measured[clip.file_name]
         if found.error:
@@ -48,8 +50,11 @@ def _look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Find
             "letterbox",
             "Black bars",
             f"{_name(clip)} has black bars {sides}: the picture is {width}x{height} of {clip.width}x{clip.height}.",
-            Severity.HURTS, [clip], ["crop_bars", *LOOK_FIXES], crop=[left, top, width, height],
-        )  # fmt: skip
+            Severity.HURTS,
+            [clip],
+            ["crop_bars", *LOOK_FIXES],
+            crop=[left, top, width, height],
+        )
     if found.text:
         frames = 1 if clip.is_image else text_detection.LOOKS
         where = "; ".join(
@@ -57,44 +62,68 @@ def _look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Find
             for position, looks, text in found.text
         )
         yield picture_finding(
-            "text", "Letters in the picture", f"{_name(clip)} has letters: {where}. The model learns them, too.",
-            Severity.HURTS, [clip], LOOK_FIXES,
-        )  # fmt: skip
+            "text",
+            "Letters in the picture",
+            f"{_name(clip)} has letters: {where}. The model learns them, too.",
+            Severity.HURTS,
+            [clip],
+            LOOK_FIXES,
+        )
     if found.blur > settings.blur:
         yield picture_finding(
-            "blur", "Blurred", f"{_name(clip)} has a blur of {found.blur:.2f} (0 is sharp, more than "
+            "blur",
+            "Blurred",
+            f"{_name(clip)} has a blur of {found.blur:.2f} (0 is sharp, more than "
             f"{settings.blur:g} is called blurred): the model learns the blur, too.",
-            Severity.HURTS, [clip], LOOK_FIXES,
-        )  # fmt: skip
+            Severity.HURTS,
+            [clip],
+            LOOK_FIXES,
+        )
 
 
 def _motion(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Finding]:
     if found.still >= settings.still:
         yield picture_finding(
-            "still", "Stands still", f"In {_name(clip)} nothing moves for {found.still:.0%} of its {clip.seconds:.1f} "
+            "still",
+            "Stands still",
+            f"In {_name(clip)} nothing moves for {found.still:.0%} of its {clip.seconds:.1f} "
             "s: a model that sees this often draws still pictures.",
-            Severity.HURTS, [clip], LOOK_FIXES,
-        )  # fmt: skip
+            Severity.HURTS,
+            [clip],
+            LOOK_FIXES,
+        )
     if found.shake > settings.shake:
         yield picture_finding(
-            "shake", "Shaky", f"The camera of {_name(clip)} jerks by {found.shake:.1f}% of the picture from look to "
+            "shake",
+            "Shaky",
+            f"The camera of {_name(clip)} jerks by {found.shake:.1f}% of the picture from look to "
             f"look (more than {settings.shake:g}% is called shaky).",
-            Severity.LOOK, [clip], LOOK_FIXES,
-        )  # fmt: skip
+            Severity.LOOK,
+            [clip],
+            LOOK_FIXES,
+        )
     bright = [first for first, _, height in found.flashes if height >= settings.flash]
     if bright:
         times = _times(clip, bright)
         yield picture_finding(
-            "flashes", "Flashes", f"{_name(clip)} flashes {_count(len(bright), 'time')}, at {times}.",
-            Severity.LOOK, [clip], LOOK_FIXES,
-        )  # fmt: skip
+            "flashes",
+            "Flashes",
+            f"{_name(clip)} flashes {_count(len(bright), 'time')}, at {times}.",
+            Severity.LOOK,
+            [clip],
+            LOOK_FIXES,
+        )
     cuts = [frame for frame, times in found.cuts if times >= settings.cut]
     if cuts:
         yield picture_finding(
-            "cuts", "Cuts inside the clip", f"{_name(clip)} has {_count(len(cuts), 'cut')}, at {_times(clip, cuts)}: "
-            "the model would learn to jump.",
-            Severity.HURTS, [clip], ["split_at_cuts", "keep_longest_shot", *LOOK_FIXES], frames=cuts,
-        )  # fmt: skip
+            "cuts",
+            "Cuts inside the clip",
+            f"{_name(clip)} has {_count(len(cuts), 'cut')}, at {_times(clip, cuts)}: the model would learn to jump.",
+            Severity.HURTS,
+            [clip],
+            ["split_at_cuts", "keep_longest_shot", *LOOK_FIXES],
+            frames=cuts,
+        )
 
 
 def _near_duplicates(clips: Sequence[Clip], measured: Mapping[str, Measures], threshold: float) -> Iterator[Finding]:
@@ -105,11 +134,14 @@ def _near_duplicates(clips: Sequence[Clip], measured: Mapping[str, Measures], th
             found = [same_kind[index] for index in group]
             names = ", ".join(_name(clip) for clip in found[:4]) + (" ..." if len(found) > 4 else "")
             yield picture_finding(
-                "near_duplicates", "Nearly the same", f"{len(found)} clips look alike: {names}. "
-                "The model sees this scene as many times as often.",
-                Severity.HURTS, found, ["keep_best", *LOOK_FIXES],
+                "near_duplicates",
+                "Nearly the same",
+                f"{len(found)} clips look alike: {names}. The model sees this scene as many times as often.",
+                Severity.HURTS,
+                found,
+                ["keep_best", *LOOK_FIXES],
                 blur={clip.file_name: measured[clip.file_name].blur for clip in found},
-            )  # fmt: skip
+            )
 
 
 def check_plans(clips: Sequence[Clip], shape: Shape, title: str) -> Iterator[Finding]:
@@ -121,22 +153,33 @@ def check_plans(clips: Sequence[Clip], shape: Shape, title: str) -> Iterator[Fin
     for clip in videos:
         if reason := dropped[clip.file_name]:
             yield picture_finding(
-                "left_out", f"Left out by {title}", f"{_name(clip)} is {reason}.",
-                Severity.STOPS if none_left else Severity.HURTS, [clip], LOOK_FIXES,
-            )  # fmt: skip
+                "left_out",
+                f"Left out by {title}",
+                f"{_name(clip)} is {reason}.",
+                Severity.STOPS if none_left else Severity.HURTS,
+                [clip],
+                LOOK_FIXES,
+            )
         for warning in frame_plan.plan(clip, shape).warnings:
             yield picture_finding(
-                "fits_badly", f"Fits {title} badly", f"{_name(clip)} is {warning}."
-                if warning.startswith("too small") else f"{_name(clip)}: {warning}.",
-                Severity.LOOK, [clip], LOOK_FIXES,
-            )  # fmt: skip
+                "fits_badly",
+                f"Fits {title} badly",
+                f"{_name(clip)} is {warning}." if warning.startswith("too small") else f"{_name(clip)}: {warning}.",
+                Severity.LOOK,
+                [clip],
+                LOOK_FIXES,
+            )
     if images and videos:
         verb = "is an image" if len(images) == 1 else "are images"
         yield picture_finding(
-            "images", "Images among videos", f"{len(images)} of {len(clips)} clips {verb}: they teach looks, no "
+            "images",
+            "Images among videos",
+            f"{len(images)} of {len(clips)} clips {verb}: they teach looks, no "
             "motion, and train in a bucket of 1 frame only.",
-            Severity.LOOK, images, LOOK_FIXES,
-        )  # fmt: skip
+            Severity.LOOK,
+            images,
+            LOOK_FIXES,
+        )
 
 
 def _name(clip: Clip) -> str:

@@ -92,9 +92,16 @@ def whole_clip(dataset: Path, clip: Clip, master: Master) -> Clip:
         _link(master.path, dataset / name)
     return clip.changed(
         **({"first_frame": first} if first else {}),
-        file_name=name, fps=master.fps, frames=master.frames, width=master.width, height=master.height,
-        sha256=master.sha256, span=None, crop=None, master="",
-    )  # fmt: skip
+        file_name=name,
+        fps=master.fps,
+        frames=master.frames,
+        width=master.width,
+        height=master.height,
+        sha256=master.sha256,
+        span=None,
+        crop=None,
+        master="",
+    )
 
 
 def _keep(dataset: Path, master: Master) -> None:

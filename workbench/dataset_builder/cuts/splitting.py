@@ -210,9 +210,14 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     for plan in plans:
         print(plan.sentence, flush=True)  # noqa: T201 - the job's log
     cut = [plan for plan in plans if plan.spans]
-    job.outcome = {"clips": len(cut), "parts": sum(len(plan.spans) for plan in cut), "preview": settings.preview,
-                   "splits": [plan.sentence for plan in plans], "spans": [_spans(plan) for plan in plans],
-                   "failed": []}  # fmt: skip
+    job.outcome = {
+        "clips": len(cut),
+        "parts": sum(len(plan.spans) for plan in cut),
+        "preview": settings.preview,
+        "splits": [plan.sentence for plan in plans],
+        "spans": [_spans(plan) for plan in plans],
+        "failed": [],
+    }
     if settings.preview:
         return
     done = recutting.recut(

@@ -115,10 +115,11 @@ def _download(remote: Remote, names: Sequence[str], folder: Path, on_file: OnFil
     api = client()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting = [
-            pool.submit(api.hf_hub_download, remote.repo_id, name, repo_type="dataset", revision=remote.commit,
-                        local_dir=folder)
+            pool.submit(
+                api.hf_hub_download, remote.repo_id, name, repo_type="dataset", revision=remote.commit, local_dir=folder
+            )
             for name in names
-        ]  # fmt: skip
+        ]
         try:
             for done, one in enumerate(as_completed(waiting), 1):
                 one.result()

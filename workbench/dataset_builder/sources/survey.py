@@ -205,10 +205,20 @@ def _joined(found: list[SurveyedFiles]) -> Iterator[SurveyedFiles]:
     last: SurveyedFiles | None = None
     for part in found:
         if last and is_archive(part.path) and part.layout == last.layout and _home(last) == part.path.parent:
-            names = {problem: (*last.problems.get(problem, ()), *part.problems.get(problem, ()))
-                     for problem in Problem if problem in last.problems or problem in part.problems}  # fmt: skip
-            last = replace(last, path=part.path.parent, sources=last.sources + part.sources, size=last.size + part.size,
-                           problems=names, refused={**last.refused, **part.refused}, parts=last.parts + 1)  # fmt: skip
+            names = {
+                problem: (*last.problems.get(problem, ()), *part.problems.get(problem, ()))
+                for problem in Problem
+                if problem in last.problems or problem in part.problems
+            }
+            last = replace(
+                last,
+                path=part.path.parent,
+                sources=last.sources + part.sources,
+                size=last.size + part.size,
+                problems=names,
+                refused={**last.refused, **part.refused},
+                parts=last.parts + 1,
+            )
             continue
         if last:
             yield last

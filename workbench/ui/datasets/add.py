@@ -42,9 +42,12 @@ class AddPanel(DatasetPanel):
         help_of = {spec.name: spec.help for spec in specs(ImportSettings)}
         gr.HTML('<h4 class="section">Add clips</h4>')
         self.files = gr.File(
-            label="Videos, pictures, archives, and captions of the same names", file_count="multiple", height=140,
-            elem_id="dataset-files", buttons=[],
-        )  # fmt: skip
+            label="Videos, pictures, archives, and captions of the same names",
+            file_count="multiple",
+            height=140,
+            elem_id="dataset-files",
+            buttons=[],
+        )
         self.path = gr.Textbox(
             "", label="Or a folder or file on this machine", placeholder="/home/me/clips", elem_id="dataset-path"
         )
@@ -53,8 +56,13 @@ class AddPanel(DatasetPanel):
                 root_dir=browsed, file_count="multiple", label=str(browsed), height=240, elem_id="browse"
             )
         with gr.Accordion("More", open=False, elem_classes="more"):
-            self.hub = gr.Textbox("", label="Or a dataset on the Hugging Face Hub", info=help_of["hub_dataset"],
-                                  placeholder="owner/name", elem_id="dataset-hub")  # fmt: skip
+            self.hub = gr.Textbox(
+                "",
+                label="Or a dataset on the Hugging Face Hub",
+                info=help_of["hub_dataset"],
+                placeholder="owner/name",
+                elem_id="dataset-hub",
+            )
             layouts = [
                 ("found out by itself", "auto"),
                 "videofolder",
@@ -64,14 +72,16 @@ class AddPanel(DatasetPanel):
                 "labels",
                 "webdataset",
             ]
-            self.layout = gr.Dropdown(layouts, value="auto", label="Layout", info=help_of["layout"],
-                                      elem_id="dataset-layout")  # fmt: skip
+            self.layout = gr.Dropdown(
+                layouts, value="auto", label="Layout", info=help_of["layout"], elem_id="dataset-layout"
+            )
             self.columns = [
                 gr.Textbox("", label=title, info=help_of[name], placeholder=usual, elem_id=f"dataset-{name}")
                 for name, title, usual in COLUMNS
             ]
-            self.longest = gr.Textbox("", label="Longest side (pixels)", info=help_of["longest_side"],
-                                      placeholder="as it is")  # fmt: skip
+            self.longest = gr.Textbox(
+                "", label="Longest side (pixels)", info=help_of["longest_side"], placeholder="as it is"
+            )
         with gr.Row():
             self.look = gr.Button("Preview", elem_id="survey-clips")
             self.take = gr.Button("Import", variant="primary", elem_id="import-clips")
@@ -90,9 +100,11 @@ class AddPanel(DatasetPanel):
         given = [self.files, self.path, self.browse, self.layout, *self.columns]
         self.look.click(handler(self._survey), given, self.found, **QUIET)
         taken = self.take.click(
-            handler(self._import), [host.chosen, *given, self.hub, self.longest],
-            [host.chosen, self.files, self.path, self.hub, self.found], **QUIET,
-        )  # fmt: skip
+            handler(self._import),
+            [host.chosen, *given, self.hub, self.longest],
+            [host.chosen, self.files, self.path, self.hub, self.found],
+            **QUIET,
+        )
         host.refresh(taken)
         self.task.wire(host)
 

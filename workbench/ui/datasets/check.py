@@ -33,8 +33,13 @@ class CheckPanel(DatasetPanel):
         self.checking.build_progress()
         self.found = gr.HTML(elem_id="findings")
         with gr.Row(visible=False, elem_id="fixing", elem_classes="choosing") as self.choosing:
-            self.which = gr.Dropdown([], label="What to fix", multiselect=True, elem_id="fix-which",
-                                     info="One finding or several of a kind. Every fix can be undone.")  # fmt: skip
+            self.which = gr.Dropdown(
+                [],
+                label="What to fix",
+                multiselect=True,
+                elem_id="fix-which",
+                info="One finding or several of a kind. Every fix can be undone.",
+            )
             self.how = gr.Dropdown([], label="How", elem_id="fix-how")
             self.fix = gr.Button("Fix", variant="primary", elem_id="fix")
         with gr.Row(elem_classes="buttons"):

@@ -113,17 +113,18 @@ class ClipsPanel(DatasetPanel):
         searching = [names, self.find, self.expression, self.case, self.word, self.put]
         self.preview.click(
             handler(lambda chosen, *values: self._preview(host.open(chosen), *values)),
-            [host.chosen, *searching], self.would, **QUIET,
-        )  # fmt: skip
+            [host.chosen, *searching],
+            self.would,
+            **QUIET,
+        )
         host.act(self.replace.click, self._replace, searching)
         for button, edit in (
-            (self.prefix, editing.add_prefix), (self.suffix, editing.add_suffix),
+            (self.prefix, editing.add_prefix),
+            (self.suffix, editing.add_suffix),
             (self.untag, editing.remove_tag),
-        ):  # fmt: skip
+        ):
             host.act(button.click, _texts(edit), [names, self.text])
-        for button, put in (
-            (self.trigger, editing.add_trigger_word), (self.untrigger, editing.remove_trigger_word),
-        ):  # fmt: skip
+        for button, put in ((self.trigger, editing.add_trigger_word), (self.untrigger, editing.remove_trigger_word)):
             host.act(button.click, _texts(put), [names])
 
     # ---- doing
@@ -139,8 +140,9 @@ class ClipsPanel(DatasetPanel):
         dataset.reset_cut(*_marked(dataset, names))
         return "Reset the cut."
 
-    def _preview(self, dataset: Dataset, names: list[str], find: str, expression: bool, case: bool, word: bool,
-                 put: str) -> str:  # fmt: skip
+    def _preview(
+        self, dataset: Dataset, names: list[str], find: str, expression: bool, case: bool, word: bool, put: str
+    ) -> str:
         search = Search(find, expression, case, word)
         found = editing.preview_replace(dataset.folder, search, put, _of(dataset, names))
         rows = [(one.source or one.file_name, one.before, one.after) for one in found[:MOST_PREVIEWED]]
@@ -148,8 +150,9 @@ class ClipsPanel(DatasetPanel):
             render.table(("clip", "now", "then"), rows) if rows else ""
         )
 
-    def _replace(self, dataset: Dataset, names: list[str], find: str, expression: bool, case: bool, word: bool,
-                 put: str) -> str:  # fmt: skip
+    def _replace(
+        self, dataset: Dataset, names: list[str], find: str, expression: bool, case: bool, word: bool, put: str
+    ) -> str:
         count = editing.replace(dataset.folder, Search(find, expression, case, word), put, _of(dataset, names))
         return f"{count:,} captions changed."
 

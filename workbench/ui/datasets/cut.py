@@ -46,12 +46,20 @@ class CutPanel(DatasetPanel):
             self.keep = gr.Button("Keep this part", variant="primary", elem_id="keep-part")
             self.split = gr.Button("Split at the cuts", elem_id="split-here")
             self.find = gr.Button("Find the cuts")
-            self.threshold = gr.Slider(1.2, 10.0, value=DETECTORS["adaptive"].threshold, step=0.1, min_width=180,
-                                       label="Sensitivity", info="Lower finds more cuts.")  # fmt: skip
+            self.threshold = gr.Slider(
+                1.2,
+                10.0,
+                value=DETECTORS["adaptive"].threshold,
+                step=0.1,
+                min_width=180,
+                label="Sensitivity",
+                info="Lower finds more cuts.",
+            )
             self.crop = gr.Button("Crop to the frame")
             self.bars = gr.Button("Find black bars")
-            self.fps = gr.Textbox("", show_label=False, container=False, min_width=150, elem_id="cut-fps",
-                                  placeholder="frames a second")  # fmt: skip
+            self.fps = gr.Textbox(
+                "", show_label=False, container=False, min_width=150, elem_id="cut-fps", placeholder="frames a second"
+            )
             self.rate = gr.Button("Leave frames out", elem_id="set-fps")
             self.whole = gr.Button("Reset the cut")
         gr.HTML('<h3 class="part">Cut all clips</h3>')
@@ -85,21 +93,34 @@ class CutPanel(DatasetPanel):
     def wire(self, host: DatasetHost) -> None:
         part = self.timeline.component
         for event, read, kept in (
-            (part.span, _span, self.span), (part.cuts, _cuts, self.marks), (part.crop, _box, self.box)
-        ):  # fmt: skip
+            (part.span, _span, self.span),
+            (part.cuts, _cuts, self.marks),
+            (part.crop, _box, self.box),
+        ):
             event(handler(read), None, kept, trigger_mode="multiple", **QUIET)
         host.act(self.keep.click, self._keep, [host.clip, self.span])
         host.act(self.split.click, self._split, [host.clip, self.marks])
         host.act(self.crop.click, self._crop, [host.clip, self.box])
-        host.act(self.whole.click, lambda dataset, name: self._done(dataset.reset_cut(_open(dataset, name).file_name)),
-                 [host.clip])  # fmt: skip
+        host.act(
+            self.whole.click,
+            lambda dataset, name: self._done(dataset.reset_cut(_open(dataset, name).file_name)),
+            [host.clip],
+        )
         host.act(self.rate.click, self._rate, [host.clip, self.fps])
         found = [part, self.marks]
         for event in (self.find.click, self.threshold.release):
-            event(handler(lambda chosen, name, threshold: self._find(host.open(chosen), name, threshold)),
-                  [host.chosen, host.clip, self.threshold], found, api_visibility="private")  # fmt: skip
-        self.bars.click(handler(lambda chosen, name: self._bars(host.open(chosen), name)), [host.chosen, host.clip],
-                        [part, self.box], api_visibility="private")  # fmt: skip
+            event(
+                handler(lambda chosen, name, threshold: self._find(host.open(chosen), name, threshold)),
+                [host.chosen, host.clip, self.threshold],
+                found,
+                api_visibility="private",
+            )
+        self.bars.click(
+            handler(lambda chosen, name: self._bars(host.open(chosen), name)),
+            [host.chosen, host.clip],
+            [part, self.box],
+            api_visibility="private",
+        )
         host.act(self.start.click, self._start, self.form.inputs, [self.form.problems])
         host.act(self.preview.click, self._preview, self.form.inputs, [self.form.problems])
         self.task.wire(host)
@@ -128,7 +149,7 @@ class CutPanel(DatasetPanel):
                 times=strip.times,
                 taken=taken,
                 **reel,
-            )  # fmt: skip
+            )
         )
 
     def _find(self, dataset: Dataset, name: str | None, threshold: float) -> list[Any]:
@@ -159,8 +180,9 @@ class CutPanel(DatasetPanel):
         clip = _open(dataset, name)
         master = master_of(dataset.folder, clip)
         cut = cut_of(clip, master)
-        inside = [frame for frame in (marks[1] if marks and marks[0] == clip.file_name else ())
-                  if cut.start < frame < cut.end]  # fmt: skip
+        inside = [
+            frame for frame in (marks[1] if marks and marks[0] == clip.file_name else ()) if cut.start < frame < cut.end
+        ]
         if not inside:
             raise ConfigError("there is no cut in this part: press Find the cuts, or click into the row of marks")
         bounds = [cut.start, *sorted(inside), cut.end]

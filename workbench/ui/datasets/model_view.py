@@ -46,8 +46,15 @@ class ModelInputPanel(DatasetPanel):
         gr.HTML('<h3 class="part">All clips</h3>')
         self.plans = gr.HTML(elem_id="plans")
         gr.HTML('<h3 class="part">Buckets that lose least</h3>')
-        self.most = gr.Slider(1, 8, value=MOST_BUCKETS, step=1, label="Buckets", min_width=200,
-                              info="Clips of different length and size train in groups of one shape.")  # fmt: skip
+        self.most = gr.Slider(
+            1,
+            8,
+            value=MOST_BUCKETS,
+            step=1,
+            label="Buckets",
+            min_width=200,
+            info="Clips of different length and size train in groups of one shape.",
+        )
         self.buckets = gr.HTML(elem_id="buckets")
 
     @property
@@ -65,14 +72,19 @@ class ModelInputPanel(DatasetPanel):
 
     def wire(self, host: DatasetHost) -> None:
         here = [host.chosen, host.clip, host.model, host.frames]
-        self.play.click(handler(lambda *look: self._play(*_resolved(host, *look))), here, self.video,
-                        api_visibility="private")  # fmt: skip
+        self.play.click(
+            handler(lambda *look: self._play(*_resolved(host, *look))), here, self.video, api_visibility="private"
+        )
         timer = gr.Timer(1.0, active=False)
         outputs = [self.requested, self.vae, timer]
         self.back.click(handler(lambda *look: self._request(*_resolved(host, *look), look[2])), here, outputs, **QUIET)
         timer.tick(handler(_reconstructed), self.requested, outputs, **QUIET)
-        self.most.change(handler(lambda chosen, model, most: _buckets(host.open(chosen), model, int(most))),
-                         [host.chosen, host.model, self.most], self.buckets, **QUIET)  # fmt: skip
+        self.most.change(
+            handler(lambda chosen, model, most: _buckets(host.open(chosen), model, int(most))),
+            [host.chosen, host.model, self.most],
+            self.buckets,
+            **QUIET,
+        )
 
     def _play(self, dataset: Dataset, clip: Clip, shape: Shape) -> str:
         target, plan = dataset.planned_video(self.workspace, clip, shape)

@@ -33,9 +33,13 @@ def _rendered(numbers: Statistics) -> str:
     if not numbers.clips:
         return render.note("Import some clips first.", "empty")
     parts = [_histogram(histogram) for histogram in numbers.histograms.values()]
-    named = (("Sizes", numbers.sizes), ("Proportions", numbers.aspects),
-             ("Frames per second", {f"{fps:g}": count for fps, count in numbers.fps.items()}),
-             ("Words that most captions hold", dict(numbers.words)), ("Tags", dict(numbers.tags)))  # fmt: skip
+    named = (
+        ("Sizes", numbers.sizes),
+        ("Proportions", numbers.aspects),
+        ("Frames per second", {f"{fps:g}": count for fps, count in numbers.fps.items()}),
+        ("Words that most captions hold", dict(numbers.words)),
+        ("Tags", dict(numbers.tags)),
+    )
     parts += [_bars(title, counts) for title, counts in named if counts]
     if "motion" not in numbers.histograms:
         parts.append(render.note("Motion is known once the clips were checked (Check)."))

@@ -60,8 +60,14 @@ class DatasetPanel(ABC):
         """Connect the listeners."""
 
 
-def start_task(dataset: Dataset, name: Name, form: Form[S], values: Sequence[Any],
-               settings: type[Settings] | None = None, **more: Any) -> str:  # fmt: skip
+def start_task(
+    dataset: Dataset,
+    name: Name,
+    form: Form[S],
+    values: Sequence[Any],
+    settings: type[Settings] | None = None,
+    **more: Any,
+) -> str:
     """Start a task with the form's settings and `more`; what is wrong comes back as HTML for the form's problems.
 
     settings: the task's own class, where it knows more than the form asks for
@@ -77,8 +83,15 @@ def start_task(dataset: Dataset, name: Name, form: Form[S], values: Sequence[Any
 class DatasetHost:
     """What a panel may use of the tab: what is chosen, and `act` for everything a person can do."""
 
-    def __init__(self, workspace: Workspace, chosen: gr.BrowserState, clip: gr.BrowserState, selected: gr.State,
-                 model: Any, frames: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        workspace: Workspace,
+        chosen: gr.BrowserState,
+        clip: gr.BrowserState,
+        selected: gr.State,
+        model: Any,
+        frames: Any,
+    ) -> None:
         self.workspace = workspace
         self.chosen, self.clip, self.selected = chosen, clip, selected
         self.model, self.frames = model, frames

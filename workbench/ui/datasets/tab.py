@@ -53,9 +53,13 @@ class DatasetTab:
         with gr.Row():
             with gr.Column(scale=4, min_width=330, elem_classes="side"):
                 self.dataset = gr.Dropdown(
-                    names, value=names[0] if names else None, label="Dataset", interactive=True,
-                    allow_custom_value=True, elem_id="dataset-choice",
-                )  # fmt: skip
+                    names,
+                    value=names[0] if names else None,
+                    label="Dataset",
+                    interactive=True,
+                    allow_custom_value=True,
+                    elem_id="dataset-choice",
+                )
                 with gr.Accordion("New dataset", open=not names, elem_id="new-dataset"):
                     self.title = gr.Textbox("", label="Title", placeholder="My cat, jumping", elem_id="dataset-title")
                     self.create = gr.Button("Create", elem_id="create-dataset")
@@ -63,15 +67,21 @@ class DatasetTab:
                 gr.HTML('<h4 class="section">What it is for</h4>')
                 with gr.Row(elem_classes="fields"):
                     self.model = gr.Dropdown(
-                        offered, value=offered[0][1], label="Model", allow_custom_value=True, min_width=180,
-                        info="Frames and sizes are judged by what this model takes.", elem_id="dataset-model",
-                    )  # fmt: skip
-                    self.frames = gr.Textbox("", label="Frames", placeholder=OWN, min_width=90,
-                                             info="Of each clip.")  # fmt: skip
+                        offered,
+                        value=offered[0][1],
+                        label="Model",
+                        allow_custom_value=True,
+                        min_width=180,
+                        info="Frames and sizes are judged by what this model takes.",
+                        elem_id="dataset-model",
+                    )
+                    self.frames = gr.Textbox("", label="Frames", placeholder=OWN, min_width=90, info="Of each clip.")
                 self.trigger = gr.Textbox(
-                    "", label="Trigger word", elem_id="trigger-word",
+                    "",
+                    label="Trigger word",
+                    elem_id="trigger-word",
                     info="A word of your own for the new thing; added to every caption without it.",
-                )  # fmt: skip
+                )
             with gr.Column(scale=9, min_width=420):
                 self.summary = gr.HTML(elem_id="dataset-summary")
                 with gr.Row(elem_classes="buttons"):
@@ -105,12 +115,12 @@ class DatasetTab:
             event(tick(self._tick), looking, outputs, **TICK)
         watch(timer, self._look, looking, self.view)
         self.host.refresh = lambda event: event.then(tick(self._tick), looking, outputs, **TICK)
-        self.dataset.input(
-            handler(self._choose), [self.dataset, seen], [self.chosen, clip, selected], **QUIET
-        ).then(tick(self._tick), looking, outputs, **TICK)  # fmt: skip
+        self.dataset.input(handler(self._choose), [self.dataset, seen], [self.chosen, clip, selected], **QUIET).then(
+            tick(self._tick), looking, outputs, **TICK
+        )
         self.create.click(
             handler(self._create), [self.title, seen], [self.chosen, clip, selected, self.title], **QUIET
-        ).then(tick(self._tick), looking, outputs, **TICK)  # fmt: skip
+        ).then(tick(self._tick), looking, outputs, **TICK)
         self.host.act([self.trigger.blur, self.trigger.submit], self._set_trigger, [self.trigger])
         self.host.act(self.undo.click, lambda dataset: f"Undone: {dataset.undo().what}.")
         self.host.act(self.redo.click, lambda dataset: f"Redone: {dataset.redo().what}.")
