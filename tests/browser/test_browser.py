@@ -80,7 +80,7 @@ def cut_and_check(page: Page, workspace: Path) -> None:
 
     page.get_by_role("tab", name="Check", exact=True).click()
     page.locator("#start-check").click()
-    page.locator("#findings .note", has_text="clips looked at").wait_for()
+    page.locator("#findings .note", has_text="clips checked").wait_for()
 
 
 def start_run(page: Page, steps: int) -> float:

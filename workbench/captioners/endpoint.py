@@ -80,7 +80,7 @@ class Endpoint(Captioner):
             timeout = httpx.Timeout(self._settings.timeout_seconds, connect=CONNECT_SECONDS)
             self._client = httpx.Client(headers=headers, timeout=timeout)
         except UnicodeEncodeError:
-            raise ConfigError("the key holds letters that no key has: copy it again") from None
+            raise ConfigError("the key holds characters that no key has: copy it again") from None
 
     def caption(self, frames: Pixels, fps: float, instruction: str) -> str:
         response = self._post(frames, instruction)

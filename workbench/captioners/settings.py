@@ -16,7 +16,7 @@ WHO, SERVER = "Captioner", "Server"
 
 
 class CaptionerSettings(Settings):
-    """Whom to ask, and how it is reached."""
+    """Which backend writes captions, and how it is reached."""
 
     captioner: str = field("vision_language", title="Captioner", section=WHO, source="captioners")
     """Who writes the captions: a model on this machine (vision_language), or a server that speaks OpenAI's protocol

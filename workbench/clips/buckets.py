@@ -1,7 +1,7 @@
 """Buckets: the shapes that clips of one run are brought to, which clip goes where, and which buckets lose least.
 
 What a clip keeps in a bucket is the share of its time that is taken x the share of its picture that is left after the
-crop x the share of the drawn pixels that are its own (1 / enlargement squared when it is enlarged, else 1). What it
+crop x the share of the resized pixels that are its own (1 / enlargement squared when it is enlarged, else 1). What it
 loses is 1 minus that; a clip that is left out loses 1. Images go into buckets of one frame, and nothing else does.
 
 Pure arithmetic on records and a model's facts. Not covered: which frames are taken (frame_plan), batches (the trainer).
@@ -251,7 +251,7 @@ def _times(clip: Clip, counts: Iterable[int], fps: float) -> list[float]:
 
 
 def _covers(clip: Clip, sizes: Collection[Size]) -> list[float]:
-    """The share of its picture that a clip keeps in each size, times the share of the drawn pixels that is its own."""
+    """The share of its picture that a clip keeps in each size, times the share of resized pixels that is its own."""
     if not clip.width or not clip.height:
         return [0.0] * len(sizes)
     covers = [cover(clip, height, width) for height, width in sizes]

@@ -62,7 +62,7 @@ class FramePlan:
 
     @property
     def enlargement(self) -> float:
-        """How many times larger the picture is drawn than it is; below 1 it is reduced."""
+        """How many times larger the picture becomes; below 1 it is reduced."""
         return cover(self.clip, *self.crop[2:])[1]
 
     @property
@@ -125,7 +125,7 @@ class Taking:
     sampling: middle, start: one window at the shape's rate; windows: as many as lie side by side; spread: evenly over
               the whole clip, whatever its rate; sat: the frames that SAT's SFTDataset takes, see `_sat_indices`
     skip_start, skip_end: frames at the clip's ends that are never taken
-    crop:     center, random (a place drawn for each clip from `seed` and its content) or stretch
+    crop:     center, random (a position sampled for each clip from `seed` and its content) or stretch
     """
 
     sampling: Literal["middle", "start", "windows", "spread", "sat"] = "middle"
@@ -290,7 +290,7 @@ def time_share(clip: Clip, frames: int, fps: float) -> float:
 def cover(clip: Clip, height: int, width: int) -> tuple[float, float]:
     """(share, enlargement) of a clip's picture that covers height x width and is cropped to it.
 
-    share: how much of the picture is left, 0 to 1; enlargement: how many times larger it is drawn, below 1 reduced
+    share: how much of the picture is left, 0 to 1; enlargement: how many times larger it becomes, below 1 reduced
     """
     tall, wide = height / (clip.height or 1), width / (clip.width or 1)
     scale = max(tall, wide)

@@ -146,7 +146,7 @@ class Dataset(DatasetViews):
         return self.folder / clip.file_name
 
     def thumbnail_of(self, clip: Clip) -> Path:
-        """A JPEG of the clip; drawn now if it is missing (a plain VideoFolder has none). Raises DataError."""
+        """A JPEG of the clip; made now if it is missing (a plain VideoFolder has none). Raises DataError."""
         path = _thumbnail(self.folder, clip)
         if not path.exists():
             media.thumbnail(self.path_of(clip), path)

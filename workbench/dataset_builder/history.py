@@ -6,7 +6,7 @@
     .removed/           files and records of clips that are not in the dataset at present, in the dataset's own layout
 
 A clip's file never changes: another span or crop is another file with another name. So undoing a change is putting the
-old records back. Not covered: what a change means (dataset, edits), imports (they only add; a line here tells of them).
+old records back. Not covered: what a change means (dataset, edits), imports (they only add; a line here names them).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def read_history(dataset: Path) -> list[Change]:
 
 
 def note(dataset: Path, what: str, clips: int = 0) -> None:
-    """Tell of something that cannot be taken back by putting old records in place (an import). Raises CannotWrite."""
+    """Note something that cannot be undone by putting old records in place (an import). Raises CannotWrite."""
     with editing(dataset):
         _append(dataset, Change(number=_next_number(dataset), time=time.time(), kind="note", what=what, clips=clips))
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from workbench import jobs
 
-TELL_SECONDS = 0.5
+REPORT_SECONDS = 0.5
 Tick = Callable[[], None]
 """Called after each frame; may raise to stop."""
 T = TypeVar("T")
@@ -34,29 +34,31 @@ class ClipProgress:
     items: str
 
 
-Tell = Callable[[ClipProgress], None]
+OnProgress = Callable[[ClipProgress], None]
 """Called twice a second; may raise to stop."""
 
 
 def silent(progress: ClipProgress) -> None:
-    """Tell nobody."""
+    """Report to nobody."""
 
 
-def telling(job: jobs.Job) -> Tell:
-    """Tell a job's heartbeat. Raises jobs.Stop when the job is asked to end."""
+def job_progress(job: jobs.Job) -> OnProgress:
+    """Report to a job's heartbeat. Raises jobs.Stop when the job is to end."""
 
-    def tell(now: ClipProgress) -> None:
+    def on_progress(now: ClipProgress) -> None:
         job.beat(now.phase, now.frames, now.total, step_seconds=now.frame_seconds, message=now.items)
         if job.take("stop") is not None:
             raise jobs.Stop(f"stopped while {now.phase}, {now.items} done: start it again to go on")
 
-    return tell
+    return on_progress
 
 
-def each(phase: str, frames: int, items: Sequence[T], work: Callable[[T, Tick], R], tell: Tell = silent) -> list[R]:
+def each(
+    phase: str, frames: int, items: Sequence[T], work: Callable[[T, Tick], R], on_progress: OnProgress = silent
+) -> list[R]:
     """What `work` gives for each item, in their order; frames: how many all of them have.
 
-    Raises what `tell` raises, after which nothing goes on, and the first error of `work`.
+    Raises what `on_progress` raises, after which nothing goes on, and the first error of `work`.
     """
     count, stopped, began = 0, threading.Event(), time.monotonic()
 
@@ -71,12 +73,12 @@ def each(phase: str, frames: int, items: Sequence[T], work: Callable[[T, Tick], 
         waiting = set(futures)
         try:
             while waiting:
-                done, waiting = wait(waiting, TELL_SECONDS, FIRST_COMPLETED)
+                done, waiting = wait(waiting, REPORT_SECONDS, FIRST_COMPLETED)
                 for future in done:
                     future.result()
                 seconds = (time.monotonic() - began) / count if count else None
                 items_done = f"{len(items) - len(waiting)} of {len(items)}"
-                tell(ClipProgress(phase, min(count, frames), frames, seconds, items_done))
+                on_progress(ClipProgress(phase, min(count, frames), frames, seconds, items_done))
         except BaseException:
             stopped.set()
             pool.shutdown(wait=True, cancel_futures=True)

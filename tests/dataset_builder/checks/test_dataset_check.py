@@ -77,7 +77,7 @@ def test_the_report_says_what_still_holds(checked: Path, tmp_path: Path) -> None
     before = read_report(dataset.folder)
     assert before is not None
     assert (before.outdated, before.new_clips) == (0, 0)
-    assert before.sentence.startswith(f"{len(dataset.clips)} clips looked at: ")
+    assert before.sentence.startswith(f"{len(dataset.clips)} clips checked: ")
     dataset.set_caption("clips/still.mp4", "now it has a caption")
     after = read_report(dataset.folder)
     assert after is not None

@@ -1,4 +1,4 @@
-"""Letters in the picture are found where they are, a picture without is clean, and a missing reader is told."""
+"""Text in the picture are found where they are, a picture without is clean, and a missing reader is told."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_subtitles_and_watermarks_are_found_and_a_clean_clip_is_clean(tmp_path: 
     checked = check_pictures(clips, {f"{name}.mp4": found for name, found in measured.items()}, CheckSettings())
     (finding,) = [finding for finding in checked if finding.kind == "text"]
     assert finding.clips == ("marked.mp4",)
-    assert "bottom, in 2 of the 4 frames looked at ('Where are we going?')" in finding.sentence
+    assert "bottom, in 2 of 4 sampled frames ('Where are we going?')" in finding.sentence
 
 
 def without_a_reader(dataset: Path, clip: Clip) -> Measures:

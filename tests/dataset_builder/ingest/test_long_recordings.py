@@ -130,12 +130,12 @@ def test_its_cuts_are_found_with_progress(dataset: Dataset, monkeypatch: pytest.
 
         return plan_clip(folder, clip, settings, ticks)
 
-    def tell(now: ClipProgress) -> None:
+    def on_progress(now: ClipProgress) -> None:
         told.append(now)
         if 0 < now.frames < FRAMES and now.frame_seconds:
             seen.set()
 
     monkeypatch.setattr(splitting, "plan_clip", waits_half_way)
-    (plan,) = plan_split(dataset.folder, SplitSettings(), tell)
+    (plan,) = plan_split(dataset.folder, SplitSettings(), on_progress)
     assert plan.reason == "one shot"
     assert told[-1].frames == told[-1].total == FRAMES

@@ -1,6 +1,6 @@
-"""What a caption job was told, on disk before anything else: a line an answer in `.caption/captions.jsonl`.
+"""The answers of a caption job, on disk before anything else: a line each in `.caption/captions.jsonl`.
 
-    {"settings": {...}, "model": NAME, "task": ID}    the first line: what was asked of whom
+    {"settings": {...}, "model": NAME, "task": ID}    the first line: the request
     {"file_name": NAME, "text": CAPTION}  an answer
     {"written": [NAME, ...]}              these are in the dataset's records
 

@@ -72,7 +72,7 @@ def wanted(clips: Sequence[Clip], settings: CaptionSettings) -> list[Clip]:
 
 
 class _Work:
-    """The loop over the clips, and what it tells of itself."""
+    """The loop over the clips, and its progress."""
 
     def __init__(
         self, dataset: Path, settings: CaptionSettings, captioner: Captioner, job: jobs.Job, answers: Answers

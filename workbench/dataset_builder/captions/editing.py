@@ -1,6 +1,6 @@
 """Edits of many captions at once, and what is in them: each edit is one entry of the history, undone as one.
 
-Every edit tells how many captions it changed and takes `names` (file names or ids) to touch only those clips. A changed
+Every edit returns how many captions it changed; `names` (file names or ids) limits it to those clips. A changed
 caption is one clean line (sources.text.clean_caption). Who wrote it (`caption_by`) stays; where there was no caption,
 the edit counts as written by hand. Not covered: one caption typed in by hand (dataset), captions from a model
 (captioning).

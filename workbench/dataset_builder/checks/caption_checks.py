@@ -32,7 +32,7 @@ def check_captions(clips: Sequence[Clip], info: DatasetInfo, fewest_words: int) 
             yield caption_finding(
                 "no_caption",
                 "No caption",
-                f"{_name(clip)} has no caption: {taught} tells the model what it shows.",
+                f"{_name(clip)} has no caption: {taught} describes it to the model.",
                 Severity.HURTS,
                 [clip],
                 info,
@@ -56,7 +56,7 @@ def check_captions(clips: Sequence[Clip], info: DatasetInfo, fewest_words: int) 
                 "same_caption",
                 "The same caption",
                 f"{len(group)} clips share the caption {_short(group[0].text)!r}: "
-                "the model cannot tell them apart by words.",
+                "the model cannot distinguish them by words.",
                 Severity.LOOK,
                 group,
                 info,

@@ -111,7 +111,7 @@ def common_fixes(findings: Sequence[Finding]) -> list[Fix]:
 class CheckReport:
     """The last check, as far as it still holds.
 
-    clips: how many it looked at;  outdated: findings left out because a clip changed since
+    clips: how many were checked;  outdated: findings left out because a clip changed since
     new_clips: clips of the dataset that came or changed since, so that nothing is known of them
     """
 
@@ -134,7 +134,7 @@ class CheckReport:
         counts = [(severity, sum(f.severity == severity for f in self.findings)) for severity in Severity]
         found = ", ".join(f"{count} {severity}" for severity, count in counts if count)
         since = f"; {self.new_clips} clips came or changed since: check again" if self.new_clips else ""
-        return f"{self.clips} clips looked at: {found or 'nothing to fix'}{since}"
+        return f"{self.clips} clips checked: {found or 'nothing to fix'}{since}"
 
     def _repr_html_(self) -> str:
         """The findings by kind, the worst first, with the fixes of each."""

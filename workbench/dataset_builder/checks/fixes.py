@@ -18,7 +18,7 @@ from workbench.dataset_builder.checks.findings import FIXES, Finding, Fix, read_
 from workbench.dataset_builder.cuts import recutting
 from workbench.dataset_builder.cuts.cut import FEWEST, Cut, cut_of, master_of
 from workbench.dataset_builder.cuts.recutting import Wanted
-from workbench.dataset_builder.parallel import Tell, silent
+from workbench.dataset_builder.parallel import OnProgress, silent
 from workbench.errors import ConfigError, DataError
 from workbench.settings import Settings, field
 
@@ -41,12 +41,15 @@ def is_task(fix: Fix) -> bool:
     return fix in CUTTING
 
 
-def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, tell: Tell = silent) -> str:
-    """Fix all findings alike; says what was done. Raises ConfigError, DataError, CannotWrite, what `tell` raises."""
+def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnProgress = silent) -> str:
+    """Fix all findings alike; says what was done.
+
+    Raises ConfigError, DataError, CannotWrite, and what `on_progress` raises.
+    """
     check_findings(dataset, findings, fix)
     clips = {clip.file_name: clip for clip in read_clips(dataset)}
     if fix in CUTTING:
-        return _recut(dataset, findings, clips, fix, tell)
+        return _recut(dataset, findings, clips, fix, on_progress)
     records, done = RECORDS[fix](findings, clips, read_info(dataset))
     changed = {name: new for name, new in records.items() if list(new) != [clips[name]]}
     if not changed:
@@ -89,7 +92,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """
     settings = FixSettings.load(config)
     found = _found(dataset, settings)
-    done = apply(dataset, found, settings.fix, parallel.telling(job)) if found else NOTHING
+    done = apply(dataset, found, settings.fix, parallel.job_progress(job)) if found else NOTHING
     print(done, flush=True)  # noqa: T201 - the job's log
     job.outcome = {"done": done}
 
@@ -170,7 +173,9 @@ RECORDS: dict[str, Callable[[Sequence[Finding], Mapping[str, Clip], DatasetInfo]
 # ---- other files ----------------------------------------------------------------------------------------------------
 
 
-def _recut(dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], fix: Fix, tell: Tell) -> str:
+def _recut(
+    dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], fix: Fix, on_progress: OnProgress
+) -> str:
     wanted, failed = [], dict[str, str]()
     for finding in findings:
         clip = clips[finding.clips[0]]
@@ -189,7 +194,7 @@ def _recut(dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip]
             "crop_bars": f"cropped the bars of {_clips(count)}",
         }[fix]
 
-    done = recutting.recut(dataset, wanted, what, tell)
+    done = recutting.recut(dataset, wanted, what, on_progress)
     failed |= done.failed
     if failed and not done.clips:
         raise DataError("; ".join(f"{clips[name].source or name}: {reason}" for name, reason in failed.items()))

@@ -1,4 +1,4 @@
-"""What each clip's pictures measure, once per content: motion, blur, shake, flashes, cuts, bars, letters, similarity.
+"""What each clip's pictures measure, once per content: motion, blur, shake, flashes, cuts, bars, text, similarity.
 
     .check/measures.jsonl    a line a content (sha256); a line of another version of this module counts as missing
 
@@ -37,7 +37,7 @@ SHARP_LONGEST = 720  # pixels of the pictures that are looked at for blur
 STEPS = 8  # looks a second at motion
 SHAKE_STEPS = 15  # looks a second at shake
 SHARP_LOOKS = 4  # looks a clip at blur
-CUTS_BY: scenes.DetectorName = "adaptive"  # as splitting does unless told otherwise
+CUTS_BY: scenes.DetectorName = "adaptive"  # splitting's default
 CHANGED = 6.0  # levels; less is noise
 STILL = 0.005  # of the pixels have changed at most
 TICK_SECONDS = 0.5
@@ -54,7 +54,7 @@ class Measures(BaseModel):
     flashes:    (first frame, frame where it is over, height in levels)
     cuts:       (first frame of the new shot, its score): what scenes finds, down to the detector's lowest threshold
     letterbox:    (left, top, width, height) of the picture inside black bars, pixels; None without bars
-    text:       (place, frames looked at that have it, what is written) of letters; None where nobody could read them
+    text:       (position, sampled frames that have it, what is written); None where no reader is installed
     fingerprint: base64 of a few tiny frames (frame_metrics.fingerprint)
     """
 

@@ -1,4 +1,4 @@
-"""What is wrong with clips' pictures, told from their measures and from the chosen model's frame plan.
+"""What is wrong with clips' pictures, from their measures and the chosen model's frame plan.
 
 Not covered: bars of other colours than black (letterbox says why).
 """
@@ -25,7 +25,7 @@ def check_pictures(
     if not text_detection.can_read():
         yield Finding(
             kind="text_unknown",
-            title="Letters not looked for",
+            title="Text not looked for",
             severity=Severity.LOOK,
             sentence=f"Subtitles and watermarks were not looked for: {text_detection.MISSING}.",
         )
@@ -58,13 +58,13 @@ def _look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Find
     if found.text:
         frames = 1 if clip.is_image else text_detection.LOOKS
         where = "; ".join(
-            f"{position}, in {looks} of the {frames} frames looked at ({_short(text)!r})"
+            f"{position}, in {looks} of {frames} sampled frames ({_short(text)!r})"
             for position, looks, text in found.text
         )
         yield picture_finding(
             "text",
-            "Letters in the picture",
-            f"{_name(clip)} has letters: {where}. The model learns them, too.",
+            "Text in the picture",
+            f"{_name(clip)} shows text: {where}. The model learns them, too.",
             Severity.HURTS,
             [clip],
             LOOK_FIXES,
@@ -87,7 +87,7 @@ def _motion(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Fi
             "still",
             "Stands still",
             f"In {_name(clip)} nothing moves for {found.still:.0%} of its {clip.seconds:.1f} "
-            "s: a model that sees this often draws still pictures.",
+            "s: a model trained on this generates still pictures.",
             Severity.HURTS,
             [clip],
             LOOK_FIXES,

@@ -15,7 +15,7 @@ class CheckSettings(Settings):
     """The model you will train: clips are checked against its length and size, captions with its tokenizer."""
 
     pictures: bool = field(True, title="Look at the pictures", section=CHECK)
-    """Near-duplicates, still, blurred and shaky clips, cuts, black bars, flashes, letters, length and size."""
+    """Near-duplicates, still, blurred and shaky clips, cuts, black bars, flashes, text, length and size."""
 
     captions: bool = field(True, title="Read the captions", section=CHECK)
     """Missing, very short, repeated and too long captions, and the trigger word."""

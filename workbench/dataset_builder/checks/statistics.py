@@ -1,7 +1,7 @@
 """A dataset in numbers for pictures: durations, sizes, rates, motion, caption lengths, words. Plain data, fast.
 
 Everything comes from records and from what the last check left (motion, tokens): nothing is decoded here, and what was
-not checked is left out. Not covered: drawing.
+not checked is left out. Not covered: rendering.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Statistics:
 
 
 def statistics(dataset: Path) -> Statistics:
-    """The dataset as its folder tells it now. Raises DataError, ConfigError where its files are broken."""
+    """The dataset as its folder is now. Raises DataError, ConfigError where its files are broken."""
     info = read_info(dataset)
     return of_clips(
         read_clips(dataset),
@@ -169,8 +169,8 @@ def _words(clips: Sequence[Clip]) -> tuple[tuple[str, int], ...]:
     counts: Counter[str] = Counter()
     for clip in clips:
         counts.update(dict.fromkeys(clip.text.lower().translate(BETWEEN_WORDS).split(), 1))
-    telling = (item for item in counts.most_common() if item[0][0].isalpha() and not STOP_WORDS.fullmatch(item[0]))
-    return tuple(islice(telling, MOST_WORDS))
+    job_progress = (item for item in counts.most_common() if item[0][0].isalpha() and not STOP_WORDS.fullmatch(item[0]))
+    return tuple(islice(job_progress, MOST_WORDS))
 
 
 def _share_with(clips: Sequence[Clip], info: DatasetInfo) -> float:

@@ -1,7 +1,7 @@
-"""Letters in the picture (subtitles, watermarks, logos), read by RapidOCR where the extra `text` is installed.
+"""Text in the picture (subtitles, watermarks, logos), read by RapidOCR where the extra `text` is installed.
 
-Its small models come with the package; nothing is fetched. Not covered: whether letters were laid over the picture or
-are part of the scene, handwriting, letters of a few pixels.
+Its small models come with the package; nothing is fetched. Not covered: whether the text was laid over the picture or
+is part of the scene, handwriting, letters of a few pixels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONGEST, FOUND_AT = 960, 480  # pixels of the longer side: where letters are rea
 SURE = 0.8  # of a reading; textures and plain shapes are seldom read with more
 FEWEST = 2  # letters or digits: one alone may be a circle or a frame
 Text = tuple[str, int, str]
-"""(place in words, in how many of the frames looked at, what is written there)"""
+"""(position in words, in how many of the sampled frames, what is written there)"""
 
 
 def can_read() -> bool:

@@ -1,6 +1,6 @@
 """A clip at a glance: a row of small frames in one JPEG, with the time of each.
 
-Not covered: where the cuts are (scenes), drawing it on a page (ui).
+Not covered: where the cuts are (scenes), rendering it on a page (ui).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Filmstrip:
 
 
 def filmstrip(path: Path, cache: Path, frames: int = 24, height: int = 64) -> Filmstrip:
-    """The clip's strip from the folder `cache`, else drawn now and kept there; a clip of fewer frames has fewer.
+    """The clip's strip from the folder `cache`, else made now and kept there; a clip of fewer frames has fewer.
 
     Raises DataError when the clip cannot be read or the strip would be too wide, CannotWrite.
     """

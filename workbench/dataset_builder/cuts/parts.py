@@ -130,7 +130,7 @@ def _temporary(name: str) -> str:
 
 
 def _write(dataset: Path, master: Master, cut: Cut, target: Path, tick: Tick) -> None:
-    """Encode the part so that nobody could see it (media.Writer without a crf). Raises DataError, CannotWrite."""
+    """Encode the part without visible loss (media.VideoWriter without a crf). Raises DataError, CannotWrite."""
     fps = cut.fps or master.fps
     wanted = sampled_frames(cut, fps, master)
     width, height = cut.crop[2:] if cut.crop else (master.width, master.height)

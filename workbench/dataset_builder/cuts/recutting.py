@@ -15,7 +15,7 @@ from workbench.dataset_builder import parallel
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cut import Cut, checked, master_of
 from workbench.dataset_builder.cuts.parts import make_part, part_name
-from workbench.dataset_builder.parallel import Tell, Tick, silent
+from workbench.dataset_builder.parallel import OnProgress, Tick, silent
 from workbench.errors import ConfigError, DataError
 
 
@@ -36,11 +36,13 @@ class Recut:
     failed: dict[str, str]
 
 
-def recut(dataset: Path, wanted: Sequence[Wanted], what: Callable[[int, int], str], tell: Tell = silent) -> Recut:
+def recut(
+    dataset: Path, wanted: Sequence[Wanted], what: Callable[[int, int], str], on_progress: OnProgress = silent
+) -> Recut:
     """Replace each clip by its parts; what: (clips, parts) -> the change in words.
 
     A clip whose parts cannot be made stays as it is. A part that is in the dataset already is not made twice; when
-    nothing else is left of a clip, it stays and is named. Raises CannotWrite and what `tell` raises.
+    nothing else is left of a clip, it stays and is named. Raises CannotWrite and what `on_progress` raises.
     """
     failed: dict[str, str] = {}
     new: list[tuple[Clip, Cut]] = []
@@ -54,7 +56,7 @@ def recut(dataset: Path, wanted: Sequence[Wanted], what: Callable[[int, int], st
         else:
             new += [(one.clip, cut) for cut in cuts]
     frames = sum(cut.end - cut.start for _, cut in new)
-    parts = parallel.each("cutting", frames, new, lambda item, tick: _part(dataset, *item, tick), tell)
+    parts = parallel.each("cutting", frames, new, lambda item, tick: _part(dataset, *item, tick), on_progress)
     records: dict[str, list[Clip]] = {}
     for (clip, _), part in zip(new, parts, strict=True):
         if isinstance(part, str):

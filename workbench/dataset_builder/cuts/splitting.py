@@ -22,7 +22,7 @@ from workbench.dataset_builder.cuts import recutting, scenes
 from workbench.dataset_builder.cuts.cut import FEWEST, MASTERS, Cut, Master, checked, cut_of, master_of
 from workbench.dataset_builder.cuts.recutting import Wanted
 from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName
-from workbench.dataset_builder.parallel import Tell, Tick, silent
+from workbench.dataset_builder.parallel import OnProgress, Tick, silent
 from workbench.errors import ConfigError, DataError
 from workbench.settings import Settings, field
 
@@ -94,16 +94,16 @@ class Split:
 # ---- planning -------------------------------------------------------------------------------------------------------
 
 
-def plan_split(dataset: Path, settings: SplitSettings, tell: Tell = silent) -> list[Split]:
+def plan_split(dataset: Path, settings: SplitSettings, on_progress: OnProgress = silent) -> list[Split]:
     """What `run` would do, a plan a clip; nothing is changed (scores are kept in the folder .split/scores).
 
-    Raises ConfigError for settings that cannot be met, CannotWrite, and whatever `tell` raises.
+    Raises ConfigError for settings that cannot be met, CannotWrite, and whatever `on_progress` raises.
     """
     check(dataset, settings)
     clips = chosen(dataset, settings)
     frames = sum(clip.frames for clip in clips) if settings.mode == "scenes" else 0
     return parallel.each(
-        "finding cuts", frames, clips, lambda clip, tick: plan_clip(dataset, clip, settings, tick), tell
+        "finding cuts", frames, clips, lambda clip, tick: plan_clip(dataset, clip, settings, tick), on_progress
     )
 
 
@@ -205,8 +205,8 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """
     settings = SplitTask.load(config)
     _clear(dataset)
-    tell = parallel.telling(job)
-    plans = plan_split(dataset, settings, tell)
+    on_progress = parallel.job_progress(job)
+    plans = plan_split(dataset, settings, on_progress)
     for plan in plans:
         print(plan.sentence, flush=True)  # noqa: T201 - the job's log
     cut = [plan for plan in plans if plan.spans]
@@ -224,7 +224,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         dataset,
         [Wanted(plan.clip, tuple(_cuts(dataset, plan))) for plan in cut],
         lambda clips, parts: f"{clips} clip{'' if clips == 1 else 's'} split into {parts}",
-        tell,
+        on_progress,
     )
     failed = [f"{name}: {reason}" for name, reason in done.failed.items()]
     job.outcome |= {"clips": done.clips, "parts": done.parts, "failed": failed}

@@ -36,7 +36,7 @@ def writer_for(target: Path, part: Path, link: bool, total: int, on_clip: OnClip
 
 
 class CountingWriter(LayoutWriter):
-    """Tells of each clip that was written."""
+    """Reports each clip that was written."""
 
     def __init__(self, total: int, on_clip: OnClip) -> None:
         self.total, self.on_clip, self.done = total, on_clip, 0

@@ -117,7 +117,7 @@ def _file_name(sha256: str) -> str:
 
 
 def _of_record(clip: Clip) -> ImportResult:
-    """A clip that no import result tells of (a plain VideoFolder, a part of a source video) as if it had one."""
+    """A clip without an import result (a plain VideoFolder, a part of a source video) as if it had one."""
     return ImportResult(
         source=clip.source or clip.file_name,
         outcome="taken",

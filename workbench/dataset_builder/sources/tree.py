@@ -68,7 +68,7 @@ class SourceFile:
 
     @property
     def key(self) -> str:
-        """What tells it from all others: the path, or "archive.zip::folder/a.mp4"."""
+        """What distinguishes it from all others: the path, or "archive.zip::folder/a.mp4"."""
         return f"{self.path}::{self.member}" if self.member else str(self.path)
 
     @property
@@ -117,7 +117,7 @@ class Tree(ABC):
         return self._spellings.get(unicodedata.normalize("NFC", plain))
 
     def text(self, name: str) -> str:
-        """A text file's content, "" when its encoding cannot be told. Raises DataError."""
+        """A text file's content, "" when its encoding is unknown. Raises DataError."""
         decoded = decode_text(self._data(self._prefix + name))
         if decoded.detected != "":
             self.detected[name] = decoded.detected

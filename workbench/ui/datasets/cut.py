@@ -193,7 +193,7 @@ class CutPanel(DatasetPanel):
     def _crop(self, dataset: Dataset, name: str | None, box: list[Any] | None) -> str:
         clip = _open(dataset, name)
         if box is None or box[0] != clip.file_name:
-            raise ConfigError("the frame is unchanged: draw it over the picture first")
+            raise ConfigError("the frame is unchanged: mark it on the picture first")
         left, top, width, height = box[1] or (0, 0, 0, 0)
         return self._done([dataset.crop(clip.file_name, (left, top, width, height) if box[1] else None)])
 

@@ -1,4 +1,4 @@
-"""One source video on a filmstrip: in and out points, marks for cuts, and a crop drawn over the picture.
+"""One source video on a filmstrip: in and out points, marks for cuts, and a crop marked on the picture.
 
 The browser's half is assets/timeline.js. Everything counts in frames and pixels of the recording. Not covered: what the
 host makes of a part (datasets), how the filmstrip and the cuts come about (dataset_builder).

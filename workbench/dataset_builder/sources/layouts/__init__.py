@@ -11,7 +11,7 @@ from workbench.dataset_builder.sources.layouts.tables import Csv, VideoFolder
 from workbench.dataset_builder.sources.tree import Tree
 from workbench.errors import ConfigError
 
-# The most telling signs first: text files beside videos are found in most of the others, too.
+# The most job_progress signs first: text files beside videos are found in most of the others, too.
 LAYOUTS: tuple[Layout, ...] = (Lists(), Labels(), VideoFolder(), Csv(), WebDatasetShards(), Sidecars())
 
 
