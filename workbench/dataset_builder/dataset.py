@@ -42,7 +42,7 @@ from workbench.dataset_builder.sources.text import clean_caption
 from workbench.dataset_builder.sources.tree import Columns
 from workbench.dataset_builder.tasks import Name, Task
 from workbench.dataset_builder.views import ChangeList, DatasetViews
-from workbench.errors import ConfigError, DataError
+from workbench.errors import ConfigError
 from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
 
 

@@ -74,7 +74,7 @@ def plan_table_html(found: PlanTable) -> str:
         for plan in sorted(found.plans, key=lambda plan: plan.dropped is None)[:MOST_ROWS]
     ]
     parts = [note(sentence), table(("clip", "length", "what the model gets", "share of the clip"), rows)]
-    if found.buckets.placed:
+    if found.buckets.assignments:
         kept = (
             f"{1 - found.buckets.loss:.0%} of the footage is kept, {len(found.buckets.dropped):,} clips are left out."
         )
