@@ -35,13 +35,13 @@ def dataset_html(folder: Path, summary: str, refused: Sequence[str]) -> str:
     """The summary, the first clips with their captions, the files that were refused."""
     info, clips = read_info(folder), read_clips(folder)
     trigger = f" · trigger word {info.trigger_word}" if info.trigger_word else ""
-    cards = [_card(folder, clip) for clip in clips[:MOST_CLIPS]]
+    tiles = [_tile(folder, clip) for clip in clips[:MOST_CLIPS]]
     more = note(f"and {len(clips) - MOST_CLIPS:,} more clips") if len(clips) > MOST_CLIPS else ""
     files = folded(f"{len(refused)} files were refused", "".join(map(note, refused))) if refused else ""
-    return f"{heading(info.title or folder.name)}{note(summary + trigger)}{row(cards)}{more}{files}"
+    return f"{heading(info.title or folder.name)}{note(summary + trigger)}{row(tiles)}{more}{files}"
 
 
-def _card(folder: Path, clip: Clip) -> str:
+def _tile(folder: Path, clip: Clip) -> str:
     thumbnail = picture(folder / "thumbs" / f"{clip.id}.jpg", clip.source or clip.id, 128)
     facts = f"{clip.seconds:.2f} s, {clip.width}x{clip.height}"
     style = "width:136px;margin:0 8px 8px 0;font-size:88%;line-height:1.3;overflow-wrap:anywhere"
