@@ -14,6 +14,7 @@ import pytest
 from tests.browser import parts_page
 from tests.patience import PATIENCE
 from tests.serving import serve
+from workbench.clips.records import write_clips
 from workbench.dataset_builder.dataset import Dataset
 from workbench.workspace import Workspace
 
@@ -38,7 +39,7 @@ def many(imported: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         os.link(dataset.path_of(clip), dataset.folder / name)
         records.append(clip.changed(file_name=name, source=f"take {number}.mov", text=f"caption {number}"))
     records[0] = records[0].changed(text=HOSTILE, source=HOSTILE.replace("/", ""), tags=(HOSTILE,))
-    records.write_clips(dataset.folder, records)
+    write_clips(dataset.folder, records)
     (dataset.folder / parts_page.FINDINGS).write_text(json.dumps({"clips/01.mp4": [HOSTILE]}))
     return dataset
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from workbench.clips import records
-from workbench.clips.records import Clip
+from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder.dataset import Dataset
 from workbench.ui.datasets.clip_grid import ClipGrid, PageQuery, Query, Records, Save, answering
 from workbench.workspace import Workspace
@@ -33,7 +32,7 @@ def record(number: int) -> Clip:
 @pytest.fixture
 def many(workspace: Workspace) -> Dataset:
     dataset = Dataset.create(workspace, "Many")
-    records.write_clips(dataset.folder, [record(number) for number in range(60)])
+    write_clips(dataset.folder, [record(number) for number in range(60)])
     return dataset
 
 

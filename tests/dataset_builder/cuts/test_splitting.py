@@ -13,8 +13,8 @@ import pytest
 from tests.dataset_builder.scenery import joined, scenery
 from tests.patience import PATIENCE
 from workbench import jobs
-from workbench.clips import media, records
-from workbench.clips.records import Clip
+from workbench.clips import media
+from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import history
 from workbench.dataset_builder.cuts import splitting
 from workbench.dataset_builder.cuts.splitting import SplitSettings, SplitTask, plan_split
@@ -38,7 +38,7 @@ def footage(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     media.encode(scenery(1, 1), folder / "clips/still.mp4", FPS)
     records.append(Clip(file_name="clips/still.mp4", source="still.png", frames=1, fps=FPS))
-    records.write_clips(folder, records)
+    write_clips(folder, records)
     return folder
 
 
@@ -55,7 +55,7 @@ def run(folder: Path, settings: SplitSettings) -> jobs.Status:
 
 
 def test_the_plan_says_what_would_be_done_and_does_nothing(folder: Path) -> None:
-    before = records.read_clips(folder)
+    before = read_clips(folder)
     one, two, three, four, still = plan_split(folder, SplitSettings(min_seconds=1))
     assert (one.spans, one.dropped) == (((0, 24), (24, 54), (59, 86)), ((54, 59),))
     assert one.sentence == "one.mov: 3 pieces, too short: 6.75 to 7.38 s"
@@ -63,7 +63,7 @@ def test_the_plan_says_what_would_be_done_and_does_nothing(folder: Path) -> None
     assert three.sentence == "three.mov stays as it is: one shot"
     assert four.sentence.startswith("four.mov stays as it is: none of its ")
     assert still.sentence == "still.png stays as it is: a picture"
-    assert records.read_clips(folder) == before
+    assert read_clips(folder) == before
     assert len(list((folder / "clips").iterdir())) == 5
 
 
@@ -78,24 +78,24 @@ def test_long_shots_become_equal_pieces_and_windows_leave_a_rest(folder: Path) -
 
 
 def test_the_job_splits_all_in_one_change(folder: Path) -> None:
-    before = records.read_clips(folder)
+    before = read_clips(folder)
     status = run(folder, SplitSettings(min_seconds=1))
     assert status.state == jobs.State.FINISHED, jobs.log_tail(folder / ".split")
     result = read_json(folder / ".split" / jobs.RESULT)
     assert (result["clips"], result["parts"], result["failed"]) == (2, 5, [])
     assert "one.mov: 3 pieces, too short: 6.75 to 7.38 s" in result["splits"]
-    now = records.read_clips(folder)
+    now = read_clips(folder)
     assert [clip.frames for clip in now] == [24, 30, 27, 16, 40, 33, 12, 1]
     assert [clip.text for clip in now[:5]] == ["one"] * 3 + ["two"] * 2
     assert all((folder / clip.file_name).exists() for clip in now)
     assert all(media.probe(folder / clip.file_name).frames == clip.frames for clip in now)
     history.undo(folder, history.undoable(folder)[0].number)
-    assert records.read_clips(folder) == before
+    assert read_clips(folder) == before
     assert plan_split(folder, SplitSettings(clips=("one",)))[0].spans == ((0, 24), (24, 54), (59, 86))
 
 
 def test_a_look_is_a_job_with_its_progress_and_changes_nothing(folder: Path) -> None:
-    before, files = records.read_clips(folder), sorted((folder / "clips").iterdir())
+    before, files = read_clips(folder), sorted((folder / "clips").iterdir())
     status = run(folder, SplitTask(min_seconds=1, preview=True))
     frames = sum(clip.frames for clip in before)
     assert (status.state, status.phase) == (jobs.State.FINISHED, "finding cuts")
@@ -104,19 +104,19 @@ def test_a_look_is_a_job_with_its_progress_and_changes_nothing(folder: Path) -> 
     assert (result["clips"], result["parts"], result["preview"]) == (2, 5, True)
     assert result["splits"][0] == "one.mov: 3 pieces, too short: 6.75 to 7.38 s"
     assert result["spans"][0] == [[0, 3], [3, 6.75], [7.375, 10.75]]
-    assert (records.read_clips(folder), sorted((folder / "clips").iterdir())) == (before, files)
+    assert (read_clips(folder), sorted((folder / "clips").iterdir())) == (before, files)
 
 
 def test_parts_are_split_again_with_their_crop_and_rate(folder: Path) -> None:
     from workbench.dataset_builder.cuts import cutting
 
-    clip = records.read_clips(folder)[0]
+    clip = read_clips(folder)[0]
     part = cutting.trim(folder, clip, 1, 8)  # frames 8 to 64, with cuts at 24, 54 and 59
     part = cutting.set_fps(folder, cutting.crop(folder, [part], (32, 0, 64, 96)), 4)[0]
     (plan,) = plan_split(folder, SplitSettings(clips=(part.id,)))
     assert plan.spans == ((8, 24), (24, 54))
     assert run(folder, SplitSettings(clips=(part.id,))).state == jobs.State.FINISHED
-    now = records.read_clips(folder)[:2]
+    now = read_clips(folder)[:2]
     assert [(c.fps, c.frames, c.crop, c.span) for c in now] == [
         (4, 8, (32, 0, 64, 96), (1, 3)),
         (4, 15, (32, 0, 64, 96), (3, 6.75)),
@@ -125,7 +125,7 @@ def test_parts_are_split_again_with_their_crop_and_rate(folder: Path) -> None:
 
 def test_a_killed_split_goes_on(folder: Path) -> None:
     settings = SplitSettings(mode="windows", window_seconds=0.5, min_seconds=0.5)
-    before = records.read_clips(folder)
+    before = read_clips(folder)
     settings.save(folder / ".split" / jobs.CONFIG)
     jobs.start(folder / ".split", "workbench.dataset_builder")
     end = time.monotonic() + PATIENCE
@@ -136,9 +136,9 @@ def test_a_killed_split_goes_on(folder: Path) -> None:
     os.kill(process, signal.SIGKILL)
     assert jobs.wait(folder / ".split", PATIENCE).state == jobs.State.DIED
     made = {path.name: path.stat().st_mtime_ns for path in (folder / "clips").glob("*.mp4")}
-    assert records.read_clips(folder) == before
+    assert read_clips(folder) == before
     assert run(folder, settings).state == jobs.State.FINISHED
-    parts = [clip for clip in records.read_clips(folder) if clip.master]
+    parts = [clip for clip in read_clips(folder) if clip.master]
     assert len(parts) == sum(sum(lengths) // 4 for lengths in LENGTHS.values())
     reused = [clip for clip in parts if Path(clip.file_name).name in made]
     assert len(reused) >= 5
@@ -147,14 +147,14 @@ def test_a_killed_split_goes_on(folder: Path) -> None:
 
 
 def test_a_stopped_split_changes_nothing(folder: Path) -> None:
-    before = records.read_clips(folder)
+    before = read_clips(folder)
     SplitSettings().save(folder / ".split" / jobs.CONFIG)
     jobs.start(folder / ".split", "workbench.dataset_builder")
     jobs.send(folder / ".split", "stop")
     status = jobs.wait(folder / ".split", PATIENCE)
     assert status.state == jobs.State.STOPPED
     assert status.message.startswith("stopped while finding cuts, ")
-    assert records.read_clips(folder) == before
+    assert read_clips(folder) == before
 
 
 def test_a_damaged_clip_costs_only_itself(folder: Path) -> None:
