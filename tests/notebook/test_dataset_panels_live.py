@@ -107,7 +107,7 @@ def test_clips_are_split_after_a_preview(studio: Studio, footage: Dataset) -> No
 
 def test_a_check_returns_its_findings_which_show_themselves(studio: Studio, footage: Dataset) -> None:
     report = footage.check(captions=False)
-    assert "borders" in [finding.kind for finding in report.findings]
+    assert "letterbox" in [finding.kind for finding in report.findings]
     shown = report._repr_html_()
     assert "bars.mp4 has black bars" in shown
     assert "Crop the bars" in shown
