@@ -80,12 +80,17 @@ class Stock:
         model = self.model
         scale = model.guidance_scale if settings.guidance_scale is None else settings.guidance_scale
         video = pipeline(
-            prompt=settings.prompt, negative_prompt=settings.negative_prompt, guidance_scale=scale,
-            num_frames=settings.frames or model.frames, height=settings.height or model.height,
-            width=settings.width or model.width, num_inference_steps=settings.steps or model.steps,
-            generator=torch.Generator().manual_seed(settings.seed or 0), output_type="np",
+            prompt=settings.prompt,
+            negative_prompt=settings.negative_prompt,
+            guidance_scale=scale,
+            num_frames=settings.frames or model.frames,
+            height=settings.height or model.height,
+            width=settings.width or model.width,
+            num_inference_steps=settings.steps or model.steps,
+            generator=torch.Generator().manual_seed(settings.seed or 0),
+            output_type="np",
             max_sequence_length=pipeline.transformer.config.max_text_seq_length,
-        ).frames[0]  # fmt: skip
+        ).frames[0]
         return (video * 255).round().astype(np.uint8)
 
 
@@ -101,9 +106,10 @@ def decibels(stock: Stock, cell: Cell, folder: Path) -> float:
 def measure(workspace: Workspace, options: argparse.Namespace) -> list[dict[str, Any]]:
     run, speed = trained(workspace, options.steps), options.speed
     settings = GridSettings(run=run.name).changed(
-        prompts=list(demo.prompts()[: options.prompts]), checkpoints=["base", *map(str, sorted(run.checkpoints))],
+        prompts=list(demo.prompts()[: options.prompts]),
+        checkpoints=["base", *map(str, sorted(run.checkpoints))],
         scales=list(SCALES[: options.scales]),
-    )  # fmt: skip
+    )
     base = base_of(workspace, settings).changed(speed=speed)
     grid = Grid.create(workspace, settings, base)
     try:

@@ -24,9 +24,15 @@ PROMPTS = ("a red circle moves left", "a blue square", "the video")
 def written(workspace: Workspace, toy: Path, write: WriteLora, name: str = "demo") -> Run:
     """A finished run of the miniature."""
     run = write_run(
-        workspace, name, steps=40, model=str(toy), device="cpu", preview_prompts=PROMPTS, preview_steps=2,
+        workspace,
+        name,
+        steps=40,
+        model=str(toy),
+        device="cpu",
+        preview_prompts=PROMPTS,
+        preview_steps=2,
         frames=9,
-    )  # fmt: skip
+    )
     shutil.rmtree(run.folder / "checkpoints")
     for step in STEPS:
         write(folder_of(run.folder, step) / LORA, seed=step)

@@ -36,16 +36,22 @@ def test_two_axes_multiply_and_the_base_model_stands_once(workspace: Workspace) 
     settings = GridSettings(run="cats", checkpoints=("base", "5", "final"), scales=("0", "0.5", "1"))
     columns = plan_grid(workspace, settings, base()).columns
     assert [column.labels for column in columns] == [
-        ("base model", ""), ("step 5", "scale 0.5"), ("step 5", "scale 1"),
-        ("final LoRA", "scale 0.5"), ("final LoRA", "scale 1"),
-    ]  # fmt: skip
+        ("base model", ""),
+        ("step 5", "scale 0.5"),
+        ("step 5", "scale 1"),
+        ("final LoRA", "scale 0.5"),
+        ("final LoRA", "scale 1"),
+    ]
     assert {column.reference for column in columns} == {0}
     guided = plan_grid(
         workspace, GridSettings(run="cats", checkpoints=("base", "5"), guidance=("1", "6")), base()
     ).columns
     assert [column.name for column in guided] == [
-        "base model, guidance 1", "base model, guidance 6", "step 5, guidance 1", "step 5, guidance 6",
-    ]  # fmt: skip
+        "base model, guidance 1",
+        "base model, guidance 6",
+        "step 5, guidance 1",
+        "step 5, guidance 6",
+    ]
     assert [column.reference for column in guided] == [0, 1, 0, 1]
 
 

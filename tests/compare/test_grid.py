@@ -81,8 +81,10 @@ def test_extending_generates_only_what_is_new(grid: Grid) -> None:
     assert finished(grid).complete
     grid.extend(scales=["0.5", "1"])  # 1 is the scale that it has already
     assert [column.labels for column in grid.plan.columns][:3] == [
-        ("base model", ""), ("step 10", "scale 0.5"), ("step 10", "scale 1"),
-    ]  # fmt: skip
+        ("base model", ""),
+        ("step 10", "scale 0.5"),
+        ("step 10", "scale 1"),
+    ]
     assert grid.state().count(CellState.DONE) == 8
     grid.change(grid.settings.changed(scales=[], prompts=[PROMPTS[1]]))
     assert grid.state().complete
@@ -114,9 +116,7 @@ def test_a_killed_worker_costs_one_video_and_one_press(served: Workspace, grid: 
     assert (served.grids / ".removed" / "long" / "cells").is_dir()
 
 
-def test_a_checkpoint_that_is_gone_says_so(
-    workspace: Workspace, toy_folder: Path, write_lora: WriteLora
-) -> None:  # fmt: skip
+def test_a_checkpoint_that_is_gone_says_so(workspace: Workspace, toy_folder: Path, write_lora: WriteLora) -> None:
     run = written(workspace, toy_folder, write_lora)
     grid = Grid.create(workspace, GridSettings(run="demo", checkpoints=("10", "20")))
     shutil.rmtree(folder_of(run.folder, 10))
@@ -142,8 +142,10 @@ def test_what_one_finds_best_goes_back_to_the_run(served: Workspace, grid: Grid)
     grid.vote(cells[0].key, cells[1].key, "")
     tallies = marks.tallies(grid.plan, grid.marked.votes)
     assert [(one.won, one.lost, one.tied, one.confidence) for one in tallies[:3]] == [
-        (0, 6, 1, "clearly worse"), (0, 0, 1, "too few votes to say"), (6, 0, 0, "clearly better"),
-    ]  # fmt: skip
+        (0, 6, 1, "clearly worse"),
+        (0, 0, 1, "too few votes to say"),
+        (6, 0, 0, "clearly better"),
+    ]
     with pytest.raises(ConfigError, match="one row"):
         grid.vote(cells[0].key, grid.state().cells[1][0].key, "")
     grid.choose_best(2, "moves best")
@@ -182,9 +184,7 @@ def test_a_cell_is_exported_as_mp4_and_gif(grid: Grid) -> None:
     assert not list((grid.folder / "export").glob(".*"))
 
 
-def test_an_empty_grid_has_nothing_to_export(
-    workspace: Workspace, toy_folder: Path, write_lora: WriteLora
-) -> None:  # fmt: skip
+def test_an_empty_grid_has_nothing_to_export(workspace: Workspace, toy_folder: Path, write_lora: WriteLora) -> None:
     written(workspace, toy_folder, write_lora)
     with pytest.raises(ConfigError, match="has no video yet"):
         export_page(Grid.create(workspace, GridSettings(run="demo", checkpoints=("10",))))

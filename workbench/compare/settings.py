@@ -6,17 +6,17 @@ comes to (axes), what a run suggests (suggestions).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-from pydantic import field_validator
+from pydantic import ValidationInfo, field_validator
 
 from workbench.sampler.settings import SEEDS
 from workbench.settings import Settings, field
 
 ROWS, COLUMNS, OTHER = "Rows", "Columns", "Further columns"
 BASE, EXPORT, NONE = "base", "final", "none"
-SCHEDULERS = ("model", "DDIM", "DPM")
+SCHEDULERS = {"model": "model", "ddim": "DDIM", "dpm": "DPM"}
 
 
 class GridSettings(Settings):
@@ -26,7 +26,7 @@ class GridSettings(Settings):
     """What the grid is called. Empty: the run's name."""
 
     run: str = field("", title="Run", section=ROWS, source="runs")
-    """The run whose checkpoints are compared. Prompts, sizes and seed are those of its previews unless said
+    """The run whose checkpoints are compared. Prompts, sizes and seed are those of its previews unless set
     otherwise."""
 
     prompts: tuple[str, ...] = field((), title="Prompts", section=ROWS, lines=4)
@@ -72,55 +72,27 @@ class GridSettings(Settings):
     def _list(cls, value: Any) -> Any:
         return _split(value, lambda text: text.replace(",", " ").split())
 
-    @field_validator("checkpoints")
+    @field_validator("checkpoints", "scales", "guidance", "steps", "schedulers", "seeds", "column_seeds")
     @classmethod
-    def _checkpoints(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return _each("checkpoints", value, _checkpoint, f"a step, {BASE} or {EXPORT}: write {BASE}, 150, 300, {EXPORT}")
-
-    @field_validator("scales")
-    @classmethod
-    def _scales(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return _each("scales", value, _number(-10, 10), "a number from -10 to 10: write 0.5 or 1")
-
-    @field_validator("guidance")
-    @classmethod
-    def _guidance(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return _each("guidance", value, _number(0, 50), "a number from 0 to 50: write 4, 6, 8")
-
-    @field_validator("steps")
-    @classmethod
-    def _steps(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return _each("steps", value, _whole(1, 1000), "a whole number from 1 to 1000: write 20, 50")
-
-    @field_validator("seeds", "column_seeds")
-    @classmethod
-    def _seeds(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return _each("seeds", value, _whole(0, SEEDS - 1), f"a whole number from 0 to {SEEDS - 1}: write 1, 2, 3")
-
-    @field_validator("schedulers")
-    @classmethod
-    def _schedulers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        known = {name.lower(): name for name in SCHEDULERS}
-        return _each("schedulers", value, lambda text: known[text.lower()], f"one of {', '.join(SCHEDULERS)}")
+    def _values(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        """Every value as it is written from now on, each once."""
+        assert info.field_name is not None
+        read, rule = RULES[info.field_name]
+        found = []
+        for text in values:
+            try:
+                found.append(read(text))
+            except (ValueError, KeyError):
+                raise ValueError(f"{info.field_name} has {text[:40]!r}, must be {rule}") from None
+        return tuple(dict.fromkeys(found))
 
 
 def _split(value: Any, split: Callable[[str], list[str]]) -> Any:
-    """A list of texts, each of which may hold several; what is no list of texts is left for the type to refuse."""
+    """A list of texts, each of which may hold several; the type refuses what is no list of texts."""
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         return value
     parts = (part.strip() for text in value for part in split(text))
     return tuple(dict.fromkeys(part for part in parts if part))
-
-
-def _each(name: str, values: Iterable[str], parse: Callable[[str], str], rule: str) -> tuple[str, ...]:
-    """Every value as it is written from now on, each once. Raises ValueError with setting, value, rule and remedy."""
-    found = []
-    for text in values:
-        try:
-            found.append(parse(text))
-        except (ValueError, KeyError):
-            raise ValueError(f"{name} has {text[:40]!r}, must be {rule}") from None
-    return tuple(dict.fromkeys(found))
 
 
 def _checkpoint(text: str) -> str:
@@ -150,3 +122,16 @@ def _whole(low: int, high: int) -> Callable[[str], str]:
         return str(value)
 
     return parse
+
+
+SEED = _whole(0, SEEDS - 1), f"a whole number from 0 to {SEEDS - 1}: write 1, 2, 3"
+# Setting -> how a value is read, and the rule that a refusal names.
+RULES: dict[str, tuple[Callable[[str], str], str]] = {
+    "checkpoints": (_checkpoint, f"a step, {BASE} or {EXPORT}: write {BASE}, 150, 300, {EXPORT}"),
+    "scales": (_number(-10, 10), "a number from -10 to 10: write 0.5 or 1"),
+    "guidance": (_number(0, 50), "a number from 0 to 50: write 4, 6, 8"),
+    "steps": (_whole(1, 1000), "a whole number from 1 to 1000: write 20, 50"),
+    "schedulers": (lambda text: SCHEDULERS[text.lower()], f"one of {', '.join(SCHEDULERS.values())}"),
+    "seeds": SEED,
+    "column_seeds": SEED,
+}

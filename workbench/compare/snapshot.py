@@ -117,9 +117,7 @@ def _heads(state: GridState) -> list[list[dict[str, Any]]]:
     return lines
 
 
-def _cell(
-    cell: Cell, state: GridState, column: int, url: Callable[[Path], str], details: bool
-) -> dict[str, Any]:  # fmt: skip
+def _cell(cell: Cell, state: GridState, column: int, url: Callable[[Path], str], details: bool) -> dict[str, Any]:
     made: dict[str, Any] = {
         "key": cell.key,
         "state": str(cell.state),

@@ -147,9 +147,14 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
 
 
 def _connect(
-    page: gr.Blocks, tabs: gr.Tabs, welcome: gr.Group, begin: gr.Button, chosen: gr.BrowserState, live: Live,
+    page: gr.Blocks,
+    tabs: gr.Tabs,
+    welcome: gr.Group,
+    begin: gr.Button,
+    chosen: gr.BrowserState,
+    live: Live,
     parts: tuple[DatasetTab, TrainTab, SampleTab],
-) -> None:  # fmt: skip
+) -> None:
     """What reaches over from one tab to another."""
     dataset_tab, train_tab, sample_tab = parts
     forms = (train_tab.form, sample_tab.form)

@@ -31,34 +31,34 @@ class CurvesPart:
 
     def __init__(self, workspace: Workspace, live: Live) -> None:
         self.workspace, self.live = workspace, live
-        # Lines of metrics are read once, however often a person looks again.
+        # Keeps the lines of metrics that were read already.
         self._readers: dict[Path, SnapshotReader] = {}
         self._lock = threading.Lock()
         with gr.Row(elem_classes="choosing"):
             self.chosen = gr.Dropdown(
                 self._names(), value=[], multiselect=True, max_choices=MOST, label="Runs", scale=8, elem_id="compared"
             )
-            self.again = gr.Button("Look again", scale=0, min_width=150, elem_id="compare-again")
+            self.refresh = gr.Button("Refresh", scale=0, min_width=150, elem_id="curves-refresh")
         self.comparison = gr.HTML(render.note(EMPTY, "empty"), elem_id="comparison")
 
     def wire(self, opened: Sequence[Any]) -> None:
         """Connect the listeners. opened: the events after which a person sees this."""
         remembered = gr.BrowserState([], storage_key="workbench-curves", secret="workbench")
         self.chosen.input(lambda names: names, self.chosen, remembered, **QUIET)
-        self.chosen.input(handler(self._show), self.chosen, self.comparison, **QUIET)
-        for event in (*opened, self.again.click):
-            event(handler(self._looked), remembered, [self.chosen, self.comparison], **QUIET)
+        self.chosen.input(handler(self._render), self.chosen, self.comparison, **QUIET)
+        for event in (*opened, self.refresh.click):
+            event(handler(self._refresh), remembered, [self.chosen, self.comparison], **QUIET)
 
     def _names(self) -> list[str]:
         return [status.name for status in self.live.statuses()]
 
-    def _looked(self, names: Sequence[str] | None) -> list[Any]:
+    def _refresh(self, names: Sequence[str] | None) -> list[Any]:
         """The runs there are, those chosen that are still there, and what they show."""
         known = self._names()
         kept = [name for name in names or () if name in known]
-        return [gr.update(choices=known, value=kept), self._show(kept)]
+        return [gr.update(choices=known, value=kept), self._render(kept)]
 
-    def _show(self, names: Sequence[str] | None) -> str:
+    def _render(self, names: Sequence[str] | None) -> str:
         runs = [Run.open(self.workspace, name) for name in names or ()]
         if not runs:
             return render.note(EMPTY, "empty")

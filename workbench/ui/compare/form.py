@@ -42,10 +42,13 @@ class GridForm(Form[GridSettings]):
                 min_width=150,
             )
             self.speed = gr.Dropdown(
-                ["exact", "fast", "low-memory"], value="exact", label="Speed", elem_id="grid-speed", min_width=150,
-                info="exact: what the stock pipeline draws. fast: nearly the same in less time. low-memory: for a GPU "
-                "that is too small.",
-            )  # fmt: skip
+                ["exact", "fast", "low-memory"],
+                value="exact",
+                label="Speed",
+                info="exact: as the stock pipeline. fast: nearly the same in less time. low-memory: for a small GPU.",
+                elem_id="grid-speed",
+                min_width=150,
+            )
         self.cost = gr.HTML(elem_id="grid-cost")
 
     def _options(self, spec: Spec, values: Mapping[str, Any] = {}) -> Choices:

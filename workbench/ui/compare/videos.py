@@ -53,7 +53,7 @@ class VideosPart:
             self.form = GridForm(workspace)
             with gr.Row(elem_classes="buttons"):
                 self.make = gr.Button("Make the grid", variant="primary", elem_id="grid-make")
-                self.changed = gr.Button("Change the grid that is shown", elem_id="grid-changed")
+                self.changed = gr.Button("Change this grid", elem_id="grid-changed")
         self.player = Player(workspace)
 
     def wire(self, timer: gr.Timer, opened: Sequence[Any]) -> None:
@@ -71,14 +71,20 @@ class VideosPart:
         for button, action in ((self.generate, _generate), (self.stop, _cancel), (self.export, _export)):
             button.click(handler(self._after(action)), [self.chosen, seen], outputs, **QUIET)
         made = send(
-            self.make.click, handler(self._make), self.form.all_inputs,
-            [self.chosen, self.form.problems, self.folded, *outputs], before=[seen],
-        )  # fmt: skip
+            self.make.click,
+            handler(self._make),
+            self.form.all_inputs,
+            [self.chosen, self.form.problems, self.folded, *outputs],
+            before=[seen],
+        )
         made.then(None, js="() => window.scrollTo({top: 0, behavior: 'smooth'})")
         send(
-            self.changed.click, handler(self._change), self.form.all_inputs,
-            [self.form.problems, self.folded, *outputs], before=[self.chosen, seen],
-        )  # fmt: skip
+            self.changed.click,
+            handler(self._change),
+            self.form.all_inputs,
+            [self.form.problems, self.folded, *outputs],
+            before=[self.chosen, seen],
+        )
         filled = self.change.click(
             handler(self._fill), self.chosen, [self.form.problems, self.folded, *self.form.inputs], **QUIET
         )
