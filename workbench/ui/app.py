@@ -13,20 +13,20 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from workbench import lora_names as names
+from workbench import lora_names
 from workbench.dataset_builder.views import PLANS
 from workbench.demo_space.limits import Limits
 from workbench.loras.converting import CONVERTED
 from workbench.paths import ASSETS
 from workbench.runs.run import Run
 from workbench.sampler import vae_reconstruction, zero_gpu
-from workbench.ui import demo as visitors
 from workbench.ui.compare.tab import CompareTab
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, UPWARDS, handler
 from workbench.ui.core.live import Live
 from workbench.ui.datasets.cut import STRIPS
 from workbench.ui.datasets.tab import DatasetTab
+from workbench.ui.demo import banner, replay_tab
 from workbench.ui.loras.tab import LorasTab
 from workbench.ui.sample.tab import SampleTab
 from workbench.ui.server import calls
@@ -39,8 +39,7 @@ from workbench.workspace import Workspace
 
 TITLE = "Video LoRA Workbench"
 TICK_SECONDS = 1.0
-TICKING = ("dataset", "train", "sample", "compare", "loras")  # tabs that show what goes on
-# Open pages whose state is kept, about 1.5 MB each; one more begins anew what the oldest had chosen and not saved.
+# Open pages whose state is kept, about 1.5 MB each; one more resets what the oldest had not saved.
 SESSIONS = 100
 OPEN_TAB = "workbench-tab"  # where the browser keeps its name
 DEMO = "Train the demo (about a minute)"
@@ -49,7 +48,7 @@ DEMO = "Train the demo (about a minute)"
 def launch_options(
     workspace: Workspace, rules: Rules | None = None, trackers: bool = True, access: Access | None = None
 ) -> dict[str, Any]:
-    """What `launch` needs so that the page looks as it should and tells nobody more than it must.
+    """The arguments of `launch`: style sheets, middleware, and nothing that reveals more than it must.
 
     rules: from where it may be used (guard); this machine alone where none are given. access: what opens it (login),
     if it is not open to whoever reaches it. trackers: whether trackio is served, too
@@ -94,41 +93,40 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
     roots: folders of this machine that clips may be imported from by name; none: the workspace alone
     demo: of a visitor of the demo, what they may do; the page then says so, and shows a replay
     """
-    shown = (PLANS, STRIPS, vae_reconstruction.FOLDER, CONVERTED)
     gr.set_static_paths(
         [
             workspace.datasets,
             workspace.runs,
             workspace.samples,
             workspace.grids,
-            names.folder(workspace),
-            *(workspace.cache / part for part in shown),
+            lora_names.folder(workspace),
+            *(workspace.cache / name for name in (PLANS, STRIPS, vae_reconstruction.FOLDER, CONVERTED)),
         ]
     )
     live = Live(workspace)
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as page:
         gr.HTML(_header(), elem_id="header")
         if demo:
-            gr.HTML(visitors.banner(demo), elem_id="demo-banner")
+            gr.HTML(banner(demo), elem_id="demo-banner")
         with gr.Group(visible=False, elem_id="welcome") as welcome:
             gr.HTML(_welcome())
             begin = gr.Button(DEMO, variant="primary", size="lg", elem_id="train-demo")
         with gr.Tabs(selected="train") as tabs:
-            with gr.Tab("Dataset", id="dataset", elem_id="tab-dataset") as first:
+            with gr.Tab("Dataset", id="dataset", elem_id="tab-dataset") as dataset:
                 dataset_tab = DatasetTab(workspace, roots or [workspace.root])
-            with gr.Tab("Train", id="train", elem_id="tab-train") as second:
+            with gr.Tab("Train", id="train", elem_id="tab-train") as train:
                 train_tab = TrainTab(workspace, live)
-            with gr.Tab("Sample", id="sample", elem_id="tab-sample") as third:
+            with gr.Tab("Sample", id="sample", elem_id="tab-sample") as sample:
                 sample_tab = SampleTab(workspace, live)
             with gr.Tab("Compare", id="compare", elem_id="tab-compare") as compare:
                 compare_tab = CompareTab(workspace, live)
             with gr.Tab("LoRAs", id="loras", elem_id="tab-loras") as loras:
                 loras_tab = LorasTab(workspace, live)
             if demo:
-                visitors.replay_tab()
-        parts = {"dataset": first, "train": second, "sample": third, "compare": compare, "loras": loras}
-        # The browser works for every listener of a tick, so the tabs that nobody sees rest.
-        timers = {name: gr.Timer(TICK_SECONDS, active=False) for name in TICKING}
+                replay_tab()
+        parts = {"dataset": dataset, "train": train, "sample": sample, "compare": compare, "loras": loras}
+        # Only the timer of the open tab runs: each listener of a tick costs the browser time.
+        timers = {name: gr.Timer(TICK_SECONDS, active=False) for name in parts}
         _remember_tab(page, tabs, parts, timers)
         # Fixed keys: the page finds its choices again after a restart of the server.
         chosen = gr.BrowserState(None, storage_key="workbench-run", secret="workbench")
@@ -155,7 +153,7 @@ def _connect(
     live: Live,
     parts: tuple[DatasetTab, TrainTab, SampleTab],
 ) -> None:
-    """What reaches over from one tab to another."""
+    """Connect listeners that read one tab and change another."""
     dataset_tab, train_tab, sample_tab = parts
     forms = (train_tab.form, sample_tab.form)
 
@@ -186,7 +184,7 @@ def _connect(
     started = preparing.then(handler(train_demo), None, [chosen, welcome, tabs, *train_tab.form.inputs], **QUIET)
     train_tab.form.follow(started)
     started.then(lambda: gr.update(value=DEMO, interactive=True), None, begin, **QUIET)
-    train_tab.runs.change(first_visit, None, welcome, **QUIET)  # whoever started the first run
+    train_tab.runs.change(first_visit, None, welcome, **QUIET)  # also one started elsewhere
     sample_button = train_tab.commands.buttons["sample"]
     opened = sample_button.click(handler(sample_run), chosen, [tabs, *sample_tab.form.inputs], **QUIET)
     opened.then(None, js=UPWARDS)
@@ -197,25 +195,25 @@ def _connect(
 
 def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab], timers: dict[str, gr.Timer]) -> None:
     """A reload comes back to the tab that was open, whose timer alone runs."""
-    names = json.dumps(list(timers))
+    names = json.dumps(list(parts))
     running = f"{names}.map((name) => ({{__type__: 'update', active: name === open}}))"
-    # In the browser alone: an answer of the server could come after the person's first click, and undo it.
+    # In the browser only: an answer of the server could come after a person's first click and undo it.
     stored = f"""() => {{
-        const asked = new URLSearchParams(location.search).get('tab');
-        const open = {json.dumps(list(parts))}.includes(asked) ? asked : localStorage.getItem('{OPEN_TAB}') ?? 'train';
+        const wanted = new URLSearchParams(location.search).get('tab');
+        const open = {names}.includes(wanted) ? wanted : localStorage.getItem('{OPEN_TAB}') ?? 'train';
         return [{{__type__: 'update', selected: open}}, ...{running}];
     }}"""
-    shown = page.load(None, None, [tabs, *timers.values()], js=stored)
+    loaded = page.load(None, None, [tabs, *timers.values()], js=stored)
     # A page that opens selects its first tab by itself, which must not be taken for a person's choice.
-    shown.then(None, js="() => { window.workbenchTabs = true }")
+    loaded.then(None, js="() => { window.workbenchTabs = true }")
     for tab, part in parts.items():
         part.select(
             None, js=f"() => {{ if (window.workbenchTabs) localStorage.setItem('{OPEN_TAB}', '{tab}') }}", **QUIET
         )
-    # Whoever changed it, a person or a button; a moment later, when the page shows which one is open.
+    # After a change by a person or a button; a moment later, when the browser has marked the open tab.
     running_now = f"""async () => {{
         await new Promise((go) => setTimeout(go, 60));
-        const open = {json.dumps(list(parts))}.find((name) =>
+        const open = {names}.find((name) =>
             document.getElementById(`tab-${{name}}-button`)?.getAttribute('aria-selected') === 'true');
         return {running};
     }}"""
