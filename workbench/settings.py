@@ -207,6 +207,18 @@ def parse(cls: type[S], values: Mapping[str, Any], given: Collection[str] | None
     return made
 
 
+def value_text(value: Any, unit: str | None = None) -> str:
+    """A setting's value as people write it: "none", "on", "512 / 768", "1 step"."""
+    if value is None or value in ("", [], ()):
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    text = " / ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if not unit:
+        return text
+    return f"{text} {unit.removesuffix('s') if value == 1 else unit}"
+
+
 def _sentence(name: str, known: dict[str, Spec], value: Any, kind: str, message: str) -> str:
     """Setting, value, rule, remedy."""
     if kind == "extra_forbidden":

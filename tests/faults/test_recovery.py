@@ -11,7 +11,7 @@ from workbench.families.base import Model
 from workbench.jobs import State
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
-from workbench.runs.sessions import last_note
+from workbench.runs.sessions import read_sessions
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
@@ -53,7 +53,7 @@ def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_th
     told = f".damaged-step-{last:08d} (lora.safetensors is not as its manifest says); the run goes on from step"
     assert told in (run.folder / jobs.LOG).read_text()
     assert told in run.status.message
-    assert told in last_note(run.folder)
+    assert told in read_sessions(run.folder)[-1].note
     assert told in shell("runs", "show", "run").out.replace("\n", " ")
     assert steps_of_the_curve(run)[:earlier] == list(range(1, earlier + 1))
     until_run(run, lambda: run.checkpoints[-1] > earlier)
@@ -84,4 +84,4 @@ def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_th
     jobs.kill(run.folder)
     assert aside(run) == [f".damaged-step-{step:08d}" for step in sorted({*saved, last})]
     assert steps_of_the_curve(run)[:3] == [1, 2, 3]
-    assert last_note(run.folder) == "began at step 0 again, as asked"
+    assert read_sessions(run.folder)[-1].note == "began at step 0 again, as asked"

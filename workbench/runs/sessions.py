@@ -66,12 +66,6 @@ def read_sessions(run: Path) -> list[RunSession]:
     return found
 
 
-def last_note(run: Path) -> str:
-    """What a person should know of where the last session began, "" if nothing."""
-    sessions = read_sessions(run)
-    return sessions[-1].note if sessions else ""
-
-
 def seconds_used(run: Path, sessions: Sequence[RunSession] | None = None) -> float:
     """How long the run's processes worked, all sessions together; the time between them does not count."""
     status, sessions = jobs.status(run), read_sessions(run) if sessions is None else sessions

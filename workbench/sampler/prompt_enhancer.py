@@ -25,6 +25,7 @@ from workbench.captioners.keys import handed_over
 from workbench.captioners.settings import CaptionerSettings
 from workbench.errors import ConfigError
 from workbench.families import find_model
+from workbench.records import read_json_lines
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, field
 from workbench.workspace import Workspace, append_line, write_json
@@ -189,13 +190,8 @@ def own_words(workspace: Workspace) -> str:
 
 def shorts(workspace: Workspace) -> dict[str, str]:
     """Every long prompt that was used -> the short one that it was written from."""
-    path, found = folder_of(workspace) / ACCEPTED, dict[str, str]()
-    if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # the last one may be torn
-                record = json.loads(line)
-                found[str(record["prompt"])] = str(record["short"])
-    return found
+    records = read_json_lines(folder_of(workspace) / ACCEPTED)
+    return {str(one["prompt"]): str(one["short"]) for one in records if "prompt" in one and "short" in one}
 
 
 def captioning(settings: PromptSettings) -> CaptionerSettings:

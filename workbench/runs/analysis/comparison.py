@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from workbench.charts import Line, chart
 from workbench.errors import ConfigError
@@ -19,7 +19,7 @@ from workbench.runs.previews import Preview
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader
-from workbench.settings import specs
+from workbench.settings import specs, value_text
 
 MOST = 8  # runs that can be told apart by their colours
 SIZE = (560, 260)
@@ -72,7 +72,8 @@ class Comparison:
         found = []
         for spec in specs(TrainSettings):
             values = [
-                _text(getattr(one.snapshot.settings, spec.name)) if one.snapshot.settings else "?" for one in self.runs
+                value_text(getattr(one.snapshot.settings, spec.name)) if one.snapshot.settings else "?"
+                for one in self.runs
             ]
             if len(set(values) - {"?"}) > 1:
                 found.append((spec.title, values))
@@ -146,12 +147,3 @@ def compare(runs: Sequence[Run], readers: dict[Path, SnapshotReader] | None = No
 
 def _named(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
     return [(step, value) for step, value, series in rows if series == name]
-
-
-def _text(value: Any) -> str:
-    """A setting's value as people write it."""
-    if value is None or value == () or value == "":
-        return "none"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return " / ".join(map(str, value)) if isinstance(value, tuple) else str(value)

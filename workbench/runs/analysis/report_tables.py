@@ -23,7 +23,7 @@ from workbench.runs.run import CARD, Run
 from workbench.runs.sessions import RunSession
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot
-from workbench.settings import Spec, specs
+from workbench.settings import specs, value_text
 
 LOCK = "dataset.lock.json"
 
@@ -68,29 +68,18 @@ def settings(chosen: TrainSettings, parent: dict[str, Any]) -> str:
     known = specs(TrainSettings)
     changed = [spec for spec in known if values[spec.name] != defaults[spec.name] or spec.name == "model"]
     same = [spec for spec in known if spec not in changed]
-    rows = [(spec.section, spec.title, _value(values[spec.name], spec), _default(defaults, spec)) for spec in changed]
+    rows = [
+        (spec.section, spec.title, value_text(values[spec.name], spec.unit), value_text(defaults[spec.name], spec.unit))
+        for spec in changed
+    ]
     rest = table(
         ("part", "setting", "value", "name"),
-        [(spec.section, spec.title, _value(values[spec.name], spec), spec.name) for spec in same],
+        [(spec.section, spec.title, value_text(values[spec.name], spec.unit), spec.name) for spec in same],
     )
     return (
         f'<div class="card">{table(("part", "setting", "value", "default"), rows)}</div>{_fork(parent)}'
         f"<details><summary>{len(same)} settings were left at their defaults</summary>{rest}</details>"
     )
-
-
-def _default(defaults: dict[str, Any], spec: Spec) -> str:
-    return _value(defaults[spec.name], spec)
-
-
-def _value(value: Any, spec: Spec) -> str:
-    if value is None or value == "" or value == []:
-        return "none"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    text = " / ".join(map(str, value)) if isinstance(value, list) else str(value)
-    unit = spec.unit.removesuffix("s") if spec.unit and value == 1 else spec.unit
-    return f"{text} {unit}" if unit else text
 
 
 def _fork(parent: dict[str, Any]) -> str:

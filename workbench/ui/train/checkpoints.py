@@ -17,7 +17,7 @@ from workbench.runs import retention
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot
-from workbench.settings import specs
+from workbench.settings import specs, value_text
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET
 from workbench.ui.core.form import sentences
@@ -149,7 +149,7 @@ def differences(snapshot: RunSnapshot, step: str, form: Mapping[str, Any]) -> li
     """What a fork with the form's settings would change, and whether its button is there."""
     at, old = chosen_step(snapshot.run, step), snapshot.run.settings.model_dump(mode="json")
     changed = [spec for spec in specs(TrainSettings) if form[spec.name] != old[spec.name]]
-    rows = [[spec.title, _text(old[spec.name]), _text(form[spec.name])] for spec in changed]
+    rows = [[spec.title, value_text(old[spec.name]), value_text(form[spec.name])] for spec in changed]
     try:
         snapshot.run.settings.changed(**{spec.name: form[spec.name] for spec in changed})
     except ConfigError as error:
@@ -158,9 +158,3 @@ def differences(snapshot: RunSnapshot, step: str, form: Mapping[str, Any]) -> li
         f"The form has this run's settings: the fork goes on from step {at} with nothing changed."
     )
     return [text, gr.update(visible=True, value=f"Fork from step {at} and start")]
-
-
-def _text(value: Any) -> str:
-    if value is None or value == "" or value == []:
-        return "none"
-    return " / ".join(map(str, value)) if isinstance(value, list) else str(value)
