@@ -57,6 +57,9 @@ lint: $(VENV)/.installed-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
+	@if command -v npm >/dev/null; then \
+	test node_modules/.package-lock.json -nt package-lock.json || npm ci --ignore-scripts --no-audit --no-fund --loglevel=error; \
+	node_modules/.bin/eslint; else echo "npm is missing: the browser code was not checked"; fi
 
 format: $(VENV)/.installed-dev
 	@$(BIN)/ruff check --fix .

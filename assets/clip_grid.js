@@ -21,8 +21,6 @@ const KEYS = [
 const TYPING_MS = 600, SEARCH_MS = 250, HOVER_MS = 90, RETRY_MS = 5000;
 const UNREACHED = 'the server does not answer; trying again';
 
-const shownNumber = (number) => number.toLocaleString('en');
-const counted = (number, one, many) => `${shownNumber(number)} ${number === 1 ? one : many}`;
 const option = ([value, text]) => make('option', { value, textContent: text });
 const still = window.matchMedia('(prefers-reduced-motion: reduce)');
 
@@ -57,7 +55,7 @@ element.append(grid);
 
 // ---- state
 
-let dataset = '', order = '', page = 0, matching = 0, asked = 0, saves = 0, anchor = '';
+let dataset = '', order = '', page = 0, matching = 0, loading = 0, saves = 0, anchor = '';
 let goal = { page: 0, focus: null }; // the page on its way, which looking anew must not turn back
 let shown = new Map(); // file name -> its card
 let selected = new Set();
@@ -70,22 +68,22 @@ const lastPage = () => Math.max(0, Math.ceil(matching / Number(size.value)) - 1)
 // ---- pages
 
 async function load(wanted, focus = null) {
-  const mine = ++asked;
+  const mine = ++loading;
   goal = { page: wanted, focus };
   const about = dataset, saved = saves;
-  if (!dataset) return draw({ clips: [], page: 0, matching: 0, all: 0, missing: 0, order: '', stale: false });
+  if (!dataset) return render({ clips: [], page: 0, matching: 0, all: 0, missing: 0, order: '', stale: false });
   grid.setAttribute('aria-busy', 'true');
   const answer = await server.clips_page({ ...query(), page: wanted, size: Number(size.value) });
-  if (mine !== asked || about !== dataset) return; // something else was asked for meanwhile
+  if (mine !== loading || about !== dataset) return; // something else was requested meanwhile
   if (saved !== saves) return load(wanted, focus); // looked at before a caption of ours was on disk
   grid.removeAttribute('aria-busy');
-  if (!answer || answer.problem) return say(answer?.problem ?? 'The server does not answer: the clips cannot be shown now.');
-  draw(answer);
+  if (!answer || answer.problem) return showMessage(answer?.problem ?? 'The server does not answer: the clips cannot be shown now.');
+  render(answer);
   goal = { page, focus: null };
   if (focus) [...shown.values()][0]?.[focus].focus();
 }
 
-function draw(answer) {
+function render(answer) {
   ({ page, matching, order } = answer);
   const names = answer.clips.map((clip) => clip.file_name);
   if (names.join('\n') !== [...shown.keys()].join('\n')) {
@@ -93,29 +91,25 @@ function draw(answer) {
     const kept = new Map(names.filter((name) => shown.has(name)).map((name) => [name, shown.get(name)]));
     for (const [name, card] of shown) if (!kept.has(name)) leave(card);
     shown = new Map(answer.clips.map((clip) => [clip.file_name, kept.get(clip.file_name) ?? build(clip)]));
-    let place = cards.firstElementChild;
+    let next = cards.firstElementChild;
     for (const { item } of shown.values()) {
-      if (item === place) place = place.nextElementSibling;
-      else cards.insertBefore(item, place);
+      if (item === next) next = next.nextElementSibling;
+      else cards.insertBefore(item, next);
     }
   }
   for (const clip of answer.clips) fill(shown.get(clip.file_name), clip);
-  const first = page * Number(size.value);
-  const rest = answer.all > matching ? ` (${shownNumber(answer.all)} in all)`
-    : answer.missing ? `, ${shownNumber(answer.missing)} without a caption` : '';
-  range.textContent = matching
-    ? `${shownNumber(first + 1)}–${shownNumber(first + names.length)} of ${counted(matching, 'clip', 'clips')}${rest}` : '';
+  range.textContent = rangeText(answer, Number(size.value), names.length);
   number.max = lastPage() + 1;
   number.value = page + 1;
   number.title = `Page ${page + 1} of ${lastPage() + 1}`;
   back.disabled = page === 0;
   forth.disabled = page >= lastPage();
   again.hidden = !answer.stale;
-  say(matching || !dataset ? '' : answer.all ? 'No clip fits this search and filter.' : 'No clips yet: import some first.');
+  showMessage(matching || !dataset ? '' : answer.all ? 'No clip fits this search and filter.' : 'No clips yet: import some first.');
   showSelection();
 }
 
-function say(text) {
+function showMessage(text) {
   message.textContent = text;
   message.hidden = !text;
 }
@@ -134,7 +128,7 @@ function turn(step, part) {
 
 // ---- a card
 
-// Only pictures in or near the window are asked for: each one costs the server milliseconds.
+// Only pictures in or near the window are loaded: each one costs the server milliseconds.
 const waiting = new WeakMap();
 const near = new IntersectionObserver((found) => {
   for (const { target, isIntersecting } of found) {
@@ -193,8 +187,7 @@ function fill(card, clip) {
   card.item.setAttribute('aria-label', clip.name);
   card.box.setAttribute('aria-label', `Select ${clip.name}`);
   card.caption.setAttribute('aria-label', `Caption of ${clip.name}`);
-  const length = clip.frames === 1 ? 'image' : `${clip.seconds.toFixed(1)} s`;
-  card.facts.textContent = `${length}, ${clip.width}×${clip.height}`;
+  card.facts.textContent = clipFacts(clip);
   const speed = clip.frames === 1 ? '' : `, ${clip.frames} frames at ${Number(clip.fps.toFixed(3))} a second`;
   card.title.title = clip.name;
   card.picture.title = `Open ${clip.name}${speed}`;
@@ -369,7 +362,7 @@ function showSelection() {
   whole.checked = here > 0 && here === shown.size;
   whole.indeterminate = here > 0 && here < shown.size;
   whole.disabled = !shown.size;
-  every.textContent = `All ${shownNumber(matching)} that match`;
+  every.textContent = `All ${formatted(matching)} that match`;
   every.hidden = matching <= shown.size;
   none.hidden = !selected.size;
   chosen.textContent = selected.size ? `${counted(selected.size, 'clip', 'clips')} selected` : '';
@@ -401,7 +394,7 @@ whole.addEventListener('change', () => {
 });
 every.addEventListener('click', async () => {
   const answer = await server.clip_names(query());
-  if (!answer?.names) return say(answer?.problem ?? 'The server does not answer: nothing was selected.');
+  if (!answer?.names) return showMessage(answer?.problem ?? 'The server does not answer: nothing was selected.');
   for (const name of answer.names) selected.add(name);
   select();
 });

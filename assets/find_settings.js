@@ -1,13 +1,13 @@
 // The browser's half of workbench/ui/core/form.py: a search that leaves of a form what fits, as one types.
 // Gradio runs this as a function of (element, trigger, props, server, watch). A field counts by its name, title and help
-// (props.texts); the value says which fields have no effect now (they are left out unless asked for) and which differ
+// (props.texts); the value says which fields have no effect now (they are hidden unless changed) and which differ
 // from their defaults. Attributes are set instead of classes, which the fields' own code writes anew.
 'use strict';
 
 const texts = Object.fromEntries(Object.entries(props.texts).map(([name, text]) => [name, `${name} ${text}`.toLowerCase()]));
 const search = make('input', { type: 'search', label: 'Find a setting', placeholder: 'Find a setting: memory, flip, save_every ...' });
-const said = make('p', { role: 'status', hidden: true });
-element.replaceChildren(make('div', { className: 'find-setting' }, search, said));
+const result = make('p', { role: 'status', hidden: true });
+element.replaceChildren(make('div', { className: 'find-setting' }, search, result));
 const form = element.closest('.form-parts');
 let more = null; // what is folded away; it may be made after this
 let opened = false; // by the search, which closes it again
@@ -18,9 +18,8 @@ const toggle = () => more.querySelector(':scope > button').click();
 
 const apply = () => {
   const { unneeded = [], changed = [] } = props.value ?? {};
-  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
   const off = new Set(unneeded.filter((name) => !changed.includes(name)));
-  const fits = Object.keys(texts).filter((name) => words.every((word) => texts[name].includes(word)));
+  const fits = matchingSettings(texts, search.value);
   const shown = new Set(fits.filter((name) => !off.has(name)));
   for (const name of Object.keys(texts)) {
     const block = document.getElementById(props.prefix + name);
@@ -34,13 +33,11 @@ const apply = () => {
   }
   const title = more?.querySelector(':scope > button > span');
   const count = changed.filter((name) => props.advanced.includes(name)).length;
-  if (title) count ? (title.dataset.count = `${count} changed`) : delete title.dataset.count;
-  const left = fits.length - shown.size;
-  said.hidden = !words.length;
-  const sentence = !fits.length ? `No setting is called “${search.value.trim()}”.`
-    : `${shown.size} of ${Object.keys(texts).length} settings`
-      + (left ? `, and ${left} more that ${left === 1 ? 'has' : 'have'} no effect with the others as they are` : '');
-  if (said.textContent !== sentence) said.textContent = sentence;
+  if (title && count) title.dataset.count = `${count} changed`;
+  else if (title) delete title.dataset.count;
+  result.hidden = !search.value.trim();
+  const sentence = searchResult(search.value, fits.length, shown.size, Object.keys(texts).length);
+  if (result.textContent !== sentence) result.textContent = sentence;
 };
 
 search.addEventListener('input', () => {

@@ -29,12 +29,12 @@ if (section && !section.dataset.ready) {
   const low = Math.min(...values), high = Math.max(...values), last = Math.max(run.steps, 1);
   const x = (step) => LEFT + (W - LEFT - RIGHT) * step / last;
   const y = (value) => TOP + (H - TOP - BOTTOM) * (1 - (value - low) / ((high - low) || 1));
-  const line = (place) => run.points.filter((point) => point[place] !== null)
-    .map((point, i) => `${i ? 'L' : 'M'}${x(point[1]).toFixed(1)} ${y(point[place]).toFixed(1)}`).join('');
-  const drawing = svg('svg', { viewBox: `0 0 ${W} ${H}`, role: 'img' });
+  const line = (index) => run.points.filter((point) => point[index] !== null)
+    .map((point, i) => `${i ? 'L' : 'M'}${x(point[1]).toFixed(1)} ${y(point[index]).toFixed(1)}`).join('');
+  const picture = svg('svg', { viewBox: `0 0 ${W} ${H}`, role: 'img' });
   for (const share of [0, 0.5, 1]) {
     const value = low + share * (high - low);
-    drawing.append(svg('path', { class: 'grid', d: `M${LEFT} ${y(value)}H${W - RIGHT}` }),
+    picture.append(svg('path', { class: 'grid', d: `M${LEFT} ${y(value)}H${W - RIGHT}` }),
       svg('text', { x: LEFT - 6, y: y(value) + 4, 'text-anchor': 'end' }, value.toPrecision(3)),
       svg('text', { x: x(share * last), y: H - 8, 'text-anchor': share ? share === 1 ? 'end' : 'middle' : 'start' },
         share === 1 ? `step ${Math.round(last)}` : String(Math.round(share * last))));
@@ -43,19 +43,19 @@ if (section && !section.dataset.ready) {
   const shown = svg('rect', { x: 0, y: 0, height: H, width: 0 });
   const cut = svg('clipPath', { id: clip });
   cut.append(shown);
-  drawing.append(cut);
+  picture.append(cut);
   const layers = [['trained', 3], ['held', 4]];
-  for (const [name, place] of layers) drawing.append(svg('path', { class: `${name} faint`, d: line(place) }));
+  for (const [name, index] of layers) picture.append(svg('path', { class: `${name} faint`, d: line(index) }));
   const upTo = svg('g', { 'clip-path': `url(#${clip})` });
-  for (const [name, place] of layers) upTo.append(svg('path', { class: name, d: line(place) }));
+  for (const [name, index] of layers) upTo.append(svg('path', { class: name, d: line(index) }));
   for (const point of run.points) {
     if (point[4] !== null) upTo.append(svg('circle', { class: 'held', cx: x(point[1]), cy: y(point[4]), r: 2.4 }));
   }
   const now = svg('path', { class: 'now', d: '' });
-  drawing.append(upTo, now);
+  picture.append(upTo, now);
   const legend = document.createElement('figcaption');
   legend.innerHTML = '<span class="trained">loss, mean of the last steps</span><span class="held">held-out clips</span>';
-  chart.append(legend, drawing);
+  chart.append(legend, picture);
 
   // ---- the previews: a column a prompt, the first one beside that of the moment
 
@@ -87,9 +87,9 @@ if (section && !section.dataset.ready) {
       if (one[3] !== null) loss = one[3];
       if (one[4] !== null) held = one[4];
     }
-    const place = x(point[1]);
-    shown.setAttribute('width', place + 3);
-    now.setAttribute('d', `M${place} ${TOP}V${H - BOTTOM}`);
+    const left = x(point[1]);
+    shown.setAttribute('width', left + 3);
+    now.setAttribute('d', `M${left} ${TOP}V${H - BOTTOM}`);
     for (const { mine, after, step } of tiles) {
       const seen = mine.filter((one) => one[0] <= seconds).pop() || mine[0];
       if (seen && after.getAttribute('src') !== seen[3]) after.src = seen[3];

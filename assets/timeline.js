@@ -4,18 +4,16 @@
 'use strict';
 
 const KEYS = [
-  ['Space', 'play or stop; inside the part it plays round and round'], ['arrows, Shift+arrows', 'one frame, ten frames'],
-  ['I, O', 'the part begins here, ends here'], ['M', 'set or drop a cut here'], ['[ and ]', 'previous and next cut'],
+  ['Space', 'play or stop; inside the part it plays in a loop'], ['arrows, Shift+arrows', 'one frame, ten frames'],
+  ['I, O', 'begin or end of the part'], ['M', 'set or drop a cut here'], ['[ and ]', 'previous and next cut'],
   ['Home, End', 'first and last frame'], ['+ and -', 'zoom'],
   ['arrows on the crop, with Ctrl', 'move it, resize it (Shift: farther)'],
 ];
 const RATIOS = { free: 0, '16:9': 16 / 9, '3:2': 3 / 2, '4:3': 4 / 3, '1:1': 1, '3:4': 3 / 4, '2:3': 2 / 3, '9:16': 9 / 16 };
-const SMALLEST = 16, KEY_MS = 350, CLOSEST = 24; // pixels of a crop; frames that a full zoom shows
+const KEY_MS = 350, CLOSEST = 24; // frames that a full zoom shows
 
 const button = (className, textContent, title) => make('button', { type: 'button', className, textContent, title });
 const whole = (label, step = 1) => make('input', { type: 'number', step, min: 0, label });
-const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
-const even = (value) => 2 * Math.floor(value / 2);
 
 // ---- the parts of the page
 
@@ -44,7 +42,7 @@ const startTime = make('span', { className: 'readout' }), endTime = make('span',
 const cropping = make('input', { type: 'checkbox', className: 'cropping' });
 const ratio = make('select', { className: 'ratio', label: 'Proportions of the crop' });
 const sides = ['Left', 'Top', 'Width', 'Height'].map((name) => whole(`${name} of the crop`, 2));
-const cropFields = make('span', { className: 'fields' }, ratio, ...sides.map((input, place) => make('label', { className: 'check' }, ['left', 'top', 'width', 'height'][place], input)));
+const cropFields = make('span', { className: 'fields' }, ratio, ...sides.map((input, index) => make('label', { className: 'check' }, ['left', 'top', 'width', 'height'][index], input)));
 const root = make('section', { className: 'timeline', tabIndex: -1, label: 'Timeline', hidden: true },
   stage, failed,
   make('div', { className: 'tools' }, play, now, setIn, setOut, addCut, make('span', { className: 'pager' }, farther, closer)),
@@ -69,28 +67,28 @@ const EVENTS = {
   cuts: () => trigger('cuts', { clip: reel.clip, cuts: [...cuts].filter(([, on]) => on).map(([at]) => at).sort((a, b) => a - b) }),
   crop: () => trigger('crop', { clip: reel.clip, crop }),
 };
-function tell(name) {
+function send(name) {
   clearTimeout(timers[name]);
   delete timers[name];
   EVENTS[name]();
 }
-function tellSoon(name) {
+function sendSoon(name) {
   clearTimeout(timers[name]);
-  timers[name] = setTimeout(() => tell(name), KEY_MS);
+  timers[name] = setTimeout(() => send(name), KEY_MS);
 }
 
-// ---- showing
+// ---- rendering
 
 const seconds = (at) => `${(at / reel.fps).toFixed(2)} s`;
-const place = (at) => (100 * (at - view.from)) / (view.to - view.from);
+const position = (at) => (100 * (at - view.from)) / (view.to - view.from);
 
 function spread(node, from, to) {
-  const [left, right] = [clamp(place(from), 0, 100), clamp(place(to), 0, 100)];
+  const [left, right] = [clamp(position(from), 0, 100), clamp(position(to), 0, 100)];
   Object.assign(node.style, { left: `${left}%`, width: `${Math.max(0, right - left)}%` });
 }
 
 function point(node, at) {
-  node.style.left = `${place(at)}%`;
+  node.style.left = `${position(at)}%`;
   node.hidden = at < view.from || at > view.to;
 }
 
@@ -100,10 +98,10 @@ function paint() {
   point(start, part.start);
   point(end, part.end);
   point(head, frame + 0.5);
-  for (const node of [...takenParts.children, ...cutMarks.children]) node.place();
+  for (const node of [...takenParts.children, ...cutMarks.children]) node.position();
   for (const [node, value, text] of [[start, part.start, part.start], [end, part.end - 1, part.end - 1]]) {
     Object.entries({ valuemin: 0, valuemax: reel.frames - 1, valuenow: value, valuetext: `frame ${text}, ${seconds(text)}` })
-      .forEach(([name, given]) => node.setAttribute(`aria-${name}`, given));
+      .forEach(([name, text]) => node.setAttribute(`aria-${name}`, text));
   }
   if (document.activeElement !== startNumber) startNumber.value = part.start;
   if (document.activeElement !== endNumber) endNumber.value = part.end - 1;
@@ -114,7 +112,7 @@ function paint() {
   addCut.textContent = cuts.get(frame) ? 'Drop this cut' : 'Cut here';
 }
 
-function drawStrip() {
+function renderStrip() {
   const [width, height] = [track.clientWidth, track.clientHeight];
   const sharp = window.devicePixelRatio || 1;
   Object.assign(canvas, { width: width * sharp, height: height * sharp });
@@ -123,10 +121,9 @@ function drawStrip() {
   const tile = strip.naturalWidth / tiles;
   const slots = Math.max(1, Math.round(width / (height * (tile / strip.naturalHeight))));
   const context = canvas.getContext('2d');
-  for (let slot = 0; slot < slots; slot += 1) { // in each place the tile nearest in time
+  for (let slot = 0; slot < slots; slot += 1) { // in each slot the tile nearest in time
     const wanted = (view.from + ((slot + 0.5) / slots) * (view.to - view.from)) / reel.fps;
-    let nearest = 0;
-    reel.times.forEach((time, number) => { if (Math.abs(time - wanted) < Math.abs(reel.times[nearest] - wanted)) nearest = number; });
+    const nearest = nearestTime(reel.times, wanted);
     const [left, step] = [(slot * canvas.width) / slots, canvas.width / slots];
     context.drawImage(strip, nearest * tile, 0, tile, strip.naturalHeight, left, 0, step, canvas.height);
   }
@@ -135,7 +132,7 @@ function drawStrip() {
 function marks() {
   takenParts.replaceChildren(...(reel.taken ?? []).map(([from, to]) => {
     const node = make('div', { className: 'taken', title: `already a clip: ${seconds(from)} to ${seconds(to)}` });
-    node.place = () => spread(node, from, to);
+    node.position = () => spread(node, from, to);
     return node;
   }));
   cutMarks.replaceChildren(...[...cuts].map(([at, on]) => {
@@ -144,9 +141,9 @@ function marks() {
       title: `cut at ${seconds(at)} (frame ${at}): click to ${on ? 'drop it' : 'set it again'}`,
     });
     node.setAttribute('aria-pressed', on);
-    node.place = () => point(node, at);
+    node.position = () => point(node, at);
     node.addEventListener('pointerdown', (event) => event.stopPropagation());
-    node.addEventListener('click', () => { cuts.set(at, !on); marks(); tell('cuts'); });
+    node.addEventListener('click', () => { cuts.set(at, !on); marks(); send('cuts'); });
     return node;
   }));
   paint();
@@ -190,7 +187,7 @@ function look(from, span) {
   const size = clamp(span, Math.min(CLOSEST, reel.frames), reel.frames);
   const left = clamp(from, 0, reel.frames - size);
   view = { from: left, to: left + size };
-  drawStrip();
+  renderStrip();
   paint();
 }
 const zoom = (factor) => { const span = (view.to - view.from) * factor; look(frame - span / 2, span); };
@@ -223,8 +220,8 @@ function frameAt(event) {
   return view.from + ((event.clientX - edge.left) / edge.width) * (view.to - view.from);
 }
 drag(track, (event) => seek(Math.floor(frameAt(event))), () => {}, (event) => { video.pause(); seek(Math.floor(frameAt(event))); });
-drag(start, (event) => { setStart(frameAt(event)); seek(part.start); }, () => tell('span'), () => video.pause());
-drag(end, (event) => { setEnd(frameAt(event)); seek(part.end - 1); }, () => tell('span'), () => video.pause());
+drag(start, (event) => { setStart(frameAt(event)); seek(part.start); }, () => send('span'), () => video.pause());
+drag(end, (event) => { setEnd(frameAt(event)); seek(part.end - 1); }, () => send('span'), () => video.pause());
 
 function stepped(event) {
   const step = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
@@ -237,17 +234,17 @@ for (const [node, move] of [[start, (by) => { setStart(part.start + by); seek(pa
     event.preventDefault();
     event.stopPropagation();
     move(by);
-    tellSoon('span');
+    sendSoon('span');
   });
 }
-startNumber.addEventListener('change', () => { setStart(Number(startNumber.value)); startNumber.value = part.start; seek(part.start); tell('span'); });
-endNumber.addEventListener('change', () => { setEnd(Number(endNumber.value) + 1); endNumber.value = part.end - 1; seek(part.end - 1); tell('span'); });
+startNumber.addEventListener('change', () => { setStart(Number(startNumber.value)); startNumber.value = part.start; seek(part.start); send('span'); });
+endNumber.addEventListener('change', () => { setEnd(Number(endNumber.value) + 1); endNumber.value = part.end - 1; seek(part.end - 1); send('span'); });
 
 const ACTIONS = {
   ' ': toggle,
-  i: () => { if (frame >= part.end) part.end = reel.frames; setStart(frame); tell('span'); },
-  o: () => { if (frame < part.start) part.start = 0; setEnd(frame + 1); tell('span'); },
-  m: () => { if (!frame) return; cuts.set(frame, !cuts.get(frame)); marks(); tell('cuts'); },
+  i: () => { if (frame >= part.end) part.end = reel.frames; setStart(frame); send('span'); },
+  o: () => { if (frame < part.start) part.start = 0; setEnd(frame + 1); send('span'); },
+  m: () => { if (!frame) return; cuts.set(frame, !cuts.get(frame)); marks(); send('cuts'); },
   '[': () => seek(Math.max(0, ...[...cuts.keys()].filter((at) => at < frame))),
   ']': () => seek(Math.min(reel.frames - 1, ...[...cuts.keys()].filter((at) => at > frame))),
   Home: () => seek(0), End: () => seek(reel.frames - 1),
@@ -273,23 +270,6 @@ farther.addEventListener('click', ACTIONS['-']);
 
 const shape = () => Number(ratio.value);
 
-function fitted(left, top, width, height, side = 'se') {
-  // `side` says which edges moved; the others stay where they are.
-  const [right, bottom] = [left + width, top + height];
-  let wide = Math.min(width, side.includes('w') ? right : reel.width - left);
-  let high = Math.min(height, side.includes('n') ? bottom : reel.height - top);
-  if (shape()) {
-    if (side === 'n' || side === 's') wide = high * shape();
-    wide = Math.min(wide, side.includes('w') ? right : reel.width - left, (side.includes('n') ? bottom : reel.height - top) * shape());
-    high = wide / shape();
-  }
-  wide = clamp(even(wide + 0.5), Math.min(SMALLEST, even(reel.width)), even(reel.width));
-  high = clamp(even(high + 0.5), Math.min(SMALLEST, even(reel.height)), even(reel.height));
-  const x = clamp(even((side.includes('w') ? right - wide : left) + 1), 0, even(reel.width - wide));
-  const y = clamp(even((side.includes('n') ? bottom - high : top) + 1), 0, even(reel.height - high));
-  return [x, y, wide, high];
-}
-
 function showCrop() {
   cropping.checked = Boolean(crop);
   box.hidden = cropFields.hidden = !crop;
@@ -303,70 +283,63 @@ function showCrop() {
 }
 
 let held = null;
-const moveCrop = ([left, top, width, height], dx, dy) => [
-  clamp(2 * Math.round((left + dx) / 2), 0, even(reel.width - width)), clamp(2 * Math.round((top + dy) / 2), 0, even(reel.height - height)), width, height];
-function pulled(from, side, dx, dy) {
-  const [left, top, width, height] = from;
-  const [west, north] = [side.includes('w') ? clamp(dx, -left, width - SMALLEST) : 0, side.includes('n') ? clamp(dy, -top, height - SMALLEST) : 0];
-  return fitted(left + west, top + north, Math.max(SMALLEST, width - west + (side.includes('e') ? dx : 0)), Math.max(SMALLEST, height - north + (side.includes('s') ? dy : 0)), side);
-}
 function dragCrop(node, change) {
   drag(node, (event, first) => {
     const scale = reel.width / stage.clientWidth;
     crop = change(held, (event.clientX - first.clientX) * scale, (event.clientY - first.clientY) * scale);
     showCrop();
-  }, () => tell('crop'), () => { held = [...crop]; box.focus({ preventScroll: true }); });
+  }, () => send('crop'), () => { held = [...crop]; box.focus({ preventScroll: true }); });
 }
-dragCrop(box, moveCrop);
-for (const grip of box.children) dragCrop(grip, (from, dx, dy) => pulled(from, grip.className.split(' ')[1], dx, dy));
+dragCrop(box, (from, dx, dy) => movedCrop(reel, from, dx, dy));
+for (const grip of box.children) dragCrop(grip, (from, dx, dy) => resizedCrop(reel, shape(), from, grip.className.split(' ')[1], dx, dy));
 box.addEventListener('keydown', (event) => {
   const step = { ArrowLeft: [-2, 0], ArrowRight: [2, 0], ArrowUp: [0, -2], ArrowDown: [0, 2] }[event.key];
   if (!step || event.altKey) return;
   event.preventDefault();
   event.stopPropagation();
   const [dx, dy] = step.map((one) => one * (event.shiftKey ? 10 : 1));
-  crop = event.ctrlKey || event.metaKey ? pulled(crop, dx ? 'e' : 's', dx, dy) : moveCrop(crop, dx, dy);
+  crop = event.ctrlKey || event.metaKey ? resizedCrop(reel, shape(), crop, dx ? 'e' : 's', dx, dy) : movedCrop(reel, crop, dx, dy);
   showCrop();
-  tellSoon('crop');
+  sendSoon('crop');
 });
 cropping.addEventListener('change', () => {
   const [wide, high] = [reel.width * 0.8, reel.height * 0.8];
-  crop = cropping.checked ? fitted(reel.width * 0.1, reel.height * 0.1, wide, high) : null;
-  if (crop) crop = moveCrop(crop, (reel.width - crop[2]) / 2 - crop[0], (reel.height - crop[3]) / 2 - crop[1]);
+  crop = cropping.checked ? fittedCrop(reel, shape(), [reel.width * 0.1, reel.height * 0.1, wide, high]) : null;
+  if (crop) crop = movedCrop(reel, crop, (reel.width - crop[2]) / 2 - crop[0], (reel.height - crop[3]) / 2 - crop[1]);
   showCrop();
-  tell('crop');
+  send('crop');
 });
 ratio.addEventListener('change', () => {
   if (!shape()) return;
   const [left, top, width, height] = crop;
-  const wanted = fitted(0, 0, width, height);
-  crop = moveCrop(wanted, left + (width - wanted[2]) / 2, top + (height - wanted[3]) / 2);
+  const wanted = fittedCrop(reel, shape(), [0, 0, width, height]);
+  crop = movedCrop(reel, wanted, left + (width - wanted[2]) / 2, top + (height - wanted[3]) / 2);
   showCrop();
-  tell('crop');
+  send('crop');
 });
 sides.forEach((input, number) => input.addEventListener('change', () => {
-  const asked = [...crop];
-  asked[number] = Number(input.value) || 0;
-  crop = number < 2 ? moveCrop(asked, 0, 0) : fitted(...asked, shape() ? (number === 2 ? 'e' : 's') : 'se');
+  const typed = [...crop];
+  typed[number] = Number(input.value) || 0;
+  crop = number < 2 ? movedCrop(reel, typed, 0, 0) : fittedCrop(reel, shape(), typed, shape() ? (number === 2 ? 'e' : 's') : 'se');
   sides.forEach((one, at) => { one.value = crop[at]; });
   showCrop();
-  tell('crop');
+  send('crop');
 }));
 
-// ---- following the host
+// ---- the value from the host
 
-function follow() {
-  const given = props.value ?? { clip: '' };
-  if (busy) return setTimeout(follow, 200); // never pull something out of a person's hand
-  for (const name of Object.keys(timers)) if (given.clip === reel.clip) return setTimeout(follow, KEY_MS); else tell(name);
-  const same = given.clip === reel.clip && given.video === reel.video;
-  root.hidden = !given.clip;
-  if (!given.clip) {
+function update() {
+  const value = props.value ?? { clip: '' };
+  if (busy) return setTimeout(update, 200); // never pull something out of a person's hand
+  for (const name of Object.keys(timers)) if (value.clip === reel.clip) return setTimeout(update, KEY_MS); else send(name);
+  const same = value.clip === reel.clip && value.video === reel.video;
+  root.hidden = !value.clip;
+  if (!value.clip) {
     reel = { ...reel, clip: '', video: '' };
     video.removeAttribute('src');
     return video.load();
   }
-  reel = { ...given };
+  reel = { ...value };
   part = { start: reel.start_frame, end: reel.end_frame };
   cuts = new Map(reel.cuts.map((at) => [at, true]));
   crop = reel.crop && [...reel.crop];
@@ -387,15 +360,15 @@ function follow() {
   }
   if (strip?.getAttribute('src') !== reel.strip) {
     strip = make('img');
-    strip.addEventListener('load', drawStrip);
+    strip.addEventListener('load', renderStrip);
     strip.src = reel.strip;
   }
   frame = clamp(frame, 0, reel.frames - 1);
-  drawStrip();
+  renderStrip();
   showCrop();
   marks();
 }
 
-new ResizeObserver(drawStrip).observe(track);
-watch('value', follow);
-follow();
+new ResizeObserver(renderStrip).observe(track);
+watch('value', update);
+update();

@@ -14,7 +14,7 @@ from workbench.errors import ConfigError
 from workbench.families.base import LoraWeights
 from workbench.families.cogvideox import FAMILY
 from workbench.families.cogvideox.lora_names import comfy_name, layer_of
-from workbench.families.lora_files import plain, read_safetensors, weights
+from workbench.families.lora_files import read_safetensors, weights, without_alpha
 
 Tensors = dict[str, torch.Tensor]
 FORMATS = [one.id for one in FAMILY.lora_formats]
@@ -39,7 +39,7 @@ def drawn(transformer: Any, ranks: dict[str, int], alphas: dict[str, float] | No
         weight = transformer.get_submodule(layer).weight
         found[f"{layer}.lora_A.weight"] = torch.randn(rank, weight.shape[1], generator=generator)
         found[f"{layer}.lora_B.weight"] = torch.randn(weight.shape[0], rank, generator=generator)
-    return weights(found, alphas or {}, "a test", said=alphas is not None)
+    return weights(found, alphas or {}, "a test", alpha_known=alphas is not None)
 
 
 def attention(transformer: Any) -> LoraWeights:
@@ -142,7 +142,7 @@ def test_comfyuis_names_are_those_of_its_own_model(transformer: Any) -> None:
 def test_what_diffusers_converts_for_kohya_is_read(transformer: Any) -> None:
     from diffusers.utils.state_dict_utils import convert_state_dict_to_kohya
 
-    lora = plain(mixed(transformer))  # diffusers writes alpha = rank, so the scale must be in the matrices
+    lora = without_alpha(mixed(transformer))  # diffusers writes alpha = rank, so the scale must be in the matrices
     given, _ = FAMILY.export_lora(lora, "diffusers")
     found = FAMILY.lora_weights(convert_state_dict_to_kohya(given), {})
     same(deltas(found), deltas(lora))
@@ -160,7 +160,7 @@ def test_what_diffusers_converts_for_kohya_is_read(transformer: Any) -> None:
     ],
 )
 def test_other_spellings_of_the_same_layers_are_read(prefix: str, down: str, up: str, transformer: Any) -> None:
-    lora = plain(mixed(transformer))
+    lora = without_alpha(mixed(transformer))
     ends = {"lora_A.weight": down, "lora_B.weight": up}
     given = {}
     for name, tensor in lora.tensors.items():

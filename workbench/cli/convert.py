@@ -13,11 +13,15 @@ from workbench.families import convert as convert_weights
 @click.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--like", metavar="MODEL", help="Which model SOURCE is of; needed where it is none itself, as a LoRA.")
+@click.option(
+    "--like",
+    metavar="MODEL",
+    help="The model of SOURCE; needed where SOURCE is no model itself, as a LoRA.",
+)
 def convert(source: str, target: str, like: str | None) -> None:
     """Write the model or LoRA SOURCE as TARGET in the other layout: diffusers' to the authors' own, or back.
 
     Which way to go is read from SOURCE: a file, a folder, or the name of a known model. TARGET must be new.
     """
-    said = convert_weights(source, target, like, lambda text: click.echo(text, err=True))
-    click.echo(said)
+    summary = convert_weights(source, target, like, lambda text: click.echo(text, err=True))
+    click.echo(summary)

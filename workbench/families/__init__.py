@@ -149,16 +149,16 @@ def convert(source: str, target: str, like: str | None = None, report: Report = 
 
     Returns a sentence that says what was written. Raises ConfigError, ModelUnavailable, CannotWrite.
     """
-    place = policy.resolve(source, "source")
-    itself = source in {model.id for model in models()} or (place / "model_index.json").is_file()
+    path = policy.resolve(source, "source")
+    itself = source in {model.id for model in models()} or (path / "model_index.json").is_file()
     if like is None and not itself:
         raise ConfigError(f"like is empty, and {source} does not say which model it is of: choose {_known()}")
     family, model = find_model(like or source)
     folder = family.fetch(model, report)
     if itself:
         found, own = find_model(source)
-        place = found.fetch(own, report)
-    return family.convert(place, policy.resolve(target, "target"), folder, report)
+        path = found.fetch(own, report)
+    return family.convert(path, policy.resolve(target, "target"), folder, report)
 
 
 def _known() -> str:

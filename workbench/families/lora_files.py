@@ -107,11 +107,11 @@ class LoraWeights:
 
 
 def weights(
-    tensors: Mapping[str, torch.Tensor], alphas: Mapping[str, float], origin: str, said: bool = True
+    tensors: Mapping[str, torch.Tensor], alphas: Mapping[str, float], origin: str, alpha_known: bool = True
 ) -> LoraWeights:
     """Put tensors by our names together; layers without an entry in `alphas` have alpha = rank. Raises ConfigError.
 
-    said: whether the file said anything of alpha at all
+    alpha_known: whether the file says anything about alpha
     """
     downs = {name.removesuffix(f".{DOWN}"): tensor for name, tensor in tensors.items() if name.endswith(f".{DOWN}")}
     if not downs:
@@ -126,15 +126,15 @@ def weights(
             raise ConfigError(f"the two matrices of {layer[:80]} have different ranks: download or export it again")
     ranks = {layer: int(down.shape[0]) for layer, down in downs.items()}
     rank = max(ranks.values())
-    if not said:
+    if not alpha_known:
         return LoraWeights(tensors, rank, None, origin)
     found = {layer: float(alphas.get(layer, one)) for layer, one in ranks.items()}
     alpha = Counter(found.values()).most_common(1)[0][0]
     return LoraWeights(tensors, rank, alpha, origin, {k: one for k, one in found.items() if one != alpha})
 
 
-def plain(lora: LoraWeights) -> LoraWeights:
-    """The same LoRA with its scale worked into B, so that every loader that knows nothing of alpha is right."""
+def without_alpha(lora: LoraWeights) -> LoraWeights:
+    """The same LoRA with its scale multiplied into B, so that every loader that knows nothing of alpha is right."""
     scales = {layer: lora.scale_of(layer) for layer in lora.layers}
     scaled = {}
     for name, tensor in lora.tensors.items():
@@ -150,7 +150,7 @@ def even(lora: LoraWeights) -> LoraWeights:
 
     if not lora.mixed:
         return lora
-    folded = plain(lora)
+    folded = without_alpha(lora)
     padded = dict(folded.tensors)
     for layer in folded.layers:
         down, up = padded[f"{layer}.{DOWN}"], padded[f"{layer}.{UP}"]

@@ -64,11 +64,11 @@ def legal_part(value: str, info: ValidationInfo) -> str:
 def fold(settings: S) -> S:
     """For `model_validator(mode="after")`: `revision` and `variant` go into the model's name. Raises ValueError."""
     values: Any = settings.__dict__  # the settings are frozen for everyone else
-    asked = {part: values[part] for part in ("revision", "variant") if values[part]}
-    if asked:
+    parts = {part: values[part] for part in ("revision", "variant") if values[part]}
+    if parts:
         named = split(values["model"])
         if named is None:
-            name, value = next(iter(asked.items()))
+            name, value = next(iter(parts.items()))
             raise ValueError(f"{name} is {value!r}, but model is {values['model'][:200]}, a folder: leave {name} empty")
-        values |= {"model": str(replace(named, **asked)), "revision": "", "variant": ""}
+        values |= {"model": str(replace(named, **parts)), "revision": "", "variant": ""}
     return settings

@@ -26,26 +26,26 @@ class ModelWeights:
     def __init__(self, folder: Path) -> None:
         from safetensors import SafetensorError, safe_open
 
-        self._places: dict[str, Path] = {}
+        self._files: dict[str, Path] = {}
         for path in sorted(folder.glob("*.safetensors")):
             try:
                 with safe_open(path, framework="pt") as file:
-                    self._places |= dict.fromkeys(file.keys(), path)
+                    self._files |= dict.fromkeys(file.keys(), path)
             except (SafetensorError, OSError) as error:
                 raise ConfigError(f"{path} cannot be read ({error}): download or export it again") from error
-        if not self._places:
+        if not self._files:
             raise ConfigError(f"{folder} holds no .safetensors weights: name a folder of a transformer")
 
     def __contains__(self, name: str) -> bool:
-        return name in self._places
+        return name in self._files
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._files)
 
     def __getitem__(self, name: str) -> torch.Tensor:
         from safetensors import safe_open
 
-        with safe_open(self._places[name], framework="pt") as file:
+        with safe_open(self._files[name], framework="pt") as file:
             tensor: torch.Tensor = file.get_tensor(name)
             return tensor
 

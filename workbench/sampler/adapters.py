@@ -15,7 +15,7 @@ from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.families.base import Family
-from workbench.families.lora_files import LoraWeights, plain
+from workbench.families.lora_files import LoraWeights, without_alpha
 from workbench.sampler.loras import KEY, Header, Lora, check_fit, read_header, sha256
 from workbench.workspace import write_bytes
 
@@ -80,7 +80,7 @@ class Adapters:
         path, weights = lora.file, None
         if not any(KEY.fullmatch(name) for name in header.tensors):
             weights = self._family.lora_weights(tensors, header.metadata)
-            named = plain(weights).tensors
+            named = without_alpha(weights).tensors
             tensors = {f"{self._family.lora_prefix}.{name}": tensor for name, tensor in named.items()}
             header = Header({name: tuple(value.shape) for name, value in tensors.items()}, header.metadata)
             path = cache / f"{sha256(lora.file)}.safetensors"

@@ -78,8 +78,8 @@ def plan_for(low_memory: bool, free_gb: float, facts: ModelFacts, shape: Shape) 
         return OffloadPlan(tiled=False)
     blocks_to_swap = 0
     if blocks + rest + waves > free:
-        room = max(free - rest - waves, 0.0)
-        kept = max(int(room // (blocks / facts.blocks)) - SLOTS, 0)
+        available = max(free - rest - waves, 0.0)
+        kept = max(int(available // (blocks / facts.blocks)) - SLOTS, 0)
         blocks_to_swap = facts.blocks - min(kept, facts.blocks)
     return OffloadPlan(
         "int8" if low_memory else "as stored", True, blocks_to_swap, sequential_guidance=low_memory, tiled=tiled

@@ -68,7 +68,7 @@ def first_frames(path: Path, count: int, fps: float, height: int, width: int) ->
     A video that is too short goes on with its last frame.
     """
     times = _times(path, "video")
-    wanted = [_nearest_to(times, place / fps) for place in range(count)]
+    wanted = [_nearest_to(times, index / fps) for index in range(count)]
     return _frames(path, wanted, height, width, "video")
 
 
@@ -113,8 +113,8 @@ def _nearest_to(times: list[float], moment: float) -> int:
 def _nearest(times: list[float], count: int, fps: float) -> list[int]:
     """Numbers of the frames shown at the last `count` moments, 1 / fps apart and ending with the last frame."""
     if (count - 1) / fps > times[-1]:
-        return [max(0, len(times) - count + place) for place in range(count)]
-    moments = [times[-1] - (count - 1 - place) / fps for place in range(count)]
+        return [max(0, len(times) - count + index) for index in range(count)]
+    moments = [times[-1] - (count - 1 - index) / fps for index in range(count)]
     return [_nearest_to(times, moment) for moment in moments]
 
 

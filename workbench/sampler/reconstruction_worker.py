@@ -1,8 +1,8 @@
 """`python -m workbench.sampler.reconstruction_worker FOLDER`: a clip's frames through a model's VAE and back.
 
 Only the VAE is loaded, in the dtype it is stored in on a GPU, in float32 on the processor. What is decoded is the
-mean of what the VAE says of the clip: training draws around it. A GPU too small to decode at once decodes in tiles.
-The folder and its files are described in reconstruction. Not covered: where the frames come from (frame_plan).
+mean of the posterior: training samples around it. A GPU too small to decode at once decodes in tiles.
+The folder and its files are described in vae_reconstruction. Not covered: where the frames come from (frame_plan).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Pixels = NDArray[np.uint8]
 
 WORKING_GB = 14.0  # what the VAE needs at the largest published shape where it does not work in tiles
-GPU_PATIENCE = 30.0  # seconds a warm sampler gets to unload its model
+GPU_TIMEOUT = 30.0  # seconds a warm sampler gets to unload its model
 WINDOW = 7  # pixels; of the structural similarity
 
 
@@ -53,22 +53,22 @@ def reconstruct(folder: Path, settings: ReconstructionSettings, job: jobs.Job) -
     family, model = find_model(settings.model)
     with contextlib.ExitStack() as held:
         if device.kind == "cuda":
-            _say(job, "waiting for the GPU")
+            _report(job, "waiting for the GPU")
             locks = Workspace(folder.parents[2]).locks
-            held.enter_context(gpu_lock.hold(locks, device.uuid, "a reconstruction", GPU_PATIENCE))
-        _say(job, "loading the VAE")
+            held.enter_context(gpu_lock.hold(locks, device.uuid, "a reconstruction", GPU_TIMEOUT))
+        _report(job, "loading the VAE")
         with processes.loading():
-            weights = family.fetch(model, lambda message: _say(job, "loading the VAE", message))
+            weights = family.fetch(model, lambda message: _report(job, "loading the VAE", message))
             vae = _load(family, weights, device)
-        _say(job, "encoding and decoding")
+        _report(job, "encoding and decoding")
         path = Path(settings.dataset) / settings.clip
         given = media.read_frames(path, planned.indices, planned.resize, planned.crop)
         back = through_vae(family, vae, weights, given)
-    _say(job, "writing")
+    _report(job, "writing")
     media.encode(back, folder / VIDEO, planned.fps)
     media.encode(np.concatenate([given, back], axis=2), folder / BESIDE, planned.fps)
     job.outcome = {
-        **likeness(given, back),
+        **similarity(given, back),
         "model": model.id,
         "revision": model.revision,
         "device": device.name,
@@ -77,8 +77,8 @@ def reconstruct(folder: Path, settings: ReconstructionSettings, job: jobs.Job) -
     }
 
 
-def _say(job: jobs.Job, phase: str, message: str = "") -> None:
-    """Beat, and obey the order to stop."""
+def _report(job: jobs.Job, phase: str, message: str = "") -> None:
+    """Report progress, and end on the command to stop."""
     job.beat(phase, message=message)
     if job.take("stop") is not None:
         raise jobs.Stop("Stopped; nothing was kept.")
@@ -112,15 +112,15 @@ def through_vae(family: Family, vae: Any, weights: Path, given: Pixels) -> Pixel
     frames, height, width, _ = given.shape
     video = (torch.from_numpy(given).permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
     moments = family.encode_video(vae, video)
-    place = next(iter(moments.values())).device
-    middle = torch.zeros(1, *family.latents_shape(weights, frames, height, width), device=place)
+    device = next(iter(moments.values())).device
+    middle = torch.zeros(1, *family.latents_shape(weights, frames, height, width), device=device)
     decoded = family.decode(vae, family.sample_latents(moments, middle))[0]
     pixels: Pixels = ((decoded + 1.0) * 127.5).round().to(torch.uint8).permute(1, 2, 3, 0).cpu().numpy()
     return pixels
 
 
-def likeness(given: Pixels, back: Pixels) -> dict[str, float]:
-    """How like two videos uint8 [F, H, W, 3] are: psnr, psnr_worst (dB) and ssim."""
+def similarity(given: Pixels, back: Pixels) -> dict[str, float]:
+    """The similarity of two videos uint8 [F, H, W, 3]: psnr, psnr_worst (dB) and ssim."""
     import torch
 
     one, other = (torch.from_numpy(video).float() / 255 for video in (given, back))

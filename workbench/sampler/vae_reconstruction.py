@@ -1,7 +1,7 @@
-"""A clip as the model's VAE gives it back: ask for it (`request`), look at it again (`look`). No torch.
+"""A clip reconstructed by the model's VAE: start it (`request`), read it (`read`). No torch.
 
 What the VAE cannot keep, a LoRA cannot learn. Each reconstruction is a job in a folder named by all that decides it
-(the clip's bytes, the frames and crop taken, the VAE's weights), so that asking again finds it:
+(the clip's bytes, the frames and crop taken, the VAE's weights), so that a repeated request finds it:
 
     cache/reconstructions/KEY/          a job (workbench.jobs), module workbench.sampler.reconstruction_worker
       config.json                       ReconstructionSettings
@@ -9,7 +9,7 @@ What the VAE cannot keep, a LoRA cannot learn. Each reconstruction is a job in a
       beside.mp4                        both in one picture: left what is given, right what comes back
       result.json                       how it ended, and psnr, psnr_worst, ssim ...; written last
 
-Not covered: encoding and decoding (reconstruct), what the denoiser makes of it.
+Not covered: encoding and decoding (reconstruction_worker), what the denoiser makes of it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ReconstructionSettings(Settings):
     """The clip's file name in the dataset."""
 
     model: str = field("", title="Model", section=WHAT, source="models")
-    """The model whose VAE is asked."""
+    """The model whose VAE is used."""
 
     frames: int = field(1, title="Frames", section=SHAPE, low=1, high=1000, unit="frames")
     """1: an image."""
@@ -69,7 +69,7 @@ class ReconstructionSettings(Settings):
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """A reconstruction as its folder tells it; what follows `status` is None until it is finished.
+    """A reconstruction as its files describe it; what follows `status` is None until it is finished.
 
     path, beside: the videos; psnr: dB over all frames, psnr_worst: of the worst frame (100 at most)
     ssim: mean structural similarity of the brightness, 1 for equal pictures
@@ -89,7 +89,7 @@ class Reconstruction:
     def wait(self, seconds: float | None = None) -> Reconstruction:
         """Wait until the job is over or the time is up; returns the reconstruction as it is then."""
         jobs.wait(self.folder, seconds)
-        return look(self.folder)
+        return read(self.folder)
 
     def _repr_html_(self) -> str:
         if self.beside is None:
@@ -110,7 +110,7 @@ def request(
     shape: Shape,
     device: Literal["auto", "cuda", "cpu"] = "auto",
 ) -> Reconstruction:
-    """The reconstruction of the frames that `plan` takes; its job is started unless it is finished or at work.
+    """The reconstruction of the frames that `plan` takes; its job is started unless it is finished or active.
 
     Raises ConfigError (model, shape), DataError (the clip is left out or its file is missing), CannotWrite.
     """
@@ -122,7 +122,7 @@ def request(
     if not path.is_file():
         raise DataError(f"{clip.file_name} is missing from {dataset.name}: import it again")
     folder = workspace.cache / FOLDER / _key(path, planned, known)
-    found = look(folder)
+    found = read(folder)
     if found.path or found.status.state.alive:
         return found
     settings = ReconstructionSettings(
@@ -139,8 +139,8 @@ def request(
     return Reconstruction(jobs.start(folder, MODULE))
 
 
-def look(folder: Path) -> Reconstruction:
-    """Where a reconstruction is now. Never raises for a missing or broken file."""
+def read(folder: Path) -> Reconstruction:
+    """A reconstruction as it is now. Never raises for a missing or broken file."""
     status = jobs.status(folder)
     video, beside, result = folder / VIDEO, folder / BESIDE, _result(folder)
     if status.state is not jobs.State.FINISHED or not video.exists() or not beside.exists():

@@ -100,13 +100,13 @@ def reconstruct(workspace: Workspace, name: str, clip: str, device: str | None, 
     where = settings_from(ReconstructionSettings, None, {"device": device}).device
     wanted = flags["model"] or model.id
     requested = vae_reconstruction.request(workspace, dataset.folder, dataset.clip(clip), wanted, shape, where)
-    if watch(lambda: vae_reconstruction.look(requested.folder).status) is None:
+    if watch(lambda: vae_reconstruction.read(requested.folder).status) is None:
         click.echo(
             f"\nIt goes on in the background; the same command shows it again. Stop it: touch "
             f"{requested.folder / 'control' / 'stop'}"
         )
         return 0
-    found = vae_reconstruction.look(requested.folder)
+    found = vae_reconstruction.read(requested.folder)
     if found.beside is None:
         click.echo(f"Error: {found.status.message}", err=True)
         return int(found.status.exit_code or ExitCode.BUG)

@@ -61,9 +61,9 @@ def join_projections(transformer: Any) -> None:
         bases = [_base(getattr(attention, name)) for name in PROJECTIONS]
         if all(type(base) is nn.Linear and not base.weight.requires_grad for base in bases):
             attention.to_qkv = _joined(bases)
-            for place, name in enumerate(PROJECTIONS):
-                part, layer = JoinedProjection(attention, place), getattr(attention, name)
-                if layer is bases[place]:
+            for index, name in enumerate(PROJECTIONS):
+                part, layer = JoinedProjection(attention, index), getattr(attention, name)
+                if layer is bases[index]:
                     setattr(attention, name, part)
                 else:
                     layer.base_layer = part
@@ -82,12 +82,12 @@ def _joined(layers: list[Any]) -> nn.Linear:
 class JoinedProjection(nn.Module):
     """One of the projections whose weights lie together in the attention's `to_qkv`."""
 
-    def __init__(self, attention: nn.Module, place: int) -> None:
+    def __init__(self, attention: nn.Module, index: int) -> None:
         super().__init__()
         joined: Any = attention.to_qkv
         self._whole = (attention,)  # in a tuple, so that the weights are not listed twice
         self.in_features, self.out_features = joined.in_features, joined.out_features // len(PROJECTIONS)
-        self._rows = slice(place * self.out_features, (place + 1) * self.out_features)
+        self._rows = slice(index * self.out_features, (index + 1) * self.out_features)
 
     @property
     def weight(self) -> torch.Tensor:

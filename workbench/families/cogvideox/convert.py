@@ -58,9 +58,9 @@ def _new_folder(target: Path, fill: Callable[[Path], str]) -> str:
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
-            said = fill(Path(scratch) / "new")
+            summary = fill(Path(scratch) / "new")
             os.rename(Path(scratch) / "new", target)
-    return f"{said}: {target}"
+    return f"{summary}: {target}"
 
 
 # ---- SAT's files

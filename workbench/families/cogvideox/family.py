@@ -74,9 +74,9 @@ class CogVideoX(Family):
         limit = files.config(folder, "transformer")["max_text_seq_length"]
         found = files.load_tokenizer(folder)(list(captions), return_offsets_mapping=True, verbose=False)
         counted = []
-        for caption, ids, places in zip(captions, found.input_ids, found.offset_mapping, strict=True):
-            # Truncation keeps the closing token, so the last place is not the caption's.
-            cut = caption[places[limit - 2][1] :].strip() if len(ids) > limit else ""
+        for caption, ids, offsets in zip(captions, found.input_ids, found.offset_mapping, strict=True):
+            # Truncation keeps the closing token, so the last offset is not the caption's.
+            cut = caption[offsets[limit - 2][1] :].strip() if len(ids) > limit else ""
             counted.append(CaptionTokens(len(ids), limit, cut))
         return counted
 
@@ -183,7 +183,7 @@ class CogVideoX(Family):
 
         clip = tensors.without_padding(latents).permute(0, 2, 1, 3, 4)
         with torch.no_grad():
-            unscaled = 1 / vae.config.scaling_factor * clip.to(*_place(vae))
+            unscaled = 1 / vae.config.scaling_factor * clip.to(*_device_and_dtype(vae))
             return vae.decode(unscaled).sample.float().clamp(-1, 1)
 
     # ---- image-to-video
@@ -195,7 +195,7 @@ class CogVideoX(Family):
     def image_condition(
         self, image: Tensors, noise: torch.Tensor, latents_shape: tuple[int, ...], every_frame: bool = False
     ) -> torch.Tensor:
-        return tensors.place_image(image["mean"] + image["std"] * noise, latents_shape, every_frame)
+        return tensors.image_condition_of(image["mean"] + image["std"] * noise, latents_shape, every_frame)
 
     # ---- training
 
@@ -314,10 +314,10 @@ def _encode(vae: Any, video: torch.Tensor) -> Any:
     import torch
 
     with torch.no_grad():
-        return vae.encode(video.to(*_place(vae))).latent_dist
+        return vae.encode(video.to(*_device_and_dtype(vae))).latent_dist
 
 
-def _place(vae: Any) -> tuple[torch.device, torch.dtype]:
+def _device_and_dtype(vae: Any) -> tuple[torch.device, torch.dtype]:
     """Where the VAE computes, and in what: a pipeline that moves its parts keeps it elsewhere in between."""
     weight = next(vae.parameters())  # the VAE's own `device` and `dtype` walk through all its modules: 1 ms each
     hook = getattr(vae, "_hf_hook", None)

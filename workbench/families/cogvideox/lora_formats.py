@@ -27,8 +27,8 @@ from workbench.families.lora_files import (
     LoraWeights,
     diffusers_notes,
     even,
-    plain,
     refuse_more_than_matrices,
+    without_alpha,
 )
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _diffusers(lora: LoraWeights) -> Written:
 def _portable(lora: LoraWeights) -> Written:
     if lora.biased:  # an older loader does not look for them
         refuse_more_than_matrices(lora, "an older loader")
-    return _named(even(plain(lora))), {"format": "pt"}
+    return _named(even(without_alpha(lora))), {"format": "pt"}
 
 
 def _finetrainers(lora: LoraWeights) -> Written:
@@ -132,8 +132,8 @@ def _comfyui(lora: LoraWeights) -> Written:
 
 def _kohya(lora: LoraWeights) -> Written:
     refuse_more_than_matrices(lora, "kohya's format")
-    told = {"format": "pt", "ss_network_module": "networks.lora", "ss_network_dim": str(lora.rank)}
-    return _down_and_up(lora, {layer: f"lora_unet_{flat_name(layer)}" for layer in lora.layers}), told
+    metadata = {"format": "pt", "ss_network_module": "networks.lora", "ss_network_dim": str(lora.rank)}
+    return _down_and_up(lora, {layer: f"lora_unet_{flat_name(layer)}" for layer in lora.layers}), metadata
 
 
 def _down_and_up(lora: LoraWeights, names: dict[str, str]) -> Tensors:
@@ -149,7 +149,8 @@ def _down_and_up(lora: LoraWeights, names: dict[str, str]) -> Tensors:
 
 
 def to_sat(lora: LoraWeights) -> Tensors:
-    """The LoRA's matrices by SAT's names, for its default alpha of 1: the scale is worked into B. Raises ConfigError.
+    """The LoRA's matrices by SAT's names, for its default alpha of 1: the scale is multiplied into B. Raises
+    ConfigError.
 
     What the LoRA has for one or two of query, key and value gets matrices of zeros for the rest, which SAT cannot omit.
     """
@@ -158,17 +159,17 @@ def to_sat(lora: LoraWeights) -> Tensors:
     refuse_more_than_matrices(lora, "SAT")
     one = even(lora)
     scale = (one.rank if one.alpha is None else one.alpha) / SAT_ALPHA
-    places = {
+    parts = {
         f"attn1.{name}": (module, part) for module, names in SAT_MODULES.items() for part, name in enumerate(names)
     }
     found: dict[str, torch.Tensor] = {}
     for name, tensor in one.tensors.items():
         match = re.fullmatch(r"transformer_blocks\.(\d+)\.(.+)\.lora_([AB])\.weight", name)
-        if match is None or match[2] not in places:
+        if match is None or match[2] not in parts:
             raise ConfigError(
                 f"the LoRA holds {name[:80]!r}, SAT's sits on the attention's projections alone: train one on attention"
             )
-        module, part = places[match[2]]
+        module, part = parts[match[2]]
         sat = f"model.diffusion_model.transformer.layers.{match[1]}.attention.{module}.matrix_{match[3]}.{part}"
         found[sat] = tensor * scale if match[3] == "B" else tensor
     for name, tensor in list(found.items()):

@@ -110,7 +110,7 @@ def _origin(name: str, metadata: Mapping[str, str]) -> str:
         "lora_unet_": "a trainer with kohya's names", "lora_transformer_": "a trainer with kohya's names",
         "transformer_transformer_": "diffusers' conversion for kohya", "lycoris_": "LyCORIS",
     }  # fmt: skip
-    found = next((said for start, said in words.items() if name.startswith(start)), "")
+    found = next((origin for start, origin in words.items() if name.startswith(start)), "")
     return found or "a trainer that writes no alpha, as diffusers' examples and cogvideox-factory"
 
 
@@ -119,7 +119,7 @@ def _with_notes(named: Tensors, metadata: Mapping[str, str], origin: str) -> Lor
     if (text := metadata.get(PEFT_KEY, metadata.get(DIFFUSERS_KEY))) is not None:
         found = {name.removeprefix("transformer."): value for name, value in _json(text).items()}
         if "lora_alpha" not in found:
-            return weights(named, {}, origin, said=False)
+            return weights(named, {}, origin, alpha_known=False)
         alphas = {}
         for layer, rank in _ranks(named).items():
             patterns = found.get("alpha_pattern") or {}
@@ -128,7 +128,7 @@ def _with_notes(named: Tensors, metadata: Mapping[str, str], origin: str) -> Lor
         return weights(named, alphas, origin)
     if (text := metadata.get(FINETRAINERS_KEY)) is not None and "lora_alpha" in (found := _json(text)):
         return weights(named, dict.fromkeys(_ranks(named), _number(found["lora_alpha"])), origin)
-    return weights(named, {}, origin, said=False)
+    return weights(named, {}, origin, alpha_known=False)
 
 
 def _ranks(named: Tensors) -> dict[str, int]:

@@ -14,12 +14,12 @@ from workbench.families.base import Frames, Model, Task
 from workbench.families.cogvideox.files import config, index
 from workbench.paths import ASSETS
 
-LICENCE = "CogVideoX license (research; commercial use needs registration)"
+LICENSE = "CogVideoX license (research; commercial use needs registration)"
 PIPELINES: dict[str, Task] = {
     "CogVideoXPipeline": "text-to-video", "CogVideoXImageToVideoPipeline": "image-to-video",
     "CogVideoXVideoToVideoPipeline": "text-to-video",  # the same weights under another pipeline's name
 }  # fmt: skip
-LARGEST = (768, 1360)  # of 1.5, whatever room its positions have
+LARGEST = (768, 1360)  # of 1.5, whatever largest its positions have
 
 PRESERVATION_PROMPTS = (
     "A golden retriever runs along a beach at sunset, waves rolling in behind it.",
@@ -56,25 +56,25 @@ PUBLISHED = tuple(replace(model, aliases=(model.source.replace("THUDM/", "zai-or
         id="cogvideox-5b", title="CogVideoX 5B", family="cogvideox", source="THUDM/CogVideoX-5b",
         revision="8d6ea3f817438460b25595a120f109b88d5fdfad", task="text-to-video", frames=49, fps=8, height=480,
         width=720, frame_rule=Frames(8, 49), size_multiple=16, steps=50, guidance_scale=6.0, scheduler="DPM",
-        license=LICENCE, download_gb=21.0,
+        license=LICENSE, download_gb=21.0,
     ),
     Model(
         id="cogvideox-5b-i2v", title="CogVideoX 5B, image to video", family="cogvideox",
         source="THUDM/CogVideoX-5b-I2V", revision="a6f0f4858a8395e7429d82493864ce92bf73af11", task="image-to-video",
         frames=49, fps=8, height=480, width=720, frame_rule=Frames(8, 49), size_multiple=16, fixed_size=True, steps=50,
-        guidance_scale=6.0, scheduler="DPM", license=LICENCE, download_gb=21.0,
+        guidance_scale=6.0, scheduler="DPM", license=LICENSE, download_gb=21.0,
     ),
     Model(
         id="cogvideox1.5-5b", title="CogVideoX 1.5 5B", family="cogvideox", source="THUDM/CogVideoX1.5-5B",
         revision="fdc5267c90b5c06492985b966e43aae984e189e0", task="text-to-video", frames=81, fps=16, height=768,
         width=1360, frame_rule=Frames(16, 161), size_multiple=16, largest=LARGEST, steps=50, guidance_scale=6.0,
-        scheduler="DPM", license=LICENCE, download_gb=21.0,
+        scheduler="DPM", license=LICENSE, download_gb=21.0,
     ),
     Model(
         id="cogvideox1.5-5b-i2v", title="CogVideoX 1.5 5B, image to video", family="cogvideox",
         source="THUDM/CogVideoX1.5-5B-I2V", revision="46c90528707aebbe69066390b4fe7e7d24c9c2a4", task="image-to-video",
         frames=81, fps=16, height=768, width=1360, frame_rule=Frames(16, 161), size_multiple=16, largest=LARGEST,
-        steps=50, guidance_scale=6.0, scheduler="DPM", license=LICENCE, download_gb=21.0,
+        steps=50, guidance_scale=6.0, scheduler="DPM", license=LICENSE, download_gb=21.0,
     ),
 ))  # fmt: skip
 BUILT_IN = tuple(model for model in (TINY, TINY_I2V) if (Path(model.source) / "model_index.json").is_file())
@@ -100,15 +100,15 @@ def _described(folder: Path) -> Model | None:
     transformer, vae = config(folder, "transformer"), config(folder, "vae")
     spatial = 2 ** (len(vae["block_out_channels"]) - 1)
     newer = transformer.get("patch_size_t") is not None
-    room = (transformer["sample_height"] * spatial, transformer["sample_width"] * spatial)
-    # 1.5 may have room for positions of 2400 x 2400, which is not what it was made for.
-    height, width = (min(room[0], LARGEST[0]), min(room[1], LARGEST[1])) if newer else room
+    largest = (transformer["sample_height"] * spatial, transformer["sample_width"] * spatial)
+    # 1.5 may have positions of 2400 x 2400, which is not what it was made for.
+    height, width = (min(largest[0], LARGEST[0]), min(largest[1], LARGEST[1])) if newer else largest
     return Model(
         id=str(folder), title=folder.name, family="cogvideox", source=str(folder), revision=None,
         task=PIPELINES[pipeline["_class_name"]],
         frames=transformer["sample_frames"], fps=16 if newer else 8, height=height, width=width,
         frame_rule=_frame_rule(transformer), size_multiple=spatial * transformer["patch_size"],
-        largest=room if newer else None,
+        largest=largest if newer else None,
         fixed_size=bool(transformer.get("use_learned_positional_embeddings")), steps=50, guidance_scale=6.0,
         scheduler="DPM" if "DPM" in pipeline["scheduler"][1] else "DDIM", license="unknown", local=True,
     )  # fmt: skip

@@ -65,7 +65,7 @@ def without_padding(latents: torch.Tensor) -> torch.Tensor:
     return latents[:, 1:] if latents.shape[1] % 2 == 0 else latents
 
 
-def place_image(latents: torch.Tensor, shape: tuple[int, ...], every_frame: bool) -> torch.Tensor:
+def image_condition_of(latents: torch.Tensor, shape: tuple[int, ...], every_frame: bool) -> torch.Tensor:
     """A picture's latents [B, 1, C, h, w] as condition [B, *shape]: beside the first latent frame, or beside all."""
     if every_frame:
         return latents.expand(-1, shape[0], -1, -1, -1)

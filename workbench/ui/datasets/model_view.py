@@ -108,7 +108,7 @@ def _reconstructed(folder: str) -> list[Any]:
     """How far the reconstruction is; asked once a second until it is over."""
     if not folder:
         return [gr.skip(), gr.skip(), gr.Timer(active=False)]
-    found = vae_reconstruction.look(Path(folder))
+    found = vae_reconstruction.read(Path(folder))
     alive = found.status.state.alive
     return [gr.skip() if alive else "", _beside(found), gr.Timer(active=alive)]
 

@@ -18,7 +18,7 @@ EMPTY = "No LoRA yet. A finished run adds its own here; import another one below
 MOST = 500  # cards at once; the search finds among all
 
 
-class LoraCards:
+class LoraGrid:
     """Builds the component. Its event `chosen` carries {"names": [...]}: which cards are selected now."""
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class LoraCards:
 
 def data(loras: Sequence[LibraryLora], chosen: Sequence[str]) -> dict[str, Any]:
     """The component's value: a card a LoRA, checkpoints under their run; everything as text."""
-    return {"loras": [card(lora) for lora in loras], "chosen": list(chosen), "empty": EMPTY, "most": MOST}
+    return {"loras": [lora_data(lora) for lora in loras], "chosen": list(chosen), "empty": EMPTY, "most": MOST}
 
 
-def card(lora: LibraryLora) -> dict[str, Any]:
+def lora_data(lora: LibraryLora) -> dict[str, Any]:
     """The data of one LoRA's card."""
     steps = [] if lora.steps is None else [f"{lora.steps:,} steps"]
     return {

@@ -23,7 +23,7 @@ from workbench.ui.core.boundary import QUIET, TICK, UPWARDS, Seen, handler, tell
 from workbench.ui.core.form import Form, sentences
 from workbench.ui.core.live import Live, Recent
 from workbench.ui.loras.chosen import ChosenPart, planned
-from workbench.ui.loras.grid import LoraCards, data
+from workbench.ui.loras.grid import LoraGrid, data
 from workbench.ui.loras.publish import PublishPart
 from workbench.ui.loras.work import operations
 from workbench.workspace import Workspace
@@ -40,7 +40,7 @@ class LorasTab:
         self.workspace = workspace
         self._loras = Recent(lambda: library.all_loras(workspace, checkpoints=True), LOOK_SECONDS)
         self._tasks = Recent(lambda: tasks.everything(workspace))
-        self.grid = LoraCards()
+        self.grid = LoraGrid()
         self.work = gr.HTML(elem_id="lora-work")
         self.stop = gr.Button("Stop it", variant="stop", visible=False, elem_id="lora-stop")
         self.chosen = ChosenPart(workspace)
@@ -234,8 +234,8 @@ class LorasTab:
     def _clean(self, names: Sequence[str] | None, seen: Seen, *values: Any) -> list[Any]:
         gone = removal.clean(self.workspace, self.cleaning.parse(values))
         tell(f"{len(gone)} removed, {view.total_size(gone)}.")
-        shown = self._refresh(names, seen)
-        return ["", gr.update(visible=False), self._removed(), *shown, *self.chosen.values(list(names or ()))]
+        updates = self._refresh(names, seen)
+        return ["", gr.update(visible=False), self._removed(), *updates, *self.chosen.values(list(names or ()))]
 
     def _removed(self) -> Any:
         """The removed LoRAs, as the field's choices."""

@@ -12,7 +12,7 @@ from workbench.loras.tasks import LoraTask
 from workbench.loras.view import task_view
 from workbench.ui.core import render
 
-SHOWN = 3  # of those that are over
+MOST_FINISHED = 3  # of those that are over
 RECENT_SECONDS = 3600
 
 
@@ -21,7 +21,7 @@ def operations(tasks: Sequence[LoraTask]) -> str:
     active = [task for task in tasks if task.status.state.alive]
     since = time.time() - RECENT_SECONDS
     over = [task for task in tasks if not task.status.state.alive and (task.status.ended_at or 0) > since]
-    return "".join(map(_operation, [*active, *over[:SHOWN]]))
+    return "".join(map(_operation, [*active, *over[:MOST_FINISHED]]))
 
 
 def _operation(task: LoraTask) -> str:

@@ -20,7 +20,7 @@ from workbench.ui.core import render
 from workbench.ui.core.live import Recent
 from workbench.workspace import Workspace
 
-SHOWN = 8  # of the waiting ones; the others are counted
+MOST = 8  # of the waiting ones; the others are counted
 NOTHING: dict[str, Any] = {"note": "", "requests": [], "more": 0, "elsewhere": 0, "failed": []}
 
 
@@ -46,8 +46,8 @@ class QueueStrip:
         found = [find(self.workspace, name) for name in submitted]
         return {
             "note": self._gpu_note() if not active else "",
-            "requests": [_data(one) for one in own[:SHOWN]],
-            "more": max(0, len(own) - SHOWN),
+            "requests": [_data(one) for one in own[:MOST]],
+            "more": max(0, len(own) - MOST),
             "elsewhere": len(active) - len(own),
             "failed": [_failure(one) for one in found if one is not None and one.state is RequestState.FAILED],
         }

@@ -1,0 +1,44 @@
+// Rules for the browser code in assets/. Each component NAME is served as one script of elements.js, NAME.logic.js and
+// NAME.js (workbench/ui/core/render.py), so what the first ones define is known in the last.
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import js from '@eslint/js';
+
+const ASSETS = new URL('assets/', import.meta.url);
+const DEFINITION = /^(?:async )?(?:function|const|let) (\w+)/gm;
+const readonly = (names) => Object.fromEntries(names.map((name) => [name, 'readonly']));
+const defined = (file) => (existsSync(new URL(file, ASSETS))
+  ? [...readFileSync(new URL(file, ASSETS), 'utf8').matchAll(DEFINITION)].map((match) => match[1]) : []);
+
+const GRADIO = readonly(['element', 'trigger', 'props', 'server', 'watch']);
+const BROWSER = readonly([
+  'window', 'document', 'navigator', 'location', 'localStorage', 'getComputedStyle', 'console', 'URL', 'CSS', 'Image', 'Event',
+  'CustomEvent', 'KeyboardEvent', 'Element', 'HTMLElement', 'Node', 'MutationObserver', 'ResizeObserver', 'IntersectionObserver',
+  'setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'requestAnimationFrame', 'cancelAnimationFrame', 'fetch', 'performance',
+]);
+const languageOptions = (globals) => ({ ecmaVersion: 2024, sourceType: 'script', globals });
+const definesForOthers = { 'no-unused-vars': ['error', { vars: 'local' }] };
+const shared = /^elements\.js$|\.logic\.js$/;
+const components = readdirSync(ASSETS).filter((file) => file.endsWith('.js') && !shared.test(file));
+
+export default [
+  { files: ['assets/*.js', 'tests/browser_code/*.mjs', '*.mjs'], ...js.configs.recommended },
+  {
+    files: ['assets/*.js'],
+    rules: { eqeqeq: 'error', 'no-var': 'error', 'prefer-const': 'error', 'no-eval': 'error', 'no-implied-eval': 'error' },
+  },
+  // Others use what these define; the logic knows nothing of a page.
+  { files: ['assets/elements.js'], languageOptions: languageOptions(BROWSER), rules: definesForOthers },
+  { files: ['assets/*.logic.js'], languageOptions: languageOptions({}), rules: definesForOthers },
+  ...components.map((file) => ({
+    files: [`assets/${file}`],
+    languageOptions: {
+      ...languageOptions(
+        { ...BROWSER, ...GRADIO, ...readonly([...defined('elements.js'), ...defined(file.replace('.js', '.logic.js'))]) }),
+      parserOptions: { ecmaFeatures: { globalReturn: true } }, // it is the body of a function
+    },
+  })),
+  {
+    files: ['tests/browser_code/*.mjs', '*.mjs'],
+    languageOptions: { ecmaVersion: 2024, sourceType: 'module', globals: readonly(['URL', 'console']) },
+  },
+];
