@@ -165,7 +165,7 @@ def test_a_clip_can_be_continued(toy: Toy) -> None:
         assert continued.shape == before.shape
         assert not torch.equal(continued, before)
     assert torch.equal(toy.drawn_by(toy.transformer), before)
-    with pytest.raises(ConfigError, match="draw more frames, or continue fewer"):
+    with pytest.raises(ConfigError, match="generate more frames, or continue fewer"):
         toy.drawn_by(toy.transformer, prefix=toy.latents)
 
 
