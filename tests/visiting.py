@@ -31,8 +31,11 @@ class Demo:
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 [sys.executable, str(ROOT / "webui.py"), "--demo", "--workspace", str(sessions)],
-                stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **environment},
-            )  # fmt: skip
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, **environment},
+            )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert "http" in line, self.log.read_text()

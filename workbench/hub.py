@@ -1,6 +1,6 @@
 """The Hugging Face Hub: its client, one way to push files, its errors as ours. Nothing here knows a token.
 
-huggingface_hub takes the token from HF_TOKEN or from `hf auth login` and is told nothing else; background jobs see no
+huggingface_hub takes the token from HF_TOKEN or from `hf auth login` and gets nothing else; background jobs see no
 HF_TOKEN (workbench.jobs), so they need the login. Not covered: what is pushed or fetched
 (dataset_builder, remote, publishing).
 """
@@ -22,18 +22,18 @@ Kind = Literal["model", "dataset", "space"]
 Content = Path | bytes
 OnFiles = Callable[[int, int], None]
 """Called with (files sent, all files) after each few; may raise to stop, upon which nothing of them is seen yet."""
-AT_ONCE = 32  # files between two looks at whether to stop
+AT_ONCE = 32  # files between two checks whether to stop
 BAD_CARD = "Invalid metadata in README.md"  # how huggingface_hub says it
 LOGIN = "log in with `hf auth login`"
 MAY_WRITE = f"{LOGIN}, with a token that may write"
 
 
 class HubRefuses(ModelUnavailable):
-    """The Hub says no, and will say so again."""
+    """The Hub refuses, and would refuse again."""
 
 
 class HubLost(ModelUnavailable):
-    """The Hub does not answer just now; the same may be asked again."""
+    """The Hub does not answer just now; the same request may succeed later."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,17 @@ class Pushed:
 
 
 def push(
-    kind: Kind, repo_id: str, files: Mapping[str, Content], message: str, private: bool = True,
+    kind: Kind,
+    repo_id: str,
+    files: Mapping[str, Content],
+    message: str,
+    private: bool = True,
     on_files: OnFiles = lambda *_: None,
-) -> Pushed:  # fmt: skip
+) -> Pushed:
     """Add or replace files of a repository as one commit; nothing is deleted, and equal files make no commit.
 
-    A repository that is not there is made, private or public as asked. What an earlier push that broke off has sent is
-    not sent again, and nothing is seen before all is there. Raises ConfigError (also before private files go into a
+    A repository that does not exist is created, private or public. What an earlier push that broke off has sent is not
+    sent again, and nothing is visible before all is there. Raises ConfigError (also before private files go into a
     public repository), HubRefuses, HubLost, and what on_files raises.
     """
     from huggingface_hub import CommitOperationAdd
@@ -74,12 +78,12 @@ def push(
         except ValueError as error:
             if BAD_CARD not in str(error):
                 raise
-            said = "; ".join(str(error).splitlines()[1:]).replace("- ", "")[:400]
+            reasons = "; ".join(str(error).splitlines()[1:]).replace("- ", "")[:400]
             raise ConfigError(
-                f"the Hub refuses the card of {repo_id} ({said}): is the license one it knows?"
+                f"the Hub refuses the card of {repo_id} ({reasons}): is the license one it knows?"
             ) from error
-    place = repo_id if kind == "model" else f"{kind}s/{repo_id}"
-    return Pushed(f"{api.endpoint}/{place}", made.oid, made.oid != before.sha)
+    path = repo_id if kind == "model" else f"{kind}s/{repo_id}"
+    return Pushed(f"{api.endpoint}/{path}", made.oid, made.oid != before.sha)
 
 
 def client() -> HfApi:
@@ -90,7 +94,7 @@ def client() -> HfApi:
 
 
 def logged_in() -> bool:
-    """Whether a login is stored on this machine, as background jobs see it. Nobody is asked."""
+    """Whether a login is stored on this machine, as background jobs see it. No request is made."""
     from huggingface_hub import constants
 
     return Path(constants.HF_TOKEN_PATH).is_file()
@@ -112,7 +116,7 @@ def check_repo_id(repo_id: str) -> None:
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn the Hub's errors into one sentence each; `what`: the repository, or whatever is asked for.
+    """Turn the Hub's errors into one sentence each; `what`: the repository, or what else is requested.
 
     Raises ConfigError for a name that cannot be, FileNotFoundError, HubRefuses, HubLost.
     """
@@ -145,11 +149,11 @@ def explained(what: str) -> Iterator[None]:
         raise _no_answer(what) from error
 
 
-def _answered(what: str, status: int, said: str) -> ModelUnavailable:
+def _answered(what: str, status: int, message: str) -> ModelUnavailable:
     """What an answer says that is none of the above."""
     if status not in (401, 402, 403, 404):
         return HubLost(f"{what} cannot be reached: the Hub answers {status}")
-    reason = f"{status}: {said.splitlines()[0][:200]}" if said.strip() else str(status)
+    reason = f"{status}: {message.splitlines()[0][:200]}" if message.strip() else str(status)
     return HubRefuses(f"{what} cannot be reached: the Hub refuses it ({reason}): {MAY_WRITE}")
 
 

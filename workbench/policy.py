@@ -1,12 +1,12 @@
-"""What this process may do for whoever uses it: ordinarily everything, for a visitor of the public demo little.
+"""What this process may do for its user: normally everything, for a visitor of the public demo little.
 
 A visitor's page is a process of its own (workbench.demo_space), and the variable WORKBENCH_POLICY of its environment
-names the JSON file that holds the rules; its jobs inherit both. The library asks where it matters, whoever calls it and
-by which way: every set of settings that is read (`check_settings`), every job that is started (`starting`), samples
-that are asked for (`check_waiting`), archives (`unpacked`). A file of rules that cannot be read stops everything.
+names the JSON file that holds the rules; its jobs inherit both. The library checks the rules where it matters, whoever
+calls it: every set of settings that is read (`check_settings`), every job that is started (jobs.admission), samples
+that are requested (`check_waiting`), archives (`unpacked`). Without readable rules nothing is done.
 
-`resolve` is the one way from what a person wrote to a file: the page of whoever listens to other machines may name only
-those below some folders (`confine`), a visitor only their own. Not covered: who gets which rules (demo_space), who
+`resolve` is the one way from a path that a user wrote to a file: a page that other machines can reach accepts only
+paths below some folders (`confine`), a visitor only their own. Not covered: who gets which rules (demo_space), who
 may see which page (workbench.ui.server.guard).
 """
 
@@ -30,8 +30,6 @@ HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(:[^@]+)?(@[\w./-]+)?")
 CLIPS = ("chosen", "clips", "clip")  # settings that name clips of a dataset, as clips/ID.mp4
 # Free text, which may begin with a stroke or speak of an address.
 FREE = re.compile(r"prompt|caption|instruction|text|find|replace")
-TRAINER, RUNS = "workbench.trainer", "workspace/runs/*"
-STARTER, LOCK = "workbench.runs.queue_starter", ".starting"
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Policy:
     models, hub: models and repositories of the Hub that may be named
     most: setting, or Class.setting -> its highest value; of a text or a list, its greatest length
     only: setting -> its legal values; empty: settings that stay as they are
-    runs, waiting: runs and asked-for samples of one visitor at most; size: bytes of all files
+    runs, waiting: runs and waiting samples of one visitor at most; size: bytes of all files
     at_once: jobs of one visitor; together, all_at_once: trainings and jobs of all visitors, whose homes lie in the
     folder `everybody`
     memory: bytes that one process may have for its data; text, entries: of an archive, bytes of captions and members
@@ -96,10 +94,12 @@ def check_settings(kind: str, values: Mapping[str, Any], defaults: Mapping[str, 
         return
     found = {}
     for name, value in values.items():
-        # What a setting is by itself names nothing of the visitor's choosing, but may still be switched off.
-        said = _off(policy, name, value) or (_said(policy, kind, name, value) if value != defaults.get(name) else "")
-        if said:
-            found[name] = said
+        # A default names nothing of the visitor's choosing, but may still be switched off.
+        problem = _off(policy, name, value)
+        if not problem and value != defaults.get(name):
+            problem = _problem(policy, kind, name, value)
+        if problem:
+            found[name] = problem
     if found:
         raise ConfigError("; ".join(found.values()), found)
 
@@ -112,7 +112,7 @@ def _off(policy: Policy, name: str, value: Any) -> str:
     return ""
 
 
-def _said(policy: Policy, kind: str, name: str, value: Any) -> str:
+def _problem(policy: Policy, kind: str, name: str, value: Any) -> str:
     """What is wrong with one setting that was chosen; "" when nothing is."""
     most = policy.most.get(f"{kind}.{name}", policy.most.get(name))
     size = value if isinstance(value, int | float) else len(value) if isinstance(value, str | tuple | list) else 0
@@ -204,11 +204,11 @@ def check_waiting(count: int) -> None:
     """Raises ConfigError when so many samples may not wait at once."""
     policy = current()
     if policy is not None and count > policy.waiting:
-        raise ConfigError(f"{count} videos would wait, at most {policy.waiting} in this demo: ask for fewer, or wait")
+        raise ConfigError(f"{count} videos would wait, at most {policy.waiting} in this demo: request fewer, or wait")
 
 
 def unpacked(entries: int, size: int, text: int) -> tuple[int, int, int]:
-    """How many members of an archive are looked at, their bytes and those of its captions: these, or a visitor's."""
+    """How many members of an archive are read, their bytes and those of its captions: these, or a visitor's."""
     policy = current()
     if policy is None:
         return entries, size, text

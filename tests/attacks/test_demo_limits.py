@@ -79,7 +79,7 @@ async def _come_in(proxy: SessionProxy, addresses: list[str]) -> list[int]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy), base_url="http://demo") as client:
             await client.get("/", headers=given)
             opened = await client.get("/", headers=given)
-            statuses.append(503 if "All places" in opened.text or "Preparing" in opened.text else opened.status_code)
+            statuses.append(503 if "All sessions" in opened.text or "Preparing" in opened.text else opened.status_code)
     return statuses
 
 
@@ -189,13 +189,25 @@ def test_a_visitors_process_and_its_children_have_so_much_memory(home: Path) -> 
 
 
 def test_odd_cookies_and_values_are_no_fault_of_the_server(sessions: DemoSessions, tmp_path: Path) -> None:
-    values = [b"\xff\xfe.\xe9", f"{COOKIE}=ä.ö".encode(), f"{COOKIE}=a.é".encode("latin-1"), b"=;;=", b"a\x01b=c",
-              f'{COOKIE}="\\'.encode(), b"session=....; workbench-visitor=.000", b"\xf0\x9f\x98\x80=1"]  # fmt: skip
+    values = [
+        b"\xff\xfe.\xe9",
+        f"{COOKIE}=ä.ö".encode(),
+        f"{COOKIE}=a.é".encode("latin-1"),
+        b"=;;=",
+        b"a\x01b=c",
+        f'{COOKIE}="\\'.encode(),
+        b"session=....; workbench-visitor=.000",
+        b"\xf0\x9f\x98\x80=1",
+    ]
     assert asyncio.run(_asked_with(SessionProxy(sessions), values)) == [401] * len(values)
     owner = Owner("me", tmp_path)
-    for login in ({"expires_at": "soon", "userinfo": {"preferred_username": "me"}}, {"expires_at": 4e9, "userinfo": []},
-                  {"expires_at": 4e9, "userinfo": {"orgs": 7, "preferred_username": ["me"]}}, {"expires_at": []},
-                  {"expires_at": 4e9, "userinfo": {"orgs": [1, {"roleInOrg": "admin"}]}}):  # fmt: skip
+    for login in (
+        {"expires_at": "soon", "userinfo": {"preferred_username": "me"}},
+        {"expires_at": 4e9, "userinfo": []},
+        {"expires_at": 4e9, "userinfo": {"orgs": 7, "preferred_username": ["me"]}},
+        {"expires_at": []},
+        {"expires_at": 4e9, "userinfo": {"orgs": [1, {"roleInOrg": "admin"}]}},
+    ):
         assert not owner.owns(login)
 
 

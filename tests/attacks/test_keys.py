@@ -18,9 +18,12 @@ from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
 SECRETS = {
-    "HF_TOKEN": "hf_abcdefghij", "HUGGING_FACE_HUB_TOKEN": "an-old-token", "AWS_SECRET_ACCESS_KEY": "aws",
-    "DATABASE_URL": "postgres://me:secret@host/db", "INFERENCE_KEY": "hf_under_another_name",
-}  # fmt: skip
+    "HF_TOKEN": "hf_abcdefghij",
+    "HUGGING_FACE_HUB_TOKEN": "an-old-token",
+    "AWS_SECRET_ACCESS_KEY": "aws",
+    "DATABASE_URL": "postgres://me:secret@host/db",
+    "INFERENCE_KEY": "hf_under_another_name",
+}
 
 
 @pytest.fixture
@@ -65,14 +68,23 @@ def test_an_approved_key_goes_to_its_host_alone(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-for-openai")
     monkeypatch.setenv("MY_KEY", "sk-mine")
     monkeypatch.setenv(keys.HOSTS, "MY_KEY=llm.example.com:8443, MY_KEY=localhost")
-    right = {"OPENAI_API_KEY": ["https://api.openai.com/v1"],
-             "MY_KEY": ["https://llm.example.com:8443/v1", "http://localhost:8000/v1"]}  # fmt: skip
+    right = {
+        "OPENAI_API_KEY": ["https://api.openai.com/v1"],
+        "MY_KEY": ["https://llm.example.com:8443/v1", "http://localhost:8000/v1"],
+    }
     wrong = {
-        "OPENAI_API_KEY": ["http://api.openai.com/v1", "https://api.openai.com.evil.example/v1", "https://evil.example",
-                           "http://localhost:11434/v1", "https://api.openai.com@evil.example", "", "https://[::1"],
+        "OPENAI_API_KEY": [
+            "http://api.openai.com/v1",
+            "https://api.openai.com.evil.example/v1",
+            "https://evil.example",
+            "http://localhost:11434/v1",
+            "https://api.openai.com@evil.example",
+            "",
+            "https://[::1",
+        ],
         "MY_KEY": ["https://llm.example.com/v1", "http://llm.example.com:8443/v1", "https://example.com:8443"],
         "": ["https://api.openai.com/v1"],
-    }  # fmt: skip
+    }
     for variable, addresses in right.items():
         for address in addresses:
             assert keys.find_key(variable, address) == {"OPENAI_API_KEY": "sk-for-openai"}.get(variable, "sk-mine")

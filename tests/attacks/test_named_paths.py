@@ -96,9 +96,13 @@ def ways(folder: Path) -> list[str]:
     private, root = folder / "private", folder / "root"
     return [
         *(str(private / name) for name in ("picture.png", "lora.safetensors", "lora.pt", "model", "clip.mp4", "")),
-        str(root / "link.png"), str(root / "link" / "lora.safetensors"), f"{root}/../private/picture.png",
-        os.path.relpath(private / "picture.png"), f"{root}/link/model", "/proc/self/environ",
-    ]  # fmt: skip
+        str(root / "link.png"),
+        str(root / "link" / "lora.safetensors"),
+        f"{root}/../private/picture.png",
+        os.path.relpath(private / "picture.png"),
+        f"{root}/link/model",
+        "/proc/self/environ",
+    ]
 
 
 def kinds() -> list[type[Settings]]:
@@ -195,10 +199,13 @@ def test_no_handler_opens_a_file_outside_of_the_roots(folder: Path, opened: Open
 
 
 def _everything_asked(page: Caller, words: list[str]) -> str:
-    said = page.call([
-        (number, [hostile(each, words[(number + place) % len(words)]) for place, each in enumerate(inputs)])
-        for name, number, inputs in page.handlers() if name != "train_demo"
-    ])  # fmt: skip
+    said = page.call(
+        [
+            (number, [hostile(each, words[(number + place) % len(words)]) for place, each in enumerate(inputs)])
+            for name, number, inputs in page.handlers()
+            if name != "train_demo"
+        ]
+    )
     for component in page.components.values():
         for function in component["props"].get("server_fns") or ():
             for path in (words[1], words[7]):
@@ -215,12 +222,17 @@ def test_nobody_else_makes_a_path_of_what_a_person_wrote() -> None:
     """Of the shell and the notebook, whose user may read what they may; of variables, and of names that are kept."""
     faces = {"cli", "notebook"}
     known = {
-        "policy.py", "workspace.py", "ui/serving.py", "remote/box.py",
-        "dataset_builder/dataset.py", "dataset_builder/sources.py",  # whose links keep their names: captions go by them
-    }  # fmt: skip
+        "policy.py",
+        "workspace.py",
+        "ui/serving.py",
+        "remote/box.py",
+        "dataset_builder/dataset.py",
+        "dataset_builder/sources.py",  # whose links keep their names: captions go by them
+    }
     package = ROOT / "workbench"
     found = {
-        str(path.relative_to(package)) for path in package.rglob("*.py")
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
         if "expanduser" in path.read_text(encoding="utf-8") and path.relative_to(package).parts[0] not in faces
-    }  # fmt: skip
+    }
     assert found <= known, "use policy.resolve"

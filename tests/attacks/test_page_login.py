@@ -33,8 +33,16 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 def test_without_the_token_nothing_is_answered(page: Page) -> None:
     with httpx.Client(base_url=page.url) as stranger:
-        for path in ("/config", "/gradio_api/info", "/gradio_api/heartbeat/abc", "/trackio/", "/assets/index.js",
-                     f"/gradio_api/file={page.log}", f"{PREFIX}/config", "/gradio_api/queue/data"):  # fmt: skip
+        for path in (
+            "/config",
+            "/gradio_api/info",
+            "/gradio_api/heartbeat/abc",
+            "/trackio/",
+            "/assets/index.js",
+            f"/gradio_api/file={page.log}",
+            f"{PREFIX}/config",
+            "/gradio_api/queue/data",
+        ):
             assert stranger.get(path).status_code == 401, path
         for path in ("/gradio_api/queue/join", "/gradio_api/upload", f"{PREFIX}/gradio_api/queue/join"):
             assert stranger.post(path, json={"session_hash": "a"}).status_code == 401, path
@@ -69,8 +77,19 @@ def test_odd_cookies_are_none(page: Page) -> None:
     access = Access.made(page.workspace)
     good = access.cookie()
     until, _, signature = good.partition(".")
-    odd = ["", ".", "é.ü", f"{until}.", f"{until}.ü{signature}", f"²{until}.{signature}", f"{'9' * 5000}.{signature}",
-           f"{int(until) + 1}.{signature}", "\x00", good[:-1], f"{good}0"]  # fmt: skip
+    odd = [
+        "",
+        ".",
+        "é.ü",
+        f"{until}.",
+        f"{until}.ü{signature}",
+        f"²{until}.{signature}",
+        f"{'9' * 5000}.{signature}",
+        f"{int(until) + 1}.{signature}",
+        "\x00",
+        good[:-1],
+        f"{good}0",
+    ]
     for value in odd:
         assert not access.is_cookie(value), value
         with socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE) as raw:
@@ -92,8 +111,15 @@ def test_a_prefix_of_the_path_changes_no_rule(page: Page) -> None:
     (imported / "note.txt").write_text("plain")
     with page.client() as client:
         for prefix in ("", PREFIX):
-            for path in ("gradio_api/deep_link?session_hash=a", "openapi.json", "gradio_api/openapi.json", "docs",
-                         "gradio_api/run-history/buckets", "gradio_api/dev/reload", "monitoring/summary"):  # fmt: skip
+            for path in (
+                "gradio_api/deep_link?session_hash=a",
+                "openapi.json",
+                "gradio_api/openapi.json",
+                "docs",
+                "gradio_api/run-history/buckets",
+                "gradio_api/dev/reload",
+                "monitoring/summary",
+            ):
                 assert client.get(f"{prefix}/{path}").status_code == 404, (prefix, path)
             assert client.get(f"{prefix}/gradio_api/file=http://127.0.0.1:1/x").status_code == 403
             for file in imported.glob("evil*"):
@@ -110,8 +136,14 @@ def held_back(port: int, number: int, go: threading.Event, answers: list[int]) -
     """A login whose body comes later, after many others have come as far as this; notes the status of its answer."""
     body = b"username=me&password=wrong"
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as raw:
-        head = ("POST /login HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}",
-                f"X-Forwarded-For: 10.0.0.{number}", "", "")  # fmt: skip
+        head = (
+            "POST /login HTTP/1.1",
+            "Host: localhost",
+            f"Content-Length: {len(body)}",
+            f"X-Forwarded-For: 10.0.0.{number}",
+            "",
+            "",
+        )
         raw.sendall("\r\n".join(head).encode())
         go.wait(PATIENCE)
         raw.sendall(body)

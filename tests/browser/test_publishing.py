@@ -28,7 +28,7 @@ MILLISECONDS = PATIENCE * 1000
 
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
-    """A LoRA that is not drawn with."""
+    """A LoRA without samples."""
     tensors = layer("transformer_blocks.0.attn1.to_q", 4, 8, 8)
     return write_lora(tmp_path / "lora.safetensors", tensors, 8.0, base_model="tiny-cogvideox", trigger_word="zwx")
 
@@ -60,9 +60,9 @@ def test_a_lora_is_pushed_from_the_page(run: Run, page_of: tuple[str, FakeHub, P
     assert page.is_disabled("#push-lora")
     (home / "token").write_text(TOKEN)  # as `hf auth login` does, in a terminal
     page.wait_for_selector("#publish-account :text('ann')")
-    page.click("#look-lora")
-    page.wait_for_selector("#going-lora td:text('pytorch_lora_weights.safetensors')")
-    assert "to the model repository ann/cats (private)" in page.inner_text("#going-lora")
+    page.click("#show-plan-lora")
+    page.wait_for_selector("#plan-lora td:text('pytorch_lora_weights.safetensors')")
+    assert "to the model repository ann/cats (private)" in page.inner_text("#plan-lora")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert not hub.repos
     page.click("#push-lora")

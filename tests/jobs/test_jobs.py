@@ -162,12 +162,12 @@ def test_a_living_job_says_what_its_threads_do(folder: Path) -> None:
 
 
 def test_a_process_that_would_die_of_the_question_is_not_asked(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be asked for its stacks"):
+    with pytest.raises(ConfigError, match="cannot show its stacks"):
         jobs.stacks(folder)
     stranger = subprocess.Popen(["sleep", "600"])
     try:
         write(folder, jobs.PROCESS, {**processes.identity(stranger.pid), "started_at": time.time()})
-        with pytest.raises(ConfigError, match="cannot be asked for its stacks"):
+        with pytest.raises(ConfigError, match="cannot show its stacks"):
             jobs.stacks(folder)
         assert stranger.poll() is None
     finally:

@@ -84,8 +84,8 @@ def exports(tmp_path_factory: pytest.TempPathFactory, weights: Path) -> dict[str
         found[format] = Path(made.name)
     old = put_export(workspace, "old", rank=2, alpha=1.0, step=1)
     (old / "lora.safetensors").write_bytes(weights.read_bytes())
-    parcel = push.parcel(workspace, "runs/old", LoraPush(repo_id="me/old", card=False))
-    found["pushed"] = Path(str(parcel.staged(workspace.root)["pytorch_lora_weights.safetensors"]))
+    plan = push.plan_upload(workspace, "runs/old", LoraPush(repo_id="me/old", card=False))
+    found["pushed"] = Path(str(plan.staged(workspace.root)["pytorch_lora_weights.safetensors"]))
     return found
 
 

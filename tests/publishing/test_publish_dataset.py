@@ -25,4 +25,4 @@ def test_a_dataset_is_shown_then_pushed_once(shell: Shell, workspace: Workspace,
     assert hub.private == {"datasets/me/squares"}
     assert "no new commit" in shell(*command).out
     assert len(hub.commits) == 1
-    assert "say where to with --to" in shell("publish", "dataset", "squares").err
+    assert "give it with --to" in shell("publish", "dataset", "squares").err

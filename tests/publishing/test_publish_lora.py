@@ -68,9 +68,13 @@ def test_what_is_pushed_loads_in_stock_diffusers_and_draws_the_same(
 
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2"}
     done = subprocess.run(
-        [sys.executable, "-c", STOCK, "me/cats", str(tmp_path / "stock.npz")], cwd=tmp_path, env=environment,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", STOCK, "me/cats", str(tmp_path / "stock.npz")],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert media.probe(tmp_path / "video.mp4").frames == 9
     stock = np.load(tmp_path / "stock.npz")
@@ -98,8 +102,8 @@ def test_what_is_pushed_loads_in_stock_diffusers_and_draws_the_same(
 
 
 def test_the_card_says_what_the_run_knows(workspace: Workspace, run: Run) -> None:
-    parcel = pushing.parcel(workspace, "runs/cats", LoraPush(repo_id="me/cats"))
-    _, front, body = parcel.card.split("---\n", 2)
+    plan = pushing.plan_upload(workspace, "runs/cats", LoraPush(repo_id="me/cats"))
+    _, front, body = plan.card.split("---\n", 2)
     metadata = yaml.safe_load(front)
     assert metadata["license"] == "apache-2.0"
     assert metadata["instance_prompt"] == "zwx"
@@ -110,14 +114,20 @@ def test_the_card_says_what_the_run_knows(workspace: Workspace, run: Run) -> Non
     ]
     assert body.lstrip().startswith("<Gallery />")
     for said in (
-        "A LoRA of rank 4", "| Clips trained on | 6 |", "| Sizes | 32x32 |", "9 frames of 40x40", "| base model |",
-        'pipe.load_lora_weights("me/cats", adapter_name="lora")', "## Limits", "first frame.png",
-    ):  # fmt: skip
+        "A LoRA of rank 4",
+        "| Clips trained on | 6 |",
+        "| Sizes | 32x32 |",
+        "9 frames of 40x40",
+        "| base model |",
+        'pipe.load_lora_weights("me/cats", adapter_name="lora")',
+        "## Limits",
+        "first frame.png",
+    ):
         assert (said in body) != (said == "first frame.png"), said
-    about = json.loads(parcel.files["config.json"])  # type: ignore[arg-type]
+    about = json.loads(plan.files["config.json"])  # type: ignore[arg-type]
     assert (about["rank"], about["alpha"], about["training"]["rank"]) == (4, 8.0, 4)
     assert media.read_comment(run.folder / "previews/step-00000200/0.mp4")
-    assert not any(name.startswith("clips/") for name in parcel.files)
+    assert not any(name.startswith("clips/") for name in plan.files)
 
 
 def test_a_dry_run_names_every_file_and_sends_nothing(shell: Shell, run: Run, hub: FakeHub) -> None:
@@ -126,7 +136,7 @@ def test_a_dry_run_names_every_file_and_sends_nothing(shell: Shell, run: Run, hu
     named = set(re.findall(r"^ +[\d.,]+ [kM]B  (\S+)$", said, re.MULTILINE))
     assert named > FILES
     assert len([name for name in named if name.startswith("clips/squares/")]) == 6
-    assert "The training clips and their captions go, too." in said
+    assert "The training clips and their captions are uploaded, too." in said
     assert not hub.repos
     assert not [line for line in hub.requests if line.startswith(("POST", "PUT"))]
 

@@ -92,9 +92,9 @@ def _draw(address: str, prompt: str, seed: int) -> np.ndarray:
 
 def test_the_app_is_whole_and_a_private_lora_is_told(workspace: Workspace, run: Run) -> None:
     write_json(run.folder / "published.json", {"repo_id": "me/cats", "url": "", "private": True})
-    parcel = push.parcel(workspace, "runs/cats", SpacePush(repo_id="me/demo"))
-    assert "me/cats is private" in parcel.notes[0]
-    app = parcel.files["app.py"]
+    plan = push.plan_upload(workspace, "runs/cats", SpacePush(repo_id="me/demo"))
+    assert "me/cats is private" in plan.notes[0]
+    app = plan.files["app.py"]
     assert isinstance(app, bytes)
     compile(app, "app.py", "exec")
     assert space.OPEN not in app.decode()

@@ -33,9 +33,12 @@ class Job:
         stage = "CANCELED" if self.canceled else "RUNNING" if code is None else "ERROR" if code else "COMPLETED"
         kept = {name: value for name, value in self.spec.items() if name != "secrets"}
         return {
-            "id": self.id, "createdAt": "2026-01-01T00:00:00.000Z", "owner": {"id": "1", "name": USER, "type": "user"},
-            "status": {"stage": stage, "message": None}, **kept,
-        }  # fmt: skip
+            "id": self.id,
+            "createdAt": "2026-01-01T00:00:00.000Z",
+            "owner": {"id": "1", "name": USER, "type": "user"},
+            "status": {"stage": stage, "message": None},
+            **kept,
+        }
 
 
 class FakeJobs(FakeHub):
@@ -51,9 +54,14 @@ class FakeJobs(FakeHub):
         home.mkdir(exist_ok=True)
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith("HF_")},
-            "HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", "PYTHONUNBUFFERED": "1",
-            "WORKBENCH_PUSH_SECONDS": "1", "WORKBENCH_COMMAND_SECONDS": "0.5", "TMPDIR": str(home),
-        }  # fmt: skip
+            "HF_ENDPOINT": self.url,
+            "HF_HOME": str(home),
+            "HF_HUB_DISABLE_XET": "1",
+            "PYTHONUNBUFFERED": "1",
+            "WORKBENCH_PUSH_SECONDS": "1",
+            "WORKBENCH_COMMAND_SECONDS": "0.5",
+            "TMPDIR": str(home),
+        }
 
     def handler(self) -> type[_JobsHandler]:
         return _JobsHandler

@@ -68,9 +68,15 @@ async def serve(folder: Path) -> None:
     (folder / "authorized").write_bytes(user_key.export_public_key())
     (folder / "connections").touch()
     listener = await asyncssh.listen(
-        "127.0.0.1", 0, server_factory=Server, server_host_keys=[host_key], process_factory=run, encoding=None,
-        authorized_client_keys=str(folder / "authorized"), sftp_factory=True,
-    )  # fmt: skip
+        "127.0.0.1",
+        0,
+        server_factory=Server,
+        server_host_keys=[host_key],
+        process_factory=run,
+        encoding=None,
+        authorized_client_keys=str(folder / "authorized"),
+        sftp_factory=True,
+    )
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, cut)
     known = f"[127.0.0.1]:{listener.get_port()} {host_key.export_public_key().decode()}"
     (folder / "known_hosts").write_text(known)

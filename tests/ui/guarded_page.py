@@ -34,9 +34,15 @@ def main() -> None:
         Middleware(Bodies, uploads=rules.uploads, bodies=rules.bodies, check=calls.check),
     ]
     app, address, _ = blocks.launch(
-        prevent_thread_lock=True, quiet=True, app_kwargs={"middleware": stack, "openapi_url": None}, _frontend=False,
-        ssr_mode=False, run_history=False, enable_monitoring=False, show_error=False,
-    )  # fmt: skip
+        prevent_thread_lock=True,
+        quiet=True,
+        app_kwargs={"middleware": stack, "openapi_url": None},
+        _frontend=False,
+        ssr_mode=False,
+        run_history=False,
+        enable_monitoring=False,
+        show_error=False,
+    )
     guard.outermost(app)
     blocks.server.config.http_protocol_class = connections.Timed
     print(address, flush=True)

@@ -198,16 +198,26 @@ def test_visitors_cannot_reach_one_another(demo: Demo, visitors: tuple[Visitor, 
     for path in (mine, sample):
         assert one.fetch(path) == 200
         assert two.fetch(path) == 403
-    for path in ("/etc/passwd", one.session / "policy.json", one.session / "page.log", demo.log, "/proc/self/environ",
-                 f"{two.session}/../{mine.relative_to(demo.sessions)}", two.session / "policy.json"):  # fmt: skip
+    for path in (
+        "/etc/passwd",
+        one.session / "policy.json",
+        one.session / "page.log",
+        demo.log,
+        "/proc/self/environ",
+        f"{two.session}/../{mine.relative_to(demo.sessions)}",
+        two.session / "policy.json",
+    ):
         assert two.fetch(path) == 403, path
     stranger = {"cookie": "workbench-visitor=forged." + "0" * 64}
     two.client.cookies, kept = type(two.client.cookies)(), two.client.cookies
     assert two.client.get(f"/gradio_api/file={mine}", headers=stranger).status_code == 401
     two.client.cookies = kept
     # A handler that is given another's file, as if it had been uploaded here.
-    number, inputs = next((d["id"], d["inputs"]) for d in two.config["dependencies"] if any(
-        two.components[one]["type"] == "file" for one in d["inputs"]))  # fmt: skip
+    number, inputs = next(
+        (d["id"], d["inputs"])
+        for d in two.config["dependencies"]
+        if any(two.components[one]["type"] == "file" for one in d["inputs"])
+    )
     stolen = {"path": str(mine), "meta": {"_type": "gradio.FileData"}, "orig_name": "mine.mp4"}
     data = [[stolen] if two.components[one]["type"] == "file" else None for one in inputs]
     two.call([(number, data)])
@@ -246,8 +256,9 @@ def test_no_handler_does_what_is_switched_off(demo: Demo, visitors: tuple[Visito
         words = [str(private), str(private / "lora.safetensors"), address, "owner/name", str(two.session)]
         calls = [
             (number, [hostile(each, words[place % len(words)]) for place, each in enumerate(inputs)])
-            for name, number, inputs in one.handlers() if name != "train_demo"  # which visitors may have
-        ]  # fmt: skip
+            for name, number, inputs in one.handlers()
+            if name != "train_demo"  # which visitors may have
+        ]
         assert len(calls) > 60
         said = one.call(calls)
     assert SECRET not in said, "neither a file's content nor the owner's token"

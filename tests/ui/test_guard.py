@@ -51,8 +51,15 @@ def test_another_name_is_not_answered(inside: httpx.Client, page: str) -> None:
 def test_another_page_cannot_do_anything(inside: httpx.Client, page: str) -> None:
     port = urlsplit(page).port
     foreign = ("https://evil.example", "null", f"http://127.0.0.1:{port or 0 + 1}0", "http://127.0.0.1", "file://", "")
-    paths = ("/gradio_api/queue/join", "/gradio_api/run/shout", "/gradio_api/upload", "/gradio_api/call/shout",
-             "/gradio_api/reset", "/gradio_api/cancel", "/login")  # fmt: skip
+    paths = (
+        "/gradio_api/queue/join",
+        "/gradio_api/run/shout",
+        "/gradio_api/upload",
+        "/gradio_api/call/shout",
+        "/gradio_api/reset",
+        "/gradio_api/cancel",
+        "/login",
+    )
     for origin, path in itertools.product(foreign, paths):
         assert inside.post(path, headers={"origin": origin}, json={}).status_code == 403, (origin, path)
     for origin in foreign:
@@ -94,12 +101,26 @@ def test_a_body_has_an_end(inside: httpx.Client, page: str) -> None:
 
 
 def test_nothing_is_fetched_for_anybody(inside: httpx.Client, page: str) -> None:
-    for path in ("file=http://127.0.0.1:1/x", "file=https:/example.com", "file=FILE:///etc/passwd", "file/http://a.b",
-                 "file=ftp%3A//a.b/c"):  # fmt: skip
+    for path in (
+        "file=http://127.0.0.1:1/x",
+        "file=https:/example.com",
+        "file=FILE:///etc/passwd",
+        "file/http://a.b",
+        "file=ftp%3A//a.b/c",
+    ):
         assert inside.get(f"/gradio_api/{path}").status_code == 403, path
-    for path in ("/gradio_api/proxy=http://a.b", "/gradio_api/deep_link?session_hash=a", "/monitoring", "/openapi.json",
-                 "/gradio_api/process_recording", "/gradio_api/vibe-code/", "/gradio_api/dev/reload", "/docs",
-                 "/gradio_api/run-history/buckets", "/gradio_api/mcp/"):  # fmt: skip
+    for path in (
+        "/gradio_api/proxy=http://a.b",
+        "/gradio_api/deep_link?session_hash=a",
+        "/monitoring",
+        "/openapi.json",
+        "/gradio_api/process_recording",
+        "/gradio_api/vibe-code/",
+        "/gradio_api/dev/reload",
+        "/docs",
+        "/gradio_api/run-history/buckets",
+        "/gradio_api/mcp/",
+    ):
         assert inside.get(path).status_code == 404, path
 
 
@@ -167,14 +188,24 @@ def test_on_a_space_its_proxy_names_the_page(monkeypatch: pytest.MonkeyPatch) ->
         ({"userinfo": {"preferred_username": "Me"}, "expires_at": 4e9}, True),
         ({"userinfo": {"preferred_username": "me"}, "expires_at": 1}, False),
         ({"userinfo": {"preferred_username": "you"}, "expires_at": 4e9}, False),
-        ({"userinfo": {"preferred_username": "you", "orgs": [{"preferred_username": "me", "roleInOrg": "write"}]},
-          "expires_at": 4e9}, True),
-        ({"userinfo": {"preferred_username": "you", "orgs": [{"preferred_username": "me", "roleInOrg": "read"}]},
-          "expires_at": 4e9}, False),
+        (
+            {
+                "userinfo": {"preferred_username": "you", "orgs": [{"preferred_username": "me", "roleInOrg": "write"}]},
+                "expires_at": 4e9,
+            },
+            True,
+        ),
+        (
+            {
+                "userinfo": {"preferred_username": "you", "orgs": [{"preferred_username": "me", "roleInOrg": "read"}]},
+                "expires_at": 4e9,
+            },
+            False,
+        ),
         ({"userinfo": {"name": "me"}, "expires_at": 4e9}, False),
         ({}, False),
     ],
-)  # fmt: skip
+)
 def test_only_the_owner_is_one(login: dict[str, Any], owns: bool, tmp_path: Path) -> None:
     assert Owner("me", tmp_path).owns(login) is owns
 

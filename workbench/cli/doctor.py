@@ -36,7 +36,7 @@ TRIAL_SECONDS = CLIP_SECONDS + STEP_SECONDS + 60  # it ends by itself long befor
 CUDA_13_DRIVER = 580
 TRIAL = "workbench.cli.trial"
 CLIP, STEP = "a clip", "training steps"  # what it tries, in this order
-REINSTALL = "python scripts/install.py (or pip install --force-reinstall what the line names), then look again"
+REINSTALL = "python scripts/install.py (or pip install --force-reinstall what the line names), then run it again"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Check:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Only look: import no clip and train nothing.")
+@click.option("--quick", is_flag=True, help="Check packages and devices only: import no clip, train nothing.")
 @with_workspace
 def doctor(workspace: Workspace, quick: bool) -> int:
     """Check this machine: versions, device, disk, models, browser; then import a clip and train two steps.
@@ -108,10 +108,10 @@ def _driver() -> int:
     command = shutil.which("nvidia-smi")
     if not command:
         return 0
-    asked = subprocess.run(
+    completed = subprocess.run(
         [command, "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
     )
-    number = asked.stdout.strip().split(".")[0]
+    number = completed.stdout.strip().split(".")[0]
     return int(number) if number.isdecimal() else 0
 
 
@@ -123,8 +123,8 @@ def _disk(workspace: Workspace) -> Check:
 
 def _names(workspace: Workspace) -> list[Check]:
     """What lies in the workspace and is none of ours; it is in nobody's way."""
-    said = strange_names.said(strange_names.strange_names(workspace), workspace.root)
-    return [Check("other names", said)] if said else []
+    found = strange_names.said(strange_names.strange_names(workspace), workspace.root)
+    return [Check("other names", found)] if found else []
 
 
 def _models() -> list[Check]:
@@ -153,16 +153,20 @@ def tried(seconds: float = TRIAL_SECONDS) -> list[Check]:
     """What the trial found; a process that hangs or crashes is a finding, too."""
     began, problem = time.monotonic(), ""
     process = subprocess.Popen(
-        processes.command(TRIAL), env=processes.environment(), text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        processes.command(TRIAL),
+        env=processes.environment(),
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
-        said, errors = process.communicate(timeout=seconds)
+        output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
-        said, errors = process.communicate()
+        output, errors = process.communicate()
         problem = f"no answer within {seconds:.0f} s"
-    found = [Check(**json.loads(line)) for line in said.splitlines() if line.startswith("{")]
+    found = [Check(**json.loads(line)) for line in output.splitlines() if line.startswith("{")]
     if not problem and process.returncode and not any(check.remedy for check in found):
         last = errors.strip().splitlines()[-1:] or [f"ended with code {process.returncode} and no word"]
         problem = last[0].removeprefix("workbench.errors.")[:300]

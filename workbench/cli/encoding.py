@@ -25,11 +25,31 @@ TARGET_HELP = "Let nodes of a cluster do it (workbench targets); give --nodes, t
 HOW = tuple(spec.name for spec in specs(EncodeSettings))
 # What decides which tensors there are; nothing else of a run matters here.
 WHAT = (
-    "dataset", "more_datasets", "regularization_dataset", "model", "condition", "low_resolution_scale", "frames",
-    "height", "width", "fps", "frame_sampling", "skip_start", "skip_end", "crop", "horizontal_flip", "held_out",
-    "validation_dataset", "buckets", "bucket_limit", "preview_prompts", "preservation_prompts", "device", "precision",
+    "dataset",
+    "more_datasets",
+    "regularization_dataset",
+    "model",
+    "condition",
+    "low_resolution_scale",
+    "frames",
+    "height",
+    "width",
+    "fps",
+    "frame_sampling",
+    "skip_start",
+    "skip_end",
+    "crop",
+    "horizontal_flip",
+    "held_out",
+    "validation_dataset",
+    "buckets",
+    "bucket_limit",
+    "preview_prompts",
+    "preservation_prompts",
+    "device",
+    "precision",
     "seed",
-)  # fmt: skip
+)
 
 
 @click.command(cls=SettingsCommand)

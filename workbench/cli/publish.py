@@ -1,4 +1,4 @@
-"""`workbench publish lora|space|dataset`: to the Hugging Face Hub, what will go shown first. Ctrl-C ends watching only.
+"""`workbench publish lora|space|dataset`: push to the Hugging Face Hub. Ctrl-C ends watching only.
 
 The token is the Hub's own login (`hf auth login`); no command takes one. Not covered: what is pushed
 (workbench.publishing, workbench.dataset_builder).
@@ -20,11 +20,11 @@ from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State
 from workbench.publishing import account, push
 from workbench.publishing.settings import LoraPush, SpacePush
-from workbench.publishing.upload_plan import Parcel, megabytes
+from workbench.publishing.upload_plan import UploadPlan, megabytes
 from workbench.workspace import Workspace
 
 TO = {"repo_id": "--to"}
-dry_run = click.option("--dry-run", is_flag=True, help="Show every file that would go, and the card; send nothing.")
+dry_run = click.option("--dry-run", is_flag=True, help="Show the upload plan (every file, the README); send nothing.")
 detach = click.option("--detach", is_flag=True, help="Start the push and return at once.")
 
 
@@ -59,7 +59,7 @@ def lora(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: 
 @publish.command(cls=SettingsCommand)
 @_push_flags(SpacePush)
 def space(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: Any) -> int:
-    """Push a Space in which everybody who may see it draws with the LoRA NAME, which is on the Hub already."""
+    """Push a Space that generates videos with the LoRA NAME, which is on the Hub already."""
     return _push(workspace, name, settings_from(SpacePush, None, flags), dry_run, detach)
 
 
@@ -72,12 +72,12 @@ def dataset(dataset: Dataset, dry_run: bool, detach: bool, **flags: Any) -> int:
     """Push the dataset NAME in the Hub's VideoFolder layout, with a card."""
     settings = settings_from(ExportSettings, None, flags)
     if not settings.repo_id:
-        raise ConfigError("repo_id is empty: say where to with --to OWNER/NAME")
+        raise ConfigError("repo_id is empty: give it with --to OWNER/NAME")
     if dry_run:
         from workbench.dataset_builder.export import hub_push
 
         files = hub_push.contents(dataset.folder, settings)
-        _show(Parcel("dataset", settings.repo_id, settings.private, "", files))
+        _show(UploadPlan("dataset", settings.repo_id, settings.private, "", files))
         return 0
     return run_task(dataset, "export", settings, detach)
 
@@ -87,7 +87,7 @@ def _push(workspace: Workspace, name: str, settings: LoraPush | SpacePush, dry: 
     owner = "" if settings.repo_id else account.ask().name
     chosen = push.named(workspace, name, settings, owner)
     if dry:
-        _show(push.parcel(workspace, name, chosen))
+        _show(push.plan_upload(workspace, name, chosen))
         return 0
     push.start(workspace, name, chosen)
     what: push.What = "space" if isinstance(settings, SpacePush) else "lora"
@@ -106,16 +106,16 @@ def _push(workspace: Workspace, name: str, settings: LoraPush | SpacePush, dry: 
 
 
 def _done(result: Mapping[str, Any]) -> None:
-    said = "pushed" if result.get("changed") else "nothing has changed, so there is no new commit"
-    click.echo(f"{said}: {result.get('url')} (commit {str(result.get('commit'))[:8]})")
+    outcome = "pushed" if result.get("changed") else "nothing has changed, so there is no new commit"
+    click.echo(f"{outcome}: {result.get('url')} (commit {str(result.get('commit'))[:8]})")
 
 
-def _show(parcel: Parcel) -> None:
-    """What would go."""
-    click.echo(parcel.sentence)
-    for name, size in parcel.sizes.items():
+def _show(plan: UploadPlan) -> None:
+    """The upload plan."""
+    click.echo(plan.sentence)
+    for name, size in plan.sizes.items():
         click.echo(f"  {megabytes(size):>12}  {name}")
-    for note in parcel.notes:
+    for note in plan.notes:
         click.echo(f"Note: {note}")
-    if parcel.card:
-        click.echo(f"\nREADME.md:\n{parcel.card}")
+    if plan.card:
+        click.echo(f"\nREADME.md:\n{plan.card}")

@@ -28,7 +28,7 @@ from pathlib import Path
 from workbench import jobs, policy
 from workbench.demo_space.limits import Limits, allowed
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.jobs import processes
+from workbench.jobs import admission, processes
 from workbench.workspace import read_json, read_object, write_text, writing
 
 MODULE = "workbench.ui.server.session_page"
@@ -174,7 +174,7 @@ class DemoSessions:
             for session in (*self._open.values(), *self._spare):
                 self._remove(session)
             self._open, self._spare = {}, []
-            (self.root / policy.LOCK).unlink(missing_ok=True)
+            (self.root / admission.LOCK).unlink(missing_ok=True)
 
     # ---- one session
 

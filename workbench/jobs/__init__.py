@@ -9,7 +9,7 @@ The folder holds everything; any process may read it at any time and derives the
     control/NAME     a file a command (stop, pause, resume, save, preview); the job takes it by deleting it
     waiting.json     of a job that waits and has no process yet (tickets)
     job.log          the job's output (log)
-    result.json      {status, exit_code, message, ended_at, ...}: how it ended, written last, by the job (room)
+    result.json      {status, exit_code, message, ended_at, ...}: how it ended, written last, by the job (reserve)
 
 State is derived, never stored: a result file says how it ended; else the process with that pid, start time and boot is
 alive, or it waits for one, or it died.

@@ -25,7 +25,7 @@ from workbench.jobs.reading import CONTROL, PROCESS, RESULT, State, Status, stat
 from workbench.workspace import read_object, write_json, writing
 
 WITHDRAWN = "Stopped while it waited for its turn; start it again to put it into the queue."
-LEAVE_SECONDS = 10.0  # that a process which has written its result may take to end
+EXIT_SECONDS = 10.0  # that a process which has written its result may take to end
 SAVING, SAVE_SECONDS = "saving", 60.0  # how the phase of a job begins that saves; so long it may take when it is to end
 FORCED = "Ended by force before it could save. Start it again: it goes on from what it saved last."
 
@@ -51,7 +51,7 @@ def start(
             return now
         with admission.starting(module):
             before()
-            _let_leave(folder)
+            _await_exit(folder)
             clear(folder)
             _spawn(folder, module, pass_fds, {**processes.environment(), **(env or {})})
         return status(folder)
@@ -67,10 +67,10 @@ def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractC
         if now.state.alive:
             return now
         with admission.starting(module), noting:
-            _let_leave(folder)
+            _await_exit(folder)
             clear(folder)
             tickets.write(folder, module, {**processes.environment(), **env})
-            (folder / PROCESS).unlink(missing_ok=True)  # the one before may still be on its way out
+            (folder / PROCESS).unlink(missing_ok=True)  # the previous process may not have ended yet
         return status(folder)
 
 
@@ -96,9 +96,9 @@ def withdraw(folder: Path) -> bool:
     return True
 
 
-def _let_leave(folder: Path) -> None:
-    """Wait until the process before, which has said how it ended, is gone: a mirror may still bring files."""
-    before, end = read_object(folder / PROCESS), time.monotonic() + LEAVE_SECONDS
+def _await_exit(folder: Path) -> None:
+    """Wait until the previous process, which has written its result, is gone: it may still fetch files."""
+    before, end = read_object(folder / PROCESS), time.monotonic() + EXIT_SECONDS
     while before.get("pid") != os.getpid() and processes.alive(before) and time.monotonic() < end:
         time.sleep(0.02)
 
@@ -118,10 +118,10 @@ def _spawn(folder: Path, module: str, pass_fds: tuple[int, ...], environment: Ma
     record = {"module": module, **processes.identity(process.pid), "started_at": time.time()}
     write_json(folder / PROCESS, record)
     # Collect the exit code, else a dead job stays behind as a zombie for as long as this process lives.
-    threading.Thread(target=_bury, args=(folder, process, processes.memory_kills()), daemon=True).start()
+    threading.Thread(target=_collect, args=(folder, process, processes.memory_kills()), daemon=True).start()
 
 
-def _bury(folder: Path, process: subprocess.Popen[bytes], memory_kills: int) -> None:
+def _collect(folder: Path, process: subprocess.Popen[bytes], memory_kills: int) -> None:
     """Wait for the process and, when a signal ended it, note which."""
     if (code := process.wait()) < 0:
         ran_out = -code == signal.SIGKILL and processes.memory_kills() > memory_kills
@@ -181,8 +181,8 @@ def wait(folder: Path, seconds: float | None = None, poll: float = 0.05) -> Stat
 
 
 def stacks(folder: Path) -> str:
-    """What every thread of a living job is doing now; it goes on. Raises ConfigError when it cannot be asked."""
+    """What every thread of a living job is doing now; it goes on. Raises ConfigError when it cannot answer."""
     process = read_object(folder / PROCESS)
     if not processes.handles(process, signal.SIGUSR1):
-        raise ConfigError(f"{folder.name} cannot be asked for its stacks: it does not run, or has only just begun")
-    return processes.said_on(process, signal.SIGUSR1, folder / LOG)
+        raise ConfigError(f"{folder.name} cannot show its stacks: it does not run, or has only just started")
+    return processes.output_on(process, signal.SIGUSR1, folder / LOG)

@@ -83,14 +83,14 @@ def gpus() -> list[Device]:
 
 
 def _position(word: str, uuids: list[str]) -> int:
-    """Place of a CUDA_VISIBLE_DEVICES entry (a number or the start of a UUID) in the driver's list; -1 if unknown."""
+    """Index of a CUDA_VISIBLE_DEVICES entry (a number or the start of a UUID) in the driver's list; -1 if unknown."""
     if word.isdecimal():
         return int(word)
-    return next((place for place, uuid in enumerate(uuids) if uuid.startswith(word)), -1)
+    return next((index for index, uuid in enumerate(uuids) if uuid.startswith(word)), -1)
 
 
 def pick_device(choice: str) -> Device:
-    """The device for "auto", "cuda" or "cpu". Raises ConfigError when there is no GPU but one was asked for."""
+    """The device for "auto", "cuda" or "cpu". Raises ConfigError when "cuda" is chosen and there is no GPU."""
     found = gpus() if choice in ("auto", "cuda") else []
     if found:
         return found[0]

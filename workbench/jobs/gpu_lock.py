@@ -1,7 +1,7 @@
 """One job a GPU: a lock file that the kernel frees when its holder ends, however it ends.
 
     locks/gpu-UUID.lock      held by the process that uses the GPU; its content names the holder
-    locks/gpu-UUID.wanted    the process that waits for it: who only keeps a model warm lets go
+    locks/gpu-UUID.wanted    the process that waits for it: who only keeps a model warm releases it
     locks/cpu.lock           the same of the processor (uuid ""), which only training runs hold
 
 Not covered: which GPU a job takes (devices), in which order runs get it (runs.queue), GPUs that programs of
@@ -23,8 +23,8 @@ from workbench.jobs import processes
 from workbench.jobs.locks import acquire
 from workbench.workspace import read_json, write_json, writing
 
-LOOK_SECONDS = 1.0  # how long a look at the lock may be in the way of whoever takes it
-ASK_SECONDS = 0.2  # between two looks of one who waits
+CHECK_SECONDS = 1.0  # for which a check of the lock may delay whoever takes it
+RETRY_SECONDS = 0.2  # between two attempts while waiting
 
 
 @contextlib.contextmanager
@@ -32,21 +32,21 @@ def hold(
     locks: Path,
     uuid: str,
     name: str,
-    patience: float = LOOK_SECONDS,
+    patience: float = CHECK_SECONDS,
     meanwhile: Callable[[str], None] = lambda holder: None,
 ) -> Iterator[int]:
     """Hold a device for this process, under a name for people. Raises DeviceBusy.
 
     Gives the lock's file descriptor: a child that inherits it holds the device as well, until it ends.
 
-    With more `patience` (seconds) a holder that only keeps a model warm is asked to let go, and waited for.
+    With more `patience` (seconds) a holder that only keeps a model warm is asked to release it, and waited for.
     `meanwhile(holder)` is called every now and then while waiting; what it raises ends the waiting.
     """
     path = _lock_path(locks, uuid)
     with contextlib.ExitStack() as held:
         with writing(path):
             file = held.enter_context(path.open("a+"))
-        if not _taken(file, min(patience, LOOK_SECONDS)) and not _taken_by_asking(file, path, patience, meanwhile):
+        if not _acquired(file, min(patience, CHECK_SECONDS)) and not _requested(file, path, patience, meanwhile):
             who = holder(locks, uuid) or "another process"
             raise DeviceBusy(f"the {_kind(uuid)} is held by {who}: wait until it ends, or stop it")
         file.truncate(0)
@@ -56,7 +56,7 @@ def hold(
 
 
 def holder(locks: Path, uuid: str | None = None) -> str | None:
-    """Who holds the device (any GPU when uuid is None): the holder's own words, or None when it is free."""
+    """Who holds the device (any GPU when uuid is None): the holder's name, or None when it is free."""
     for path in sorted(locks.glob("gpu-*.lock")) if uuid is None else [_lock_path(locks, uuid)]:
         if (name := _holder_of(path)) is not None:
             return name
@@ -64,8 +64,8 @@ def holder(locks: Path, uuid: str | None = None) -> str | None:
 
 
 def wanted(locks: Path, uuid: str) -> bool:
-    """Whether another living job waits for this device: who only keeps a model warm lets go now."""
-    return processes.alive(_asker(_lock_path(locks, uuid)))
+    """Whether another living job waits for this device: who only keeps a model warm releases it now."""
+    return processes.alive(_requester(_lock_path(locks, uuid)))
 
 
 def _kind(uuid: str) -> str:
@@ -88,33 +88,33 @@ def _holder_of(path: Path) -> str | None:
     return None
 
 
-def _asker(lock: Path) -> dict[str, Any]:
-    """The process that asks the holder to let go, {} when none does."""
+def _requester(lock: Path) -> dict[str, Any]:
+    """The process that requests the lock, {} when none does."""
     with contextlib.suppress(ConfigError):
         value = read_json(lock.with_suffix(".wanted"))
         return value if isinstance(value, dict) else {}
     return {}
 
 
-def _taken_by_asking(file: IO[str], lock: Path, patience: float, meanwhile: Callable[[str], None]) -> bool:
-    """Ask the holder to let go, and lock the file once it has; False when the time is up."""
+def _requested(file: IO[str], lock: Path, patience: float, meanwhile: Callable[[str], None]) -> bool:
+    """Request the lock from its holder, and take it once it is free; False when the time is up."""
     end, asking = time.monotonic() + patience, lock.with_suffix(".wanted")
     try:
         while True:
-            if not processes.alive(_asker(lock)):  # two may ask; the other's word, once taken back, is ours to give
+            if not processes.alive(_requester(lock)):  # two may wait: the other's request comes first
                 write_json(asking, processes.identity(os.getpid()))
             meanwhile(_holder_of(lock) or "another process")
-            if _taken(file, min(ASK_SECONDS, max(0.0, end - time.monotonic()))):
+            if _acquired(file, min(RETRY_SECONDS, max(0.0, end - time.monotonic()))):
                 return True
             if time.monotonic() >= end:
                 return False
     finally:
-        if _asker(lock).get("pid") == os.getpid():
+        if _requester(lock).get("pid") == os.getpid():
             asking.unlink(missing_ok=True)
 
 
-def _taken(file: IO[str], patience: float) -> bool:
-    """Lock the file. A page that asks who holds the GPU has it for moments, so one refusal is no answer."""
+def _acquired(file: IO[str], patience: float) -> bool:
+    """Lock the file. A page that checks who holds the GPU locks it for moments, so one refusal is not final."""
     end = time.monotonic() + patience
     while True:
         try:

@@ -28,7 +28,7 @@ Command = Literal["stop", "pause", "resume", "save", "preview"]
 
 
 class Stop(Exception):
-    """Raised inside a job to end it as asked; its text is shown to the person who asked."""
+    """Raised inside a job to end it on request; its text is shown to the user."""
 
 
 class Job:
@@ -48,7 +48,7 @@ class Job:
         self.exit_code = ExitCode.FINISHED
         self.outcome: dict[str, Any] = {}  # merged into result.json
         self._beat: dict[str, Any] = {"phase": "starting", "step": 0, "total": 0}
-        self._said = time.monotonic()
+        self._beat_at = time.monotonic()
         self._stop_signal = threading.Event()
         self._over = threading.Event()
         self._result = folder / RESULT
@@ -67,7 +67,7 @@ class Job:
         return self
 
     def _announce(self) -> None:
-        """The starter writes this, too; a job run by hand (python -m ...) must be found as well.
+        """Write process.json. The starter does so, too, but not for a job that is run by hand (python -m ...).
 
         Ends the process where another one is this job.
         """
@@ -114,22 +114,22 @@ class Job:
                 reserve.use(self._result, result)
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
-        """Say where the job is. Cheap: written by a thread.
+        """Report where the job is. Cheap: written by a thread.
 
         More: step_seconds (for the time left), message, paused; patient: a long silence is no hang (a download).
         """
         with self._lock:
             self._beat = {"phase": phase, "step": step, "total": total, **more}
-            self._said = time.monotonic()
+            self._beat_at = time.monotonic()
 
     @property
     def last_beat(self) -> tuple[dict[str, Any], float]:
-        """What `beat` said last, and when (time.monotonic)."""
+        """The last `beat`, and when it was (time.monotonic)."""
         with self._lock:
-            return dict(self._beat), self._said
+            return dict(self._beat), self._beat_at
 
     def take(self, command: Command) -> dict[str, Any] | None:
-        """The command's payload if it was given since the last look, else None. A command is taken once."""
+        """The command's payload if it was given since the last call, else None. A command is taken once."""
         if command == "stop" and self._stop_signal.is_set():
             return {}
         path = self.folder / CONTROL / command
@@ -152,7 +152,7 @@ class Job:
 
     def _write_beat(self) -> None:
         with self._lock:
-            beat = {**self._beat, "time": time.time(), "still": round(time.monotonic() - self._said, 1)}
+            beat = {**self._beat, "time": time.time(), "still": round(time.monotonic() - self._beat_at, 1)}
         temporary = self.folder / f".{HEARTBEAT}.{threading.get_ident()}"
         # No fsync: a heartbeat is worth nothing after a power cut. A full disk misses one.
         with contextlib.suppress(CannotWrite), writing(temporary):

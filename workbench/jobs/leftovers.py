@@ -2,7 +2,7 @@
 
 Only what is provably nobody's: it has not been written to for a day, and the process whose number is in its name is
 gone, or began after it was last written. Not covered: half checkpoints (runs.retention), what a task of a dataset
-left (its own next start), rooms of visitors (demo_space.sessions).
+left (its own next start), sessions of visitors (demo_space.sessions).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import psutil
 
 SECONDS = 86_400.0  # without a byte: no upload and no write takes a pause that long
 # .NAME.PID.tmp, .NAME.PID.THREAD.tmp (workspace), .NAME.PID.THREAD.part (cuts), .SAMPLE.PID.mp4 (samples)
-TEMPORARY = re.compile(r"\..+?\.(?P<pid>\d{1,9})(\.\d+)?\.(tmp|part)|\.[\d-]+-[0-9a-f]{4}\.(?P<drawn>\d{1,9})\.mp4")
+TEMPORARY = re.compile(r"\..+?\.(?P<pid>\d{1,9})(\.\d+)?\.(tmp|part)|\.[\d-]+-[0-9a-f]{4}\.(?P<sample>\d{1,9})\.mp4")
 HEARTBEAT = re.compile(r"\.heartbeat\.json\.\d+")
 UPLOAD = re.compile(r"tmp[a-z0-9_]{8}")  # what Gradio writes an upload to until it is whole
 
@@ -61,7 +61,7 @@ def _nobodys(path: Path, written: float) -> bool:
     if match is None:
         return False
     try:
-        return psutil.Process(int(match["pid"] or match["drawn"])).create_time() > written
+        return psutil.Process(int(match["pid"] or match["sample"])).create_time() > written
     except psutil.NoSuchProcess:
         return True
     except psutil.Error:  # it is there, and hides when it began

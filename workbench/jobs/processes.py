@@ -1,6 +1,6 @@
 """Which process is it? A pid is reused; a pid with its start time and the machine's boot is not.
 
-And how a process starts quickly and without secrets, what it says when it is asked, what it died of. Not covered: what
+And how a process starts quickly and without secrets, what it writes on a signal, what it died of. Not covered: what
 it does (jobs), processes on other machines.
 """
 
@@ -120,7 +120,7 @@ def death(process: dict[str, Any]) -> str:
     return DEATHS.get(process.get("signal", 0), unknown)
 
 
-def said_on(process: dict[str, Any], number: signal.Signals, log: Path, patience: float = 2.0) -> str:
+def output_on(process: dict[str, Any], number: signal.Signals, log: Path, patience: float = 2.0) -> str:
     """Send a signal and return what the process then writes to its log, until it falls silent or the time is up."""
     size = before = log.stat().st_size if log.exists() else 0
     os.kill(process["pid"], number)

@@ -1,4 +1,4 @@
-"""What a job does now: its status, derived from the files in its folder at every look, never remembered.
+"""What a job does now: its status, derived from the files in its folder at every call, never stored.
 
 Not covered: starting and commanding it, writing those files (jobs), its output (log).
 """
@@ -31,7 +31,7 @@ class State(StrEnum):
     STARTING = "starting"  # process alive, no heartbeat yet
     RUNNING = "running"
     PAUSED = "paused"
-    STOPPING = "stopping"  # asked to stop, still alive
+    STOPPING = "stopping"  # a stop was requested, still alive
     FINISHED = "finished"
     STOPPED = "stopped"  # ended on request
     FAILED = "failed"  # ended with an error, result.json says which
@@ -57,7 +57,7 @@ class Status:
     pid: int | None = None
     started_at: float | None = None
     ended_at: float | None = None
-    silent_seconds: float = 0.0  # since the job itself, not only its heartbeat, said anything
+    silent_seconds: float = 0.0  # since the job itself, not only its heartbeat thread, reported anything
     hanging: bool = False
 
     @property
@@ -93,9 +93,12 @@ def status(folder: Path) -> Status:
     if result:
         state = State(result["status"]) if result.get("status") in list(State) else State.FAILED
         return Status(
-            **common, state=state, message=str(result.get("message", "")), exit_code=_whole(result, "exit_code"),
+            **common,
+            state=state,
+            message=str(result.get("message", "")),
+            exit_code=_whole(result, "exit_code"),
             ended_at=_number(result, "ended_at"),
-        )  # fmt: skip
+        )
     if ticket is not None and (gone or not process):
         return _waiting(folder, ticket)
     if not process:

@@ -1,8 +1,8 @@
-"""Room on the disk for what a job writes last, reserved while it runs: on a full disk its cause would be lost.
+"""Disk space for what a job writes last, reserved while it runs: on a full disk its cause would be lost.
 
     .result.json.room       so many bytes as a result needs; becomes result.json where nothing else can be written
 
-Not covered: file systems that write each block to a new place (btrfs, zfs), where the room may be refused as well.
+Not covered: file systems that write each block to a new location (btrfs, zfs), where the room may be refused as well.
 """
 
 from __future__ import annotations

@@ -164,9 +164,12 @@ def make_once(path: Path, value: Any) -> Any:
 
 def _words(beat: int, count: int, released: bool) -> dict[str, Any]:
     return {
-        "host": socket.gethostname(), **processes.identity(os.getpid()), "beat": beat, "count": count,
+        "host": socket.gethostname(),
+        **processes.identity(os.getpid()),
+        "beat": beat,
+        "count": count,
         "released": released,
-    }  # fmt: skip
+    }
 
 
 def _make(path: Path, value: Any) -> bool:

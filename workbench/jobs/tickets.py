@@ -71,8 +71,8 @@ def read(folder: Path) -> Ticket | None:
 def write(folder: Path, module: str, environment: Mapping[str, str]) -> None:
     """Let a job wait. Raises CannotWrite."""
     kept = {name: value for name, value in environment.items() if not _WITH_PASSWORD.search(value)}
-    place = {"boot_id": processes.boot_id(), "inode": folder.stat().st_ino}
-    record = {"module": module, "environment": kept, "time": time.time(), **place}
+    origin = {"boot_id": processes.boot_id(), "inode": folder.stat().st_ino}
+    record = {"module": module, "environment": kept, "time": time.time(), **origin}
     write_json(folder / WAITING, record, mode=0o600)
 
 

@@ -1,4 +1,4 @@
-"""Workers of this machine: as many processes as asked for, each on a GPU of its own, watched until the work is done.
+"""Workers of this machine: a given number of processes, each on a GPU of its own, watched until the work is done.
 
 A worker that dies is started again, its shard is taken over meanwhile; one that dies again and again ends the job with
 its last words. Workers end with the process that started them. Not covered: who works on what (shards), workers of
@@ -23,9 +23,9 @@ from workbench.jobs.devices import Device
 from workbench.jobs.shards import Shards
 from workbench.workspace import writing
 
-LOOK_SECONDS = 0.3
+POLL_SECONDS = 0.3
 DEATHS = 3  # of workers, without a finished shard in between
-STOP_SECONDS = 60.0  # that a worker has for its piece when it is asked to end
+STOP_SECONDS = 60.0  # that a worker has for its piece after a stop
 PARENT = "WORKBENCH_PARENT"
 Handing = Callable[[], AbstractContextManager[Any]]
 
@@ -46,9 +46,9 @@ class Workers:
         self, shards: Shards, phase: str, total: int, already: int = 0, meanwhile: Callable[[], None] = lambda: None
     ) -> None:
         """Until every shard is finished, here or elsewhere; total: pieces, already: those done before the shards were
-        cut; meanwhile: called at every look.
+        cut; meanwhile: called at every poll.
 
-        Raises jobs.Stop when asked to, ProcessFailed, and what `meanwhile` raises.
+        Raises jobs.Stop on request, ProcessFailed, and what `meanwhile` raises.
         """
         began, before = time.monotonic(), already + _pieces(shards)
         finished = len(shards.finished())
@@ -67,7 +67,7 @@ class Workers:
                 self._job.beat(phase, min(done, total), total, message=words, **more)
                 if self._job.take("stop") is not None:
                     raise jobs.Stop(f"Stopped while {phase}, {done} of {total} done; start it again to go on.")
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
             meanwhile()
             self._job.beat(phase, min(already + _pieces(shards), total), total)
         finally:
@@ -84,9 +84,12 @@ class Workers:
             given = more or {}
             self._running[number] = subprocess.Popen(
                 processes.command(self._module, self._job.folder, number),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                env={**environment, **given.get("env", {})}, pass_fds=given.get("pass_fds", ()),
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**environment, **given.get("env", {})},
+                pass_fds=given.get("pass_fds", ()),
+            )
 
     def _log(self, number: int) -> Path:
         return self._job.folder / f"worker-{number}.log"

@@ -1,7 +1,7 @@
 """Who is logged in to the Hub on this machine, as a background job would be: the token stays in a child process.
 
-`now` never waits: a process asks the Hub aside, and the next look finds the answer. Not covered: logging in, which
-`hf auth login` does.
+`now` never waits: a process of its own asks the Hub, and a later call returns the answer. Not covered: logging in
+(`hf auth login`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from workbench import hub
 from workbench.errors import ModelUnavailable
 from workbench.jobs import processes
 
-PATIENCE = 20.0  # seconds until the Hub counts as silent
-FRESH, AGAIN = 600.0, 60.0  # seconds that an answer holds, and a problem
+TIMEOUT = 20.0  # seconds until the Hub counts as silent
+FRESH, AGAIN = 600.0, 60.0  # seconds for which an answer and a problem are valid
 
 
 @dataclass(frozen=True)
 class Account:
     """The answer. name: "" when nobody is logged in;  problem: why not, and what to do; "" when all is well
 
-    reads_only: whether the login may not write;  known: False while the Hub is being asked
+    reads_only: whether the login may not write;  known: False until the Hub has answered
     """
 
     name: str = ""
@@ -75,7 +75,7 @@ _WATCH = _Watch()
 
 
 def now(again: bool = False) -> Account:
-    """Who is logged in, as far as is known; `again`: ask anew, for the next look."""
+    """Who is logged in, as far as is known; `again`: ask anew, for the next call."""
     return _WATCH.now(again)
 
 
@@ -92,11 +92,14 @@ def _login_mark() -> float:
 def _in_a_child() -> Account:
     """Ask in a process that sees what a job sees."""
     try:
-        said = subprocess.run(
-            processes.command(__name__), env=processes.environment(), capture_output=True, timeout=PATIENCE,
+        completed = subprocess.run(
+            processes.command(__name__),
+            env=processes.environment(),
+            capture_output=True,
+            timeout=TIMEOUT,
             check=True,
-        )  # fmt: skip
-        values = json.loads(said.stdout)
+        )
+        values = json.loads(completed.stdout)
     except (subprocess.SubprocessError, ValueError, OSError):
         return Account(problem="the Hub does not answer just now: a push tries again by itself when it is started")
     return Account(**{**values, "owners": tuple(values["owners"])})

@@ -1,4 +1,4 @@
-"""Files without what is nobody else's business: a LoRA's notes, a video's comment, settings with paths of this machine.
+"""Files without private data: a LoRA's notes, a video's comment, settings with paths of this machine.
 
 Not covered: what is sent (lora, space).
 """
@@ -14,9 +14,9 @@ from workbench.errors import DataError
 from workbench.families.lora_files import DIFFUSERS_KEY, shortened
 from workbench.workspace import writing
 
-# What a LoRA file may say of itself: rank and alpha, and what it is. Other trainers write folders and captions there.
+# Metadata that a LoRA file keeps. Other trainers write folders and captions there.
 NOTES = ("format", DIFFUSERS_KEY, "base_model", "base_revision", "step", "trigger_word", "seed")
-HERE = (
+MACHINE = (
     "preview_images",
     "tracker",
     "tracker_project",
@@ -30,24 +30,24 @@ HERE = (
 PATH = re.compile(r"(?:^|(?<=[\s='\"(]))(?:~|[A-Za-z]:)?[/\\][^\s'\"]*[/\\][^\s'\"=]*")
 
 
-def words(text: str) -> str:
+def text(value: str) -> str:
     """A text in which paths of this machine have become the names at their ends."""
-    return PATH.sub(lambda found: PurePath(found[0].replace("\\", "/")).name or "a folder", text)
+    return PATH.sub(lambda found: PurePath(found[0].replace("\\", "/")).name or "a folder", value)
 
 
 def settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings without those that tell of this machine alone, and without its paths."""
-    return {name: _value(value) for name, value in values.items() if name not in HERE}
+    """Settings without those that concern this machine alone, and without its paths."""
+    return {name: _value(value) for name, value in values.items() if name not in MACHINE}
 
 
 def _value(value: Any) -> Any:
     if isinstance(value, str):
-        return words(value)
+        return text(value)
     return [_value(one) for one in value] if isinstance(value, list) else value
 
 
 def header(path: Path, more: dict[str, str]) -> tuple[bytes, int]:
-    """(a safetensors file's header with nothing but the notes that may go, where its tensors begin). Raises DataError.
+    """(a safetensors file's header with no other metadata than NOTES, where its tensors begin). Raises DataError.
 
     more: notes that replace those of the file
     """
@@ -55,8 +55,8 @@ def header(path: Path, more: dict[str, str]) -> tuple[bytes, int]:
         length = int.from_bytes(file.read(8), "little")
         try:
             entries = json.loads(file.read(length))
-            told = entries.pop("__metadata__", None) or {}
-            notes = {name: str(value) for name, value in told.items() if name in NOTES}
+            metadata = entries.pop("__metadata__", None) or {}
+            notes = {name: str(value) for name, value in metadata.items() if name in NOTES}
             if DIFFUSERS_KEY in notes:
                 notes[DIFFUSERS_KEY] = shortened(notes[DIFFUSERS_KEY])
         except ValueError:
@@ -80,7 +80,7 @@ def write_weights(source: Path, target: Path, head: bytes, begin: int) -> None:
 
 
 def video(path: Path) -> bytes:
-    """An mp4 with its pictures as they are and without its notes: the prompt's record names files of this machine.
+    """An mp4 with its pictures as they are and without its metadata: the prompt's record names files of this machine.
 
     Raises DataError.
     """

@@ -11,7 +11,7 @@ from workbench import __version__
 from workbench.loras.library import LibraryLora
 from workbench.publishing import anonymize
 from workbench.publishing.facts import Facts
-from workbench.publishing.usage import code, shown, usage_of
+from workbench.publishing.usage import code, for_first_preview, usage_of
 from workbench.runs import model_card as card
 from workbench.runs import oom_fallback
 from workbench.runs.model_card import CardFacts
@@ -47,23 +47,23 @@ def model_card(facts: Facts, repo_id: str, license: str = "", also: str = "") ->
     """README.md; also: the second file of weights, where there is one."""
     lora, model = facts.lora, facts.model
     widget = [
-        {"text": preview.prompt or "-", "output": {"url": sample_name(place)}}
-        for place, preview in enumerate(facts.previews)
+        {"text": preview.prompt or "-", "output": {"url": sample_name(index)}}
+        for index, preview in enumerate(facts.previews)
     ]
     first = facts.previews[0].prompt if facts.previews else example(lora)
     scale = facts.settings.image_latent_scale if facts.settings else "pipeline"
     used = usage_of(facts.family, model, first, facts.shape, scale)
     if facts.previews:
-        used = shown(used, repo_id, facts.previews[0].seed)
+        used = for_first_preview(used, repo_id, facts.previews[0].seed)
     trigger = f"## Trigger word\n\nWrite **{lora.trigger}** in the prompt to call it up.\n\n" if lora.trigger else ""
     packages = ", ".join(f"{name} {version}" for name, version in facts.packages)
     return TEMPLATE.format(
         metadata=card.metadata(model, lora.trigger, widget, license=license),
         gallery="<Gallery />\n\n" if widget else "",
         title=lora.title,
-        what=anonymize.words(_what(facts)),
+        what=anonymize.text(_what(facts)),
         trigger=trigger,
-        usage=code(used, model, anonymize.words(model.source), repo_id, also),
+        usage=code(used, model, anonymize.text(model.source), repo_id, also),
         made=_made(facts),
         limits=_limits(facts),
         version=__version__,
@@ -71,9 +71,9 @@ def model_card(facts: Facts, repo_id: str, license: str = "", also: str = "") ->
     )
 
 
-def sample_name(place: int) -> str:
+def sample_name(index: int) -> str:
     """What a preview is called in the repository."""
-    return f"{SAMPLES}/{place}.mp4"
+    return f"{SAMPLES}/{index}.mp4"
 
 
 def example(lora: LibraryLora) -> str:
@@ -122,7 +122,7 @@ def _made(facts: Facts) -> str:
         ("Data", "| | |\n|---|---|\n" + card.table(dict(facts.statistics)) if facts.statistics else ""),
         (
             "How it was made",
-            f"{anonymize.words(card.origin(settings, known))}\n\n| setting | value |\n|---|---|\n{card.table(rows)}\n\n"
+            f"{anonymize.text(card.origin(settings, known))}\n\n| setting | value |\n|---|---|\n{card.table(rows)}\n\n"
             "All other settings were left at their defaults.",
         ),
     ]
@@ -130,17 +130,17 @@ def _made(facts: Facts) -> str:
 
 
 def _limits(facts: Facts) -> str:
-    """What it was not tested for, said plainly."""
+    """What it was not tested for."""
     frames, height, width = facts.shape
-    drawn = f"{frames} frames of {width}x{height}"
+    size = f"{frames} frames of {width}x{height}"
     lines = [
-        f"The previews were drawn with {facts.model.title} at {drawn}; other base models, lengths and sizes were not "
-        "tested.",
+        f"The previews were generated with {facts.model.title} at {size}; other base models, lengths and sizes "
+        "were not tested.",
         "It was not tested together with other LoRAs, nor outside diffusers.",
-        "What the base model gets wrong, this gets wrong; nothing filters what is drawn.",
+        "What the base model gets wrong, this gets wrong; nothing filters what is generated.",
     ]
     if not facts.previews:
-        lines[0] = f"No preview was drawn with it; it is made for {facts.model.title} alone."
+        lines[0] = f"No preview was generated with it; it is made for {facts.model.title} alone."
     if warning := facts.family.lora_formats[0].warning:
         lines.append(f"{warning} (`workbench loras convert`).")
     if facts.losses[0] is None:

@@ -30,7 +30,7 @@ MOST_PREVIEWS = 12
 
 @dataclass(frozen=True)
 class PublishedPreview:
-    """One preview, and what it was drawn with. picture: its first frame, where it began with one."""
+    """One preview, and its settings. picture: the first frame that it was given, if any."""
 
     video: Path
     prompt: str
@@ -42,9 +42,9 @@ class PublishedPreview:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that is said of one LoRA.
+    """Everything that is published of one LoRA.
 
-    settings: of its run, None for others;  shape: (frames, height, width) that it is drawn at
+    settings: of its run, None for others;  shape: (frames, height, width) of its videos
     trained, held_out: lines of dataset.lock.json;  clips: as (dataset's folder, clip), as far as they are still here
     losses:   held-out loss at first and at last;  changes: see runs.model_card.CardFacts
     """
@@ -73,10 +73,10 @@ class Facts:
             found.append(("Length", f"{sum(clip.seconds for clip in clips):,.1f} s in all"))
             found.append(("Sizes", _counted(f"{clip.width}x{clip.height}" for clip in clips)))
             found.append(("Frames per second", _counted(f"{clip.fps:g}" for clip in clips)))
-        seen = _counted(
+        inputs = _counted(
             f"{len(line['indices'])} frames of {line['crop'][3]}x{line['crop'][2]}" for line in self.trained
         )
-        return [*found, ("As the model saw them", seen)]
+        return [*found, ("As the model input", inputs)]
 
 
 def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
@@ -84,8 +84,8 @@ def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
     if lora.sound:
         raise DataError(lora.sound)
     family, model = base_of(lora)
-    previews = tuple(shown for video in lora.previews[:MOST_PREVIEWS] if (shown := _shown(video, model)))
-    shape = next(filter(None, (_shape(shown.video) for shown in previews)), None)
+    previews = tuple(one for video in lora.previews[:MOST_PREVIEWS] if (one := _preview(video, model)))
+    shape = next(filter(None, (_shape(one.video) for one in previews)), None)
     common: dict[str, Any] = {"lora": lora, "family": family, "model": model, "previews": previews}
     if lora.run is None:
         return Facts(**common, settings=None, shape=shape or (model.frames, model.height, model.width))
@@ -100,7 +100,7 @@ def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
     return Facts(
         **common,
         settings=settings,
-        shape=shape or _asked(settings, model),
+        shape=shape or _configured_shape(settings, model),
         trained=trained,
         held_out=tuple(line for line in lines if line.get("role") == "held_out"),
         clips=tuple(_clips(workspace, settings, trained)),
@@ -151,14 +151,14 @@ def _clips(workspace: Workspace, settings: TrainSettings, trained: Sequence[dict
     return list(found.values())
 
 
-def _shown(video: Path, model: Model) -> PublishedPreview | None:
-    """A preview with its record; None for one that says nothing of itself."""
+def _preview(video: Path, model: Model) -> PublishedPreview | None:
+    """A preview with its record; None for one without a prompt."""
     record = record_of(video)
-    asked = record.get("settings") if isinstance(record.get("settings"), dict) else {}
-    both = {**(asked or {}), **{key: value for key, value in record.items() if key != "settings"}}
+    chosen = record.get("settings") if isinstance(record.get("settings"), dict) else {}
+    both = {**(chosen or {}), **{key: value for key, value in record.items() if key != "settings"}}
     if "prompt" not in both:
         return None
-    picture = Path(str((asked or {}).get("image") or ""))
+    picture = Path(str((chosen or {}).get("image") or ""))
     return PublishedPreview(
         video=video,
         prompt=str(both["prompt"]),
@@ -178,12 +178,12 @@ def record_of(video: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _asked(settings: TrainSettings, model: Model) -> tuple[int, int, int]:
+def _configured_shape(settings: TrainSettings, model: Model) -> tuple[int, int, int]:
     return settings.frames or model.frames, settings.height or model.height, settings.width or model.width
 
 
 def _shape(video: Path) -> tuple[int, int, int] | None:
-    """(frames, height, width) that a preview was drawn at."""
+    """(frames, height, width) of a preview."""
     record = record_of(video)
     sizes = [record.get(name) for name in ("frames", "height", "width")]
     return (sizes[0], sizes[1], sizes[2]) if all(isinstance(size, int) and size > 0 for size in sizes) else None  # type: ignore[return-value]

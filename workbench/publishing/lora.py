@@ -1,13 +1,13 @@
 """What a push of a LoRA sends: weights that stock diffusers loads by the repository's name, card, previews, settings.
 
-    pytorch_lora_weights.safetensors    the LoRA, rank and alpha in its notes;  also.safetensors beside it, if there is
+    pytorch_lora_weights.safetensors    the LoRA, with rank and alpha;  also.safetensors beside it, if there is
     README.md                           the model card
     samples/0.mp4 ...                   the previews, without the records inside them
     first_frame.png                     of an image-to-video model: what the first preview begins with
     config.json                         the run's settings, without paths of this machine
-    clips/DATASET/*.mp4 metadata.jsonl  the training clips, where they were asked for
+    clips/DATASET/*.mp4 metadata.jsonl  the training clips, with `clips`
 
-Not covered: sending it (pushing).
+Not covered: sending it (push).
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from workbench.publishing import anonymize
 from workbench.publishing.card import model_card, sample_name
 from workbench.publishing.facts import Facts, gather, training_clips
 from workbench.publishing.settings import LoraPush
-from workbench.publishing.upload_plan import CARD, Parcel, Piece, WeightsUpload
+from workbench.publishing.upload_plan import CARD, FileContent, UploadPlan, WeightsUpload
 from workbench.publishing.usage import PICTURE
-from workbench.runs.model_card import ALSO, licence_of
+from workbench.runs.model_card import ALSO, license_of
 from workbench.workspace import Workspace
 
-WEIGHTS = "pytorch_lora_weights.safetensors"  # where diffusers looks
+WEIGHTS = "pytorch_lora_weights.safetensors"  # the name that diffusers expects
 CONFIG, CLIPS, METADATA = "config.json", "clips", "metadata.jsonl"
 
 
-def parcel(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> Parcel:
-    """Everything that goes to `settings.repo_id`. Raises ConfigError, DataError."""
+def plan_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> UploadPlan:
+    """Everything that is uploaded to `settings.repo_id`. Raises ConfigError, DataError."""
     facts = gather(workspace, lora)
     also = lora.folder / ALSO
-    files: dict[str, Piece] = {WEIGHTS: _weights(facts)}
+    files: dict[str, FileContent] = {WEIGHTS: _weights(facts)}
     if also.is_file():
         files[ALSO] = WeightsUpload(also, *anonymize.header(also, {}))
     if settings.card:
         text = model_card(facts, settings.repo_id, settings.license, ALSO if also.is_file() else "")
         files[CARD] = text.encode()
-    for place, shown in enumerate(facts.previews):
-        files[sample_name(place)] = anonymize.video(shown.video)
+    for index, preview in enumerate(facts.previews):
+        files[sample_name(index)] = anonymize.video(preview.video)
     if facts.previews and facts.model.task == "image-to-video":
         files[PICTURE] = anonymize.first_frame(facts.previews[0].video)
     files[CONFIG] = config(facts)
@@ -50,14 +50,14 @@ def parcel(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> Parce
     if clips:
         files |= _clips(clips)
     message, notes = f"{lora.title} from Video LoRA Workbench", _notes(facts, settings)
-    same = {_clip_name(folder, clip): clip.sha256 for folder, clip in clips}
-    return Parcel("model", settings.repo_id, settings.private, message, files, notes, same)
+    unchanged = {_clip_name(folder, clip): clip.sha256 for folder, clip in clips}
+    return UploadPlan("model", settings.repo_id, settings.private, message, files, notes, unchanged)
 
 
 def _weights(facts: Facts) -> WeightsUpload:
-    """The LoRA with notes that say which model it is for, and nothing of this machine."""
+    """The LoRA with metadata that names its model, and nothing of this machine."""
     model, lora = facts.model, facts.lora
-    base = model.id if model.embedded else anonymize.words(model.source)
+    base = model.id if model.embedded else anonymize.text(model.source)
     more = {"base_model": base} | ({"trigger_word": lora.trigger} if lora.trigger else {})
     return WeightsUpload(lora.path, *anonymize.header(lora.path, more))
 
@@ -66,7 +66,7 @@ def config(facts: Facts) -> bytes:
     """config.json: what it is, and the settings of its run."""
     lora, model = facts.lora, facts.model
     about = {
-        "base_model": model.id if model.embedded else anonymize.words(model.source),
+        "base_model": model.id if model.embedded else anonymize.text(model.source),
         "base_revision": model.revision,
         "rank": lora.rank,
         "alpha": lora.alpha,
@@ -79,9 +79,9 @@ def config(facts: Facts) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _clips(found: list[tuple[Path, Clip]]) -> dict[str, Piece]:
+def _clips(found: list[tuple[Path, Clip]]) -> dict[str, FileContent]:
     """The training clips in the Hub's VideoFolder layout."""
-    files: dict[str, Piece] = {}
+    files: dict[str, FileContent] = {}
     lines = []
     for folder, clip in found:
         name = _clip_name(folder, clip)
@@ -97,16 +97,18 @@ def _clip_name(folder: Path, clip: Clip) -> str:
 
 
 def _notes(facts: Facts, settings: LoraPush) -> tuple[str, ...]:
-    """What to know before it goes."""
+    """What to know before the upload."""
     found = []
-    if not licence_of(facts.model, settings.license):
-        found.append("The base model's license is not known here: choose one, a repository without allows nothing.")
+    if not license_of(facts.model, settings.license):
+        found.append(
+            "The base model's license is not known here: choose one: a repository without a license permits nothing."
+        )
     if not facts.previews:
-        found.append("There are no previews to show: draw some first, people choose by them.")
+        found.append("There are no previews to show: generate some first, people choose by them.")
     if facts.model.local:
         found.append(f"Its base model, {facts.model.title}, is not on the Hub: others need it to use this LoRA.")
     if settings.clips:
-        found.append("The training clips and their captions go, too.")
+        found.append("The training clips and their captions are uploaded, too.")
     if facts.settings and facts.settings.method == "full":
-        found.append("Only the LoRA goes; a transformer trained in full does not.")
+        found.append("Only the LoRA is uploaded; a fully trained transformer is not.")
     return tuple(found)

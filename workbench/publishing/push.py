@@ -1,4 +1,4 @@
-"""A push as a background job, and what it would send, before it does.
+"""A push as a background job, and the plan of it before anything is sent.
 
     publishing/lora--NAME/       the job's folder of a LoRA's push, one a LoRA
     publishing/space--NAME/      of the push of its Space
@@ -6,7 +6,7 @@
                                  here, and of its Space "space": {"repo_id", "url", "commit", "time", "private"}
 
 A push that broke off or was stopped goes on when it is started again: what the Hub has is not sent twice. Equal files
-make no commit. Not covered: the Hub's client (workbench.hub), what is in a parcel (lora, space).
+make no commit. Not covered: the Hub's client (workbench.hub), what is in a plan (lora, space).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from workbench.loras import library
 from workbench.loras.library import LibraryLora
 from workbench.publishing import account, lora, space
 from workbench.publishing.settings import LoraJob, LoraPush, SpaceJob, SpacePush
-from workbench.publishing.upload_plan import Parcel
+from workbench.publishing.upload_plan import UploadPlan
 from workbench.runs.hub_push import MODULE, job_of
 from workbench.runs.retention import PUBLISHED
 from workbench.workspace import Workspace, read_json, slugify, write_json, writing
 
 What = Literal["lora", "space"]
 STAGE = "files"
-LOOK_SECONDS = 0.3
+POLL_SECONDS = 0.3
 
 
 def folder(workspace: Workspace, what: What, name: str) -> Path:
@@ -54,19 +54,19 @@ def default_repo(owner: str, title: str, what: What = "lora") -> str:
     return f"{owner}/{slugify(title)}{'-demo' if what == 'space' else ''}"
 
 
-def parcel(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> Parcel:
-    """What would be sent; nothing is written and nobody is asked. Raises ConfigError, DataError."""
+def plan_upload(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> UploadPlan:
+    """What would be sent; nothing is written or requested. Raises ConfigError, DataError."""
     if not settings.repo_id:
         raise ConfigError("repo_id is empty: write OWNER/NAME", {"repo_id": "write OWNER/NAME"})
     hub.check_repo_id(settings.repo_id)
     found = library.find(workspace, name)
     if isinstance(settings, SpacePush):
-        return space.parcel(workspace, found, settings)
-    return lora.parcel(workspace, found, settings)
+        return space.plan_upload(workspace, found, settings)
+    return lora.plan_upload(workspace, found, settings)
 
 
 def named(workspace: Workspace, name: str, settings: LoraPush | SpacePush, owner: str = "") -> Any:
-    """The settings with a repository: the one that was asked for, else where it went before, else the default one."""
+    """The settings with a repository: the chosen one, else the one of the last push, else the default one."""
     if settings.repo_id.strip():
         return settings.changed(repo_id=settings.repo_id.strip())
     found, what = library.find(workspace, name), "space" if isinstance(settings, SpacePush) else "lora"
@@ -79,70 +79,72 @@ def named(workspace: Workspace, name: str, settings: LoraPush | SpacePush, owner
 
 
 def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> jobs.Status:
-    """Start a push; one that is under way goes on. Raises ConfigError, DataError, CannotWrite."""
-    parcel(workspace, name, settings)
+    """Start a push; one in progress goes on. Raises ConfigError, DataError, CannotWrite."""
+    plan_upload(workspace, name, settings)
     what: What = "space" if isinstance(settings, SpacePush) else "lora"
-    place = folder(workspace, what, name)
-    if (now := jobs.status(place)).state.alive:
+    target = folder(workspace, what, name)
+    if (now := jobs.status(target)).state.alive:
         return now
     job = SpaceJob if isinstance(settings, SpacePush) else LoraJob
-    return jobs.start(place, MODULE, before=lambda: job(**settings.model_dump(), lora=name).save(place / jobs.CONFIG))
+    return jobs.start(target, MODULE, before=lambda: job(**settings.model_dump(), lora=name).save(target / jobs.CONFIG))
 
 
 def stop(workspace: Workspace, what: What, name: str) -> None:
-    """Ask a push to end; what is sent stays sent, and nothing of it is seen."""
+    """Ask a push to end; what was sent stays, and nothing of it becomes visible."""
     jobs.stop(folder(workspace, what, name))
 
 
 # ---- inside the job -------------------------------------------------------------------------------------------------
 
 
-def run(place: Path, job: jobs.Job) -> None:
+def run(folder: Path, job: jobs.Job) -> None:
     """The push as a job. Raises ConfigError, DataError, CannotWrite, ModelUnavailable (the Hub), jobs.Stop."""
-    workspace = Workspace(place.parent.parent)
-    settings: LoraJob | SpaceJob = (SpaceJob if place.name.startswith("space--") else LoraJob).load(place / jobs.CONFIG)
+    workspace = Workspace(folder.parent.parent)
+    settings: LoraJob | SpaceJob = (SpaceJob if folder.name.startswith("space--") else LoraJob).load(
+        folder / jobs.CONFIG
+    )
     job.beat("gathering the files", patient=True)
-    owner = account.ask().name  # who is not logged in hears so before anything is read
-    settings = named(workspace, settings.lora, settings, owner)  # a run that pushes itself may not say where to
+    owner = account.ask().name  # without a login nothing is read
+    settings = named(workspace, settings.lora, settings, owner)  # of a run that pushes itself it may be empty
     found = library.find(workspace, settings.lora)
-    sent = parcel(workspace, settings.lora, settings)
+    plan = plan_upload(workspace, settings.lora, settings)
     sha256 = file_sha256(found.path)
     try:
-        files = sent.staged(place / STAGE)
-        pushed = _push(sent, files, job)
+        files = plan.staged(folder / STAGE)
+        pushed = _push(plan, files, job)
     finally:
-        shutil.rmtree(place / STAGE, ignore_errors=True)
-    _note(found, sent, pushed, sha256)
+        shutil.rmtree(folder / STAGE, ignore_errors=True)
+    _note(found, plan, pushed, sha256)
     job.outcome = {
-        "repo_id": sent.repo_id,
+        "repo_id": plan.repo_id,
         "url": pushed.url,
         "commit": pushed.commit,
         "changed": pushed.changed,
-        "files": sent.sizes,
+        "files": plan.sizes,
     }
 
 
-def _push(sent: Parcel, files: dict[str, Path | bytes], job: jobs.Job) -> hub.Pushed:
-    """Send in a thread of its own, so that a stop is heard while a large file is on its way."""
-    pool, began, total = ThreadPoolExecutor(1), time.monotonic(), sum(sent.sizes.values())
-    pushing = pool.submit(hub.push, sent.kind, sent.repo_id, files, sent.message, sent.private)
+def _push(plan: UploadPlan, files: dict[str, Path | bytes], job: jobs.Job) -> hub.Pushed:
+    """Send in a thread of its own, so that a stop takes effect during the upload of a large file."""
+    pool, began, total = ThreadPoolExecutor(1), time.monotonic(), sum(plan.sizes.values())
+    pushing = pool.submit(hub.push, plan.kind, plan.repo_id, files, plan.message, plan.private)
     while True:
-        over = bool(wait([pushing], LOOK_SECONDS).done)
+        over = bool(wait([pushing], POLL_SECONDS).done)
         done = total if over and not pushing.exception() else min(total, _sent_bytes())
-        began = began if done else time.monotonic()  # what is looked at before the first byte goes says no pace
+        began = began if done else time.monotonic()  # hashing before the first byte says nothing of the speed
         pace = {"step_seconds": (time.monotonic() - began) / done} if done else {}
-        job.beat("uploading", done, total, patient=True, message=f"to {sent.repo_id}", **pace)
+        job.beat("uploading", done, total, patient=True, message=f"to {plan.repo_id}", **pace)
         if over:
             return pushing.result()
         if job.take("stop") is not None:
-            raise jobs.Stop("stopped: nothing of it is seen on the Hub; started again, it goes on")
+            raise jobs.Stop("stopped: nothing of it is visible on the Hub; started again, it goes on")
 
 
 _COUNTED: dict[tuple[int, str], int] = {}
 
 
 def _sent_bytes() -> int:
-    """How much huggingface_hub has sent. It tells by its progress bars alone."""
+    """How much huggingface_hub has sent. Only its progress bars say so."""
     from huggingface_hub.utils import tqdm
 
     for bar in list(getattr(tqdm, "_instances", ())):
@@ -152,19 +154,19 @@ def _sent_bytes() -> int:
     return sum(_COUNTED.values())
 
 
-def _note(found: LibraryLora, sent: Parcel, pushed: hub.Pushed, sha256: str) -> None:
+def _note(found: LibraryLora, plan: UploadPlan, pushed: hub.Pushed, sha256: str) -> None:
     """published.json."""
     path = found.folder / PUBLISHED
     with jobs.locked(path.with_name(f".{PUBLISHED}.lock")), writing(path):
         noted = read_json(path) if path.exists() else {}
         entry = {
-            "repo_id": sent.repo_id,
+            "repo_id": plan.repo_id,
             "url": pushed.url,
             "commit": pushed.commit,
             "time": time.time(),
-            "private": sent.private,
+            "private": plan.private,
         }
-        if sent.kind == "space":
+        if plan.kind == "space":
             noted = {**noted, "space": entry}
         else:
             noted = {**noted, **entry, "sha256": sha256}

@@ -1,25 +1,25 @@
-"""What a push asks for; one declaration each."""
+"""The settings of a push; one declaration each."""
 
 from __future__ import annotations
 
 from workbench.settings import Settings, field
 
-WHERE, WHAT = "Where to", "What"
+WHERE, WHAT = "Destination", "Content"
 
 
 class LoraPush(Settings):
     """A LoRA into a model repository."""
 
     repo_id: str = field("", title="Repository", section=WHERE)
-    """The model repository on the Hugging Face Hub, as OWNER/NAME; it is made if it is not there. Into one that is
-    there, a commit is added, and nothing is deleted. Empty: your account and the LoRA's name."""
+    """The model repository on the Hugging Face Hub, as OWNER/NAME; it is created if it does not exist. To one that
+    exists, a commit is added, and nothing is deleted. Empty: your account and the LoRA's name."""
 
     private: bool = field(True, title="Private", section=WHERE)
     """Only you see the repository. Everybody may load and copy what is public."""
 
     license: str = field("", title="License", section=WHAT)
-    """In the Hub's short form: apache-2.0, cc-by-4.0, other. Empty: the base model's, which also binds what is made
-    from it."""
+    """In the Hub's short form: apache-2.0, cc-by-4.0, other. Empty: the base model's, which also applies to what is
+    made from it."""
 
     clips: bool = field(False, title="Training clips too", section=WHAT)
     """Put the clips that it was trained on, with their captions, beside the LoRA. Whoever sees the repository sees
@@ -33,8 +33,8 @@ class SpacePush(Settings):
     """A demo of a LoRA that is on the Hub, into a Space."""
 
     repo_id: str = field("", title="Space", section=WHERE)
-    """The Space on the Hugging Face Hub, as OWNER/NAME; it is made if it is not there. Empty: your account and the
-    LoRA's name with -demo behind it."""
+    """The Space on the Hugging Face Hub, as OWNER/NAME; it is created if it does not exist. Empty: your account and
+    the LoRA's name with -demo appended."""
 
     private: bool = field(True, title="Private Space", section=WHERE)
     """Only you see the Space and can use it."""

@@ -1,4 +1,4 @@
-"""What a push of a demo Space sends: an app that draws with the LoRA by its name on the Hub.
+"""What a push of a demo Space sends: an app that generates videos with the LoRA by its name on the Hub.
 
     app.py              assets/space_app.py with the facts of this LoRA filled in
     README.md           the Space's front matter
@@ -6,7 +6,7 @@
     samples/            previews as examples
     base/               the base model, only where it is the built-in one, which is not on the Hub
 
-The app runs under `spaces.GPU` on ZeroGPU, else on whatever is there. Not covered: sending it (pushing).
+The app runs under `spaces.GPU` on ZeroGPU, else on whatever is there. Not covered: sending it (push).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from workbench.publishing import anonymize
 from workbench.publishing.card import example, sample_name
 from workbench.publishing.facts import Facts, PublishedPreview, gather
 from workbench.publishing.settings import SpacePush
-from workbench.publishing.upload_plan import CARD, Parcel, Piece
+from workbench.publishing.upload_plan import CARD, FileContent, UploadPlan
 from workbench.publishing.usage import Usage, usage_of
-from workbench.runs.model_card import ALSO, licence_of
+from workbench.runs.model_card import ALSO, license_of
 from workbench.workspace import Workspace
 
 TEMPLATE = ASSETS / "space_app.py"
@@ -48,8 +48,8 @@ spaces
 """
 
 
-def parcel(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -> Parcel:
-    """Everything that goes to the Space. Raises ConfigError when the LoRA is not on the Hub yet, DataError."""
+def plan_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -> UploadPlan:
+    """Everything that is uploaded to the Space. Raises ConfigError when the LoRA is not on the Hub yet, DataError."""
     published = lora.published
     if not published.get("repo_id"):
         raise ConfigError(f"{lora.title} is not on the Hub yet, and its Space would load it from there: push it first")
@@ -59,20 +59,20 @@ def parcel(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -> Parc
             f"{facts.model.title} is a folder on this machine, which a Space cannot load: a Space needs a base model "
             "that is on the Hub"
         )
-    files: dict[str, Piece] = {
+    files: dict[str, FileContent] = {
         "app.py": app(facts, str(published["repo_id"])).encode(),
         CARD: readme(facts, str(published["repo_id"])).encode(),
         "requirements.txt": REQUIREMENTS.format(diffusers=version("diffusers")).encode(),
     }
-    for place, shown in enumerate(facts.previews):
-        files[sample_name(place)] = anonymize.video(shown.video)
-        if shown.picture is not None:
-            files[_picture(place, shown.picture)] = shown.picture
+    for index, preview in enumerate(facts.previews):
+        files[sample_name(index)] = anonymize.video(preview.video)
+        if preview.picture is not None:
+            files[_picture(index, preview.picture)] = preview.picture
     if facts.model.embedded:
         files |= _base(Path(facts.model.source))
     message = f"Demo of {lora.title} from Video LoRA Workbench"
     notes = _notes(lora, settings)
-    return Parcel("space", settings.repo_id, settings.private, message, files, notes)
+    return UploadPlan("space", settings.repo_id, settings.private, message, files, notes)
 
 
 def app(facts: Facts, lora_repo: str) -> str:
@@ -93,12 +93,12 @@ def app(facts: Facts, lora_repo: str) -> str:
         f"STEPS, GUIDANCE, FPS = {steps}, {guidance}, {model.fps}",
         f"CALL = {_call(used)}",
         "EXAMPLES = [  # prompt, first frame, seed, steps, guidance scale, video",
-        *(f"    {_example(place, shown)!r}," for place, shown in enumerate(facts.previews)),
+        *(f"    {_example(index, preview)!r}," for index, preview in enumerate(facts.previews)),
         "]",
         "",
         "",
         "def prepared(pipe):",
-        '    """The pipeline, made to do what training did where plain diffusers would do otherwise."""',
+        '    """The pipeline, set to what training did where plain diffusers differs."""',
         *(f"    {line}".rstrip() for line in used.changes.splitlines()),
         "    return pipe",
         "",
@@ -113,13 +113,13 @@ def _call(used: Usage) -> str:
     return "{" + ", ".join(f"{name!r}: {value}" for name, value in used.call.items() if name not in OWN) + "}"
 
 
-def _example(place: int, shown: PublishedPreview) -> list[Any]:
-    picture = _picture(place, shown.picture) if shown.picture else None
-    return [shown.prompt, picture, shown.seed, shown.steps, shown.guidance, sample_name(place)]
+def _example(index: int, preview: PublishedPreview) -> list[Any]:
+    picture = _picture(index, preview.picture) if preview.picture else None
+    return [preview.prompt, picture, preview.seed, preview.steps, preview.guidance, sample_name(index)]
 
 
-def _picture(place: int, picture: Path) -> str:
-    return sample_name(place).removesuffix(".mp4") + picture.suffix.lower()
+def _picture(index: int, picture: Path) -> str:
+    return sample_name(index).removesuffix(".mp4") + picture.suffix.lower()
 
 
 def readme(facts: Facts, lora_repo: str) -> str:
@@ -134,13 +134,13 @@ def readme(facts: Facts, lora_repo: str) -> str:
         "sdk_version": version("gradio"),
         "python_version": PYTHON,
         "app_file": "app.py",
-        "short_description": f"Videos drawn with a LoRA for {model.title}"[:60],
+        "short_description": f"Videos generated with a LoRA for {model.title}"[:60],
         "models": [lora_repo, *([] if model.local else [model.source])],
         "tags": [model.task, "lora", "video-lora-workbench"],
         "suggested_hardware": "cpu-basic" if model.embedded else "zero-a10g",
         "startup_duration_timeout": "1h",
         **({} if model.local else {"preload_from_hub": [model.source]}),
-        **licence_of(model),
+        **license_of(model),
     }
     values = {name: value for name, value in values.items() if name not in ("license_name", "license_link")}
     front = "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
@@ -151,7 +151,7 @@ def readme(facts: Facts, lora_repo: str) -> str:
     )
 
 
-def _base(folder: Path) -> dict[str, Piece]:
+def _base(folder: Path) -> dict[str, FileContent]:
     """The built-in model's files."""
     return {
         f"{BASE}/{path.relative_to(folder).as_posix()}": path
@@ -168,5 +168,5 @@ def _notes(lora: LibraryLora, settings: SpacePush) -> tuple[str, ...]:
         "token that may read it, or make the LoRA public."
     ]
     if not settings.private:
-        found.append("The Space is public: what it shows and draws is seen by everybody, the LoRA's file is not.")
+        found.append("The Space is public: everybody sees what it generates, but not the file of the LoRA.")
     return tuple(found)

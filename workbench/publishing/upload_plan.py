@@ -1,6 +1,6 @@
-"""A parcel: the files of one push, with their sizes, before anything is sent. No torch.
+"""The upload plan: the files of one push, with their sizes, before anything is sent. No torch.
 
-Not covered: what is in it (lora, space), sending it (pushing).
+Not covered: what is in it (lora, space), sending it (push).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class WeightsUpload:
-    """A LoRA file whose notes are others than those on this disk: `head`, then the tensors from `begin` on."""
+    """A LoRA file with other metadata than on this disk: `head`, then the tensors from `begin` on."""
 
     path: Path
     head: bytes
@@ -30,60 +30,60 @@ class WeightsUpload:
         return len(self.head) + self.path.stat().st_size - self.begin
 
 
-Piece = Path | bytes | WeightsUpload
+FileContent = Path | bytes | WeightsUpload
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """What goes to one repository.
+class UploadPlan:
+    """What is uploaded to one repository.
 
-    files: name there -> a file here, or bytes;  notes: what a person should know before it goes, in sentences
-    same:  name -> SHA-256 of files that have to be what they were; looked at when they go
+    files: name there -> a file here, or bytes;  notes: what to know before the upload, in sentences
+    unchanged:  name -> SHA-256 of files that must not have changed; checked when they are uploaded
     """
 
     kind: Kind
     repo_id: str
     private: bool
     message: str
-    files: Mapping[str, Piece]
+    files: Mapping[str, FileContent]
     notes: tuple[str, ...] = field(default=())
-    same: Mapping[str, str] = field(default_factory=dict)
+    unchanged: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sizes(self) -> dict[str, int]:
         """Bytes by name."""
-        return {name: _size(piece) for name, piece in self.files.items()}
+        return {name: _size(content) for name, content in self.files.items()}
 
     @property
     def card(self) -> str:
-        """README.md, "" where none goes."""
-        piece = self.files.get(CARD, b"")
-        return piece.decode() if isinstance(piece, bytes) else ""
+        """README.md, "" where there is none."""
+        content = self.files.get(CARD, b"")
+        return content.decode() if isinstance(content, bytes) else ""
 
     @property
     def sentence(self) -> str:
-        """What goes where, for a person to confirm."""
+        """What is uploaded where, for a person to confirm."""
         sizes, kind = self.sizes, {"model": "model repository", "dataset": "dataset", "space": "Space"}[self.kind]
         total = sum(sizes.values())
-        shown = "private" if self.private else "public: everybody sees it"
+        visibility = "private" if self.private else "public: everybody sees it"
         files = f"{len(sizes):,} file{'' if len(sizes) == 1 else 's'}, {megabytes(total)}"
-        return f"{files}, to the {kind} {self.repo_id} ({shown})"
+        return f"{files}, to the {kind} {self.repo_id} ({visibility})"
 
     def staged(self, folder: Path) -> dict[str, Path | bytes]:
-        """The files as they can be sent; those that have to be written anew are written into `folder`.
+        """The files as they can be sent; changed ones are written into `folder`.
 
-        Raises DataError for one that is not what it was, CannotWrite.
+        Raises DataError for one that is not as it was, CannotWrite.
         """
-        for name, sha256 in self.same.items():
-            piece = self.files[name]
-            if not isinstance(piece, Path) or not piece.is_file() or file_sha256(piece) != sha256:
+        for name, sha256 in self.unchanged.items():
+            content = self.files[name]
+            if not isinstance(content, Path) or not content.is_file() or file_sha256(content) != sha256:
                 raise DataError(f"{name} has changed since it was trained on: bring it back, or turn clips off")
         found: dict[str, Path | bytes] = {}
-        for name, piece in self.files.items():
-            if isinstance(piece, WeightsUpload):
-                anonymize.write_weights(piece.path, folder / name, piece.head, piece.begin)
-                piece = folder / name
-            found[name] = piece
+        for name, content in self.files.items():
+            if isinstance(content, WeightsUpload):
+                anonymize.write_weights(content.path, folder / name, content.head, content.begin)
+                content = folder / name
+            found[name] = content
         return found
 
 
@@ -92,7 +92,7 @@ def megabytes(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
 
 
-def _size(piece: Piece) -> int:
-    if isinstance(piece, bytes):
-        return len(piece)
-    return piece.stat().st_size if isinstance(piece, Path) else piece.size
+def _size(content: FileContent) -> int:
+    if isinstance(content, bytes):
+        return len(content)
+    return content.stat().st_size if isinstance(content, Path) else content.size

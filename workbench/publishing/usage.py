@@ -1,4 +1,4 @@
-"""The family's code for drawing with a LoRA in plain diffusers, taken apart and put together for a place on the Hub.
+"""The family's code for generating with a LoRA in plain diffusers, taken apart and put together for the Hub.
 
 Not covered: what that code says (families).
 """
@@ -22,7 +22,7 @@ GENERATOR = "torch.Generator().manual_seed({})"
 class Usage:
     """The parts.
 
-    pipeline: the diffusers class;  changes: statements on `pipe` where plain diffusers would do otherwise than training
+    pipeline: the diffusers class;  changes: statements on `pipe` where plain diffusers differs from training
     call:     the arguments of `pipe(...)`, name -> Python expression
     """
 
@@ -32,7 +32,7 @@ class Usage:
 
 
 def read(code: str) -> Usage:
-    """Take apart what `Family.usage` gave."""
+    """Take apart what `Family.usage` returned."""
     lines, tree = code.splitlines(), ast.parse(code)
     pipeline, call, first, last = "DiffusionPipeline", dict[str, str](), 0, len(lines)
     for statement in tree.body:
@@ -52,7 +52,7 @@ def read(code: str) -> Usage:
 def usage_of(
     family: Family, model: Model, prompt: str, shape: tuple[int, int, int], image_scale: ImageScale = "pipeline"
 ) -> Usage:
-    """How to draw (frames, height, width); plainer where the model is not on this disk."""
+    """How to generate (frames, height, width); simpler where the model is not on this disk."""
     folder = family.on_disk(model)
     if folder is not None:
         try:
@@ -67,8 +67,8 @@ def usage_of(
     return Usage("DiffusionPipeline", "", call)
 
 
-def shown(used: Usage, repo_id: str, seed: int) -> Usage:
-    """The same that draws the first preview of a repository: its seed and, where the model takes one, its picture."""
+def for_first_preview(used: Usage, repo_id: str, seed: int) -> Usage:
+    """The same for the first preview of a repository: its seed and, where the model takes one, its picture."""
     call = {**used.call, "generator": GENERATOR.format(seed)}
     if "image" in call:
         call["image"] = f'load_image(hf_hub_download("{repo_id}", "{PICTURE}"))'
@@ -76,7 +76,7 @@ def shown(used: Usage, repo_id: str, seed: int) -> Usage:
 
 
 def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> str:
-    """Python that loads the LoRA from the Hub and draws; also: a second file of weights in the repository."""
+    """Python that loads the LoRA from the Hub and generates; also: a second file of weights in the repository."""
     helpers = ["export_to_video", *(["load_image"] if "load_image" in used.call.get("image", "") else [])]
     revision = f', revision="{model.revision}"' if model.revision else ""
     head = ["import torch", f"from diffusers import {used.pipeline}"]
@@ -91,7 +91,7 @@ def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> 
         source = f"find_model({_quoted(repr(model.id))})[1].source"
     load = ['device = "cuda" if torch.cuda.is_available() else "cpu"']
     load.append('dtype = torch.bfloat16 if device == "cuda" else torch.float32')
-    # Newer diffusers call it dtype, but take this name, too; older ones would load 32 bits without a word.
+    # Newer diffusers call it dtype, but take this name, too; older ones would silently load 32 bits.
     load.append(f"pipe = {used.pipeline}.from_pretrained({source}{revision}, torch_dtype=dtype)")
     load.append("pipe.to(device)  # or, with less memory: pipe.enable_model_cpu_offload()")
     load.append(f'pipe.load_lora_weights({repo}, adapter_name="lora")')
@@ -103,12 +103,12 @@ def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> 
     if not model.local:
         load.append("pipe.vae.enable_tiling()")
     arguments = "".join(f"    {name}={_quoted(value)},\n" for name, value in used.call.items())
-    draw = f'video = pipe(\n{arguments}).frames[0]\nexport_to_video(video, "video.mp4", fps={model.fps:g})'
-    return "\n".join([*head, "", *load, draw])
+    generate = f'video = pipe(\n{arguments}).frames[0]\nexport_to_video(video, "video.mp4", fps={model.fps:g})'
+    return "\n".join([*head, "", *load, generate])
 
 
 def _quoted(expression: str) -> str:
-    """A Python expression; a text between the quotes that people write."""
+    """A Python expression; a string in double quotes."""
     try:
         value = ast.literal_eval(expression)
     except ValueError:

@@ -113,9 +113,14 @@ class HubJobsBackend(Backend):
         command = [target.python, "-P", "-m", MODULE, target.repository, self._folder, self.run, str(seconds)]
         with explained("the job"):
             job = client().run_job(
-                image=target.image, command=command, flavor=target.flavor, timeout=seconds,
-                secrets={"HF_TOKEN": get_token()}, name=self.record.folder, **self._who,
-            )  # fmt: skip
+                image=target.image,
+                command=command,
+                flavor=target.flavor,
+                timeout=seconds,
+                secrets={"HF_TOKEN": get_token()},
+                name=self.record.folder,
+                **self._who,
+            )
         self.record.job = job.id
         self._listen()
         return job.id

@@ -15,7 +15,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import slugify
 
 ALSO = "also.safetensors"
-LICENCES = ("apache-2.0", "mit", "openrail", "creativeml-openrail-m", "cc-by-4.0", "cc-by-nc-4.0", "cc0-1.0")
+LICENSES = ("apache-2.0", "mit", "openrail", "creativeml-openrail-m", "cc-by-4.0", "cc-by-nc-4.0", "cc0-1.0")
 TEMPLATE = """---
 {metadata}
 ---
@@ -103,7 +103,7 @@ def metadata(
     widget: as the Hub has it, {"text": prompt, "output": {"url": video}};  license: "" for the base model's
     """
     kind = ["full-finetune"] if full else ["lora", "template:sd-lora"]
-    values: dict[str, Any] = licence_of(model, license)
+    values: dict[str, Any] = license_of(model, license)
     if not model.local:  # the Hub refuses a card whose base model it does not know
         values |= {"base_model": model.source, "base_model_relation": "finetune" if full else "adapter"}
     values |= {"library_name": "diffusers", "pipeline_tag": model.task}
@@ -116,10 +116,10 @@ def metadata(
     return "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
 
 
-def licence_of(model: Model, chosen: str = "") -> dict[str, Any]:
+def license_of(model: Model, chosen: str = "") -> dict[str, Any]:
     """The card's license: the chosen one, else the base model's, by the Hub's names; {} when it is not known."""
     name = (chosen or model.license).strip()
-    if name.lower() in LICENCES or (chosen and chosen != "other"):
+    if name.lower() in LICENSES or (chosen and chosen != "other"):
         return {"license": name.lower()}
     if model.license == "unknown":
         return {"license": "other"} if chosen else {}

@@ -11,12 +11,12 @@ from workbench.dataset_builder.export import hub_push
 from workbench.dataset_builder.export import job as export_job
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.errors import ConfigError
-from workbench.publishing.upload_plan import Parcel
+from workbench.publishing.upload_plan import UploadPlan
 from workbench.ui.core import render
 from workbench.ui.core.form import Form, sentences
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, start_task
 from workbench.ui.datasets.task_part import TaskPart
-from workbench.ui.loras import publish_words
+from workbench.ui.loras import publish_html
 from workbench.workspace import Workspace
 
 
@@ -61,5 +61,7 @@ class ExportPanel(DatasetPanel):
         files = hub_push.contents(dataset.folder, settings)
         return [
             "",
-            publish_words.going(Parcel("dataset", settings.repo_id, settings.private, "", files), with_card=True),
+            publish_html.upload_plan(
+                UploadPlan("dataset", settings.repo_id, settings.private, "", files), with_readme=True
+            ),
         ]

@@ -1,6 +1,6 @@
-"""Publishing the chosen LoRA: what will go, the push, and the demo Space made of it. Work is done by jobs alone.
+"""Publishing the chosen LoRA: the upload plan, the push, and the demo Space made of it. Work is done by jobs alone.
 
-Not covered: what is pushed and how (workbench.publishing), its words (words), which LoRA is chosen (shelf).
+Not covered: what is pushed and how (workbench.publishing), its HTML (publish_html), which LoRA is chosen (tab).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, tell, tick, watch
 from workbench.ui.core.form import Form, sentences
 from workbench.ui.core.live import Live
-from workbench.ui.loras import publish_words
+from workbench.ui.loras import publish_html
 from workbench.workspace import Workspace
 
 S = TypeVar("S", LoraPush, SpacePush)
-LOOK, CARD_TITLE = "Show what will go", {"lora": "The model card", "space": "The Space's README"}
+SHOW_PLAN, CARD_TITLE = "Show upload plan", {"lora": "The model card", "space": "The Space's README"}
 
 
 class _Push(Generic[S]):
@@ -35,48 +35,48 @@ class _Push(Generic[S]):
         self.settings: type[S] = settings
         self.form: Form[S] = Form(settings, workspace, settings())
         with gr.Row(elem_classes="buttons"):
-            self.look = gr.Button(LOOK, elem_id=f"look-{what}")
+            self.show_plan = gr.Button(SHOW_PLAN, elem_id=f"show-plan-{what}")
             self.go = gr.Button(button, variant="primary", interactive=False, elem_id=f"push-{what}")
             self.stop = gr.Button("Stop", variant="stop", visible=False, elem_id=f"stop-{what}")
         self.progress = gr.HTML(elem_id=f"progress-{what}")
-        self.list = gr.HTML(elem_id=f"going-{what}")
-        with gr.Accordion(CARD_TITLE[what], open=False, visible=False, elem_id=f"card-{what}") as self.fold:
-            self.card = gr.Markdown()
-        self.shown = gr.State("")
+        self.list = gr.HTML(elem_id=f"plan-{what}")
+        with gr.Accordion(CARD_TITLE[what], open=False, visible=False, elem_id=f"readme-{what}") as self.fold:
+            self.readme = gr.Markdown()
+        self.planned = gr.State("")
 
     @property
     def cleared(self) -> list[Any]:
-        """The components that belong to a list that was shown."""
-        return [self.list, self.card, self.fold, self.go, self.shown, self.form.problems]
+        """The components of a plan that is shown."""
+        return [self.list, self.readme, self.fold, self.go, self.planned, self.form.problems]
 
     def clear(self) -> list[Any]:
-        """No list is shown."""
+        """No plan is shown."""
         return ["", "", gr.update(visible=False), gr.update(interactive=False), "", ""]
 
     def show(self, chosen: str | None, *values: Any) -> list[Any]:
-        """The list and the card; the button becomes live."""
+        """The plan and the README; the button becomes enabled."""
         name = _named(chosen)
         try:
             settings = self._settings(name, values)
-            parcel = pushing.parcel(self.workspace, name, settings)
+            plan = pushing.plan_upload(self.workspace, name, settings)
         except ConfigError as error:
             return [*self.clear()[:-1], sentences(error, self.settings)]
-        shown = self._mark(name, settings)
+        planned = self._mark(name, settings)
         return [
-            publish_words.going(parcel),
-            publish_words.card(parcel),
-            gr.update(visible=bool(parcel.card)),
+            publish_html.upload_plan(plan),
+            publish_html.readme(plan),
+            gr.update(visible=bool(plan.card)),
             gr.update(interactive=True),
-            shown,
+            planned,
             "",
         ]
 
-    def start(self, chosen: str | None, shown: str, *values: Any) -> list[Any]:
-        """Push what was shown; when the form says something else by now, show that first."""
+    def start(self, chosen: str | None, planned: str, *values: Any) -> list[Any]:
+        """Push as planned; when the form has changed since, show the new plan first."""
         name = _named(chosen)
         settings = self._settings(name, values)
-        if self._mark(name, settings) != shown:
-            tell("The form has changed since: look at what will go now, then press again.", 8)
+        if self._mark(name, settings) != planned:
+            tell("The form has changed since: check the new upload plan, then press again.", 8)
             return self.show(chosen, *values)
         pushing.start(self.workspace, name, settings)
         return self.clear()
@@ -108,13 +108,15 @@ class PublishPart:
         gr.HTML('<h3 class="part">Publish</h3>')
         self.account = gr.HTML(elem_id="publish-account")
         self.lora = _Push(workspace, "lora", LoraPush, "Push to the Hub")
-        with gr.Accordion("Make a Space: a demo page in which people draw with it", open=False, elem_id="make-space"):
+        with gr.Accordion(
+            "Make a Space: a demo page in which people generate videos with it", open=False, elem_id="make-space"
+        ):
             self.space_note = gr.HTML(elem_id="space-note")
             self.space = _Push(workspace, "space", SpacePush, "Make the Space")
 
     @property
     def view(self) -> dict[str, Any]:
-        """What follows the chosen LoRA."""
+        """What depends on the chosen LoRA."""
         return {
             "account": self.account,
             "lora": self.lora.progress,
@@ -134,14 +136,14 @@ class PublishPart:
             event(tick(self._begin), chosen, fresh, **TICK)
         for push in (self.lora, self.space):
             inputs = push.form.inputs
-            push.look.click(handler(push.show), [chosen, *inputs], push.cleared, **QUIET)
-            push.go.click(handler(push.start), [chosen, push.shown, *inputs], push.cleared, **QUIET)
+            push.show_plan.click(handler(push.show), [chosen, *inputs], push.cleared, **QUIET)
+            push.go.click(handler(push.start), [chosen, push.planned, *inputs], push.cleared, **QUIET)
             push.stop.click(handler(push.end), chosen, None, **QUIET)
 
     def _begin(self, chosen: str | None) -> list[Any]:
-        """Another LoRA: its own repository, and no list."""
+        """Another LoRA: its own repository, and no plan."""
         lora = self._lora(chosen)
-        owner = account.now().name if lora else ""  # nobody is asked before a LoRA is chosen
+        owner = account.now().name if lora else ""  # no request before a LoRA is chosen
         repos = [push.default(lora, owner) if lora else "" for push in (self.lora, self.space)]
         return [*repos, *self.lora.clear(), *self.space.clear()]
 
@@ -151,19 +153,19 @@ class PublishPart:
         if lora is None:
             hidden = {name: ("none", lambda: gr.update(visible=False)) for name in ("stop_lora", "stop_space")}
             return {
-                "account": render.note(publish_words.NOTHING, "empty"),
+                "account": render.note(publish_html.NOTHING, "empty"),
                 "lora": "",
                 "note": "",
                 "space": "",
                 **hidden,
             }
         values: dict[str, Any] = {
-            "account": publish_words.account(account.now()) + publish_words.published(lora.published, "It is"),
-            "note": publish_words.published(lora.published.get("space", {}), "Its Space is") or _first(lora),
+            "account": publish_html.account(account.now()) + publish_html.published(lora.published, "It is"),
+            "note": publish_html.published(lora.published.get("space", {}), "Its Space is") or _first(lora),
         }
         for push in (self.lora, self.space):
             status, result = push.status(lora.name)
-            values[push.what] = publish_words.progress(status, result)
+            values[push.what] = publish_html.progress(status, result)
             alive = status.state.alive
             values[f"stop_{push.what}"] = (alive, lambda alive=alive: gr.update(visible=alive))
         return values

@@ -43,7 +43,7 @@ class Bodies:
     """ASGI middleware that holds every body to these rules.
 
     uploads, bodies: bytes at most, of an upload and of all others
-    check: what else is asked of a whole body; raises Refusal
+    check: a further check of a whole body; raises Refusal
     """
 
     def __init__(self, app: App, uploads: int, bodies: int, check: Check = lambda *_: None) -> None:
@@ -175,8 +175,8 @@ def route_of(scope: Message) -> str:
 
 def _length(scope: Message) -> int:
     """What a request says of its length; 0 where it says nothing."""
-    said = next((value for name, value in scope["headers"] if name.lower() == b"content-length"), b"0")
-    return int(said) if said.isdigit() else 0
+    length = next((value for name, value in scope["headers"] if name.lower() == b"content-length"), b"0")
+    return int(length) if length.isdigit() else 0
 
 
 async def answer(scope: Message, send: Send, refused: Refusal) -> None:
@@ -185,7 +185,11 @@ async def answer(scope: Message, send: Send, refused: Refusal) -> None:
         await send({"type": "websocket.close", "code": 1008, "reason": refused.sentence})
         return
     body = refused.sentence.encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()),
-               (b"x-content-type-options", b"nosniff"), (b"connection", b"close")]  # fmt: skip
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"connection", b"close"),
+    ]
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

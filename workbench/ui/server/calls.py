@@ -1,4 +1,4 @@
-"""What a call of one of the page's handlers must look like, before Gradio makes a session for it.
+"""The form of a call of one of the page's handlers, before Gradio makes a session for it.
 
 Gradio takes a session's name, a handler's number and its values as they come, keeps some megabyte for every new name,
 and answers what it did not expect with 500. Here a call that no page of ours makes gets 400 or 404, and costs nothing;
@@ -29,22 +29,22 @@ def check(scope: Message, body: bytes) -> None:
     call = CALL.fullmatch(path)
     if page is None or not (call or path.rstrip("/") in (SERVER, CANCEL)) or _is_form(scope):
         return
-    asked = _object(body)
+    fields = _object(body)
     if call:
-        _check_call(page, asked, call["name"])
+        _check_call(page, fields, call["name"])
         _forget(page)
     else:
-        _named(asked)
+        _named(fields)
     if path.rstrip("/") == SERVER:
-        block = page.blocks.get(asked.get("component_id")) if isinstance(asked.get("component_id"), int) else None
-        if not getattr(getattr(block, str(asked.get("fn_name")), None), "_is_server_fn", False):
+        block = page.blocks.get(fields.get("component_id")) if isinstance(fields.get("component_id"), int) else None
+        if not getattr(getattr(block, str(fields.get("fn_name")), None), "_is_server_fn", False):
             raise Refusal(404, UNKNOWN)
 
 
-def _check_call(page: Any, asked: Mapping[str, Any], name: str | None) -> None:
-    if name is None or "session_hash" in asked:
-        _named(asked)
-    number, data = asked.get("fn_index"), asked.get("data")
+def _check_call(page: Any, fields: Mapping[str, Any], name: str | None) -> None:
+    if name is None or "session_hash" in fields:
+        _named(fields)
+    number, data = fields.get("fn_index"), fields.get("data")
     if name is not None:
         number = next((key for key, one in page.fns.items() if one.api_name == name), None)
     if not isinstance(number, int) or number not in page.fns:
@@ -52,25 +52,25 @@ def _check_call(page: Any, asked: Mapping[str, Any], name: str | None) -> None:
     if not isinstance(data, list) or len(data) != len(page.fns[number].inputs):
         raise Refusal(400, "The values are not those of this handler's inputs.")
     kinds = {"event_id": str, "trigger_id": int, "batched": bool}
-    if wrong := [key for key, kind in kinds.items() if not isinstance(asked.get(key), kind | None)]:
+    if wrong := [key for key, kind in kinds.items() if not isinstance(fields.get(key), kind | None)]:
         raise Refusal(400, f"{wrong[0]} is of the wrong kind.")
 
 
-def _named(asked: Mapping[str, Any]) -> None:
+def _named(fields: Mapping[str, Any]) -> None:
     """Raises Refusal when the session has no proper name."""
-    name = asked.get("session_hash")
+    name = fields.get("session_hash")
     if not isinstance(name, str) or not SESSION.fullmatch(name):
         raise Refusal(400, "session_hash is no name of a session.")
 
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        asked = json.loads(body)
+        fields = json.loads(body)
     except ValueError:
         raise Refusal(400, "The request is no JSON.") from None
-    if not isinstance(asked, dict):
+    if not isinstance(fields, dict):
         raise Refusal(400, "The request is no JSON object.")
-    return asked
+    return fields
 
 
 def _is_form(scope: Message) -> bool:
@@ -80,7 +80,7 @@ def _is_form(scope: Message) -> bool:
 
 
 def _forget(page: Any) -> None:
-    """Drop the answers of the sessions that asked first and fetch nothing; an answer that is fetched is gone."""
+    """Drop the answers of the sessions that called first and fetch nothing; an answer that is fetched is gone."""
     queue = page._queue
     waiting, numbers = queue.pending_messages_per_session, queue.pending_event_ids_session
     unread = [name for name, answers in waiting.items() if answers.qsize()]

@@ -5,7 +5,7 @@ page of whoever looks at it: a foreign page may post to 127.0.0.1, and a name th
 
     421  the Host is none of this server's names
     403  the Origin is another page's; the browser says that the request comes from another site; a remote address to
-         be fetched in the visitor's place
+         be fetched for the visitor
     404  what Gradio serves and this page never uses
 
 Rules of paths hold for the path within the application (`route_of`), whatever prefix a proxy puts before it. Of served
@@ -52,9 +52,12 @@ SANDBOX = "sandbox allow-downloads; default-src 'none'; img-src 'self'; media-sr
 PAGE = "; ".join(
     (
         *(f"{kind}-src 'self' data: blob:" for kind in ("img", "media", "font")),
-        "connect-src 'self' data: blob:", "object-src 'none'", "base-uri 'self'", "form-action 'self'",
+        "connect-src 'self' data: blob:",
+        "object-src 'none'",
+        "base-uri 'self'",
+        "form-action 'self'",
     )
-)  # fmt: skip
+)
 BYTES = b"application/octet-stream"
 MEGABYTE = 1024**2
 
@@ -115,9 +118,10 @@ class Guard:
             host = headers.get("x-forwarded-host", host).split(",")[0].strip()
         if not _named(_name(host), self.rules.hosts):
             raise Refusal(
-                421, f"This server is not called {_name(host)[:80]!r}. If that is a name of it: start it with "
+                421,
+                f"This server is not called {_name(host)[:80]!r}. If that is a name of it: start it with "
                 f"--allow-host {_name(host)[:80]}",
-            )  # fmt: skip
+            )
         return host
 
     def _check_origin(self, scope: Message, headers: dict[str, str], host: str) -> None:

@@ -4,7 +4,7 @@
     POST /login         the same for the password (or the token) from a form, as gradio_client sends it, too
     GET /logout         takes the cookie back
 
-Everything else is answered with 401 before the application hears of it: nothing that is asked without the cookie costs
+Everything else is answered with 401 before it reaches the application: no request without the cookie costs
 memory, and no body is read. The cookie is signed with a key that lies in the workspace, readable for its owner alone,
 so that an open page goes on after a restart. It is kept per port and per path, not per user: whoever has it can do all
 that the page can. Not covered: names and origins (guard), visitors of the demo (workbench.demo_space).
@@ -77,7 +77,7 @@ class Access:
         return f"{until}.{self._signed(until)}"
 
     def is_cookie(self, value: str) -> bool:
-        """Whether it was signed here and is not too old. Any text may be asked about."""
+        """Whether it was signed here and is not too old. Any text is accepted."""
         until, _, signature = value.partition(".")
         right = hmac.compare_digest(signature.encode("utf-8", "replace"), self._signed(until).encode())
         return right and until.isascii() and until.isdigit() and len(until) < 16 and int(until) > time.time()
@@ -129,8 +129,8 @@ class Login:
             right = await self.throttle.check(peer_of(scope), lambda: self.access.is_secret(given))
         except TooMany as error:
             wait = ("retry-after", str(int(error.seconds) + 1))
-            said = _page(self.access.kind, str(error)) if browser else str(error)
-            return await _answer(send, 429, said, wait, *([HTML] if browser else []))
+            answer = _page(self.access.kind, str(error)) if browser else str(error)
+            return await _answer(send, 429, answer, wait, *([HTML] if browser else []))
         if right and browser:
             await _answer(send, 303, "", ("location", "./"), self._set_cookie(scope))
         elif right:
@@ -225,10 +225,10 @@ def _field(body: bytes, name: str) -> str:
 
 def _page(kind: str, problem: str = "") -> str:
     label, text = ASKED[kind]
-    said = f'<p class="problem" role="alert">{html.escape(problem)}</p>' if problem else ""
+    alert = f'<p class="problem" role="alert">{html.escape(problem)}</p>' if problem else ""
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Video LoRA Workbench</title>
 <meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body><h1>Video LoRA Workbench</h1>
-<p>{html.escape(text)}</p>{said}<form method="post" action="login"><input type="hidden" name="username" value="me">
+<p>{html.escape(text)}</p>{alert}<form method="post" action="login"><input type="hidden" name="username" value="me">
 <input type="password" name="password" aria-label="{label}" placeholder="{label}" autofocus
 autocomplete="current-password"> <button>Log in</button></form></body></html>"""
 

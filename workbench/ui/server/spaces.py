@@ -70,7 +70,7 @@ class Owner:
         return any(isinstance(one, str) and one.lower() == self.name.lower() for one in names)
 
     def session(self) -> DemoSession:
-        """The owner's session, started when it is first asked for."""
+        """The owner's session, started at the first request."""
         with self._lock:
             if self._session is None or self._session.broken:
                 stays = KEPT.is_dir() and os.access(KEPT, os.W_OK)

@@ -47,7 +47,7 @@ class Throttle:
         self._of: OrderedDict[str, _Tries] = OrderedDict()
 
     async def check(self, address: str, right: Callable[[], bool]) -> bool:
-        """What `right` says, asked when it is this try's turn. Raises TooMany."""
+        """What `right` returns, called when it is this attempt's turn. Raises TooMany."""
         tries = self._tries(address)
         if tries.waiting >= WAITING:
             raise TooMany(max(tries.free_at - time.monotonic(), 1.0))

@@ -1,4 +1,4 @@
-"""What the publishing part says, as HTML: the login, the list of what will go, how a push goes. Pure functions."""
+"""The publishing part as HTML: the login, the upload plan, the progress of a push. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from workbench.jobs import State, Status, duration
 from workbench.publishing.account import Account
-from workbench.publishing.upload_plan import Parcel, megabytes
+from workbench.publishing.upload_plan import UploadPlan, megabytes
 from workbench.ui.core import render
 
 TOKENS = "https://huggingface.co/settings/tokens"
-NOTHING = "Choose a LoRA above, then it can be put on the Hugging Face Hub."
+NOTHING = "Choose a LoRA above, then it can be pushed to the Hugging Face Hub."
 
 
 def account(who: Account) -> str:
@@ -20,13 +20,13 @@ def account(who: Account) -> str:
     if not who.known:
         return '<p class="hint">Asking the Hugging Face Hub who is logged in on this machine ...</p>'
     if who.name and who.reads_only:
-        said = f"Logged in as <b>{render.escaped(who.name)}</b>, with a token that may only read. {_how()}"
-        return f'<div class="note bad">{said}</div>'
+        message = f"Logged in as <b>{render.escaped(who.name)}</b>, with a token that may only read. {_how()}"
+        return f'<div class="note bad">{message}</div>'
     if who.name:
         return f'<p class="hint">Logged in to the Hugging Face Hub as <b>{render.escaped(who.name)}</b>.</p>'
     if "logged in" in who.problem or "refuses" in who.problem:
         return f'<div class="note plain">Nobody is logged in to the Hugging Face Hub on this machine. {_how()}</div>'
-    return render.note(f"The Hub was asked who is logged in: {who.problem}")
+    return render.note(f"Who is logged in could not be found out: {who.problem}")
 
 
 def _how() -> str:
@@ -38,37 +38,37 @@ def _how() -> str:
 
 
 def published(entry: Mapping[str, Any], thing: str) -> str:
-    """Where it is on the Hub already; nothing when it is not."""
+    """Where it is on the Hub; nothing when it is not."""
     if not entry.get("url"):
         return ""
     when = time.strftime("%d %B %Y, %H:%M", time.localtime(float(entry.get("time") or 0)))
-    shown = "private" if entry.get("private") else "public"
-    return f'<p class="hint">{thing} on the Hub: {link(str(entry["url"]))} ({shown}, pushed {when}).</p>'
+    visibility = "private" if entry.get("private") else "public"
+    return f'<p class="hint">{thing} on the Hub: {link(str(entry["url"]))} ({visibility}, pushed {when}).</p>'
 
 
 def link(url: str) -> str:
     """An address of the Hub that opens in a tab of its own."""
     if not url.startswith(("https://", "http://")):
         return render.escaped(url)
-    shown = render.escaped(url)
-    return f'<a href="{shown}" target="_blank" rel="noopener">{render.escaped(url.partition("://")[2])}</a>'
+    address = render.escaped(url)
+    return f'<a href="{address}" target="_blank" rel="noopener">{render.escaped(url.partition("://")[2])}</a>'
 
 
-def going(parcel: Parcel, with_card: bool = False) -> str:
-    """Every file that would go, with its size; with_card: and README.md, as text."""
-    rows = [(name, megabytes(size)) for name, size in parcel.sizes.items()]
-    notes = "".join(f"<li>{render.escaped(note)}</li>" for note in parcel.notes)
-    readme = f"<details><summary>README.md</summary>{render.log_box(parcel.card)}</details>" if with_card else ""
+def upload_plan(plan: UploadPlan, with_readme: bool = False) -> str:
+    """Every file of the upload, with its size; with_readme: and README.md, as text."""
+    rows = [(name, megabytes(size)) for name, size in plan.sizes.items()]
+    notes = "".join(f"<li>{render.escaped(note)}</li>" for note in plan.notes)
+    text = f"<details><summary>README.md</summary>{render.log_box(plan.card)}</details>" if with_readme else ""
     return (
-        f'<div class="parcel"><p><b>{render.escaped(parcel.sentence)}</b></p>'
+        f'<div class="upload-plan"><p><b>{render.escaped(plan.sentence)}</b></p>'
         f"{f'<ul>{notes}</ul>' if notes else ''}"
-        f'<div style="max-height:17em;overflow:auto">{render.table(("file", "size"), rows)}</div>{readme}</div>'
+        f'<div style="max-height:17em;overflow:auto">{render.table(("file", "size"), rows)}</div>{text}</div>'
     )
 
 
-def card(parcel: Parcel) -> str:
-    """README.md as Markdown to be shown: the front matter as code, the gallery named."""
-    text = parcel.card
+def readme(plan: UploadPlan) -> str:
+    """README.md as Markdown: the front matter as code, the gallery named."""
+    text = plan.card
     if not text.startswith("---\n"):
         return text
     _, front, body = text.split("---\n", 2)
@@ -77,7 +77,7 @@ def card(parcel: Parcel) -> str:
 
 
 def progress(status: Status, result: Mapping[str, Any]) -> str:
-    """How a push goes, or how it ended; nothing where there was none."""
+    """The progress of a push, or how it ended; nothing where there was none."""
     if status.state is State.NEW:
         return ""
     if status.state.alive:
@@ -90,8 +90,8 @@ def progress(status: Status, result: Mapping[str, Any]) -> str:
         left = f" · about {duration(status.seconds_left)} left" if share and status.seconds_left is not None else ""
         return f'{render.bar(share)}<p class="doing">{render.escaped(words + left)}</p>'
     if status.state is State.FINISHED:
-        said = "Pushed" if result.get("changed", True) else "Nothing has changed, so there is no new commit"
-        return f'<div class="note good">{said}: {link(str(result.get("url", "")))}</div>'
+        outcome = "Pushed" if result.get("changed", True) else "Nothing has changed, so there is no new commit"
+        return f'<div class="note good">{outcome}: {link(str(result.get("url", "")))}</div>'
     if status.state is State.STOPPED:
         return render.note(status.message[:1].upper() + status.message[1:])
     again = "Push again: what the Hub has is not sent twice."
