@@ -8,16 +8,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import gradio as gr
-import numpy as np
 import pytest
 
-from tests.written_run import write_run
-from workbench.compare import Grid, GridSettings
+from tests.written_grid import run_to_compare, write_grid
+from workbench.compare import Grid
 from workbench.compare.export import export_page
 from workbench.runs import retention
-from workbench.runs.checkpoints import LORA, folder_of
-from workbench.runs.run import EXPORT, Run
-from workbench.sampler.samples import write_sample
 from workbench.ui.compare.form import GridForm
 from workbench.ui.compare.player import Best, Mark, OfCell, Player, Vote
 from workbench.ui.compare.videos import VIEW, VideosPart, exported
@@ -39,22 +35,8 @@ def built(make: Callable[[], T]) -> T:
 
 
 @pytest.fixture
-def run(workspace: Workspace) -> Run:
-    made = write_run(workspace, "first", 200, preview_prompts=(EVIL, "a cat"), device="cpu")
-    for step in (100, 200):
-        (folder_of(made.folder, step) / LORA).touch()
-    (made.folder / EXPORT).touch()
-    return made
-
-
-@pytest.fixture
-def grid(workspace: Workspace, run: Run) -> Grid:
-    """Two prompts by base model and two checkpoints, of which the base model's are generated."""
-    made = Grid.create(workspace, GridSettings(run="first"))
-    for row in made.state().cells:
-        record = {"settings": row[0].settings.model_dump(mode="json"), "loras": [], "seconds": 2.0}
-        write_sample(made.video(row[0].key), np.zeros((9, 64, 64, 3), np.uint8), 8, record)
-    return made
+def grid(workspace: Workspace) -> Grid:
+    return write_grid(workspace, (EVIL, "a cat"))
 
 
 def test_the_player_is_given_the_whole_grid(workspace: Workspace, grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +51,7 @@ def test_the_player_is_given_the_whole_grid(workspace: Workspace, grid: Grid, mo
     assert shown["cells"][0][0]["url"].startswith("/gradio_api/file=")
 
 
-def test_the_browser_may_mark_vote_and_choose(workspace: Workspace, grid: Grid, run: Run) -> None:
+def test_the_browser_may_mark_vote_and_choose(workspace: Workspace, grid: Grid) -> None:
     player = built(lambda: Player(workspace))
     keys = grid.plan.keys[0]
     ask: dict[str, Any] = {"grid": grid.name}
@@ -78,7 +60,7 @@ def test_the_browser_may_mark_vote_and_choose(workspace: Workspace, grid: Grid, 
     said = player.vote(Vote(**ask, left=keys[0], right=keys[1], chosen=keys[1]))["votes"]
     assert said == "base model: 0 of 1 votes (too few votes to say) · step 100: 1 of 1 votes (too few votes to say)"
     assert "step 100" in player.choose_best(Best(**ask, column=1))["message"]
-    assert retention.chosen_best(run.folder)["step"] == 100
+    assert retention.chosen_best(workspace.run("first"))["step"] == 100
     named = dict(player.details(OfCell(**ask, key=keys[0]))["details"])
     assert named["Prompt"] == EVIL
     for method, request in (("mark", {**ask, "key": "0" * 20, "starred": True}), ("mark", {"grid": "../x", "key": ""})):
@@ -86,7 +68,8 @@ def test_the_browser_may_mark_vote_and_choose(workspace: Workspace, grid: Grid, 
         assert "problem" in answer
 
 
-def test_a_run_fills_in_the_form_and_it_says_what_that_costs(workspace: Workspace, run: Run) -> None:
+def test_a_run_fills_in_the_form_and_it_says_what_that_costs(workspace: Workspace) -> None:
+    run_to_compare(workspace, (EVIL, "a cat"))
     form = built(lambda: GridForm(workspace))
     names = [spec.name for spec in form.specs]
     values = dict.fromkeys(names, "") | {"run": "first", "checkpoints": ["base", "100", "200"], "scales": "0.5, 1"}
