@@ -231,9 +231,9 @@ def _sentence(name: str, known: dict[str, Spec], value: Any, kind: str, message:
     if kind == "value_error":
         return message.removeprefix("Value error, ")
     spec = known.get(name)
-    shown = json.dumps(value) if isinstance(value, (str, list, dict)) else str(value)
+    text = json.dumps(value) if isinstance(value, (str, list, dict)) else str(value)
     if spec is None:
-        return f"{name} is {shown[:80]}: {message}"
-    return f"{name} is {shown[:80]}, must be {spec.rule}" + (
+        return f"{name} is {text[:80]}: {message}"
+    return f"{name} is {text[:80]}, must be {spec.rule}" + (
         "" if spec.default is None else f": the default is {spec.default}"
     )

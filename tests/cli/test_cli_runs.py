@@ -142,7 +142,7 @@ def test_the_list_tells_the_diagnosis_and_the_place_in_the_queue(shell: Shell, w
     assert "  1  waits" in said
     write_json(workspace.runs / QUEUE, ["goes", "waits"])
     assert shell("runs", "queue", "--move", "waits", "1").out == "  1  waits\n  2  goes\n"
-    assert "only waiting runs have a place" in shell("runs", "queue", "--move", "done", "1").err
+    assert "only waiting runs have a position" in shell("runs", "queue", "--move", "done", "1").err
 
 
 def test_a_failed_run_explains_itself_with_commands_that_help(shell: Shell, workspace: Workspace) -> None:

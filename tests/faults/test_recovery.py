@@ -84,4 +84,4 @@ def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_th
     jobs.kill(run.folder)
     assert aside(run) == [f".damaged-step-{step:08d}" for step in sorted({*saved, last})]
     assert steps_of_the_curve(run)[:3] == [1, 2, 3]
-    assert read_sessions(run.folder)[-1].note == "began at step 0 again, as asked"
+    assert read_sessions(run.folder)[-1].note == "began at step 0 again, as requested"

@@ -333,12 +333,12 @@ def disk_gb(
     checkpoint = values * (4 + STATES[settings.optimizer] + (4 if settings.ema_decay else 0))
     kept = min(steps // settings.save_every + 1, settings.keep_checkpoints + 1)
     kept += steps // settings.keep_every if settings.keep_every else 0
-    drawn = (1 + steps // settings.preview_every) if settings.preview_every else 0
+    generated = (1 + steps // settings.preview_every) if settings.preview_every else 0
     prompts = (len(settings.preview_prompts) or 2) * settings.preview_count
     found = {
         "encoded clips and captions": float(clips * (moments + image + caption)),
         "checkpoints": float(kept * checkpoint),
-        "previews": drawn * prompts * frames * height * width * 0.02,
+        "previews": generated * prompts * frames * height * width * 0.02,
         "the export": values * 4.0,
     }
     if not facts.on_disk:

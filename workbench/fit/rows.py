@@ -53,8 +53,8 @@ def other_needs(fit: Fit) -> list[tuple[str, str]]:
     """What is needed beside the GPU: (name, words)."""
     found = []
     if fit.gpu.kind == "cuda":
-        room = f" of {fit.host_total_gb:.0f} GB" if fit.host_total_gb else ""
-        found.append(("CPU memory", f"{size(fit.host_gb)}{room}"))
+        available = f" of {fit.host_total_gb:.0f} GB" if fit.host_total_gb else ""
+        found.append(("CPU memory", f"{size(fit.host_gb)}{available}"))
     disk = ", ".join(f"{name} {size(gb)}" for name, gb in fit.disk.items() if gb >= SMALLEST_GB)
     found.append(("disk", f"{size(sum(fit.disk.values()))}" + (f": {disk}" if disk else "")))
     spent = ", ".join(f"{name} {duration(seconds)}" for name, seconds in fit.times.parts.items() if seconds >= 1)
@@ -76,5 +76,5 @@ def progress(status: Status | None) -> str:
         return f"Measuring: {doing}" + (f", {status.step} of {status.total}" if status.total else "")
     if status.state is State.FINISHED:
         return "Measured."
-    said = status.message or jobs.log_tail(status.folder, 1)
-    return f"Not measured: {said}" if said else "Not measured."
+    message = status.message or jobs.log_tail(status.folder, 1)
+    return f"Not measured: {message}" if message else "Not measured."

@@ -107,10 +107,10 @@ def times(
         passes = BANDS * settings.held_out + LEAK_PASSES
         parts["measuring"] = (steps // settings.evaluate_every + 1) * passes * forward
     if settings.preview_every:
-        drawn = (len(settings.preview_prompts) or 2) * settings.preview_count
+        generated = (len(settings.preview_prompts) or 2) * settings.preview_count
         guided = model.guidance_scale if settings.preview_guidance is None else settings.preview_guidance
         one = (settings.preview_steps or model.steps) * forward * (2 if guided > 1 else 1) + decoding
-        parts["previews"] = (steps // settings.preview_every + 1) * drawn * one
+        parts["previews"] = (steps // settings.preview_every + 1) * generated * one
     return RunTimes(step, parts)
 
 

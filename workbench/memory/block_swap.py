@@ -1,17 +1,17 @@
 """Frozen weights of some blocks wait in host memory and come to the device just before their block computes.
 
-Two slots on the device, each large enough for one block. The streamed blocks are bound to them in turn, for good: the
+Two slots on the device, each large enough for one block. The swapped blocks are bound to them in turn, for good: the
 first's tensors are views of slot 0, the second's of slot 1, the third's of slot 0 again. So nothing in a module changes
-while it trains; what changes are a slot's bytes. When a streamed block is called, its bytes are there or are fetched,
-and the copy of the one that comes after it begins: forwards the next, in a backward pass the one before. Bytes travel
-from the host to the device only. What is trained is never streamed.
+while it trains; what changes are a slot's bytes. When a swapped block is called, its bytes are on the device or are
+fetched, and the copy of the one that comes after it begins: forwards the next, in a backward pass the one before. Bytes
+travel from the host to the device only. What is trained is never swapped.
 
-When a slot may be overwritten: with a block's call all work on the streamed block before it is in the device's queue.
+When a slot may be overwritten: with a block's call all work on the swapped block before it is in the device's queue.
 Forwards that is plain. Backwards, a block is called because autograd wants what it recomputes, and autograd takes the
 nodes of later blocks first. So gradient checkpointing that calls each block again is required. Without it autograd
 refuses to go backwards ("modified by an inplace operation"), since a slot's views share its version counter.
 
-Between the calls of its block a streamed tensor has its shape, dtype and device, but bytes of another block. Not
+Between the calls of its block a swapped tensor has its shape, dtype and device, but bytes of another block. Not
 covered: which blocks and how many (trainer.model.memory_levels), a pass through the blocks in two threads at once.
 """
 
@@ -31,7 +31,7 @@ PIECE = 32 << 20
 
 
 class _Tensor(NamedTuple):
-    """A frozen tensor of a block: where it hangs, and where it begins in the block's bytes."""
+    """A frozen tensor of a block: its module, and where it begins in the block's bytes."""
 
     module: nn.Module
     name: str
@@ -40,15 +40,15 @@ class _Tensor(NamedTuple):
 
 
 class BlockSwap:
-    """Streams the frozen tensors of `count` of the blocks, spread evenly; the other blocks are left alone.
+    """Swaps the frozen tensors of `count` of the blocks, spread evenly; the other blocks are left alone.
 
-    The blocks may lie on the host; what is trained in the streamed ones goes to the device here, the rest of the model
-    may follow later (`.to(device)` leaves streamed tensors as they are). On a CPU the same happens with plain copies.
+    The blocks may lie on the host; what is trained in the swapped ones goes to the device here, the rest of the model
+    may follow later (`.to(device)` leaves swapped tensors as they are). On a CPU the same happens with plain copies.
     """
 
     def __init__(self, blocks: Sequence[nn.Module], count: int, device: torch.device) -> None:
         """Make this after LoRA and low-bit layers, before optimizer, compilation and accelerate's `prepare`."""
-        self.blocks = [blocks[place] for place in spread(len(blocks), count)]
+        self.blocks = [blocks[index] for index in spread(len(blocks), count)]
         self.device = device
         laid_out = [_lay_out(block) for block in self.blocks]
         sizes = [size for _, size in laid_out]
@@ -58,56 +58,56 @@ class BlockSwap:
             torch.zeros(max(sizes[at::SLOTS], default=0) + ALIGNED, dtype=torch.uint8, device=device)
             for at in range(SLOTS)
         ]
-        self._there: list[int | None] = [None] * SLOTS  # whose bytes a slot holds, or will when its copy is done
+        self._loaded: list[int | None] = [None] * SLOTS  # whose bytes a slot holds, or will when its copy is done
         self._copies = _copies(device)
         self._last = 0
         self._hosts: list[tuple[torch.Tensor, ...]] = []
-        for place, block in enumerate(self.blocks):
-            self._hosts.append(self._leave(place, sizes[place]))
+        for index, block in enumerate(self.blocks):
+            self._hosts.append(self._leave(index, sizes[index]))
             for parameter in block.parameters():
                 if parameter.requires_grad:
                     parameter.data = parameter.data.to(device)
-        for place, block in enumerate(self.blocks):
-            block.register_forward_pre_hook(lambda *_, place=place: self._called(place))
+        for index, block in enumerate(self.blocks):
+            block.register_forward_pre_hook(lambda *_, index=index: self._called(index))
 
     # ---- before
 
-    def _leave(self, place: int, size: int) -> tuple[torch.Tensor, ...]:
+    def _leave(self, index: int, size: int) -> tuple[torch.Tensor, ...]:
         """Copy a block's tensors into host memory and let the block see a slot in their stead; the pieces of memory."""
-        memory, slot = torch.empty(size, dtype=torch.uint8), self._slots[place % SLOTS]
-        for number, tensor in enumerate(self._tensors[place]):
+        memory, slot = torch.empty(size, dtype=torch.uint8), self._slots[index % SLOTS]
+        for number, tensor in enumerate(self._tensors[index]):
             _view(memory, tensor).copy_(tensor.value)
             bound = tensor._replace(value=_view(slot, tensor))
             _hang(bound, bound.value)
-            self._tensors[place][number] = bound
+            self._tensors[index][number] = bound
         return self._copies.kept(memory)
 
     # ---- while it runs
 
-    def _called(self, place: int) -> None:
-        """A streamed block is about to compute, or to compute again."""
-        self._fetch(place)
-        self._copies.wait(place % SLOTS)
-        following = self._following(place)
-        self._last = place
-        if following % SLOTS != place % SLOTS:
+    def _called(self, index: int) -> None:
+        """A swapped block is about to compute, or to compute again."""
+        self._fetch(index)
+        self._copies.wait(index % SLOTS)
+        following = self._following(index)
+        self._last = index
+        if following % SLOTS != index % SLOTS:
             self._fetch(following)
 
-    def _following(self, place: int) -> int:
+    def _following(self, index: int) -> int:
         """The block that is called after this one. A wrong guess costs time, nothing else."""
         end = len(self.blocks) - 1
-        backwards = torch.is_grad_enabled() and (place < self._last or place == end)
-        if backwards and place > 0:
-            return place - 1
-        return place + 1 if place < end else 0
+        backwards = torch.is_grad_enabled() and (index < self._last or index == end)
+        if backwards and index > 0:
+            return index - 1
+        return index + 1 if index < end else 0
 
-    def _fetch(self, place: int) -> None:
-        slot = place % SLOTS
-        if self._there[slot] == place:
+    def _fetch(self, index: int) -> None:
+        slot = index % SLOTS
+        if self._loaded[slot] == index:
             return
-        self._there[slot] = None  # until the copy is under way: it may fail
-        self._copies.start(slot, self._slots[slot], self._hosts[place])
-        self._there[slot] = place
+        self._loaded[slot] = None  # until the copy is under way: it may fail
+        self._copies.start(slot, self._slots[slot], self._hosts[index])
+        self._loaded[slot] = index
 
 
 class _PlainCopies:
@@ -118,12 +118,12 @@ class _PlainCopies:
         return tuple(memory.split(PIECE))
 
     def start(self, slot: int, target: torch.Tensor, source: tuple[torch.Tensor, ...]) -> None:
-        """Begin to fill a slot, after all that was asked of the device before."""
-        for piece, place in zip(source, target.split(PIECE), strict=False):
-            place[: len(piece)].copy_(piece, non_blocking=True)
+        """Begin to fill a slot, after all that was queued on the device before."""
+        for piece, part in zip(source, target.split(PIECE), strict=False):
+            part[: len(piece)].copy_(piece, non_blocking=True)
 
     def wait(self, slot: int) -> None:
-        """Let what is asked of the device from now on see a slot as it was filled last."""
+        """Let what is queued on the device from now on see a slot as it was filled last."""
 
 
 class _StreamCopies(_PlainCopies):
@@ -156,7 +156,7 @@ def _copies(device: torch.device) -> _PlainCopies:
 
 
 def spread(total: int, count: int) -> list[int]:
-    """`count` places among `total`, spread evenly: as much computing as possible between two of them."""
+    """`count` positions among `total`, spread evenly: as much computing as possible between two of them."""
     count = min(count, total)
     return [(2 * at + 1) * total // (2 * count) for at in range(count)]
 
@@ -165,7 +165,7 @@ def spread(total: int, count: int) -> list[int]:
 
 
 def _frozen(module: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
-    """Every frozen tensor of a module: (module it hangs on, name, tensor)."""
+    """Every frozen tensor of a module: (its module, name, tensor)."""
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False):
             if not parameter.requires_grad:
@@ -204,7 +204,7 @@ def _hang(tensor: _Tensor, value: torch.Tensor) -> None:
 def parked(module: nn.Module) -> Iterator[None]:
     """A module's frozen tensors in host memory meanwhile, so that something else has room on the device.
 
-    What shares its memory with others stays, as streamed tensors do in their slots: moving it would free nothing.
+    What shares its memory with others stays, as swapped tensors do in their slots: moving it would free nothing.
     """
     tensors = [tensor for _, _, tensor in _frozen(module) if tensor.untyped_storage().nbytes() == tensor.nbytes]
     devices = [tensor.device for tensor in tensors]

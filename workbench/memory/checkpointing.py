@@ -3,11 +3,11 @@
     none             everything is kept: fastest, most memory
     keep attention   only the attention's output is kept, the part that costs most to repeat
     full             only a block's inputs are kept
-    offloaded        they, too, leave: they wait in the machine's own memory until their block's turn comes
+    offloaded        they, too, leave: they wait in CPU memory until their block needs them
 
 All levels give the same numbers. Recomputing is PyTorch's own (non-reentrant); the choice of what to keep is its
 selective checkpointing; offloading is a pair of hooks on what it saves. Not covered: blocks whose weights come and go
-(streaming), translating blocks (compiling).
+(block_swap), translating blocks (compiling).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Level = Literal["none", "keep attention", "full", "offloaded"]
 Recompute = Callable[..., Any]  # (function, *arguments) -> what function returns
 
 BLOCK_INPUT_AXES = 3  # [batch, tokens, width]; what all blocks share, such as positions, has fewer
-AHEAD = 3  # tensors fetched before they are asked for: a block has two inputs of its own
+AHEAD = 3  # tensors fetched before they are needed: a block has two inputs of its own
 _KERNELS = (
     "aten::_scaled_dot_product_flash_attention",
     "aten::_scaled_dot_product_flash_attention_for_cpu",
@@ -37,7 +37,7 @@ _KERNELS = (
 def recomputing(level: Level, random: bool) -> Recompute:
     """What calls a block so that the level holds.
 
-    random: whether the block draws numbers (dropout), which must come out the same the second time
+    random: whether the block samples random numbers (dropout), which must come out the same the second time
     """
     usual = partial(checkpoint, use_reentrant=False, preserve_rng_state=random)
     if level == "keep attention":
@@ -89,29 +89,29 @@ class _Waiting:
         """Called with every tensor a checkpoint saves. What all blocks share has fewer axes, and stays."""
         if tensor.dim() < BLOCK_INPUT_AXES:
             return tensor
-        place = _HostCopy(tensor)
+        copy = _HostCopy(tensor)
         if tensor.is_cuda:
             stream = self._copying(tensor.device)
             stream.wait_stream(torch.cuda.current_stream(tensor.device))
             with torch.cuda.stream(stream):
-                place.host.copy_(tensor, non_blocking=True)
+                copy.host.copy_(tensor, non_blocking=True)
                 tensor.record_stream(stream)
-                place.left = stream.record_event()
+                copy.left = stream.record_event()
         else:
-            place.host.copy_(tensor)
+            copy.host.copy_(tensor)
         self._order = [other for other in self._order if other() is not None]
-        self._order.append(weakref.ref(place))
-        return place
+        self._order.append(weakref.ref(copy))
+        return copy
 
     def come_back(self, packed: Any) -> torch.Tensor:
         """Called with what `leave` returned, the last block's first: gradients go backwards."""
         if not isinstance(packed, _HostCopy):
             kept: torch.Tensor = packed
             return kept
-        waiting = [place for reference in self._order if (place := reference()) is not None]
+        waiting = [copy for reference in self._order if (copy := reference()) is not None]
         at = waiting.index(packed)
-        for place in reversed(waiting[max(0, at - AHEAD) : at + 1]):
-            self._fetch(place)
+        for copy in reversed(waiting[max(0, at - AHEAD) : at + 1]):
+            self._fetch(copy)
         tensor, packed.back = packed.back, None
         assert tensor is not None
         if packed.arrived is not None:
@@ -120,17 +120,17 @@ class _Waiting:
             tensor.record_stream(current)
         return tensor
 
-    def _fetch(self, place: _HostCopy) -> None:
-        if place.back is not None:
+    def _fetch(self, copy: _HostCopy) -> None:
+        if copy.back is not None:
             return
-        if place.left is None:
-            place.back = place.host.clone()
+        if copy.left is None:
+            copy.back = copy.host.clone()
             return
-        stream = self._copying(place.device)
+        stream = self._copying(copy.device)
         with torch.cuda.stream(stream):
-            stream.wait_event(place.left)
-            place.back = place.host.to(place.device, non_blocking=True)
-            place.arrived = stream.record_event()
+            stream.wait_event(copy.left)
+            copy.back = copy.host.to(copy.device, non_blocking=True)
+            copy.arrived = stream.record_event()
 
     def _copying(self, device: torch.device) -> Any:
         if self._stream is None:

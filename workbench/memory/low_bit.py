@@ -10,7 +10,7 @@ trained weights, merging a LoRA into rounded weights, arithmetic in few bits.
 
 Why not a package: torchao 0.18 keeps the full weight of its int8 and fp8 layers for the backward pass, and its fp8
 gradients come out as NaN; bitsandbytes 0.50 trains right in nf4 but keeps scales outside of parameters and buffers,
-where nothing streams them, and its int8 rounds activations, too.
+where nothing swaps them, and its int8 rounds activations, too.
 """
 
 from __future__ import annotations
@@ -153,11 +153,11 @@ class LowBitLinear(nn.Linear):
         return unpack(self.values, self.scale, self.how, self.out_features, self.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        place = x.device.type
-        dtype = torch.get_autocast_dtype(place) if torch.is_autocast_enabled(place) else x.dtype
+        device_type = x.device.type
+        dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else x.dtype
         bias = None if self.bias is None else self.bias.to(dtype)
-        drawn: torch.Tensor = _Product.apply(x.to(dtype), self.values, self.scale, bias, self.how, self.out_features)
-        return drawn
+        product: torch.Tensor = _Product.apply(x.to(dtype), self.values, self.scale, bias, self.how, self.out_features)
+        return product
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, {self.how}"

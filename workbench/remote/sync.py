@@ -74,7 +74,7 @@ class RunSync:
 
     def _send_run(self) -> None:
         run, record = self._run, self._record
-        if note := recovery.beginning(run.folder, recovery.asked_from_start()).note:
+        if note := recovery.beginning(run.folder, recovery.from_start_requested()).note:
             self._log(note)
         self._sent_from = run.checkpoints[-1:]
         files = bundle(self._workspace, run, lambda count: self._report("gathering the run's files", count))

@@ -3,7 +3,7 @@ has to be remembered and a resumed run sees the batches of an uninterrupted one.
 
 A batch has clips of one shape (bucket). Within a bucket every clip comes once before any comes again, in a new order
 each time, and what is left over at the end of a pass begins the next batch: no clip is lost, none is filled in. Over a
-pass every bucket gets as many batches as its clips ask for, in an order drawn anew. Where datasets are weighted by
+pass every bucket gets as many batches as its clips ask for, in a new order. Where datasets are weighted by
 sampling, each is a group with an order of its own, and groups take turns by their shares.
 
 Not covered: tensors (inputs).
@@ -34,7 +34,8 @@ class Group:
 
 
 class Stream:
-    """The endless order of one bucket's clips: known ones mixed in at an even share, every pass shuffled anew."""
+    """The endless order of one bucket's clips: those of the regularization dataset mixed in at an even share, every
+    pass shuffled anew."""
 
     def __init__(self, groups: Sequence[Group], known: Sequence[RunClip], share: float, seed: int, name: str) -> None:
         self._groups = groups
@@ -49,16 +50,16 @@ class Stream:
         """Batches in which each of the new clips comes once, or as many clips as there are new ones."""
         return self._amount / (batch_size * (1 - self._share))
 
-    def item(self, place: int) -> RunClip:
-        known_before, taken = _turn(place, self._share)
+    def item(self, position: int) -> RunClip:
+        known_before, taken = _even_share(position, self._share)
         if taken:
             return self._shuffled(self._known, f"known{self._name}", known_before)
-        place, left = place - known_before, self._amount
+        position, left = position - known_before, self._amount
         for group in self._groups:
-            before, taken = _turn(place, group.amount / left)
+            before, taken = _even_share(position, group.amount / left)
             if taken:
                 break
-            place, left = place - before, left - group.amount
+            position, left = position - before, left - group.amount
         of = f" of {group.name}" if group.name else ""
         return self._shuffled(group.items, f"train{of}{self._name}", before)
 
@@ -67,10 +68,10 @@ class Stream:
         return items[_order(len(items), seed_for(self._seed, f"order of {purpose}", epoch))[index]]
 
 
-def _turn(place: int, share: Fraction) -> tuple[int, bool]:
-    """(how many of the places before this one are taken at an even share, whether this one is)."""
-    before = math.floor(place * share)
-    return before, math.floor((place + 1) * share) > before
+def _even_share(position: int, share: Fraction) -> tuple[int, bool]:
+    """(how many of the positions before this one are taken at an even share, whether this one is)."""
+    before = math.floor(position * share)
+    return before, math.floor((position + 1) * share) > before
 
 
 def _groups(train: Sequence[RunClip], bucket: Bucket) -> list[Group]:
@@ -120,10 +121,10 @@ class Batches:
             return [self._streams[0].item(number * self._size + index) for index in range(self._size)]
         epoch = self._epoch(number)
         slots, before = _slots(self._seed, epoch, tuple(self._per_pass)), self._before(epoch)
-        place = number - sum(before)
-        bucket = slots[place]
-        turn = before[bucket] + slots[:place].count(bucket)
-        return [self._streams[bucket].item(turn * self._size + index) for index in range(self._size)]
+        position = number - sum(before)
+        bucket = slots[position]
+        number_in_bucket = before[bucket] + slots[:position].count(bucket)
+        return [self._streams[bucket].item(number_in_bucket * self._size + index) for index in range(self._size)]
 
     def _before(self, epoch: int) -> list[int]:
         return _before(epoch, self._per_pass)

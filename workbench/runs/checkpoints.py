@@ -10,9 +10,8 @@
       MANIFEST.json           bytes and sha256 of each file; written last
     checkpoints/.damaged-step-00000300/     one that is not as its manifest says, set aside (recovery, retention)
 
-Randomness needs no state: every draw is seeded by (run seed, purpose, step). Not covered: moving a run to other
-settings (forks), which checkpoints are kept (retention).
-"""
+Randomness needs no state: every random number is seeded by (run seed, purpose, step). Not covered: moving a run to
+other settings (forks), which checkpoints are kept (retention)."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def publish(run: Path, step: int, fill: Any) -> Path:
     """
     final = folder_of(run, step)
     temporary = run / FOLDER / f".tmp-{step}-{os.getpid()}"
-    _check_room(run, final)
+    _check_disk_space(run, final)
     with writing(final):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
@@ -77,7 +76,7 @@ def publish(run: Path, step: int, fill: Any) -> Path:
     return final
 
 
-def _check_room(run: Path, final: Path) -> None:
+def _check_disk_space(run: Path, final: Path) -> None:
     """Refuse what would fill the disk half-way, with the number of bytes that are missing. Raises CannotWrite."""
     sizes = [bytes_of(folder_of(run, step)) for step in steps(run)]
     with writing(final):
@@ -112,8 +111,8 @@ def damage(folder: Path) -> str:
     try:
         looks = _looks(folder)
         if _whole.get(folder) != looks:
-            if said := _damage(folder):
-                return said
+            if reason := _damage(folder):
+                return reason
             _whole[folder] = looks
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
@@ -141,7 +140,7 @@ def verified(folder: Path) -> bool:
 
 
 def _looks(folder: Path) -> tuple[Any, ...]:
-    """What changes with a file: its name, size, times and place on the disk."""
+    """What changes with a file: its name, size, times and inode."""
     found = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
     return tuple((name, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino) for name, facts in found)
 

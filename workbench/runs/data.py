@@ -190,7 +190,7 @@ def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Seq
                 f"held_out is {held_out}, dataset {settings.dataset} has {len(contents)} usable clips: "
                 f"use at most {len(contents) - 1}, or add clips"
             )
-    # By content, not by place in the file: adding a clip moves none of the others between the roles.
+    # By content, not by position in the file: adding a clip moves none of the others between the roles.
     names = {item.sha256 for item in pool}
     by_chance = sorted(names, key=lambda sha256: hashlib.sha256(f"{settings.seed}:{sha256}".encode()).digest())
     aside = set(by_chance[:held_out])
@@ -223,17 +223,17 @@ def _usable(
 ) -> tuple[list[RunClip], list[str]]:
     """The items of one dataset, and a sentence for each clip that is left out. Raises DataError when none is left."""
     info, items, dropped = read_info(dataset), list[RunClip](), list[str]()
-    placed = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).assignments
-    for clip, place in zip(clips, placed, strict=True):
+    assigned = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).assignments
+    for clip, choice in zip(clips, assigned, strict=True):
         path = dataset / clip.file_name
         # A clip that no bucket takes is planned for the first one all the same: the plan says why not, and a rule of
         # sampling may take what a bucket by itself would not.
-        bucket = place.bucket or buckets[0]
+        bucket = choice.bucket or buckets[0]
         plans = take(clip, bucket.shape(shape.fps), taking)
         if not path.is_file():
             dropped.append(f"{clip.file_name}: the file is missing")
         elif plans[0].dropped:
-            dropped.append(f"{clip.file_name}: {place.dropped or plans[0].dropped}")
+            dropped.append(f"{clip.file_name}: {choice.dropped or plans[0].dropped}")
         else:
             caption = info.caption(clip)
             items += [RunClip(path, "", caption, one, "train", bucket, source.repeats, source.weight) for one in plans]
@@ -243,7 +243,7 @@ def _usable(
     return items, dropped
 
 
-def seed_for(run_seed: int, purpose: str, *place: int) -> int:
-    """A generator's seed for one purpose at one place of a run (step, micro-batch): no state to carry or lose."""
-    text = ":".join(map(str, (run_seed, purpose, *place)))
+def seed_for(run_seed: int, purpose: str, *indices: int) -> int:
+    """A generator's seed for one purpose at one point of a run (step, micro-batch): no state to carry or lose."""
+    text = ":".join(map(str, (run_seed, purpose, *indices)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

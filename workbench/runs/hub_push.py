@@ -1,7 +1,7 @@
-"""At a run's end its LoRA goes to the Hub, where that was asked for: by a job of its own, which no run waits for.
+"""At a run's end its LoRA goes to the Hub, with `push_to_hub`: by a job of its own, which no run waits for.
 
 The job is the one that `workbench publish lora` starts (workbench.publishing): private, with the login that is stored
-on this machine, never with a token of an environment. What goes wrong with it is said in its own folder and fails no
+on this machine, never with a token of an environment. Its failures are written to its own folder and fails no
 run. Not covered: what is pushed.
 """
 
@@ -35,14 +35,14 @@ def check(settings: TrainSettings) -> None:
 
 
 def start(run: Path, settings: TrainSettings) -> str:
-    """Start the push of a run that has finished; a sentence for its log, "" where none was asked for. Never raises."""
+    """Start the push of a run that has finished; a sentence for its log, "" where none is wanted. Never raises."""
     if not settings.push_to_hub:
         return ""
     name = f"runs/{run.name}"
-    place = job_of(run.parent.parent, "lora", name)
-    asked = {"repo_id": settings.repository, "private": True, "lora": name}
+    job_folder = job_of(run.parent.parent, "lora", name)
+    request = {"repo_id": settings.repository, "private": True, "lora": name}
     try:
-        jobs.start(place, MODULE, before=lambda: write_json(place / jobs.CONFIG, asked))
+        jobs.start(job_folder, MODULE, before=lambda: write_json(job_folder / jobs.CONFIG, request))
     except (WorkbenchError, OSError) as error:
         return f"the push to the Hub could not be started ({error}): workbench publish lora {run.name}"
     return f"the LoRA goes to the Hub, private; workbench publish lora {run.name} shows how far it is"

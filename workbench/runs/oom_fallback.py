@@ -56,7 +56,7 @@ def in_use(run: Path, settings: TrainSettings) -> TrainSettings:
 def step(run: Path, settings: TrainSettings, at: int, why: str) -> str:
     """Note that the run goes on with cheaper settings; the sentence that says so, "" when there are none to go on with.
 
-    at: the last step done; why: what the error said. Raises CannotWrite.
+    at: the last step done; why: the error's message. Raises CannotWrite.
     """
     if not settings.oom_fallback or record(run):
         return ""
@@ -90,11 +90,11 @@ def sentence(noted: dict[str, Any]) -> str:
 def cheaper(settings: TrainSettings) -> TrainSettings | None:
     """The next cheaper settings that leave what is learned as it is, bit for bit on a processor; None at the end.
 
-    First more is computed twice, then frozen blocks are streamed: half of them, then all.
+    First more is computed twice, then blocks are swapped: half of them, then all.
     """
-    place = RECOMPUTING.index(settings.gradient_checkpointing)
-    if place + 1 < len(RECOMPUTING):
-        return settings.changed(gradient_checkpointing=RECOMPUTING[place + 1])
+    level = RECOMPUTING.index(settings.gradient_checkpointing)
+    if level + 1 < len(RECOMPUTING):
+        return settings.changed(gradient_checkpointing=RECOMPUTING[level + 1])
     if settings.method != "lora":
         return None
     try:

@@ -2,9 +2,9 @@
 
     runs/.queue.json      ["slug", ...] in the order in which waiting runs take the device; anyone may change it
 
-A waiting run has no process, only its place here and a ticket in its folder (jobs.tickets). The next run of each device
-is the exception: its process has begun, has not loaded torch, looks whether all before it are gone, and takes the
-device's lock, which the kernel frees when its holder ends, however it ends. `advance` gives the next ones their
+A waiting run has no process, only its position here and a ticket in its folder (jobs.tickets). The next run of each
+device is the exception: its process has begun, has not loaded torch, looks whether all before it are gone, and takes
+the device's lock, which the kernel frees when its holder ends, however it ends. `advance` gives the next ones their
 processes. It is called by whoever starts a run, and again and again by one small process (run_starter), which whoever
 reads the queue, waits in it or holds a device starts anew when it is gone. So a run that fails or is killed stops
 nobody, and a thousand that wait cost next to nothing.
@@ -34,7 +34,7 @@ QUEUE, LOCK = ".queue.json", ".queue.lock"
 STARTER, STARTER_MODULE = ".starter", "workbench.runs.queue_starter"  # the job that gives waiting runs their processes
 LOOK_SECONDS = 0.2
 GUARD_SECONDS = 5.0  # between two looks of a run's process whether the starter lives
-TOLD_SECONDS = 1.0  # how old a place in the queue may be that a person is told
+POSITIONS_SECONDS = 1.0  # how old a known position in the queue may be
 WAITING = jobs.WAITING  # how the phase of a waiting run begins
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
@@ -55,7 +55,7 @@ def enqueue(workspace: Workspace, slug: str, module: str, env: Mapping[str, str]
         join(workspace, slug)  # it waits already, and somebody took it out of the file
     advance(workspace)
     keep_going(workspace)
-    return told(workspace, jobs.status(workspace.runs / slug))
+    return with_position(workspace, jobs.status(workspace.runs / slug))
 
 
 @contextlib.contextmanager
@@ -67,7 +67,7 @@ def _noted(workspace: Workspace, slug: str) -> Iterator[None]:
 
 
 def join(workspace: Workspace, slug: str, first: bool = False) -> None:
-    """Put a run at the end of the queue, or first; one that is in it keeps its place. Raises CannotWrite."""
+    """Put a run at the end of the queue, or first; one that is in it keeps its position. Raises CannotWrite."""
     with jobs.locked(workspace.runs / LOCK):
         waiting = _listed(workspace)
         if slug not in waiting:
@@ -82,15 +82,15 @@ def leave(workspace: Workspace, *slugs: str) -> None:
             write_json(workspace.runs / QUEUE, [other for other in listed if other not in slugs])
 
 
-def move(workspace: Workspace, slug: str, place: int) -> list[str]:
-    """Give a waiting run another place, 1 being the next; returns the new order. Raises ConfigError, CannotWrite."""
+def move(workspace: Workspace, slug: str, position: int) -> list[str]:
+    """Give a waiting run another position, 1 being the next; returns the new order. Raises ConfigError, CannotWrite."""
     with jobs.locked(workspace.runs / LOCK):
         living = _living(workspace)
         waiting = [other for other, state in living if state is not jobs.State.PAUSED]
         if slug not in waiting:
-            raise ConfigError(f"the run {slug!r} does not wait: only waiting runs have a place, {_names(waiting)}")
+            raise ConfigError(f"the run {slug!r} does not wait: only waiting runs have a position, {_names(waiting)}")
         waiting.remove(slug)
-        waiting.insert(max(0, place - 1), slug)
+        waiting.insert(max(0, position - 1), slug)
         paused = [other for other, state in living if state is jobs.State.PAUSED]
         write_json(workspace.runs / QUEUE, [*paused, *waiting])
     advance(workspace)
@@ -168,8 +168,8 @@ class _Guard:
 def acquired(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> Iterator[QueueSlot]:
     """Wait in the queue, then hold the devices.
 
-    Runs of other devices are not waited for. A program that only keeps a model warm is asked to let go of it.
-    Raises jobs.Stop when asked to stop while waiting.
+    Runs of other devices are not waited for. A program that only keeps a model warm has to let go of it.
+    Raises jobs.Stop when told to stop while waiting.
     """
     guard, taken = _Guard(workspace), QueueSlot(workspace, devices, job)
     try:
@@ -184,25 +184,31 @@ class QueueSlot:
     """A run's hold on its devices. `locks`: file descriptors of their locks."""
 
     def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> None:
-        self._workspace, self._slug, self._place = workspace, job.folder.name, _QueuePosition(workspace, devices, job)
+        self._workspace, self._slug, self._position = (
+            workspace,
+            job.folder.name,
+            _QueuePosition(workspace, devices, job),
+        )
         self._held = contextlib.ExitStack()
         self.locks: list[int] = []
 
     def take(self) -> None:
-        """Wait in the queue, and for whoever holds the devices. Raises jobs.Stop when asked to stop while waiting."""
+        """Wait in the queue, and for whoever holds the devices. Raises jobs.Stop when told to stop while waiting."""
         try:
             join(self._workspace, self._slug)
             while True:
-                self._place.wait_for_those_ahead()
+                self._position.wait_for_those_ahead()
                 with contextlib.suppress(_Overtaken), contextlib.ExitStack() as taken:
                     # All take them in the same order, so that no two wait for one another.
                     locks = [
                         taken.enter_context(
-                            gpu_lock.hold(self._workspace.locks, uuid, f"run {self._slug}", math.inf, self._place.look)
+                            gpu_lock.hold(
+                                self._workspace.locks, uuid, f"run {self._slug}", math.inf, self._position.look
+                            )
                         )
-                        for uuid in sorted(self._place.uuids)
+                        for uuid in sorted(self._position.uuids)
                     ]
-                    self._place.check()  # a run that is being paused went ahead while this one asked
+                    self._position.check()  # a run that is being paused went ahead while this one waited
                     self.locks = locks
                     self._held.push(taken.pop_all())
                     break
@@ -216,7 +222,7 @@ class QueueSlot:
     def lent(self) -> Iterator[None]:
         """The devices are free meanwhile, but for the runs of the queue; then they are taken again.
 
-        After an error they stay free. Raises jobs.Stop when asked to stop while waiting for them.
+        After an error they stay free. Raises jobs.Stop when told to stop while waiting for them.
         """
         join(self._workspace, self._slug, first=True)
         self.give_back()
@@ -233,7 +239,7 @@ class _Overtaken(Exception):
 
 
 class _QueuePosition:
-    """A run's place in the queue, as its own process sees it."""
+    """A run's position in the queue, as its own process sees it."""
 
     def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> None:
         self._workspace, self._job = workspace, job
@@ -246,14 +252,14 @@ class _QueuePosition:
             ahead = self._ahead()
             if not ahead:
                 break
-            self._stop_if_asked()
+            self._stop_if_requested()
             self._job.beat(_words(len(ahead), ahead[-1]), patient=True)
             time.sleep(max(LOOK_SECONDS, 20 * (time.monotonic() - began)))  # hundreds may have been moved ahead
         self._say(f"first in the queue for the {self._name}")
 
     def look(self, holder: str) -> None:
         """What is done every now and then while the device is held by someone."""
-        self._stop_if_asked()
+        self._stop_if_requested()
         self.check()
         self._say(f"first in the queue, the {self._name} is held by {holder}")
 
@@ -275,37 +281,37 @@ class _QueuePosition:
     def _say(self, words: str) -> None:
         self._job.beat(f"{WAITING}: {words}", patient=True)
 
-    def _stop_if_asked(self) -> None:
+    def _stop_if_requested(self) -> None:
         if self._job.take("stop") is not None:
             raise jobs.Stop(jobs.WITHDRAWN)
 
 
-# ---- what a person is told
+# ---- positions for readers
 
 
-def told(workspace: Workspace, status: jobs.Status) -> jobs.Status:
-    """The status of a run, with its place in the queue where it waits without a process."""
+def with_position(workspace: Workspace, status: jobs.Status) -> jobs.Status:
+    """The status of a run, with its position in the queue where it waits without a process."""
     if status.phase != WAITING or not status.state.alive:
         return status
-    return replace(status, phase=_places(workspace).get(status.name, status.phase))
+    return replace(status, phase=_positions(workspace).get(status.name, status.phase))
 
 
-_TOLD: dict[Path, tuple[float, dict[str, str]]] = {}
+_KNOWN_POSITIONS: dict[Path, tuple[float, dict[str, str]]] = {}
 
 
-def _places(workspace: Workspace) -> dict[str, str]:
+def _positions(workspace: Workspace) -> dict[str, str]:
     """The phase of every run of the queue; of several looks within a second the first one counts."""
-    made, places = _TOLD.get(workspace.root, (-math.inf, {}))
-    if time.monotonic() > made + TOLD_SECONDS:
-        places, ahead = {}, dict[frozenset[str], list[tuple[int, str]]]()  # by the devices that they want
+    made, positions = _KNOWN_POSITIONS.get(workspace.root, (-math.inf, {}))
+    if time.monotonic() > made + POSITIONS_SECONDS:
+        positions, ahead = {}, dict[frozenset[str], list[tuple[int, str]]]()  # by the devices that they want
         for number, (slug, _) in enumerate(_living(workspace)):
             wanted = _wanted(workspace, slug)
             before = [found for devices, found in ahead.items() if devices & wanted]
             _, last = max((found[-1] for found in before), default=(0, ""))
-            places[slug] = _words(sum(map(len, before)), last)
+            positions[slug] = _words(sum(map(len, before)), last)
             ahead.setdefault(wanted, []).append((number, slug))
-        _TOLD[workspace.root] = time.monotonic(), places
-    return places
+        _KNOWN_POSITIONS[workspace.root] = time.monotonic(), positions
+    return positions
 
 
 def _words(ahead: int, last: str) -> str:
@@ -342,7 +348,7 @@ def _living(workspace: Workspace) -> list[tuple[str, jobs.State]]:
 
 
 def _listed(workspace: Workspace) -> list[str]:
-    """What the file says; where it is gone or somebody broke it, the runs that wait, as they came."""
+    """The file's content; where it is gone or somebody broke it, the runs that wait, as they came."""
     with contextlib.suppress(ConfigError):
         value = read_json(workspace.runs / QUEUE)
         if isinstance(value, list):

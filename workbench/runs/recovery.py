@@ -1,6 +1,6 @@
 """Which checkpoint a start goes on from, and when it asks before it begins at step 0 again.
 
-    checkpoints/.damaged-step-00000250/     a checkpoint that is not as its manifest says: kept, but no longer counted
+    checkpoints/.damaged-step-00000250/     a checkpoint that does not match its manifest: kept, but no longer counted
 
 A damaged checkpoint that is newer than the one a run goes on from is set aside, so that it neither counts nor stands in
 the way of the same step. A run that has made steps and of which no checkpoint is whole is refused, and nothing of it is
@@ -40,14 +40,14 @@ def beginning(run: Path, from_start: bool = False) -> Beginning:
     check(run, from_start)
     names = {step: checkpoint.set_aside(run, step) for step in damaged}
     if found is not None:
-        said = ", ".join(f"{name} ({damaged[step]})" for step, name in names.items())
-        note = f"damaged and set aside: {said}; the run goes on from step {found}" if said else ""
+        reason = ", ".join(f"{name} ({damaged[step]})" for step, name in names.items())
+        note = f"damaged and set aside: {reason}; the run goes on from step {found}" if reason else ""
         return Beginning((found, checkpoint.folder_of(run, found)), note)
     if not damaged and not _last_step(run):
         return Beginning()
     with writing(run / METRICS):
         (run / METRICS).unlink(missing_ok=True)
-    return Beginning(note="began at step 0 again, as asked")
+    return Beginning(note="began at step 0 again, as requested")
 
 
 def check(run: Path, from_start: bool = False) -> None:
@@ -58,7 +58,10 @@ def check(run: Path, from_start: bool = False) -> None:
     made = _last_step(run)
     if not (damaged or made):
         return
-    why = "; ".join(f"step {step}: {said}" for step, said in damaged.items()) or "none was written, or all were removed"
+    why = (
+        "; ".join(f"step {step}: {reason}" for step, reason in damaged.items())
+        or "none was written, or all were removed"
+    )
     if (run / PARENT).exists():
         raise ResumeRefused(f"{run.name} {NOTHING_WHOLE} to go on from ({why}): fork its parent again")
     if not from_start:
@@ -69,7 +72,7 @@ def check(run: Path, from_start: bool = False) -> None:
         )
 
 
-def asked_from_start() -> bool:
+def from_start_requested() -> bool:
     """Whether this process was started to begin at step 0 again, if it has to."""
     return os.environ.get(FROM_START) == "1"
 
@@ -78,9 +81,9 @@ def _look(run: Path) -> tuple[int | None, dict[int, str]]:
     """The newest whole checkpoint's step, and what is wrong with each above it."""
     damaged = dict[int, str]()
     for step in reversed(checkpoint.steps(run)):
-        if not (said := checkpoint.damage(checkpoint.folder_of(run, step))):
+        if not (reason := checkpoint.damage(checkpoint.folder_of(run, step))):
             return step, damaged
-        damaged[step] = said
+        damaged[step] = reason
     return None, damaged
 
 

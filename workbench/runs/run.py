@@ -115,7 +115,7 @@ class Run:
 
     @property
     def status(self) -> jobs.Status:
-        return queue.told(Workspace(self.folder.parent.parent), jobs.status(self.folder))
+        return queue.with_position(Workspace(self.folder.parent.parent), jobs.status(self.folder))
 
     @property
     def result(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def main() -> int:
         return rank(folder, process)
     with launcher.Launcher(folder) as job:
         begin()
-        recovery.check(folder, recovery.asked_from_start())  # not after hours in the queue
+        recovery.check(folder, recovery.from_start_requested())  # not after hours in the queue
         settings = TrainSettings.load(folder / jobs.CONFIG)
         devices = pick_devices(settings.device, settings.gpus)
         with queue.acquired(Workspace.open(folder.parent.parent), devices, job) as slot:

@@ -25,7 +25,7 @@ from workbench.jobs.devices import GIGABYTE, Device, pick_devices
 from workbench.runs import oom_fallback
 from workbench.runs.data import seed_for
 from workbench.runs.queue import QueueSlot
-from workbench.runs.recovery import asked_from_start
+from workbench.runs.recovery import from_start_requested
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.commands import follow_commands
 from workbench.trainer.deadline import Deadline
@@ -50,7 +50,7 @@ def train(run: Path, job: jobs.Job, process: ProcessRank = SINGLE, slot: QueueSl
     if not process.first:
         job.beat("waiting for the first process", patient=True)  # which may wait in the queue for long
     with Ranks.met(process, device) as ranks:
-        again = asked_from_start()
+        again = from_start_requested()
         if not finished(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, slot, again):
             free_memory()
             # Memory may have run out before the first checkpoint was due.

@@ -225,7 +225,7 @@ class Session:
         if not self.sharded:
             self.previewer.make_room = lambda: parked(self.bare_transformer)
         self.previewer.before_decoding = self.check_for_stop
-        log(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.said}")
+        log(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.summary}")
 
     def _make_optimizer(self) -> None:
         settings = self.settings

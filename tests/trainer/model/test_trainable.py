@@ -84,7 +84,7 @@ def test_only_what_is_named_is_trained(toy: Toy) -> None:
     assert beside == {"norm_final.weight", "norm_final.bias"}
     touched = {name for name, p in found.transformer.named_parameters() if p.requires_grad}
     assert touched == set(found.names)
-    assert f"{sum(p.numel() for p in found.parameters):,} values" in found.said
+    assert f"{sum(p.numel() for p in found.parameters):,} values" in found.summary
     with pytest.raises(ConfigError, match=r"train_also has 'nothing'.*patch_embed"):
         toy.trained(train_also=["nothing"])
 
@@ -101,9 +101,9 @@ def test_a_lora_goes_on_as_strong_as_it_was(toy: Toy, tmp_path: Path) -> None:
     first.write(tmp_path, {})
     settings = TrainSettings().changed(dataset="x", rank=2, alpha=1.0)
     second = Trainable(toy.family, toy.transformer(), settings, seed=5)
-    said = continue_from(toy.family, second.transformer, settings, tmp_path / LORA)
+    summary = continue_from(toy.family, second.transformer, settings, tmp_path / LORA)
     torch.testing.assert_close(toy.output(second.transformer), toy.output(first.transformer), rtol=1e-5, atol=1e-6)
-    assert "rank 2" in said
+    assert "rank 2" in summary
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""The tensors of every batch: what is drawn by chance for it, and what the cache says of its clips and captions.
+"""The tensors of every batch: its random numbers, and the cached tensors of its clips and captions.
 
-Everything is a pure function of the run's seed and the batch's place (step, number within the step): each purpose has
+Everything is a pure function of the run's seed and the batch's number (step, number within the step): each purpose has
 a generator of its own, so no state is carried from batch to batch, and any number of threads may read ahead. Noise is
-drawn on the processor, so every device gets the same. Not covered: which clips are in a batch (batches).
+sampled on the processor, so every device gets the same. Not covered: which clips are in a batch (batches).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class _Read:
     timesteps: torch.Tensor
     noise: torch.Tensor
     posterior: torch.Tensor
-    pictures: torch.Tensor  # [B] bool: shown with its picture
+    pictures: torch.Tensor  # [B] bool: with its picture
     low: Tensors | None
 
 
 class BatchInputs:
-    """Reads and draws the batches of one run."""
+    """Reads the batches and samples their random numbers of one run."""
 
     def __init__(
         self, encoder: Encoder, model: Model, data: TrainingData, settings: TrainSettings, stride: int = 1
@@ -120,9 +120,9 @@ class BatchInputs:
         step, micro = divmod(number, settings.gradient_accumulation)
         step += 1
         count, shape = len(items), self.latents_shape(items[0])
-        draw = self._generator("timesteps and captions", step, micro)
-        timesteps = torch.randint(self._family.timesteps, (count,), generator=draw)
-        kept = (torch.rand(count, generator=draw) >= settings.caption_dropout).tolist()
+        generator = self._generator("timesteps and captions", step, micro)
+        timesteps = torch.randint(self._family.timesteps, (count,), generator=generator)
+        kept = (torch.rand(count, generator=generator) >= settings.caption_dropout).tolist()
         captions = [item.caption if keep else None for item, keep in zip(items, kept, strict=True)]
         flipped = self._flipped(count, step, micro)
         pictures = torch.ones(count, dtype=torch.bool)
@@ -184,13 +184,13 @@ class BatchInputs:
             return None
         key = self._encoder.clip_key(item, self.view, False, self._settings.low_resolution_scale)
         if key not in self._fixed:
-            shape, place = self.latents_shape(item), f"held-out {item.sha256}"
+            shape, indices = self.latents_shape(item), f"held-out {item.sha256}"
             if self._frames is not None:
                 pixels = self._pixels([item], [False])
-                self._fixed[key] = self._frames.condition(pixels, shape, torch.ones(1, dtype=torch.bool), place).cpu()
+                self._fixed[key] = self._frames.condition(pixels, shape, torch.ones(1, dtype=torch.bool), indices).cpu()
                 self._frames.rest()
             else:
-                noise = self._noise(1, shape, f"{place}: low resolution").to(self._device)
+                noise = self._noise(1, shape, f"{indices}: low resolution").to(self._device)
                 low = self._there(self._views([item], [False], "low resolution"))
                 self._fixed[key] = self._family.sample_latents(low, noise).cpu()
         return self._fixed[key].to(self._device)
@@ -241,15 +241,15 @@ class BatchInputs:
     def _there(self, tensors: Tensors) -> dict[str, torch.Tensor]:
         return {name: tensor.to(self._device) for name, tensor in tensors.items()}
 
-    def _noise(self, count: int, shape: tuple[int, ...], purpose: str, *place: int) -> torch.Tensor:
-        return torch.randn(count, *shape, generator=self._generator(purpose, *place))
+    def _noise(self, count: int, shape: tuple[int, ...], purpose: str, *indices: int) -> torch.Tensor:
+        return torch.randn(count, *shape, generator=self._generator(purpose, *indices))
 
     def noise(self, item: RunClip, purpose: str) -> torch.Tensor:
         """Standard normal noise shaped as one clip's latents, always the same for a purpose."""
         return self._noise(1, self.latents_shape(item), purpose).to(self._device)
 
-    def _generator(self, purpose: str, *place: int) -> torch.Generator:
-        return torch.Generator().manual_seed(seed_for(self._settings.seed, purpose, *place))
+    def _generator(self, purpose: str, *indices: int) -> torch.Generator:
+        return torch.Generator().manual_seed(seed_for(self._settings.seed, purpose, *indices))
 
 
 def _together(tensors: Sequence[Tensors]) -> Tensors:

@@ -91,9 +91,9 @@ class Cache:
 
         try:
             data = self._path(key).read_bytes()  # not mapped into memory, where a file cut short would end the process
-            told = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"][CHECKSUM]
+            stored = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"][CHECKSUM]
             tensors = load(data)
-            if told == _checksum(tensors):
+            if stored == _checksum(tensors):
                 return tensors
         except (FileNotFoundError, SafetensorError, ValueError, KeyError, TypeError):
             pass

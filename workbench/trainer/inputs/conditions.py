@@ -1,10 +1,9 @@
 """What an image-to-video model is shown beside the caption: the noised first frame, or the clip in low resolution.
 
 As the published image-to-video models were trained (SAT diffusion_video.py): the first frame gets noise of its own
-before it is encoded, its sigma drawn anew for every clip and step from exp(N(mean, deviation)); now and then there is
-no picture at all. Every draw has its own seed, so a step's condition does not depend on what was drawn before. Not
-covered: where the pixels come from (encode), how a picture becomes a condition (the family).
-"""
+before it is encoded, its sigma sampled anew for every clip and step from exp(N(mean, deviation)); now and then there is
+no picture at all. Every random number has its own seed, so a step's condition does not depend on what was sampled
+before. Not covered: where the pixels come from (encode), how a picture becomes a condition (the family)."""
 
 from __future__ import annotations
 
@@ -29,35 +28,35 @@ class FirstFrames:
         self._vae: Any = None
 
     def condition(
-        self, pixels: torch.Tensor, shape: tuple[int, ...], kept: torch.Tensor, purpose: str, *place: int
+        self, pixels: torch.Tensor, shape: tuple[int, ...], kept: torch.Tensor, purpose: str, *indices: int
     ) -> torch.Tensor:
         """The condition [B, *shape] of first frames uint8 [B, 3, H, W]; all zero where `kept` [B] is false."""
-        return self.finish(self.moments(pixels, purpose, *place), shape, kept, purpose, *place)
+        return self.finish(self.moments(pixels, purpose, *indices), shape, kept, purpose, *indices)
 
-    def moments(self, pixels: torch.Tensor, purpose: str, *place: int) -> Tensors:
-        """The VAE's word on the noised first frames, on the device."""
+    def moments(self, pixels: torch.Tensor, purpose: str, *indices: int) -> Tensors:
+        """The VAE's moments of the noised first frames, on the device."""
         import torch
 
-        generator = self._generator(f"{purpose}: first frame", *place)
+        generator = self._generator(f"{purpose}: first frame", *indices)
         mean, deviation = self._family.image_noise
         sigma = torch.exp(torch.randn(len(pixels), 1, 1, 1, generator=generator) * deviation + mean)
         noised = pixels.float() / 127.5 - 1.0 + sigma * torch.randn(pixels.shape, generator=generator)
         return self._family.encode_image(self._loaded(), noised.to(self._device), self._settings.image_latent_scale)
 
     def finish(
-        self, moments: Tensors, shape: tuple[int, ...], kept: torch.Tensor, purpose: str, *place: int
+        self, moments: Tensors, shape: tuple[int, ...], kept: torch.Tensor, purpose: str, *indices: int
     ) -> torch.Tensor:
-        """Latents drawn from the moments, put where the model looks for them."""
+        """Latents sampled from the moments, laid out as the model reads them."""
         import torch
 
-        generator = self._generator(f"{purpose}: first frame's latents", *place)
+        generator = self._generator(f"{purpose}: first frame's latents", *indices)
         noise = torch.randn(len(kept), 1, *shape[1:], generator=generator).to(self._device)
         everywhere = self._settings.condition_frames == "every"
         condition = self._family.image_condition(moments, noise, shape, everywhere)
         return condition * kept.view(-1, *[1] * len(shape)).to(condition)
 
     def rest(self) -> None:
-        """Leave the GPU until the next moments are asked for."""
+        """Leave the GPU until the next moments are needed."""
         if self._vae is not None and self._device.type == "cuda":
             self._vae.to("cpu")
             free_memory()
@@ -69,7 +68,7 @@ class FirstFrames:
             self._vae = self._family.load_vae(self._encoder.folder, torch.device("cpu"), self._encoder.dtype)
         return self._vae.to(self._device)
 
-    def _generator(self, purpose: str, *place: int) -> torch.Generator:
+    def _generator(self, purpose: str, *indices: int) -> torch.Generator:
         import torch
 
-        return torch.Generator().manual_seed(seed_for(self._settings.seed, purpose, *place))
+        return torch.Generator().manual_seed(seed_for(self._settings.seed, purpose, *indices))

@@ -1,9 +1,8 @@
 """Encode once: captions and clips become tensors in the cache, with one encoder in memory at a time.
 
-A clip gives one entry a view: as it is, flipped, and for models that are shown more than the caption its first frame
-(as pixels: its noise is drawn anew at each step) or its low-resolution self. Not covered: which clips and frames (data,
-frame_plan), drawing latents from what is stored (the family).
-"""
+A clip gives one entry a view: as it is, flipped, and for models that need more than the caption its first frame (as
+pixels: its noise is sampled anew at each step) or its low-resolution self. Not covered: which clips and frames (data,
+frame_plan), sampling latents from what is stored (the family)."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ FIRST_FRAME = "first_frame"  # the one tensor of a first-frame entry: uint8 [1, 
 
 
 def view_of(model: Model, settings: TrainSettings) -> View:
-    """What the model is shown beside the caption: "clip" stands for nothing more."""
+    """The model's input beside the caption: "clip" stands for nothing more."""
     if model.task == "text-to-video":
         return "clip"
     return "first frame" if settings.condition == "first frame" else "low resolution"
@@ -50,7 +49,7 @@ class Encoder:
         self._text = part_identity(model, folder, "text_encoder") + part_identity(model, folder, "tokenizer")
         self._vae = part_identity(model, folder, "vae")
         self._loaded: tuple[str, Any] = ("", None)  # one of the two encoders
-        self._keepers = 0
+        self._users = 0
         self.log: Callable[[str], None] = lambda text: None
         self._one_at_a_time = threading.RLock()
 
@@ -150,12 +149,12 @@ class Encoder:
     @contextlib.contextmanager
     def kept_loaded(self) -> Iterator[None]:
         """An encoder that was loaded stays until the outermost of these ends, or until the other one is needed."""
-        self._keepers += 1
+        self._users += 1
         try:
             yield
         finally:
-            self._keepers -= 1
-            if not self._keepers and self._loaded[0]:
+            self._users -= 1
+            if not self._users and self._loaded[0]:
                 self._loaded = ("", None)
                 free_memory()
 

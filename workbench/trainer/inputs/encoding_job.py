@@ -150,14 +150,14 @@ def launch(folder: Path) -> int:
         job.beat("reading the dataset")
         plan = _read_plan(workspace, parent)
         shards = Shards(parent, len(plan.shards))
-        cards = gpus() if pick_device(plan.settings.device).kind == "cuda" else []
-        cards = cards[: how.processes or None]
-        count = how.processes or max(1, len(cards))
+        devices = gpus() if pick_device(plan.settings.device).kind == "cuda" else []
+        devices = devices[: how.processes or None]
+        count = how.processes or max(1, len(devices))
         with ExitStack() as held:
-            for card in cards:
+            for device in devices:
                 name = f"encoding {plan.settings.dataset}"
-                held.enter_context(gpu_lock.hold(workspace.locks, card.uuid, name, math.inf, _patient(job)))
-            Workers(job, MODULE, count, cards).run(shards, "encoding", plan.total)
+                held.enter_context(gpu_lock.hold(workspace.locks, device.uuid, name, math.inf, _patient(job)))
+            Workers(job, MODULE, count, devices).run(shards, "encoding", plan.total)
         job.outcome = {"encoded": sum(shards.finished().values()), "workers": count}
     return int(job.exit_code)
 
@@ -206,11 +206,11 @@ def _say(keys: Sequence[str]) -> None:
 
 def worker(folder: Path, number: int) -> int:
     """Take shards until none is left."""
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
     def ending() -> bool:
-        return told.is_set() or orphaned()
+        return stop.is_set() or orphaned()
 
     workspace, parent = Workspace(folder.parents[3]), folder.parent
     plan = _read_plan(workspace, parent)

@@ -84,17 +84,17 @@ def state_of(
 
     tensors: dict[str, torch.Tensor] = {}
     values: dict[str, Any] = {}
-    for place, entries in _places(optimizer, named):
+    for owner, entries in _states(optimizer, named):
         for key, value in entries.items():
             if isinstance(value, torch.Tensor):
                 # Some optimizers share one tensor among parameters; a file of tensors takes each but once.
                 value = whole(value.detach())
-                tensors |= {f"{place}/{key}": value.to("cpu", copy=True).contiguous()} if keep else {}
+                tensors |= {f"{owner}/{key}": value.to("cpu", copy=True).contiguous()} if keep else {}
             elif isinstance(value, bool | int | float | str | None):
-                values[f"{place}/{key}"] = value
+                values[f"{owner}/{key}"] = value
             else:
-                raise TypeError(f"{place}/{key} is {type(value).__name__}: this state cannot be written down")
-    assert values.get("group.0/train_mode", True), "the state was asked for while averaged weights are in place"
+                raise TypeError(f"{owner}/{key} is {type(value).__name__}: this state cannot be written down")
+    assert values.get("group.0/train_mode", True), "the state was read while averaged weights are in place"
     return tensors, values
 
 
@@ -114,23 +114,23 @@ def load_state(
     groups = {f"group.{number}": group for number, group in enumerate(optimizer.param_groups)}
     optimizer.state.clear()
     for path, value in [*tensors.items(), *values.items()]:
-        place, _, key = path.rpartition("/")
-        if place in groups:
-            entries, device = groups[place], groups[place]["params"][0].device
-        elif place in parameters:
-            entries, device = optimizer.state[parameters[place]], parameters[place].device
+        owner, _, key = path.rpartition("/")
+        if owner in groups:
+            entries, device = groups[owner], groups[owner]["params"][0].device
+        elif owner in parameters:
+            entries, device = optimizer.state[parameters[owner]], parameters[owner].device
         else:
             raise ResumeRefused(
-                f"the checkpoint remembers {place}, which this run does not train: choose the same optimizer and "
+                f"the checkpoint remembers {owner}, which this run does not train: choose the same optimizer and "
                 f"targets, or start a new run from the LoRA file"
             )
         # A copy, because sums depend in their last bit on how memory is aligned, and in a file it is aligned otherwise.
         entries[key] = value.to(device, copy=True) if path in tensors else value
-        if place in parameters and path in tensors and value.shape == parameters[place].shape:
-            entries[key] = cut_like(entries[key], parameters[place].data)
+        if owner in parameters and path in tensors and value.shape == parameters[owner].shape:
+            entries[key] = cut_like(entries[key], parameters[owner].data)
 
 
-def _places(
+def _states(
     optimizer: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(name, what is remembered there) of every parameter and group."""

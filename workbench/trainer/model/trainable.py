@@ -58,7 +58,7 @@ class Trainable:
         return list(zip(self.names, self.parameters, strict=True))
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """In words, with the count of trained values."""
         count = sum(parameter.numel() for parameter in self.parameters)
         what = "the whole transformer" if self.full else "a LoRA"

@@ -28,7 +28,7 @@ def decode_latents(run: Path, device: Device, report: Callable[[int, int], None]
     from workbench.trainer.monitoring.preview_files import LATENTS
     from workbench.trainer.monitoring.previews import frames_of, load_vae
 
-    records = [path for place in step_folders(run / "previews").values() for path in sorted(place.glob("*.json"))]
+    records = [path for folder in step_folders(run / "previews").values() for path in sorted(folder.glob("*.json"))]
     waiting = [(path, record) for path in records if (record := read_object(path)).get("kind") == "latents"]
     if not waiting:
         return 0

@@ -46,23 +46,23 @@ class Tracker:
     ) -> None:
         self.name, self._accelerator, self._say = settings.tracker, accelerator, say
         self.on = self.name != "none"
-        self._try("started", lambda: self._start(run, settings, step))
+        self._attempt("started", lambda: self._start(run, settings, step))
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Send a line of metrics.jsonl on."""
-        self._try("written to", lambda: self._accelerator.log(values(line), step=line["step"]))
+        self._attempt("written to", lambda: self._accelerator.log(values(line), step=line["step"]))
 
     def show(self, step: int, videos: Sequence[tuple[str, Path]]) -> None:
         """Send preview videos (prompt, mp4) on; not to TensorBoard, which plays none."""
         if self.name != "tensorboard" and videos:
-            self._try("given previews", lambda: self._show(step, videos))
+            self._attempt("given previews", lambda: self._show(step, videos))
 
     def finish(self) -> None:
         """Let the tracker write what it still holds. The Accelerator sends nothing afterwards."""
-        self._try("ended", self._accelerator.end_training)
+        self._attempt("ended", self._accelerator.end_training)
         self.on = False
 
-    def _try(self, what: str, action: Callable[[], Any]) -> None:
+    def _attempt(self, what: str, action: Callable[[], Any]) -> None:
         if not self.on:
             return
         try:
@@ -121,8 +121,8 @@ class Tracker:
 
     def _show(self, step: int, videos: Sequence[tuple[str, Path]]) -> None:
         video = importlib.import_module(self.name).Video
-        shown = {f"previews/{place}": video(str(path), caption=prompt) for place, (prompt, path) in enumerate(videos)}
-        self._accelerator.log(shown, step=step)
+        logged = {f"previews/{index}": video(str(path), caption=prompt) for index, (prompt, path) in enumerate(videos)}
+        self._accelerator.log(logged, step=step)
 
 
 def values(line: Mapping[str, Any]) -> dict[str, float]:
@@ -132,7 +132,7 @@ def values(line: Mapping[str, Any]) -> dict[str, float]:
         if name in NOT_SENT:
             continue
         numbered = value if isinstance(value, list | tuple) else ()
-        named = {name: value} | {f"{name}/{place}": one for place, one in enumerate(numbered)}
+        named = {name: value} | {f"{name}/{index}": one for index, one in enumerate(numbered)}
         found |= {key: one for key, one in named.items() if isinstance(one, int | float)}
     return found
 
