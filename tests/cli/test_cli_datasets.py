@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -196,7 +197,7 @@ def test_a_hub_dataset(
 def test_what_a_model_sees(shell: Shell, dataset: Dataset, tmp_path: Path) -> None:
     said = shell("dataset", "plan", "squares", "--frames", "9", "--fps", "8", "--write", tmp_path / "seen")
     assert said.code == 0, said.err
-    assert "6 of 6 clips are used: 9 frames at 8 fps" in said.out
+    assert "The model gets 9 frames of each clip at 8 fps, 40x40. 6 of 6 clips are used." in said.out
     written = sorted((tmp_path / "seen").glob("*.mp4"))
     assert [media.probe(path).frames for path in written] == [9] * 6
     said = shell("dataset", "plan", "squares", "--write", dataset.folder / "clips")
@@ -224,6 +225,11 @@ def test_numbers(shell: Shell, dataset: Dataset) -> None:
     assert "Duration (seconds)" in said.out
     assert re.search(r"64x64  #+ 6", said.out)
     assert re.search(r"square  #+ 6", said.out)
+
+
+def test_a_dataset_as_json(shell: Shell, dataset: Dataset) -> None:
+    found = json.loads(shell("dataset", "show", "squares", "--json").out)
+    assert (found["name"], found["facts"]["clips"], found["summary"]["missing_captions"]) == ("squares", "6", 0)
 
 
 def test_captions_by_a_server(shell: Shell, dataset: Dataset) -> None:

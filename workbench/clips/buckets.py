@@ -111,6 +111,11 @@ class BucketTable:
         """What the clips lose on average, 0 to 1; 0 without clips."""
         return 1 - sum(one.kept for one in self.assignments) / len(self.assignments) if self.assignments else 0.0
 
+    @property
+    def sentence(self) -> str:
+        """The outcome in words."""
+        return f"{1 - self.loss:.0%} of the footage is kept, {len(self.dropped):,} clips are left out."
+
 
 # ---- which buckets there are ----------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.clips.records import Clip, read_clips, read_info
+from workbench.dataset_builder.snapshot import PLAN_COLUMNS, plan_rows, plan_sentence
 from workbench.html import escaped
 from workbench.inline_html import (
     bars,
@@ -63,21 +64,9 @@ def clip_view_html(view: ClipView) -> str:
 
 def plan_table_html(found: PlanTable) -> str:
     """The plan of every clip in words, those that are left out first, and the chosen buckets as bars."""
-    shape = found.shape
-    used = sum(plan.dropped is None for plan in found.plans)
-    sentence = (
-        f"The model gets {shape.frames} frames of each clip at {shape.fps:g} fps, {shape.width}x{shape.height}. "
-        f"{used:,} of {len(found.plans):,} clips are used."
-    )
-    rows = [
-        (plan.clip.source or plan.clip.id, f"{plan.clip.seconds:.1f} s", plan.sentence, plan.use)
-        for plan in sorted(found.plans, key=lambda plan: plan.dropped is None)[:MOST_ROWS]
-    ]
-    parts = [note(sentence), table(("clip", "length", "what the model gets", "share of the clip"), rows)]
+    rows = plan_rows(found.plans, MOST_ROWS)
+    parts = [note(plan_sentence(found.shape, found.plans)), table(PLAN_COLUMNS, rows)]
     if found.buckets.assignments:
-        kept = (
-            f"{1 - found.buckets.loss:.0%} of the footage is kept, {len(found.buckets.dropped):,} clips are left out."
-        )
         counts = {str(bucket): count for bucket, count in found.buckets.clips_per_bucket.items()}
-        parts += [bars("The buckets that lose least", counts), note(kept)]
+        parts += [bars("The buckets that lose least", counts), note(found.buckets.sentence)]
     return "".join(parts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.clips.frame_plan import Shape, plan
+from workbench.clips.frame_plan import FramePlan, Shape, plan
 from workbench.clips.records import Clip, read_clips, read_info
 from workbench.dataset_builder.ingest.results import OUTCOMES, read_import_results
 from workbench.dataset_builder.tasks import NAMES, Name, Task
@@ -129,6 +129,28 @@ def _next_steps(numbers: Summary, dropped: int) -> list[str]:
     if dropped:
         found.append(f"{counted(dropped, 'clip')} {'is' if dropped == 1 else 'are'} left out for the chosen model.")
     return found
+
+
+# ---- frame plans ----------------------------------------------------------------------------------------------------
+
+PLAN_COLUMNS = ("clip", "length", "model input", "share of the clip")
+
+
+def plan_sentence(shape: Shape, plans: Sequence[FramePlan]) -> str:
+    """What a model of that shape gets of each clip, and of how many clips."""
+    used = sum(plan.dropped is None for plan in plans)
+    return (
+        f"The model gets {shape.frames} frames of each clip at {shape.fps:g} fps, {shape.width}x{shape.height}. "
+        f"{used:,} of {len(plans):,} clips are used."
+    )
+
+
+def plan_rows(plans: Sequence[FramePlan], most: int) -> list[tuple[str, ...]]:
+    """(clip, length, model input, share of the clip) of at most so many, the clips that are left out first."""
+    ordered = sorted(plans, key=lambda plan: plan.dropped is None)[:most]
+    return [
+        (plan.clip.source or plan.clip.id, f"{plan.clip.seconds:.1f} s", plan.sentence, plan.use) for plan in ordered
+    ]
 
 
 # ---- tasks ----------------------------------------------------------------------------------------------------------

@@ -89,20 +89,11 @@ def _known_kind(report: CheckReport, kind: str) -> None:
 def stats(dataset: Dataset) -> None:
     """The dataset in numbers: lengths, sizes, motion, words."""
     found = dataset.statistics
-    click.echo(f"{dataset.name}: {found.clips} clips, {found.seconds:.1f} s, {found.images} of them images")
+    click.echo(f"{dataset.name}: {' '.join(found.notes)}")
     for histogram in found.histograms.values():
         _bars(f"{histogram.title} ({histogram.unit})", _ranges(histogram))
-    _bars("Sizes", list(found.sizes.items()))
-    _bars("Shapes", list(found.aspects.items()))
-    _bars("Frame rates", [(f"{fps:g} fps", count) for fps, count in found.fps.items()])
-    _bars("Words in most captions", found.words)
-    _bars("Tags of clips", found.tags)
-    if found.token_limit:
-        click.echo(f"\nthe checked model reads {found.token_limit} tokens of a caption")
-    if found.with_trigger is not None:
-        click.echo(f"\nthe trigger word stands in {found.with_trigger:.0%} of the captions as written")
-    if found.measured < 1:
-        click.echo(f"\nmotion is known of {found.measured:.0%} of the videos: workbench dataset check {dataset.name}")
+    for title, counts in found.counts.items():
+        _bars(title, list(counts.items()))
 
 
 def _ranges(histogram: Histogram) -> list[tuple[str, int]]:

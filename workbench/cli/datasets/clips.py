@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import asdict
 
 import click
 
@@ -32,8 +34,13 @@ def list_(workspace: Workspace) -> None:
 @click.command()
 @with_dataset
 @click.option("--model", help="Show the input of this model for each clip.")
-def show(dataset: Dataset, model: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="For programs: numbers, next steps and tasks as JSON.")
+def show(dataset: Dataset, model: str | None, as_json: bool) -> None:
     """The clips with their captions, and the files that were refused."""
+    if as_json:
+        shape = shape_for(find_model(model)[1]) if model else None
+        click.echo(json.dumps(asdict(dataset.snapshot(shape)), indent=2, ensure_ascii=False))
+        return
     click.echo(f"{dataset.name}: {dataset.summary.sentence}\n{dataset.folder}")
     plans = {plan.clip.file_name: plan for plan in dataset.plans(shape_for(find_model(model)[1]))} if model else {}
     captions = dataset.captions

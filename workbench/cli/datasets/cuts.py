@@ -36,7 +36,7 @@ def split(
     detach: bool,
     **flags: Any,
 ) -> int:
-    """Cut CLIPS, or all of them, between shots or after so many seconds.
+    """Cut CLIPS, or all, between shots or after so many seconds.
 
     With --preview: say what would be cut, and change nothing.
     """

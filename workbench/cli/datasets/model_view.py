@@ -17,6 +17,7 @@ from workbench.clips import buckets
 from workbench.clips.frame_plan import Shape, shape_for
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.snapshot import plan_sentence
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import find_model
 from workbench.families.base import Model
@@ -58,13 +59,9 @@ def plan(dataset: Dataset, clips: tuple[str, ...], most: int | None, write: Path
             click.echo(f"  {warning}")
         if write is not None and not one.dropped:
             dataset.plan_preview(one.clip, shape, write / f"{one.clip.id}.mp4")
-    used = sum(one.dropped is None for one in plans)
-    click.echo(
-        f"{used} of {len(plans)} clips are used: {shape.frames} frames at {shape.fps:g} fps, "
-        f"{shape.width}x{shape.height}"
-    )
+    click.echo(plan_sentence(shape, plans))
     if write is not None:
-        click.echo(f"{used} videos written: {write}")
+        click.echo(f"{sum(one.dropped is None for one in plans)} videos written: {write}")
 
 
 def _wanted(flags: dict[str, Any]) -> tuple[Model, Shape]:
@@ -84,7 +81,7 @@ def _buckets(clips: list[Clip], model: Model, shape: Shape, most: int) -> None:
     for one in table.assignments:
         where = f"left out: {one.dropped}" if one.bucket is None else str(one.bucket)
         click.echo(f"{one.clip.file_name}  {one.clip.source}: {where}")
-    click.echo(f"{1 - table.loss:.0%} of the footage is kept, {len(table.dropped)} clips are left out")
+    click.echo(table.sentence)
 
 
 @click.command(cls=SettingsCommand)

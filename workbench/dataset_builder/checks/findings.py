@@ -139,10 +139,10 @@ class CheckReport:
     def _repr_html_(self) -> str:
         """The findings by kind, the worst first, with the fixes of each."""
         parts = [inline_html.note(self.sentence, "plain" if self.findings else "good")]
-        for (severity, title), group in groupby(self.findings, key=lambda finding: (finding.severity, finding.title)):
-            rows = [(finding.sentence, ", ".join(finding.buttons.values())) for finding in group]
-            badge = inline_html.badge(str(severity), COLOURS[severity])
-            parts.append(f"<div>{badge} <b>{html.escaped(title)}</b> ({len(rows):,})</div>")
+        for group in self.groups:
+            rows = [(finding.sentence, ", ".join(finding.buttons.values())) for finding in group.findings]
+            badge = inline_html.badge(str(group.severity), COLOURS[group.severity])
+            parts.append(f"<div>{badge} <b>{html.escaped(group.title)}</b> ({len(rows):,})</div>")
             parts.append(inline_html.table(("finding", "fixes"), rows[:MOST_ROWS]))
         return "".join(parts)
 

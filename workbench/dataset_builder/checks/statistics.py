@@ -64,18 +64,9 @@ class Statistics:
     measured: float
     token_limit: int
 
-    def _repr_html_(self) -> str:
-        """Histograms and bars."""
-        if not self.clips:
-            return inline_html.note("There are no clips yet: import some.")
-        words = [f"{self.clips:,} clips, {self.seconds:,.1f} s."]
-        if self.with_trigger is not None:
-            words.append(f"{self.with_trigger:.0%} of the captions contain the trigger word as they are written.")
-        if self.token_limit:
-            words.append(f"The model reads {self.token_limit} tokens of a caption.")
-        if "motion" not in self.histograms:
-            words.append("Motion is known after a check.")
-        charts = [inline_html.columns(one.title, one.unit, one.edges, one.counts) for one in self.histograms.values()]
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Title -> value -> clips with it, the most frequent first; those of which nothing is known are left out."""
         named = {
             "Sizes": self.sizes,
             "Aspect ratios": self.aspects,
@@ -83,8 +74,29 @@ class Statistics:
             "Words in most captions": dict(self.words),
             "Tags": dict(self.tags),
         }
-        charts += [inline_html.bars(title, counts) for title, counts in named.items() if counts]
-        return inline_html.note(" ".join(words)) + inline_html.row(charts)
+        return {title: counts for title, counts in named.items() if counts}
+
+    @property
+    def notes(self) -> list[str]:
+        """The rest in words."""
+        if not self.clips:
+            return ["There are no clips yet: import some."]
+        found = [f"{self.clips:,} clips, {self.seconds:,.1f} s, {self.images:,} of them images."]
+        if self.with_trigger is not None:
+            found.append(f"{self.with_trigger:.0%} of the captions contain the trigger word as they are written.")
+        if self.token_limit:
+            found.append(f"The model reads {self.token_limit} tokens of a caption.")
+        if "motion" not in self.histograms:
+            found.append("Motion is known after a check.")
+        elif self.measured < 1:
+            found.append(f"Motion is known of {self.measured:.0%} of the videos: check again.")
+        return found
+
+    def _repr_html_(self) -> str:
+        """Histograms and bars."""
+        charts = [inline_html.columns(one.title, one.unit, one.edges, one.counts) for one in self.histograms.values()]
+        charts += [inline_html.bars(title, counts) for title, counts in self.counts.items()]
+        return inline_html.note(" ".join(self.notes)) + inline_html.row(charts)
 
 
 def statistics(dataset: Path) -> Statistics:

@@ -15,6 +15,7 @@ from workbench.clips.buckets import BucketTable
 from workbench.clips.frame_plan import FramePlan, Shape
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.snapshot import PLAN_COLUMNS, plan_rows, plan_sentence
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.jobs import State
@@ -149,26 +150,11 @@ def _plans(look: DatasetView) -> str:
     """The model input of every clip, in words; the clips that are left out first."""
     if look.shape is None:
         return render.note(look.problem, "bad")
-    shape, found = look.shape, look.dataset.plans(look.shape)
+    found = look.dataset.plans(look.shape)
     if not found:
         return ""
-    out = [plan for plan in found if plan.dropped]
-    counted = f"{len(found) - len(out):,} of {len(found):,} clips are used."
-    intro = (
-        f"The model input of each clip: {shape.frames} frames at {shape.fps:g} a second, {shape.width}x{shape.height}."
-    )
-    rows = [
-        (
-            plan.clip.source or plan.clip.id,
-            f"{plan.clip.seconds:.1f} s",
-            plan.sentence,
-            "" if plan.dropped else plan.use,
-        )
-        for plan in sorted(found, key=lambda plan: plan.dropped is None)[:MOST_ROWS]
-    ]
-    return f"<p>{render.escaped(f'{intro} {counted}')}</p>" + render.table(
-        ("clip", "length", "model input", "share of the clip"), rows
-    )
+    sentence = render.escaped(plan_sentence(look.shape, found))
+    return f"<p>{sentence}</p>" + render.table(PLAN_COLUMNS, plan_rows(found, MOST_ROWS))
 
 
 def _buckets(dataset: Dataset, model_name: str, most: int) -> str:
@@ -189,7 +175,6 @@ def _bars(table: BucketTable) -> str:
         f'<i style="width:{60 * count / top:.1f}%"></i><b>{count:,}</b></li>'
         for bucket, count in counts.items()
     )
-    kept = f"{100 * (1 - table.loss):.0f} % of the footage is kept, {len(table.dropped):,} clips are left out."
     out = [(one.clip.source or one.clip.id, one.dropped or "") for one in table.dropped[:MOST_ROWS]]
     left = render.table(("left out", "why"), out) if out else ""
-    return f'<section><p>{kept}</p><ul class="shares">{rows}</ul></section>{left}'
+    return f'<section><p>{table.sentence}</p><ul class="shares">{rows}</ul></section>{left}'

@@ -30,20 +30,10 @@ class NumbersPanel(DatasetPanel):
 
 
 def _rendered(numbers: Statistics) -> str:
-    if not numbers.clips:
-        return render.note("Import some clips first.", "empty")
+    notes = render.note(" ".join(numbers.notes), "plain" if numbers.clips else "empty")
     parts = [_histogram(histogram) for histogram in numbers.histograms.values()]
-    named = (
-        ("Sizes", numbers.sizes),
-        ("Proportions", numbers.aspects),
-        ("Frames per second", {f"{fps:g}": count for fps, count in numbers.fps.items()}),
-        ("Words that most captions hold", dict(numbers.words)),
-        ("Tags", dict(numbers.tags)),
-    )
-    parts += [_bars(title, counts) for title, counts in named if counts]
-    if "motion" not in numbers.histograms:
-        parts.append(render.note("Motion is known once the clips were checked (Check)."))
-    return f'<div class="statistics">{"".join(parts)}</div>'
+    parts += [_bars(title, counts) for title, counts in numbers.counts.items()]
+    return f'{notes}<div class="statistics">{"".join(parts)}</div>'
 
 
 def _histogram(histogram: Histogram) -> str:
