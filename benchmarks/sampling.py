@@ -44,12 +44,12 @@ from workbench.workspace import Workspace
 
 MODES = ("exact", "fast", "low-memory")
 SEED, PATIENCE = 7, 600.0
-Draw = Callable[[int], np.ndarray]  # number of the prompt -> uint8 [F, H, W, 3]
+Generate = Callable[[int], np.ndarray]  # number of the prompt -> uint8 [F, H, W, 3]
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is drawn: the model, the stock pipeline's class; given: image, video or nothing."""
+    """What is generated: the model, the stock pipeline's class; given: image, video or nothing."""
 
     title: str
     model: str
@@ -69,7 +69,7 @@ def prompts() -> tuple[str, ...]:
     return demo.prompts()[:3]
 
 
-def stock(case: Case, folder: Path, files: dict[str, Path]) -> Draw:
+def stock(case: Case, folder: Path, files: dict[str, Path]) -> Generate:
     """The stock pipeline's call, from a prompt and a file to frames."""
     import diffusers
     from PIL import Image
@@ -87,36 +87,36 @@ def stock(case: Case, folder: Path, files: dict[str, Path]) -> Draw:
             return {"video": [Image.fromarray(frame) for frame in frames], "strength": case.strength}
         return {"num_frames": model.frames}
 
-    def draw(number: int) -> np.ndarray:
-        drawn = pipeline(
+    def generate(number: int) -> np.ndarray:
+        frames = pipeline(
             prompt=prompts()[number], height=model.height, width=model.width, num_inference_steps=model.steps,
             guidance_scale=model.guidance_scale, generator=torch.Generator().manual_seed(SEED),
             max_sequence_length=tokens, output_type="np", **given(),
         ).frames[0]  # fmt: skip
-        return (drawn * 255).round().astype(np.uint8)
+        return (frames * 255).round().astype(np.uint8)
 
-    return draw
+    return generate
 
 
-def ours(case: Case, mode: str, workspace: Workspace, files: dict[str, Path]) -> Draw:
+def ours(case: Case, mode: str, workspace: Workspace, files: dict[str, Path]) -> Generate:
     """Our sampler, loaded for the mode."""
     sampler = Sampler(case.model, pick_device("cpu"), lambda _: None, "low-memory" if mode == "low-memory" else "exact")
     more: dict[str, Any] = {name: str(path) for name, path in files.items()}
     if "video" in files:
         more["strength"] = case.strength
 
-    def draw(number: int) -> np.ndarray:
+    def generate(number: int) -> np.ndarray:
         asked = SampleSettings(model=case.model, device="cpu", seed=SEED).changed(
             prompt=prompts()[number], speed=mode, **more
         )
         return sampler.generate(workspace, asked).frames
 
-    return draw
+    return generate
 
 
-def timed(draw: Draw, number: int) -> tuple[float, np.ndarray]:
+def timed(generate: Generate, number: int) -> tuple[float, np.ndarray]:
     began = time.perf_counter()
-    frames = draw(number)
+    frames = generate(number)
     return time.perf_counter() - began, frames
 
 
@@ -140,7 +140,7 @@ def compare(case: Case, modes: Sequence[str], rounds: int, workspace: Workspace)
         pairs, alike = [], []
         for number in (-1, *range(rounds)):
             order = (mine, theirs) if number % 2 else (theirs, mine)  # whoever comes second finds a busier machine
-            done = {draw: timed(draw, number % 3) for draw in order}
+            done = {generate: timed(generate, number % 3) for generate in order}
             (a, here), (b, there) = done[mine], done[theirs]
             if number >= 0:  # the first warms both up
                 pairs.append((a, b))

@@ -29,7 +29,7 @@ FOLDER = Path(TINY.source)
 QUERY, VALUE = "transformer_blocks.0.attn1.to_q", "transformer_blocks.1.attn1.to_v"
 
 
-def brought(workspace: Workspace, source: Path) -> OperationResult:
+def imported(workspace: Workspace, source: Path) -> OperationResult:
     return import_lora(workspace, LoraImportSettings(source=str(source), model=MODEL), print, lambda *_: None)
 
 
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_alpha_comes_from_pefts_folder(workspace: Workspace, folder: Path) -> None:
     for source in (folder, folder / "adapter_model.safetensors"):
-        done = brought(workspace, source)
+        done = imported(workspace, source)
         assert "by peft" in done.message
         lora = library.find(workspace, done.name)
         assert lora.title == "cats"
@@ -84,7 +84,7 @@ DAMAGED = {
 def test_damaged_notes_of_pefts_folder_are_a_sentence(notes: str, workspace: Workspace, folder: Path) -> None:
     (folder / "adapter_config.json").write_text(notes)
     with pytest.raises(ConfigError, match="notes on rank and alpha are damaged|it is damaged"):
-        brought(workspace, folder)
+        imported(workspace, folder)
 
 
 def test_plain_loras_of_lycoris_are_read_with_their_alpha(workspace: Workspace, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_plain_loras_of_lycoris_are_read_with_their_alpha(workspace: Workspace, 
         f"{flat}.alpha": torch.tensor(1.0),
     }
     save_file(given, tmp_path / "plain.safetensors")
-    done = brought(workspace, tmp_path / "plain.safetensors")
+    done = imported(workspace, tmp_path / "plain.safetensors")
     assert "by LyCORIS" in done.message
     assert scales(library.find(workspace, done.name).path) == {QUERY: 0.5}
 
@@ -119,7 +119,7 @@ def test_other_kinds_are_refused_by_name(
     path = tmp_path / "x.safetensors"
     save_file({f"{prefix}.{end}": torch.ones(2, 2) for end in ends}, path)
     with pytest.raises(ConfigError, match=f"this is {kind}.*, no LoRA .*: use it in the program that trained it"):
-        brought(workspace, path)
+        imported(workspace, path)
 
 
 def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path) -> None:

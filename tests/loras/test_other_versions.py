@@ -42,10 +42,10 @@ INPUTS = """
 import sys, torch
 def answer(transformer):
     config = transformer.config
-    draw = torch.Generator().manual_seed(5)
+    generator = torch.Generator().manual_seed(5)
     side = config.sample_height
-    clip = torch.randn(1, 3, config.in_channels, side, config.sample_width, generator=draw)
-    text = torch.randn(1, config.max_text_seq_length, config.text_embed_dim, generator=draw)
+    clip = torch.randn(1, 3, config.in_channels, side, config.sample_width, generator=generator)
+    text = torch.randn(1, config.max_text_seq_length, config.text_embed_dim, generator=generator)
     with torch.no_grad():
         return transformer(clip, text, torch.tensor([500]), return_dict=False)[0]
 """
@@ -94,10 +94,10 @@ def trained(chosen: dict[str, Any]) -> Trainable:
     family = find_model(MODEL)[0]
     transformer = family.load_transformer(BASE, torch.device("cpu"), torch.float32)
     made = Trainable(family, transformer, TrainSettings(dataset="x", **chosen), seed=0)
-    draw = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     for name, parameter in made.named:
         if "lora_B" in name:
-            parameter.data = torch.randn(parameter.shape, generator=draw) * 0.05
+            parameter.data = torch.randn(parameter.shape, generator=generator) * 0.05
     return made
 
 

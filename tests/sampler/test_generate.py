@@ -61,10 +61,10 @@ def stock(model: Path, loras: tuple[tuple[Path, float], ...] = (), scheduler: st
 def test_the_stock_pipeline_draws_the_same(
     sampler: Sampler, toy_folder: Path, workspace: Workspace, asked: dict[str, object], same: dict[str, object]
 ) -> None:
-    drawn = sampler.generate(workspace, settings(toy_folder, **asked))
+    made = sampler.generate(workspace, settings(toy_folder, **asked))
     expected = stock(toy_folder, **same)
-    assert drawn.frames.shape == expected.shape
-    assert np.abs(drawn.frames.astype(int) - expected).max() <= 1
+    assert made.frames.shape == expected.shape
+    assert np.abs(made.frames.astype(int) - expected).max() <= 1
 
 
 @pytest.mark.filterwarnings("ignore:Already found a `peft_config`")
@@ -72,17 +72,17 @@ def test_loras_draw_as_with_the_stock_loader(
     sampler: Sampler, toy_folder: Path, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
 ) -> None:
     one, two = write_lora(tmp_path / "one.v1.safetensors", seed=1, alpha=8.0), write_lora(tmp_path / "b.safetensors", 2)
-    drawn = sampler.generate(workspace, settings(toy_folder, loras=[f"{one}=0.5", f"{two}=-0.25"]))
-    assert np.abs(drawn.frames.astype(int) - stock(toy_folder, ((one, 0.5), (two, -0.25)))).max() <= 1
-    assert not np.array_equal(drawn.frames, stock(toy_folder))
-    assert [lora["scale"] for lora in drawn.record["loras"]] == [0.5, -0.25]
-    assert len(drawn.record["loras"][0]["sha256"]) == 64
+    made = sampler.generate(workspace, settings(toy_folder, loras=[f"{one}=0.5", f"{two}=-0.25"]))
+    assert np.abs(made.frames.astype(int) - stock(toy_folder, ((one, 0.5), (two, -0.25)))).max() <= 1
+    assert not np.array_equal(made.frames, stock(toy_folder))
+    assert [lora["scale"] for lora in made.record["loras"]] == [0.5, -0.25]
+    assert len(made.record["loras"][0]["sha256"]) == 64
 
 
 def test_alpha_counts(
     sampler: Sampler, toy_folder: Path, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
 ) -> None:
-    """alpha 8 at scale 1 is alpha 4 at scale 2; a loader that loses alpha would draw the same for both."""
+    """alpha 8 at scale 1 is alpha 4 at scale 2; a loader that loses alpha would generate the same for both."""
     strong, weak = (
         write_lora(tmp_path / "a.safetensors", 1, alpha=8),
         write_lora(tmp_path / "b.safetensors", 1, alpha=4),
@@ -137,9 +137,9 @@ def test_a_refused_lora_leaves_the_pipeline_clean(
 
 def test_the_record_leaves_nothing_open(sampler: Sampler, toy_folder: Path, workspace: Workspace) -> None:
     seen: list[tuple[int, int]] = []
-    drawn = sampler.generate(workspace, settings(toy_folder), lambda done, total, latents: seen.append((done, total)))
+    made = sampler.generate(workspace, settings(toy_folder), lambda done, total, latents: seen.append((done, total)))
     assert seen == [(1, 3), (2, 3), (3, 3)]
-    record = drawn.record
+    record = made.record
     assert (record["frames"], record["height"], record["width"], record["fps"]) == (9, 16, 16, 8)
     assert (record["guidance_scale"], record["scheduler"], record["steps"], record["seed"]) == (6.0, "DPM", 3, 0)
     assert (record["dtype"], record["speed"], record["decoded"], record["loras"]) == ("float32", "exact", "whole", [])
@@ -166,7 +166,7 @@ def test_a_video_from_a_picture_is_the_stock_pipelines(
     import torch
     from diffusers import CogVideoXImageToVideoPipeline
 
-    drawn = Sampler(str(image_toy_folder), pick_device("cpu")).generate(
+    made = Sampler(str(image_toy_folder), pick_device("cpu")).generate(
         workspace, settings(image_toy_folder, image=str(picture))
     )
     stock = CogVideoXImageToVideoPipeline.from_pretrained(image_toy_folder)
@@ -176,10 +176,10 @@ def test_a_video_from_a_picture_is_the_stock_pipelines(
         image, PROMPT, num_inference_steps=3, num_frames=17, height=16, width=16,
         generator=torch.Generator().manual_seed(0), max_sequence_length=16, output_type="np",
     ).frames[0]  # fmt: skip
-    assert drawn.frames.shape == expected.shape
-    assert np.abs(drawn.frames - expected * 255).max() <= 1.0
-    assert len(drawn.record["image_sha256"]) == 64
-    assert drawn.record["kept_frames"] == 0
+    assert made.frames.shape == expected.shape
+    assert np.abs(made.frames - expected * 255).max() <= 1.0
+    assert len(made.record["image_sha256"]) == 64
+    assert made.record["kept_frames"] == 0
 
 
 def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp
     still = np.repeat(before[:1], 3, axis=0)
     media.encode(np.concatenate([still, before]), tmp_path / "before.mp4", 8.0)
     asked = settings("tiny-cogvideox", steps=4, frames=17, seed=3, continue_from=str(tmp_path / "before.mp4"))
-    drawn = tiny.generate(workspace, asked)
-    assert drawn.frames.shape == (17, 40, 40, 3)
-    assert drawn.record["kept_frames"] == 9
-    error = np.square(drawn.frames[:9].astype(float) - before).mean()
+    made = tiny.generate(workspace, asked)
+    assert made.frames.shape == (17, 40, 40, 3)
+    assert made.record["kept_frames"] == 9
+    error = np.square(made.frames[:9].astype(float) - before).mean()
     assert 10 * np.log10(255**2 / error) > 22  # dB
     other = tiny.generate(workspace, settings("tiny-cogvideox", steps=4, frames=17, seed=3)).frames
     assert np.square(other[:9].astype(float) - before).mean() > 2 * error

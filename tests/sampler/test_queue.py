@@ -53,7 +53,7 @@ def worker(workspace: Workspace) -> jobs.Status:
 
 
 def long_one(workspace: Workspace, settings: SampleSettings) -> str:
-    """A request that is being drawn, and will be for long."""
+    """An active request that takes long."""
     sample_id = submit(workspace, settings.changed(steps=1000))
     until(lambda: progress(workspace, sample_id).step > 2)
     assert progress(workspace, sample_id).state is RequestState.GENERATING
@@ -113,18 +113,18 @@ def test_prompts_of_every_kind_survive(served: Workspace, ask: Callable[..., Sam
 
 
 def test_cancelling_takes_effect_within_a_step(served: Workspace, ask: Callable[..., SampleSettings]) -> None:
-    drawn = long_one(served, ask())
+    active = long_one(served, ask())
     next_one = submit(served, ask())
     assert progress(served, next_one).state is RequestState.WAITING
     assert progress(served, next_one).message == "1 before this one."
-    now = progress(served, drawn)
+    now = progress(served, active)
     assert 0 < now.step < now.total == 1000
     assert now.seconds_left is not None
     cancel(served, next_one)
     assert progress(served, next_one).state is RequestState.CANCELLED
-    cancel(served, drawn)
-    assert wait(served, drawn, PATIENCE, poll=0.01).state is RequestState.CANCELLED
-    assert progress(served, drawn).exit_code == ExitCode.STOPPED
+    cancel(served, active)
+    assert wait(served, active, PATIENCE, poll=0.01).state is RequestState.CANCELLED
+    assert progress(served, active).exit_code == ExitCode.STOPPED
     assert wait(served, submit(served, ask()), PATIENCE).state is RequestState.DONE
 
 
@@ -151,14 +151,14 @@ def test_one_bad_request_does_not_end_the_worker(
 
 
 def test_a_killed_worker_loses_only_its_active_request(served: Workspace, ask: Callable[..., SampleSettings]) -> None:
-    drawn = long_one(served, ask())
+    active = long_one(served, ask())
     elsewhere, waiting = submit(served, ask(seed=4), into="grids/one/a", bulk=True), submit(served, ask(seed=3))
     pid = worker(served).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     until(lambda: not worker(served).state.alive)
-    assert progress(served, drawn).state is RequestState.FAILED
-    assert "worker ended before this video was done" in progress(served, drawn).message
+    assert progress(served, active).state is RequestState.FAILED
+    assert "worker ended before this video was done" in progress(served, active).message
     assert pending(served) == [elsewhere, waiting]
     queue.revive(served)
     done, first = wait(served, elsewhere, PATIENCE), wait(served, waiting, PATIENCE)
@@ -167,7 +167,7 @@ def test_a_killed_worker_loses_only_its_active_request(served: Workspace, ask: C
     assert first.video.stat().st_mtime_ns < done.video.stat().st_mtime_ns, "one of many goes last"
     assert done.settings == ask(seed=4)
     # It stays failed: nobody is surprised by a video that was given up.
-    assert progress(served, drawn).state is RequestState.FAILED
+    assert progress(served, active).state is RequestState.FAILED
     assert elsewhere not in [sample.id for sample in Samples(served).history()]
 
 
@@ -181,10 +181,10 @@ def test_requests_that_end_every_worker_are_given_up(
 
 
 def test_a_stopped_worker_says_so(served: Workspace, ask: Callable[..., SampleSettings]) -> None:
-    drawn = long_one(served, ask())
+    active = long_one(served, ask())
     stop_worker(served, grace=10)
     assert worker(served).state is jobs.State.STOPPED
-    assert progress(served, drawn).message == "The sampling worker was stopped before this video was done: try again."
+    assert progress(served, active).message == "The sampling worker was stopped before this video was done: try again."
 
 
 def test_an_idle_worker_leaves(workspace: Workspace) -> None:

@@ -139,11 +139,11 @@ def test_a_clip_that_cannot_be_decoded_says_so(tiny: Sampler, monkeypatch: pytes
 def test_the_rough_look_looks_like_the_video(tiny: Sampler, workspace: Workspace) -> None:
     looks: list[torch.Tensor] = []
     made = tiny.generate(workspace, TINY, lambda done, total, latents: looks.append(latents))
-    rough = tiny.latent_preview().frames(looks[-1])
-    frames, height, width, _ = rough.shape
+    preview = tiny.latent_preview().frames(looks[-1])
+    frames, height, width, _ = preview.shape
     video = torch.from_numpy(made.frames).permute(0, 3, 1, 2).float()
     small = torch.nn.functional.interpolate(video, (height, width), mode="area")[:: len(video) // frames][:frames]
-    both = np.corrcoef(rough.ravel(), small.permute(0, 2, 3, 1).numpy().ravel())[0, 1]
+    both = np.corrcoef(preview.ravel(), small.permute(0, 2, 3, 1).numpy().ravel())[0, 1]
     assert both > 0.8
     webp = tiny.latent_preview().webp(looks[-1], 1.0)
     from io import BytesIO
