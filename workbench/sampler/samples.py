@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 REMOVED = ".removed"
-SHOWN_SAMPLES = 8  # in a notebook
+MOST_SAMPLES = 8  # in a notebook
 DISPLAY = "workbench.sampler.display:samples_html"
 PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
 
@@ -176,7 +176,7 @@ class Samples:
         return found
 
     def _repr_html_(self) -> str:
-        return inline_html.rendered(DISPLAY, self.history(SHOWN_SAMPLES))
+        return inline_html.rendered(DISPLAY, self.history(MOST_SAMPLES))
 
     def get(self, sample_id: str) -> Sample:
         """One finished sample. Raises ConfigError when there is none of that id."""
