@@ -65,7 +65,7 @@ def fit(
 
 
 def fitted(workspace: Workspace, settings: TrainSettings, gpu: str = HERE) -> TrainSettings:
-    """The settings with which it fits, said in a line. Raises ConfigError where none do."""
+    """The settings with which it fits, printed in a line. Raises ConfigError where none do."""
     found = levels.make_it_fit(workspace, settings, gpu)
     if found.settings is None:
         raise ConfigError(found.why)
@@ -76,8 +76,8 @@ def fitted(workspace: Workspace, settings: TrainSettings, gpu: str = HERE) -> Tr
 
 
 def _flag(name: str, value: Any) -> str:
-    shown = f'"{value}"' if isinstance(value, str) and " " in value else value
-    return f"--{name.replace('_', '-')} {shown}"
+    text = f'"{value}"' if isinstance(value, str) and " " in value else value
+    return f"--{name.replace('_', '-')} {text}"
 
 
 def _measure(workspace: Workspace, settings: TrainSettings) -> None:
@@ -93,17 +93,22 @@ def _measure(workspace: Workspace, settings: TrainSettings) -> None:
 
 def show(found: Fit) -> None:
     """The line, the phases as a table, and what is needed beside the GPU."""
-    click.echo(said(found))
+    click.echo(in_one_line(found))
     rows = [
-        (row.name, words.size(row.gb), f"{row.share:.0%}" + ("" if row.fits else ", too much"),
-         "measured" if row.measured else "estimated", row.made_of)
+        (
+            row.name,
+            words.size(row.gb),
+            f"{row.share:.0%}" + ("" if row.fits else ", too much"),
+            "measured" if row.measured else "estimated",
+            row.made_of,
+        )
         for row in words.rows(found)
-    ]  # fmt: skip
+    ]
     print_table(("phase", "memory", "of the GPU", "", "made of"), rows, right=("memory",))
     for name, words_of in words.other_needs(found):
         click.echo(f"{name}: {words_of}")
 
 
-def said(found: Fit) -> str:
+def in_one_line(found: Fit) -> str:
     """The fit in one line."""
     return " ".join(filter(None, (found.sentence, found.advice)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from workbench.cli.fit import fitted, said
+from workbench.cli.fit import fitted, in_one_line
 from workbench.cli.follow import follow
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.cli.targets import TARGET_HELP
@@ -83,7 +83,7 @@ def train(
         if target:
             choose_target(workspace, run, target)
     if not target:
-        click.echo(said(estimate(workspace, settings)))
+        click.echo(in_one_line(estimate(workspace, settings)))
         if (more := offer(settings)) is not None:
             click.echo(f"this machine has {more.count} GPUs, all of which could share the steps: {more.flags}")
     return _start(runs, detach)

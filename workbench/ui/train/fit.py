@@ -21,18 +21,40 @@ from workbench.ui.core.boundary import QUIET, handler, send, tick
 from workbench.ui.core.form import Form
 from workbench.workspace import Workspace
 
-# Settings beside those of a measurement that change what is shown.
+# Settings beside those of a measurement that change the result.
 ALSO = (
-    "device", "dataset", "regularization_dataset", "steps", "epochs", "gradient_accumulation", "evaluate_every",
-    "held_out", "validation_dataset", "preview_every", "preview_count", "preview_steps", "preview_prompts",
-    "preview_guidance", "save_every", "keep_checkpoints", "keep_every", "horizontal_flip", "fps",
-)  # fmt: skip
+    "device",
+    "dataset",
+    "regularization_dataset",
+    "steps",
+    "epochs",
+    "gradient_accumulation",
+    "evaluate_every",
+    "held_out",
+    "validation_dataset",
+    "preview_every",
+    "preview_count",
+    "preview_steps",
+    "preview_prompts",
+    "preview_guidance",
+    "save_every",
+    "keep_checkpoints",
+    "keep_every",
+    "horizontal_flip",
+    "fps",
+)
 SECONDS = 1.0
 # Parts that have a colour of the charts' series, red being left for what does not fit; the others are grey.
 COLOURS = {
-    "weights": 1, "trained weights": 1, "LoRA": 2, "activations": 3, "VAE": 4, "backward pass": 5, "text encoder": 7,
+    "weights": 1,
+    "trained weights": 1,
+    "LoRA": 2,
+    "activations": 3,
+    "VAE": 4,
+    "backward pass": 5,
+    "text encoder": 7,
     "optimizer": 8,
-}  # fmt: skip
+}
 
 
 class FitPart:
@@ -44,13 +66,17 @@ class FitPart:
         with gr.Row(elem_classes="buttons"):
             self.make = gr.Button("Make it fit", variant="primary", size="sm", visible=False, elem_id="make-it-fit")
             self.measure = gr.Button("Measure it", size="sm", elem_id="measure-fit")
-        self.said = gr.HTML(elem_id="fit-said")
+        self.message = gr.HTML(elem_id="fit-said")
         with gr.Accordion("Memory and time, by phase", open=False, elem_id="fit-more"):
             self.table = gr.HTML(elem_id="fit-table")
             self.gpu = gr.Dropdown(
-                list(CHOICES), value=HERE, label="My GPU", info=rows.GPU_HELP, allow_custom_value=True,
+                list(CHOICES),
+                value=HERE,
+                label="My GPU",
+                info=rows.GPU_HELP,
+                allow_custom_value=True,
                 elem_id="fit-gpu",
-            )  # fmt: skip
+            )
             self.suit = gr.Button("Choose memory settings for this GPU", size="sm", elem_id="fit-suit")
 
     def wire(self, load: Any) -> None:
@@ -59,15 +85,15 @@ class FitPart:
         self.form.watch([*measurement.MATTERS, *ALSO], tick(self.look), inputs, outputs)
         for event in (load, self.gpu.change):
             send(event, tick(self.look), inputs, outputs)
-        filled = [self.said, self.form.problems, *self.form.inputs]
+        filled = [self.message, self.form.problems, *self.form.inputs]
         for button in (self.make, self.suit):
             self.form.follow(send(button.click, handler(self.make_it_fit), inputs, filled))
         timer = gr.Timer(SECONDS, active=False)
-        shown = [self.said, self.measure, timer]
-        send(self.measure.click, handler(self.start_or_stop), self.form.inputs, shown)
-        followed = timer.tick(tick(self.follow), None, shown, **QUIET)
+        progress = [self.message, self.measure, timer]
+        send(self.measure.click, handler(self.start_or_stop), self.form.inputs, progress)
+        followed = timer.tick(tick(self.follow), None, progress, **QUIET)
         send(followed.then, tick(self.look), inputs, outputs)
-        load(tick(self.follow_if_alive), None, shown, **QUIET)
+        load(tick(self.follow_if_alive), None, progress, **QUIET)
 
     # ---- listeners
 
@@ -76,8 +102,8 @@ class FitPart:
         try:
             found = estimate(self.workspace, self.form.parse(values), gpu or HERE)
         except WorkbenchError as error:
-            said = "" if isinstance(error, ConfigError) and error.problems else render.escaped(str(error))
-            return [f'<p class="fit-line">{said}</p>' if said else "", "", gr.update(visible=False)]
+            text = "" if isinstance(error, ConfigError) and error.problems else render.escaped(str(error))
+            return [f'<p class="fit-line">{text}</p>' if text else "", "", gr.update(visible=False)]
         return [line(found), table(found), gr.update(visible=not found.fits)]
 
     def make_it_fit(self, gpu: str, *values: Any) -> list[Any]:
@@ -88,7 +114,7 @@ class FitPart:
         return [render.note(found.why, "good"), "", *self.form.write(found.changed)]
 
     def start_or_stop(self, *values: Any) -> list[Any]:
-        """Measure what the form says; a measurement that works is asked to stop."""
+        """Measure what the form says; a measurement that is under way is stopped."""
         status = measurement.newest(self.workspace)
         if status is not None and status.state.alive:
             measurement.stop(status)
@@ -101,7 +127,7 @@ class FitPart:
         status = measurement.newest(self.workspace)
         alive = status is not None and status.state.alive
         label = "Stop measuring" if alive else "Measure it"
-        return [said(rows.progress(status), alive), gr.update(value=label), gr.Timer(active=alive)]
+        return [message(rows.progress(status), alive), gr.update(value=label), gr.Timer(active=alive)]
 
     def follow_if_alive(self) -> Any:
         status = measurement.newest(self.workspace)
@@ -118,7 +144,7 @@ def line(fit: Fit) -> str:
     return f'<div class="note fit-line {kind}"><b>{render.escaped(fit.sentence)}</b>{advice}</div>'
 
 
-def said(text: str, going: bool) -> str:
+def message(text: str, going: bool) -> str:
     """What the measurement does, with a bar while it does."""
     if not text:
         return ""

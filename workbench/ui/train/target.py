@@ -22,9 +22,13 @@ class TargetPart:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.choice = gr.Dropdown(
-            self._choices(), value=targets.LOCAL, label="Target", info=HELP, visible=len(self._choices()) > 1,
+            self._choices(),
+            value=targets.LOCAL,
+            label="Target",
+            info=HELP,
+            visible=len(self._choices()) > 1,
             elem_id="train-target",
-        )  # fmt: skip
+        )
 
     def wire(self, load: Any) -> None:
         load(tick(self._look), None, [self.choice], **TICK)
