@@ -92,10 +92,14 @@ def draw(prompt, image, seed, steps, guidance, progress=gr.Progress()):  # noqa:
     given = {**CALL, "image": load_image(image)} if WITH_IMAGE else CALL
     known = inspect.signature(PIPE.__call__).parameters
     frames = PIPE(
-        prompt=prompt, num_inference_steps=int(steps), guidance_scale=float(guidance),
-        generator=torch.Generator().manual_seed(int(seed)), output_type="np", callback_on_step_end=told,
+        prompt=prompt,
+        num_inference_steps=int(steps),
+        guidance_scale=float(guidance),
+        generator=torch.Generator().manual_seed(int(seed)),
+        output_type="np",
+        callback_on_step_end=told,
         **{name: value for name, value in given.items() if name in known},
-    ).frames[0]  # fmt: skip
+    ).frames[0]
     return written((frames.clip(0, 1) * 255).round().astype(np.uint8))
 
 

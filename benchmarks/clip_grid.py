@@ -97,11 +97,17 @@ def fill(workspace: Workspace, clips: int) -> Dataset:
         text = " ".join(WORDS[(number + place) % len(WORDS)] for place in range(15 + number % 30))
         records.append(
             Clip(
-                file_name=f"clips/{name}.mp4", text=f"{text} {number}", caption_by="hand",
+                file_name=f"clips/{name}.mp4",
+                text=f"{text} {number}",
+                caption_by="hand",
                 source=f"IMG_{clips - number:05}.MOV",
-                fps=8, frames=9, width=720, height=480, sha256=f"{number:064x}",
+                fps=8,
+                frames=9,
+                width=720,
+                height=480,
+                sha256=f"{number:064x}",
             )
-        )  # fmt: skip
+        )
     write_clips(dataset.folder, records)
     return dataset
 

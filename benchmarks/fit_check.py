@@ -31,10 +31,20 @@ from workbench.workspace import Workspace  # noqa: E402
 
 PATIENCE = 900.0
 MEDIUM = {
-    "attention_head_dim": 64, "num_attention_heads": 8, "num_layers": 10, "in_channels": 16, "out_channels": 16,
-    "text_embed_dim": 64, "time_embed_dim": 64, "patch_size": 2, "max_text_seq_length": 16, "sample_frames": 9,
-    "sample_height": 16, "sample_width": 16, "use_rotary_positional_embeddings": True,
-}  # fmt: skip
+    "attention_head_dim": 64,
+    "num_attention_heads": 8,
+    "num_layers": 10,
+    "in_channels": 16,
+    "out_channels": 16,
+    "text_embed_dim": 64,
+    "time_embed_dim": 64,
+    "patch_size": 2,
+    "max_text_seq_length": 16,
+    "sample_frames": 9,
+    "sample_height": 16,
+    "sample_width": 16,
+    "use_rotary_positional_embeddings": True,
+}
 SMALL_VAE = {"block_out_channels": [8, 16, 32, 32], "sample_height": 128, "sample_width": 128}
 # What is changed of the usual settings.
 ON_CPU: dict[str, tuple[str, dict[str, Any]]] = {
@@ -47,10 +57,14 @@ ON_CPU: dict[str, tuple[str, dict[str, Any]]] = {
     "medium, all weights": ("medium", {"method": "full", "gradient_checkpointing": "full"}),
     "medium, DoRA": ("medium", {"batch_size": 4, "dora": True}),
 }
-LEVELS = ({"gradient_checkpointing": "keep attention"}, {"gradient_checkpointing": "full"},
-          {"gradient_checkpointing": "offloaded"}, {"gradient_checkpointing": "full", "base_model_precision": "fp8"},
-          {"gradient_checkpointing": "offloaded", "base_model_precision": "nf4"},
-          {"gradient_checkpointing": "offloaded", "blocks_to_swap": 20})  # fmt: skip
+LEVELS = (
+    {"gradient_checkpointing": "keep attention"},
+    {"gradient_checkpointing": "full"},
+    {"gradient_checkpointing": "offloaded"},
+    {"gradient_checkpointing": "full", "base_model_precision": "fp8"},
+    {"gradient_checkpointing": "offloaded", "base_model_precision": "nf4"},
+    {"gradient_checkpointing": "offloaded", "blocks_to_swap": 20},
+)
 ON_GPU = ("cogvideox-2b", "cogvideox-5b", "cogvideox1.5-5b")
 
 
@@ -101,9 +115,8 @@ def cases(folder: Path, workspace: Workspace, quick: bool) -> list[tuple[str, Tr
         models = {"tiny": "tiny-cogvideox", "medium": str(write_model(folder / "medium", MEDIUM, SMALL_VAE, "fp32"))}
         chosen = list(ON_CPU.items())[1:4:2] if quick else list(ON_CPU.items())
         return [
-            (name, TrainSettings().changed(**common, model=models[kind], **changed))
-            for name, (kind, changed) in chosen
-        ]  # fmt: skip
+            (name, TrainSettings().changed(**common, model=models[kind], **changed)) for name, (kind, changed) in chosen
+        ]
     found = []
     for model in ON_GPU[:1] if quick else ON_GPU:
         _, known = find_model(model)
@@ -145,15 +158,23 @@ def write_model(folder: Path, transformer: dict[str, Any], vae: dict[str, Any], 
         "tokenizer": tokenizer,
         "text_encoder": T5EncoderModel(text),
         "vae": AutoencoderKLCogVideoX(
-            down_block_types=("CogVideoXDownBlock3D",) * blocks, up_block_types=("CogVideoXUpBlock3D",) * blocks,
-            norm_num_groups=4, layers_per_block=3 if blocks == 4 and precision == "bf16" else 1, **vae,
+            down_block_types=("CogVideoXDownBlock3D",) * blocks,
+            up_block_types=("CogVideoXUpBlock3D",) * blocks,
+            norm_num_groups=4,
+            layers_per_block=3 if blocks == 4 and precision == "bf16" else 1,
+            **vae,
         ),
         "transformer": CogVideoXTransformer3DModel(**transformer),
         "scheduler": CogVideoXDDIMScheduler(
-            beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012, prediction_type="v_prediction",
-            rescale_betas_zero_snr=True, snr_shift_scale=1.0, timestep_spacing="trailing",
+            beta_schedule="scaled_linear",
+            beta_start=0.00085,
+            beta_end=0.012,
+            prediction_type="v_prediction",
+            rescale_betas_zero_snr=True,
+            snr_shift_scale=1.0,
+            timestep_spacing="trailing",
         ),
-    }  # fmt: skip
+    }
     torch.set_default_dtype(torch.float32)
     CogVideoXPipeline(**parts).to(dtype).save_pretrained(folder)
     return folder

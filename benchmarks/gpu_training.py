@@ -52,10 +52,19 @@ class Size:
 
 
 TINY = {
-    "num_attention_heads": 2, "attention_head_dim": 32, "in_channels": 16, "out_channels": 16, "text_embed_dim": 64,
-    "time_embed_dim": 64, "num_layers": 4, "sample_height": 8, "sample_width": 8, "sample_frames": 9,
-    "max_text_seq_length": 16, "use_rotary_positional_embeddings": True,
-}  # fmt: skip
+    "num_attention_heads": 2,
+    "attention_head_dim": 32,
+    "in_channels": 16,
+    "out_channels": 16,
+    "text_embed_dim": 64,
+    "time_embed_dim": 64,
+    "num_layers": 4,
+    "sample_height": 8,
+    "sample_width": 8,
+    "sample_frames": 9,
+    "max_text_seq_length": 16,
+    "use_rotary_positional_embeddings": True,
+}
 SIZES = {
     "2b": Size(TRANSFORMERS["cogvideox-2b"], (13, 16, 60, 90), "7.5 GB, 1.5 times the references"),
     "5b": Size(TRANSFORMERS["cogvideox-5b"], (13, 16, 60, 90), "3.0 s; 20 GB in bf16; 10.5 GB in fp8"),
@@ -74,7 +83,9 @@ LEVELS: dict[str, dict[str, Any]] = {
     "full, compiled": {"gradient_checkpointing": "full", "compile": True},
     "offloaded, compiled": {"gradient_checkpointing": "offloaded", "compile": True},
     "fp8, keep attention, compiled": {
-        "base_model_precision": "fp8", "gradient_checkpointing": "keep attention", "compile": True,
+        "base_model_precision": "fp8",
+        "gradient_checkpointing": "keep attention",
+        "compile": True,
     },
     "fp8, full, compiled": {"base_model_precision": "fp8", "gradient_checkpointing": "full", "compile": True},
     "fp8, offloaded, compiled": {"base_model_precision": "fp8", "gradient_checkpointing": "offloaded", "compile": True},
@@ -84,9 +95,11 @@ LEVELS: dict[str, dict[str, Any]] = {
     "half streamed, offloaded": {"gradient_checkpointing": "offloaded", "blocks_to_swap": -2},
     "all streamed, offloaded": {"gradient_checkpointing": "offloaded", "blocks_to_swap": -1},
     "fp8, all streamed, offloaded": {
-        "base_model_precision": "fp8", "gradient_checkpointing": "offloaded", "blocks_to_swap": -1,
+        "base_model_precision": "fp8",
+        "gradient_checkpointing": "offloaded",
+        "blocks_to_swap": -1,
     },
-}  # fmt: skip
+}
 REFERENCES = ("diffusers", "finetune")
 
 
@@ -140,9 +153,11 @@ def our_step(size: Size, level: dict[str, Any], device: torch.device) -> Callabl
     blocks = size.config["num_layers"]
     streamed = level.get("blocks_to_swap", 0)
     settings = TrainSettings().changed(
-        rank=RANK, alpha=float(RANK), targets="attention",
+        rank=RANK,
+        alpha=float(RANK),
+        targets="attention",
         **{**level, "blocks_to_swap": -(-blocks // -streamed) if streamed < 0 else streamed},
-    )  # fmt: skip
+    )
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     place = torch.device("cpu") if begins_on_host(settings) else device
     transformer = random_transformer(size.config, place, dtype)
@@ -157,9 +172,13 @@ def our_step(size: Size, level: dict[str, Any], device: torch.device) -> Callabl
         given = batch(size, device, number)
         with autocast(device):
             each = FAMILY.loss(
-                transformer, alphas, given["latents"], {"prompt_embeds": given["text"]}, given["noise"],
+                transformer,
+                alphas,
+                given["latents"],
+                {"prompt_embeds": given["text"]},
+                given["noise"],
                 given["timesteps"],
-            )  # fmt: skip
+            )
         each.mean().backward()
         torch.nn.utils.clip_grad_norm_(trainable.parameters, 1.0)
         optimizer.step()

@@ -48,13 +48,46 @@ MARKUP = '<img src="//evil.example/x">'
 EXAMPLES: list[str] = []  # what led to an answer of 500 and above
 WAIT = 60.0  # seconds for the answers of one session
 VALUES: list[Any] = [
-    None, True, -1, 0, 10**18, 10**400, 1e308, -0.5, "", " ", "\0", "../../etc/passwd", "/etc/passwd", "~/.ssh", MARKUP,
-    "é" * 3000, "a/b@²", "x" * 300, "[[[[", '{"a": 1}', "null", "NaN", [], {}, [[]], [None], [1, "a", {}],
+    None,
+    True,
+    -1,
+    0,
+    10**18,
+    10**400,
+    1e308,
+    -0.5,
+    "",
+    " ",
+    "\0",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "~/.ssh",
+    MARKUP,
+    "é" * 3000,
+    "a/b@²",
+    "x" * 300,
+    "[[[[",
+    '{"a": 1}',
+    "null",
+    "NaN",
+    [],
+    {},
+    [[]],
+    [None],
+    [1, "a", {}],
     {"path": None},
-    {"path": "/etc/passwd"}, {"path": "http://127.0.0.1:1/"}, {"path": "a", "meta": {"_type": "gradio.FileData"}},
-    {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}, {"video": {"path": 3}}, {"__type__": "update"},
-    {"name": MARKUP, "dataset": MARKUP}, {"headers": [], "data": [[]]}, ["/etc/passwd"], [{"path": 1}], "2026-13-45",
-]  # fmt: skip
+    {"path": "/etc/passwd"},
+    {"path": "http://127.0.0.1:1/"},
+    {"path": "a", "meta": {"_type": "gradio.FileData"}},
+    {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}},
+    {"video": {"path": 3}},
+    {"__type__": "update"},
+    {"name": MARKUP, "dataset": MARKUP},
+    {"headers": [], "data": [[]]},
+    ["/etc/passwd"],
+    [{"path": 1}],
+    "2026-13-45",
+]
 
 
 def main() -> None:
@@ -104,8 +137,10 @@ def measure(page: Page, options: argparse.Namespace) -> tuple[list[dict[str, Any
         after = megabytes(server)
         kinds = by_kind(client, server, config, chance, options.each) if options.each else {}
         alive = client.get("/config").status_code == 200
-    wrong = {name: sum(count for key, count in of.items() if key[0] == "5") for name, of in
-             {"calls": called, "flood": flooded}.items()}  # fmt: skip
+    wrong = {
+        name: sum(count for key, count in of.items() if key[0] == "5")
+        for name, of in {"calls": called, "flood": flooded}.items()
+    }
     rows = [
         {"case": f"answers of 500 and above, {options.calls} calls", "ours": wrong["calls"], "reference": 0},
         {"case": f"answers of 500 and above, {options.flood} requests", "ours": wrong["flood"], "reference": 0},
@@ -149,7 +184,7 @@ def warm_up(client: httpx.Client, config: dict[str, Any], count: int, called: Co
 
 def calls(
     page: Page, client: httpx.Client, config: dict[str, Any], chance: random.Random, count: int, called: Counter[str]
-) -> int:  # fmt: skip
+) -> int:
     """Call handlers at random, some twenty a session; returns how many messages held markup."""
     handlers = [one for one in config["dependencies"] if one["backend_fn"]]
     chance.shuffle(handlers)
@@ -171,9 +206,12 @@ def hostile(handler: dict[str, Any], session_name: str, chance: random.Random) -
     if chance.random() < 0.15:
         count = chance.choice([0, count + 1, max(count - 1, 0), 200])
     body: dict[str, Any] = {
-        "fn_index": handler["id"], "data": [chance.choice(VALUES) for _ in range(count)], "session_hash": session_name,
-        "event_data": chance.choice([None, None, {}, [], "a", {"index": None, "value": MARKUP}]), "trigger_id": None,
-    }  # fmt: skip
+        "fn_index": handler["id"],
+        "data": [chance.choice(VALUES) for _ in range(count)],
+        "session_hash": session_name,
+        "event_data": chance.choice([None, None, {}, [], "a", {"index": None, "value": MARKUP}]),
+        "trigger_id": None,
+    }
     if chance.random() < 0.2:
         name = chance.choice(["fn_index", "data", "session_hash", "trigger_id", "event_data", "batched", "event_id"])
         body[name] = chance.choice([*VALUES, -1, 10**9, "a", deep(60), deep(2000)])
@@ -230,9 +268,7 @@ def send(client: httpx.Client, method: str, path: str, **more: Any) -> int:
 # ---- the flood
 
 
-def flood(
-    client: httpx.Client, url: str, config: dict[str, Any], chance: random.Random, count: int
-) -> Counter[str]:  # fmt: skip
+def flood(client: httpx.Client, url: str, config: dict[str, Any], chance: random.Random, count: int) -> Counter[str]:
     """Requests of all kinds, each as a session of its own, half of them by a stranger; their statuses, counted."""
     handlers = [one["id"] for one in config["dependencies"] if one["backend_fn"]]
     asked = [next(requests) for requests in [one_request(chance, handlers)] for _ in range(count)]
@@ -272,29 +308,34 @@ def one_request(chance: random.Random, handlers: list[int]) -> Iterator[tuple[st
         name = secrets.token_hex(6)
         value = chance.choice(VALUES)
         body = {"data": [value], "fn_index": chance.choice(handlers), "session_hash": name}
-        yield chance.choice([
-            ("POST", f"{api}/run/{name}", {"json": body}),
-            ("POST", f"{api}/run/predict", {"json": body}),
-            ("POST", f"{api}/call/predict", {"json": body}),
-            ("POST", f"{api}/queue/join", {"json": body}),
-            ("POST", f"{api}/queue/join", {"json": {**body, "fn_index": 10**6}}),
-            ("POST", f"{api}/cancel", {"json": {"session_hash": name, "fn_index": value, "event_id": value}}),
-            ("POST", f"{api}/reset", {"json": {"event_id": value}}),
-            ("POST", f"{api}/component_server", {"json": {"session_hash": name, "component_id": value,
-                                                          "fn_name": "a", "data": value}}),
-            ("GET", f"{api}/queue/status", {}),
-            ("GET", f"{api}/stream/{name}/a/1/playlist.m3u8", {}),
-            ("POST", f"{api}/stream/{name}", {"json": body}),
-            ("GET", f"{api}/file={quote(str(value)[:200])}", {}),
-            ("GET", f"{api}/upload_progress?upload_id={name}", {}),
-            ("GET", f"{api}/custom_component/{name}/client/a/b.js", {}),
-            ("POST", f"{api}/upload", {"files": {"files": (f"{name}.bin", b"x" * 100)}}),
-            ("POST", f"{api}/upload", {"content": b"--a\r\n", "headers": {"content-type": "multipart/form-data"}}),
-            ("GET", f"/?deep_link={name}", {}),
-            ("GET", "/config", {"headers": {"cookie": f"a={name}; \xe9=\xfc"}}),
-            ("GET", f"/{name}", {}),
-            ("PUT", f"{api}/queue/join", {"json": body}),
-        ])  # fmt: skip
+        yield chance.choice(
+            [
+                ("POST", f"{api}/run/{name}", {"json": body}),
+                ("POST", f"{api}/run/predict", {"json": body}),
+                ("POST", f"{api}/call/predict", {"json": body}),
+                ("POST", f"{api}/queue/join", {"json": body}),
+                ("POST", f"{api}/queue/join", {"json": {**body, "fn_index": 10**6}}),
+                ("POST", f"{api}/cancel", {"json": {"session_hash": name, "fn_index": value, "event_id": value}}),
+                ("POST", f"{api}/reset", {"json": {"event_id": value}}),
+                (
+                    "POST",
+                    f"{api}/component_server",
+                    {"json": {"session_hash": name, "component_id": value, "fn_name": "a", "data": value}},
+                ),
+                ("GET", f"{api}/queue/status", {}),
+                ("GET", f"{api}/stream/{name}/a/1/playlist.m3u8", {}),
+                ("POST", f"{api}/stream/{name}", {"json": body}),
+                ("GET", f"{api}/file={quote(str(value)[:200])}", {}),
+                ("GET", f"{api}/upload_progress?upload_id={name}", {}),
+                ("GET", f"{api}/custom_component/{name}/client/a/b.js", {}),
+                ("POST", f"{api}/upload", {"files": {"files": (f"{name}.bin", b"x" * 100)}}),
+                ("POST", f"{api}/upload", {"content": b"--a\r\n", "headers": {"content-type": "multipart/form-data"}}),
+                ("GET", f"/?deep_link={name}", {}),
+                ("GET", "/config", {"headers": {"cookie": f"a={name}; \xe9=\xfc"}}),
+                ("GET", f"/{name}", {}),
+                ("PUT", f"{api}/queue/join", {"json": body}),
+            ]
+        )
 
 
 if __name__ == "__main__":

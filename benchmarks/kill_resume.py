@@ -77,9 +77,17 @@ def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int]:
 def settings_for(workspace: Workspace, kills: int, every: int) -> TrainSettings:
     """The demo's run, long enough that no kill comes too late, with all that may change bits in it."""
     return demo.prepare(workspace).changed(
-        steps=kills * 2 * every + every, save_every=every, preview_every=0, evaluate_every=4 * every, device="cpu",
-        batch_size=2, gradient_accumulation=2, lora_dropout=0.1, ema_decay=0.99, lr_schedule="cosine",
-    )  # fmt: skip
+        steps=kills * 2 * every + every,
+        save_every=every,
+        preview_every=0,
+        evaluate_every=4 * every,
+        device="cpu",
+        batch_size=2,
+        gradient_accumulation=2,
+        lora_dropout=0.1,
+        ema_decay=0.99,
+        lr_schedule="cosine",
+    )
 
 
 def main() -> None:

@@ -43,13 +43,17 @@ LEVELS: dict[str, dict[str, Any]] = {
     "fp8": {"base_model_precision": "fp8"},
     "nf4": {"base_model_precision": "nf4"},
     "fp8, compiled, keep attention": {
-        "base_model_precision": "fp8", "compile": True, "gradient_checkpointing": "keep attention",
+        "base_model_precision": "fp8",
+        "compile": True,
+        "gradient_checkpointing": "keep attention",
     },
     "nf4, offloaded, all blocks streamed": {
-        "base_model_precision": "nf4", "gradient_checkpointing": "offloaded", "blocks_to_swap": 6,
+        "base_model_precision": "nf4",
+        "gradient_checkpointing": "offloaded",
+        "blocks_to_swap": 6,
     },
     "AdamW 8-bit": {"optimizer": "adamw-8bit"},
-}  # fmt: skip
+}
 TIMED = 10
 Gradients = dict[str, torch.Tensor]
 
@@ -112,9 +116,15 @@ def rows(model: str, steps: int, levels: dict[str, dict[str, Any]]) -> list[dict
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder))
         settings = demo.prepare(workspace).changed(
-            model=model, steps=steps, lr_schedule="constant", preview_every=0, evaluate_every=0, save_every=10**6,
-            device="cpu", batch_size=4,
-        )  # fmt: skip
+            model=model,
+            steps=steps,
+            lr_schedule="constant",
+            preview_every=0,
+            evaluate_every=0,
+            save_every=10**6,
+            device="cpu",
+            batch_size=4,
+        )
         learned: dict[str, torch.Tensor] = {}
         plain, found = dict[str, Any](), []
         for name, values in levels.items():

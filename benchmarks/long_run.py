@@ -89,17 +89,27 @@ class Writer:
             for timestep in (self._draw.randrange(1000) for _ in range(2))
         ]
         return {
-            "step": self.step, "time": time.time(), "loss": statistics.fmean(loss for _, loss in samples), "lr": 1e-4,
-            "grad_norm": self._draw.uniform(0.1, 1), "timestep": statistics.fmean(one for one, _ in samples),
-            "seconds": 1.03, "memory_gb": 21.5, "samples": samples,
-        }  # fmt: skip
+            "step": self.step,
+            "time": time.time(),
+            "loss": statistics.fmean(loss for _, loss in samples),
+            "lr": 1e-4,
+            "grad_norm": self._draw.uniform(0.1, 1),
+            "timestep": statistics.fmean(one for one, _ in samples),
+            "seconds": 1.03,
+            "memory_gb": 21.5,
+            "samples": samples,
+        }
 
     def _measurement(self) -> dict[str, Any]:
         bands = [0.3 * math.exp(-self.step / 30_000) + 0.1 * band for band in range(5)]
         return {
-            "step": self.step, "time": time.time(), "held_out_loss": statistics.fmean(bands), "held_out_bands": bands,
-            "change_own": 0.2, "change_others": 0.05,
-        }  # fmt: skip
+            "step": self.step,
+            "time": time.time(),
+            "held_out_loss": statistics.fmean(bands),
+            "held_out_bands": bands,
+            "change_own": 0.2,
+            "change_others": 0.05,
+        }
 
     def past(self, steps: int) -> None:
         """Everything that a run of so many steps has left."""

@@ -96,7 +96,7 @@ async def watched(
 
 async def load(
     client: httpx.AsyncClient, config: dict[str, Any], name: str, shown: set[int], together: asyncio.Semaphore
-) -> float:  # fmt: skip
+) -> float:
     """Open the page; milliseconds until all that it asks for then is answered."""
     async with together:
         began = time.perf_counter()
@@ -107,7 +107,7 @@ async def load(
 
 async def watch(
     client: httpx.AsyncClient, config: dict[str, Any], name: str, shown: set[int], delay: float, seconds: float
-) -> list[float]:  # fmt: skip
+) -> list[float]:
     """The ticks of one open page, each a second after the one before was asked for, or later; milliseconds of each."""
     at_tick, times = handlers(config, TRAIN), list[float]()
     await asyncio.sleep(delay)

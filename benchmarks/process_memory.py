@@ -80,8 +80,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder))
         plain = demo.prepare(workspace).changed(
-            steps=2, preview_every=0, evaluate_every=0, device="cpu", batch_size=1, gradient_accumulation=2,
-        )  # fmt: skip
+            steps=2,
+            preview_every=0,
+            evaluate_every=0,
+            device="cpu",
+            batch_size=1,
+            gradient_accumulation=2,
+        )
         for method in options.methods:
             whole = 0.0
             for count, parallel in ((int(case.split()[0]), case.split()[1]) for case in options.cases):

@@ -49,14 +49,55 @@ from workbench.workspace import Workspace
 
 NUMBERS = ("0", "-1", "1e400", "-1e400", "nan", "inf", "-inf", "9" * 400, "1e-400", "²", "٣", "0x10", "1_000", " 1", "")
 TEXTS = (
-    "", " ", "x" * 300, "y" * 100_000, "../../etc/passwd", "/", "Été 2", "a\nb", "\x1b[31mred", "\udcff", "🎬", "~",
-    "-1", "runs/x@²", "owner/name", "http://127.0.0.1:1/x", "=", "a=b=c", "%s", "{0}", "[bold]", "NaN", "null",
+    "",
+    " ",
+    "x" * 300,
+    "y" * 100_000,
+    "../../etc/passwd",
+    "/",
+    "Été 2",
+    "a\nb",
+    "\x1b[31mred",
+    "\udcff",
+    "🎬",
+    "~",
+    "-1",
+    "runs/x@²",
+    "owner/name",
+    "http://127.0.0.1:1/x",
+    "=",
+    "a=b=c",
+    "%s",
+    "{0}",
+    "[bold]",
+    "NaN",
+    "null",
     "x/" * 3000,
-)  # fmt: skip
+)
 WRONG = (
-    None, True, [], {}, [[]], [None], {"a": {"b": 1}}, "x", "\0", "a\0b", -1, 0, 1.5, 10**30, 10**400, float("nan"),
-    float("inf"), -float("inf"), 1e308, 2**63, "\ud800", functools.reduce(lambda inner, _: [inner], range(900), []),
-)  # fmt: skip
+    None,
+    True,
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": {"b": 1}},
+    "x",
+    "\0",
+    "a\0b",
+    -1,
+    0,
+    1.5,
+    10**30,
+    10**400,
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    1e308,
+    2**63,
+    "\ud800",
+    functools.reduce(lambda inner, _: [inner], range(900), []),
+)
 
 
 @dataclass(frozen=True)

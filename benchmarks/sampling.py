@@ -89,10 +89,16 @@ def stock(case: Case, folder: Path, files: dict[str, Path]) -> Generate:
 
     def generate(number: int) -> np.ndarray:
         frames = pipeline(
-            prompt=prompts()[number], height=model.height, width=model.width, num_inference_steps=model.steps,
-            guidance_scale=model.guidance_scale, generator=torch.Generator().manual_seed(SEED),
-            max_sequence_length=tokens, output_type="np", **given(),
-        ).frames[0]  # fmt: skip
+            prompt=prompts()[number],
+            height=model.height,
+            width=model.width,
+            num_inference_steps=model.steps,
+            guidance_scale=model.guidance_scale,
+            generator=torch.Generator().manual_seed(SEED),
+            max_sequence_length=tokens,
+            output_type="np",
+            **given(),
+        ).frames[0]
         return (frames * 255).round().astype(np.uint8)
 
     return generate
@@ -160,8 +166,10 @@ def given_files(case: Case, workspace: Workspace) -> dict[str, Path]:
         return {}
     model = find_model(case.model)[1]
     side = np.linspace(0, 255, model.width).astype(np.uint8)
-    frames = [np.stack([np.tile(np.roll(side, 2 * t + 9 * c), (model.height, 1)) for c in range(3)], -1)
-              for t in range(model.frames)]  # fmt: skip
+    frames = [
+        np.stack([np.tile(np.roll(side, 2 * t + 9 * c), (model.height, 1)) for c in range(3)], -1)
+        for t in range(model.frames)
+    ]
     path = workspace.root / ("first.png" if case.given == "image" else "clip.mp4")
     if case.given == "image":
         Image.fromarray(frames[0]).save(path)
@@ -233,10 +241,16 @@ def on_gpu(name: str, steps: int, rounds: int) -> list[dict[str, Any]]:
     def theirs() -> None:
         transformer.set_attn_processor(own)
         pipeline(
-            prompt_embeds=text, negative_prompt_embeds=negative, num_frames=length, height=tall * 8, width=wide * 8,
-            num_inference_steps=steps, guidance_scale=6.0, output_type="pt",
+            prompt_embeds=text,
+            negative_prompt_embeds=negative,
+            num_frames=length,
+            height=tall * 8,
+            width=wide * 8,
+            num_inference_steps=steps,
+            guidance_scale=6.0,
+            output_type="pt",
             generator=torch.Generator().manual_seed(SEED),
-        )  # fmt: skip
+        )
 
     with tempfile.TemporaryDirectory() as folder:
         scheduler.save_pretrained(Path(folder) / "scheduler")
@@ -245,10 +259,18 @@ def on_gpu(name: str, steps: int, rounds: int) -> list[dict[str, Any]]:
         def mine(mode: str) -> None:
             FAMILY.use_attention(transformer, "auto", device)
             latents = FAMILY.denoise(
-                transformer, Path(folder), text={"prompt_embeds": text}, negative_text={"prompt_embeds": negative},
-                latents_shape=size.latents, steps=steps, scheduler="DPM", guidance=Guidance(6.0),
-                noise=torch.Generator().manual_seed(SEED), on_step=lambda *_: None, skip_steps=mode == "fast",
-            )  # fmt: skip
+                transformer,
+                Path(folder),
+                text={"prompt_embeds": text},
+                negative_text={"prompt_embeds": negative},
+                latents_shape=size.latents,
+                steps=steps,
+                scheduler="DPM",
+                guidance=Guidance(6.0),
+                noise=torch.Generator().manual_seed(SEED),
+                on_step=lambda *_: None,
+                skip_steps=mode == "fast",
+            )
             FAMILY.decode(vae, latents).cpu()
 
         for mode in ("exact", "fast"):
@@ -263,9 +285,18 @@ def on_gpu(name: str, steps: int, rounds: int) -> list[dict[str, Any]]:
                     pairs.append((a, b))
             a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
             title = f"seconds a sample, {name}, {steps} steps, {length}x{tall * 8}x{wide * 8}"
-            rows.append({"case": title, "mode": mode, "ours": a, "reference": b, "ratio": a / b,
-                         "error": error([mine / theirs for mine, theirs in pairs]), "psnr": "",
-                         "peak_gb": torch.cuda.max_memory_allocated() / 1e9})  # fmt: skip
+            rows.append(
+                {
+                    "case": title,
+                    "mode": mode,
+                    "ours": a,
+                    "reference": b,
+                    "ratio": a / b,
+                    "error": error([mine / theirs for mine, theirs in pairs]),
+                    "psnr": "",
+                    "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+                }
+            )
             print(json.dumps(rows[-1]), flush=True)
     return rows
 

@@ -40,9 +40,16 @@ def make_dataset(workspace: Workspace, count: int) -> None:
         media.encode(draw(17, (64 + 2 * (number % 32), 64 + 2 * (number // 32)), colour), path, 8)
         width, height = 64 + 2 * (number % 32), 64 + 2 * (number // 32)
         clips.append(
-            Clip(file_name=f"clips/{number}.mp4", text=f"a {colour} square, {number}", fps=8, frames=17, width=width,
-                 height=height, sha256=file_sha256(path))
-        )  # fmt: skip
+            Clip(
+                file_name=f"clips/{number}.mp4",
+                text=f"a {colour} square, {number}",
+                fps=8,
+                frames=17,
+                width=width,
+                height=height,
+                sha256=file_sha256(path),
+            )
+        )
     write_clips(folder, clips)
 
 

@@ -126,10 +126,18 @@ def measure(case: Case, rounds: int, steps: int, warm_up: int) -> dict[str, Any]
         dataset = Dataset.ensure(workspace, "overhead")
         dataset.import_files([file for files, _ in groups for file in files])
         settings = TrainSettings(
-            dataset=dataset.name, held_out=0, rank=plain_loop.RANK, alpha=float(plain_loop.RANK),
-            batch_size=plain_loop.BATCH, learning_rate=plain_loop.LEARNING_RATE, caption_dropout=0.0, device="cpu",
-            preview_every=0, evaluate_every=0, steps=MANY,
-        ).changed(**case.settings)  # fmt: skip
+            dataset=dataset.name,
+            held_out=0,
+            rank=plain_loop.RANK,
+            alpha=float(plain_loop.RANK),
+            batch_size=plain_loop.BATCH,
+            learning_rate=plain_loop.LEARNING_RATE,
+            caption_dropout=0.0,
+            device="cpu",
+            preview_every=0,
+            evaluate_every=0,
+            steps=MANY,
+        ).changed(**case.settings)
         run = Run.create(workspace, settings, "overhead")
         with jobs.Job(run.folder) as job:
             session = Session(run.folder, job, settings, pick_device("cpu"))

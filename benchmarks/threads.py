@@ -36,8 +36,11 @@ class Training:
         environment |= {} if spin == "-" else {"GOMP_SPINCOUNT": spin}
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--child", str(workspace), name],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
         assert self.answer() == (0.0, 0.0)  # it is ready
 
     def begin(self, threads: int, seconds: float) -> None:

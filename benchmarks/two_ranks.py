@@ -127,10 +127,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder))
         settings = demo.prepare(workspace).changed(
-            steps=max(options.steps, options.kills * 2 * every + every), save_every=every, preview_every=0,
-            evaluate_every=4 * every, device="cpu", batch_size=1, gradient_accumulation=4, lora_dropout=0.1,
-            ema_decay=0.99, lr_schedule="cosine",
-        )  # fmt: skip
+            steps=max(options.steps, options.kills * 2 * every + every),
+            save_every=every,
+            preview_every=0,
+            evaluate_every=4 * every,
+            device="cpu",
+            batch_size=1,
+            gradient_accumulation=4,
+            lora_dropout=0.1,
+            ema_decay=0.99,
+            lr_schedule="cosine",
+        )
         row, want = compare(workspace, settings)
         rows, bad = [row], row["largest relative difference of a loss"] > 1e-5  # type: ignore[operator]
         report(rows, None if options.kills else options.json)

@@ -54,9 +54,17 @@ def measure(workspace: Workspace, toy: Path, counts: Sequence[int], seconds: flo
     model = family.toy(toy, family.toys[0])
     Dataset.create(workspace, "Clips").import_files(sorted(DEMO_CLIPS.glob("*/*.mp4"))[:4])
     settings = TrainSettings(
-        model=model.source, dataset="clips", steps=1_000_000, save_every=1_000_000, preview_every=0, evaluate_every=0,
-        held_out=0, frames=9, device="cpu", tracker="none",
-    )  # fmt: skip
+        model=model.source,
+        dataset="clips",
+        steps=1_000_000,
+        save_every=1_000_000,
+        preview_every=0,
+        evaluate_every=0,
+        held_out=0,
+        frames=9,
+        device="cpu",
+        tracker="none",
+    )
     first = Run.create(workspace, settings, "trains")
     first.start()
     _until(first, lambda: len(first.metrics) > 50)
@@ -88,9 +96,13 @@ def _costs(workspace: Workspace, first: Run, seconds: float) -> dict[str, Any]:
     began = time.monotonic()
     queue.order(workspace)
     return {
-        "steps a second": made / took, "CPU ms": 1000 * used / made, "processes": len(others), "cores": spent / took,
-        "MB": memory / 1e6, "list (ms)": 1000 * (time.monotonic() - began),
-    }  # fmt: skip
+        "steps a second": made / took,
+        "CPU ms": 1000 * used / made,
+        "processes": len(others),
+        "cores": spent / took,
+        "MB": memory / 1e6,
+        "list (ms)": 1000 * (time.monotonic() - began),
+    }
 
 
 def _processes(workspace: Workspace) -> list[psutil.Process]:

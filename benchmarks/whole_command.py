@@ -44,10 +44,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder))
         settings = demo.prepare(workspace).changed(
-            regularization_dataset=None, targets="attention", rank=plain_loop.RANK, alpha=float(plain_loop.RANK),
-            batch_size=plain_loop.BATCH, learning_rate=plain_loop.LEARNING_RATE, device="cpu", held_out=0,
-            preview_every=0, evaluate_every=0, save_every=1_000_000,
-        )  # fmt: skip
+            regularization_dataset=None,
+            targets="attention",
+            rank=plain_loop.RANK,
+            alpha=float(plain_loop.RANK),
+            batch_size=plain_loop.BATCH,
+            learning_rate=plain_loop.LEARNING_RATE,
+            device="cpu",
+            held_out=0,
+            preview_every=0,
+            evaluate_every=0,
+            save_every=1_000_000,
+        )
         clips = demo.DEMO_CLIPS / demo.concept()
         for steps in options.steps:
             settings.changed(steps=steps).save(Path(folder) / "train.json")

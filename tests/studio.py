@@ -37,9 +37,17 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     model = families()[0].toy(folder / "toy", "rotary")
     workspace = Workspace.open(folder / "workspace")
     settings = TrainSettings(
-        model=model.id, dataset="rings", steps=4, rank=2, warmup_steps=0, preview_every=4, preview_steps=1,
-        preview_prompts=("a ring",), evaluate_every=2, device="cpu",
-    )  # fmt: skip
+        model=model.id,
+        dataset="rings",
+        steps=4,
+        rank=2,
+        warmup_steps=0,
+        preview_every=4,
+        preview_steps=1,
+        preview_prompts=("a ring",),
+        evaluate_every=2,
+        device="cpu",
+    )
     Dataset.create(workspace, "rings")
     panel = task_panel(workspace, "rings", "import", sources=[str(path) for path in sorted(CLIPS.glob("*.mp4"))[:5]])
     panel.start()

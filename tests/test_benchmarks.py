@@ -19,8 +19,11 @@ import pytest
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("*.py"))
-           if "arguments(" in path.read_text(encoding="utf-8") and path.stem != "common"}  # fmt: skip
+SCRIPTS = {
+    path.stem: path
+    for path in sorted((ROOT / "benchmarks").glob("*.py"))
+    if "arguments(" in path.read_text(encoding="utf-8") and path.stem != "common"
+}
 WITH_A_PAGE = {name for name, path in SCRIPTS.items() if "playwright" in path.read_text(encoding="utf-8")}
 LONGEST_FIRST = ("kill_resume", "waiting_runs", "grid", "sampling", "long_run", "two_ranks", "whole_command")
 CASES = [pytest.param(name, marks=[pytest.mark.browser] if name in WITH_A_PAGE else []) for name in SCRIPTS]
@@ -32,8 +35,11 @@ pytestmark = pytest.mark.long
 def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], int]]:
     """Wait for a script's end: its exit code. All that the session has chosen run two at a time."""
     folder = tmp_path_factory.mktemp("benchmarks")
-    asked = [item.callspec.params["name"] for item in request.session.items
-             if item.path == Path(__file__) and hasattr(item, "callspec")]  # fmt: skip
+    asked = [
+        item.callspec.params["name"]
+        for item in request.session.items
+        if item.path == Path(__file__) and hasattr(item, "callspec")
+    ]
     asked.sort(key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST))
     command = [sys.executable, "-m", "tests.benchmark_host", str(folder), *(str(SCRIPTS[name]) for name in asked)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

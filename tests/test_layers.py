@@ -87,9 +87,11 @@ HEAVY_FILES = {PACKAGE / "captioners" / "vision_language.py"}
 WITH_TORCH = {PACKAGE / "families" / "cogvideox" / "attention.py"}
 # Where an error of any kind may be caught for good: a page's handler, a clip or a sample among many, a tracker.
 CATCH_ALL = {
-    "workbench/ui/core/boundary.py", "workbench/dataset_builder/ingest/worker.py", "workbench/sampler/worker.py",
+    "workbench/ui/core/boundary.py",
+    "workbench/dataset_builder/ingest/worker.py",
+    "workbench/sampler/worker.py",
     "workbench/trainer/monitoring/trackers.py",  # other people's programs, and the run goes on
-}  # fmt: skip
+}
 LINES, FUNCTION_LINES = 400, 60
 MORE_FUNCTION_LINES = {"trainer/loop.py": 150}  # one loop, top to bottom
 

@@ -61,8 +61,14 @@ def test_defaults_survive_a_file(cls: type[Settings], tmp_path: Path) -> None:
 def test_specs_tell_all_there_is_to_draw_a_form() -> None:
     by_name = {spec.name: spec for spec in specs(Toy)}
     assert [spec.kind for spec in by_name.values()] == [
-        "integer", "number", "integer", "switch", "choice", "texts", "text",
-    ]  # fmt: skip
+        "integer",
+        "number",
+        "integer",
+        "switch",
+        "choice",
+        "texts",
+        "text",
+    ]
     assert by_name["count"].rule == "1 to 10 clips"
     assert by_name["size"].optional
     assert by_name["size"].rule == "8 or more"

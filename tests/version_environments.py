@@ -57,8 +57,12 @@ def folder(pins: Sequence[str]) -> Path:
 def python(code: str, variables: Mapping[str, str], *arguments: object, cwd: Path | None = None) -> str:
     """What a child process prints that runs `code`; fails with its words when it does."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], env=dict(variables), cwd=cwd, capture_output=True,
-        text=True, timeout=PATIENCE,
-    )  # fmt: skip
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=dict(variables),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -43,9 +43,18 @@ def build(workspace: Workspace) -> gr.Blocks:
         cuts = [clip.frames // 3, clip.frames // 2]
         taken = [(0, clip.frames // 4)]
         reel = TimelineClip(
-            clip.file_name, dataset.path_of(clip), clip.frames, clip.fps, clip.width, clip.height,
-            strip=strip, times=times, cuts=cuts, taken=taken, shape=(720, 480),
-        )  # fmt: skip
+            clip.file_name,
+            dataset.path_of(clip),
+            clip.frames,
+            clip.fps,
+            clip.width,
+            clip.height,
+            strip=strip,
+            times=times,
+            cuts=cuts,
+            taken=taken,
+            shape=(720, 480),
+        )
         return Timeline.value(reel)
 
     def listener(name: str) -> Any:

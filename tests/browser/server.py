@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ARGUMENTS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 def launch(playwright: Playwright, path: str) -> Browser:
@@ -44,8 +50,10 @@ class Server:
         with (self.workspace / "server.log").open("a") as log:
             self._process = subprocess.Popen(
                 [sys.executable, str(ROOT / "webui.py"), "--workspace", str(self.workspace), *port],
-                stdout=subprocess.PIPE, stderr=log, text=True,
-            )  # fmt: skip
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert "http" in line, (self.workspace / "server.log").read_text()

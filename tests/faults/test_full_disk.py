@@ -36,10 +36,21 @@ def test_a_full_disk_under_previews_curve_and_log_ends_no_run_and_nothing_of_the
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
     settings = TrainSettings(
-        model=toy_model.source, dataset="squares", steps=100_000, rank=2, save_every=EVERY, keep_checkpoints=2,
-        preview_every=EVERY, preview_prompts=("a",), preview_steps=1, preview_inputs=False, evaluate_every=0,
-        held_out=1, frames=9, tracker="none",
-    )  # fmt: skip
+        model=toy_model.source,
+        dataset="squares",
+        steps=100_000,
+        rank=2,
+        save_every=EVERY,
+        keep_checkpoints=2,
+        preview_every=EVERY,
+        preview_prompts=("a",),
+        preview_steps=1,
+        preview_inputs=False,
+        evaluate_every=0,
+        held_out=1,
+        frames=9,
+        tracker="none",
+    )
     run = Run.create(workspace, settings, "run")
     run.start()
     until_run(run, lambda: any(preview.step for preview in run.previews))

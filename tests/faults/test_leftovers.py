@@ -40,17 +40,25 @@ def test_only_what_is_provably_nobodys_goes(workspace: Workspace, gone: int) -> 
     # A process that lives now cannot have written what is older than itself; one that is older may go on writing.
     parent = os.getppid()
     nobodys = [
-        make(run / f".config.json.{gone}.140.tmp"), make(run / f".lora.safetensors.{gone}.tmp"),
-        make(workspace.cache / f".abc.safetensors.{gone}.1.tmp"), make(run / ".heartbeat.json.140"),
-        make(samples / f".20260101-000000-000000-abcd.{gone}.mp4"), make(run / f".x.{os.getpid()}.1.tmp"),
+        make(run / f".config.json.{gone}.140.tmp"),
+        make(run / f".lora.safetensors.{gone}.tmp"),
+        make(workspace.cache / f".abc.safetensors.{gone}.1.tmp"),
+        make(run / ".heartbeat.json.140"),
+        make(samples / f".20260101-000000-000000-abcd.{gone}.mp4"),
+        make(run / f".x.{os.getpid()}.1.tmp"),
         make(workspace.datasets / "a" / "clips" / f".0.mp4.{gone}.7.part"),
-    ]  # fmt: skip
+    ]
     cut = make(page / "tmpab12cd_9")
     somebodys = [
-        make(run / f".config.json.{gone}.141.tmp", time.time()), make(run / "notes.tmp"), make(run / ".hidden"),
-        make(run / "config.json"), make(samples / "20260101-000000-000000-abcd.mp4"), make(run / ".x.tmp"),
-        make(page / "0123abcd" / "tmpab12cd_9"), make(page / "tmpzz12cd_9", time.time()),
-    ]  # fmt: skip
+        make(run / f".config.json.{gone}.141.tmp", time.time()),
+        make(run / "notes.tmp"),
+        make(run / ".hidden"),
+        make(run / "config.json"),
+        make(samples / "20260101-000000-000000-abcd.mp4"),
+        make(run / ".x.tmp"),
+        make(page / "0123abcd" / "tmpab12cd_9"),
+        make(page / "tmpzz12cd_9", time.time()),
+    ]
     assert set(leftovers.sweep(workspace.root)) == set(nobodys)
     assert leftovers.sweep_uploads(page) == [cut]
     assert all(path.exists() for path in somebodys)

@@ -50,9 +50,12 @@ def captions(*given: Path) -> dict[str, str]:
 def test_captions_beside_a_shard_come_along(tmp_path: Path) -> None:
     tar = shard(tmp_path / "shards" / "a-00.tar", "x/0", "x/1-$#%@&2", "x/2", "3")
     records(
-        tar.with_name("a-00.meta.jsonl"), {"key": "x/0", "caption": "zero"}, {"key": "x/1", "caption": "one"},
-        {"key": "id of x/2", "caption": "two"}, {"key": 3, "caption": "three"},
-    )  # fmt: skip
+        tar.with_name("a-00.meta.jsonl"),
+        {"key": "x/0", "caption": "zero"},
+        {"key": "x/1", "caption": "one"},
+        {"key": "id of x/2", "caption": "two"},
+        {"key": 3, "caption": "three"},
+    )
     expected = {"x/0.mp4": "zero", "x/1-$#%@&2.mp4": "one", "x/2.mp4": "two", "3.mp4": "three"}
     assert captions(tar.parent) == captions(tar) == expected
     apart = records(tmp_path / "elsewhere" / "a-00.meta.jsonl", {"key": "x/0", "caption": "dropped on a page"})

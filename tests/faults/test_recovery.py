@@ -36,9 +36,18 @@ def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_th
     workspace: Workspace, dataset: Dataset, toy_model: Model, shell: Shell
 ) -> None:
     settings = TrainSettings(
-        model=toy_model.source, dataset="squares", steps=100_000, rank=2, save_every=5, keep_checkpoints=2,
-        preview_every=0, evaluate_every=0, held_out=1, frames=9, tracker="none",
-    )  # fmt: skip
+        model=toy_model.source,
+        dataset="squares",
+        steps=100_000,
+        rank=2,
+        save_every=5,
+        keep_checkpoints=2,
+        preview_every=0,
+        evaluate_every=0,
+        held_out=1,
+        frames=9,
+        tracker="none",
+    )
     run = Run.create(workspace, settings, "run")
     run.start()
     until_run(run, lambda: len(run.checkpoints) >= 2)

@@ -41,9 +41,18 @@ def test_a_disk_that_refuses_costs_a_save_and_damage_costs_one_checkpoint(
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
     settings = TrainSettings(
-        model=toy_model.source, dataset="squares", steps=100_000, rank=128, save_every=20, keep_checkpoints=2,
-        preview_every=0, evaluate_every=0, held_out=1, frames=9, tracker="none",
-    )  # fmt: skip
+        model=toy_model.source,
+        dataset="squares",
+        steps=100_000,
+        rank=128,
+        save_every=20,
+        keep_checkpoints=2,
+        preview_every=0,
+        evaluate_every=0,
+        held_out=1,
+        frames=9,
+        tracker="none",
+    )
     run = Run.create(workspace, settings, "run")
     run.start()
     until_run(run, lambda: len(run.checkpoints) >= 2)

@@ -46,9 +46,16 @@ def test_what_nobody_means_is_refused_in_a_sentence(shell: Shell, dataset: Datas
         deep.write_text(json.dumps({"dataset": "squares", setting: "a\0b"}))
         refused(shell, "train", "--config", str(deep))
     for name in (LONG, "x/" * 3000, "\udcff", f"/{LONG}"):
-        for words in (("train", "--dataset", "squares", "--model"), ("fit", "--model"), ("train", "--config"),
-                      ("runs", "show"), ("loras", "show"), ("dataset", "show"), ("sample", "a cat", "--config"),
-                      ("sample", "a cat", "--lora")):  # fmt: skip
+        for words in (
+            ("train", "--dataset", "squares", "--model"),
+            ("fit", "--model"),
+            ("train", "--config"),
+            ("runs", "show"),
+            ("loras", "show"),
+            ("dataset", "show"),
+            ("sample", "a cat", "--config"),
+            ("sample", "a cat", "--lora"),
+        ):
             refused(shell, *words, name)
     for where in (LONG, f"{tmp_path}/{LONG}"):
         assert "File name too long" in refused(shell, "--workspace", where, "runs")
@@ -58,8 +65,11 @@ def test_a_full_disk_under_the_output_is_said(workspace: Workspace) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "workbench", "--workspace", str(workspace.root), "runs"],
-            stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
     assert done.returncode == ExitCode.CANNOT_WRITE
     assert done.stderr == "Error: what this command prints: No space left on device: free some space\n"
 

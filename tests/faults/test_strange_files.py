@@ -30,9 +30,15 @@ COPIES = ("step-00000010.bak", "step-00000020 (copy)", "step-²", "Été", "a..b
 SLUGS = {"step-00000010.bak", "step-1"}  # of these, names that a run or a dataset may have
 FILES = ("x.bak", "notes.txt", "step-00000030")
 NONSENSE: dict[str, bytes | None] = {
-    "deep": b"[" * 100_000, "deeper": b'{"a":' * 100_000, "null": b"null", "a list": b"[1, null, {}]", "text": b'"x"',
-    "bytes": b"\xff\xfe\x00\x01" * 10, "nothing": b"", "a folder": None,
-}  # fmt: skip
+    "deep": b"[" * 100_000,
+    "deeper": b'{"a":' * 100_000,
+    "null": b"null",
+    "a list": b"[1, null, {}]",
+    "text": b'"x"',
+    "bytes": b"\xff\xfe\x00\x01" * 10,
+    "nothing": b"",
+    "a folder": None,
+}
 VALUES = (None, [], {}, "x", float("inf"), float("nan"), -1, 10**400, True, [[]], {"a": [1]}, [None, 1])
 
 
@@ -64,9 +70,15 @@ def bad(workspace: Workspace, make_clip: Callable[..., Path], tmp_path: Path, mo
 def read_all(shell: Shell, workspace: Workspace) -> None:
     """Every list and view of shell, page and notebook: none fails, and the healthy run is in each."""
     for words in (
-        ("runs",), ("runs", "show", "bad"), ("runs", "report", "bad"), ("runs", "compare", "good", "bad"),
-        ("runs", "queue"), ("runs", "prune", "bad", "--keep", "2"), ("loras", "list"), ("loras", "show", "loras/made"),
-    ):  # fmt: skip
+        ("runs",),
+        ("runs", "show", "bad"),
+        ("runs", "report", "bad"),
+        ("runs", "compare", "good", "bad"),
+        ("runs", "queue"),
+        ("runs", "prune", "bad", "--keep", "2"),
+        ("loras", "list"),
+        ("loras", "show", "loras/made"),
+    ):
         said = shell(*words)
         assert said.code == 0 or "\n" not in said.err.strip(), (words, said)
         assert words != ("runs",) or (said.code == 0 and "good" in said.out), said
@@ -81,13 +93,29 @@ def read_all(shell: Shell, workspace: Workspace) -> None:
 
 def files(workspace: Workspace, run: Run) -> list[Path]:
     names = (
-        "config.json", "process.json", "heartbeat.json", "result.json", "parent.json", "metrics.jsonl",
+        "config.json",
+        "process.json",
+        "heartbeat.json",
+        "result.json",
+        "parent.json",
+        "metrics.jsonl",
         "sessions.jsonl",
-        "stars.json", "best.json", "oom_fallback.json", "dataset.lock.json", "published.json", "README.md", "job.log",
-        "remote.json", "waiting.json", ".summary.json", "lora.safetensors", "previews/step-00000010/0.json",
-        "previews/step-00000010/0-scale-0.5.json", "previews/step-00000010/live-0.json",
+        "stars.json",
+        "best.json",
+        "oom_fallback.json",
+        "dataset.lock.json",
+        "published.json",
+        "README.md",
+        "job.log",
+        "remote.json",
+        "waiting.json",
+        ".summary.json",
+        "lora.safetensors",
+        "previews/step-00000010/0.json",
+        "previews/step-00000010/0-scale-0.5.json",
+        "previews/step-00000010/live-0.json",
         "checkpoints/step-00000010/MANIFEST.json",
-    )  # fmt: skip
+    )
     loras = workspace.root / "loras"
     found = [loras / "stars.json", loras / "made" / "lora.json", workspace.runs / queue.QUEUE]
     return [*(run.folder / name for name in names), *found]
@@ -141,9 +169,12 @@ def test_strange_names_anywhere_are_left_out_and_named(
     whole = bad.folder / "checkpoints" / "step-00000010"
     preview = bad.folder / "previews" / "step-00000010"
     sources = {
-        "datasets": dataset.folder, "runs": bad.folder, "loras": workspace.root / "loras" / "made",
-        "runs/*/checkpoints": whole, "runs/*/previews": preview,
-    }  # fmt: skip
+        "datasets": dataset.folder,
+        "runs": bad.folder,
+        "loras": workspace.root / "loras" / "made",
+        "runs/*/checkpoints": whole,
+        "runs/*/previews": preview,
+    }
     expected = set[Path]()
     for pattern in RULES:
         parent = workspace.root / pattern.replace("*", "bad")

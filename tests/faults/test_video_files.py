@@ -27,10 +27,20 @@ from workbench.workspace import Workspace
 
 ONE = 1 << 16
 KINDS = {
-    "a.ts": "libx264", "a.MTS": "libx264", "a.m2ts": "mpeg2video", "a.wmv": "wmv2", "a.asf": "msmpeg4v3",
-    "a.flv": "flv", "a.mpg": "mpeg1video", "a.vob": "mpeg2video", "a.ogv": "libvpx", "a.3g2": "mpeg4",
-    "a.f4v": "libx264", "a.mxf": "mpeg2video", "a.avi": "mpeg4",
-}  # fmt: skip
+    "a.ts": "libx264",
+    "a.MTS": "libx264",
+    "a.m2ts": "mpeg2video",
+    "a.wmv": "wmv2",
+    "a.asf": "msmpeg4v3",
+    "a.flv": "flv",
+    "a.mpg": "mpeg1video",
+    "a.vob": "mpeg2video",
+    "a.ogv": "libvpx",
+    "a.3g2": "mpeg4",
+    "a.f4v": "libx264",
+    "a.mxf": "mpeg2video",
+    "a.avi": "mpeg4",
+}
 
 
 # ---- files of other kinds -------------------------------------------------------------------------------------------
@@ -223,9 +233,13 @@ def test_colours_that_few_players_show_rightly_are_converted(tmp_path: Path) -> 
 # ---- captions -------------------------------------------------------------------------------------------------------
 
 TEXTS = {
-    "cp932": "赤い四角が右に動く", "gb18030": "一只红色的猫在草地上奔跑", "euc_kr": "빨간 사각형이 오른쪽으로 움직인다",
-    "big5": "一隻紅色的貓在草地上奔跑", "cp1251": "красный квадрат движется вправо", "cp1252": "un carré doré",
-}  # fmt: skip
+    "cp932": "赤い四角が右に動く",
+    "gb18030": "一只红色的猫在草地上奔跑",
+    "euc_kr": "빨간 사각형이 오른쪽으로 움직인다",
+    "big5": "一隻紅色的貓在草地上奔跑",
+    "cp1251": "красный квадрат движется вправо",
+    "cp1252": "un carré doré",
+}
 
 
 @pytest.mark.parametrize("encoding", TEXTS)

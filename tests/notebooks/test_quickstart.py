@@ -60,9 +60,12 @@ def test_the_quickstart_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pyt
     try:
         # Begun in notebooks/, as Jupyter does; the widgets' state is kept, so that what they showed can be looked at.
         client = NotebookClient(
-            notebook, timeout=None, kernel_name="python3", store_widget_state=True,
+            notebook,
+            timeout=None,
+            kernel_name="python3",
+            store_widget_state=True,
             resources={"metadata": {"path": str(QUICKSTART.parent)}},
-        )  # fmt: skip
+        )
         client.execute()
     finally:
         seconds = time.monotonic() - began
