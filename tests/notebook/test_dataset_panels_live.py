@@ -67,7 +67,7 @@ def test_files_are_imported_and_what_is_no_video_is_refused(studio: Studio, tmp_
     assert [clip.width for clip in dataset.clips] == [64]
     assert "1 file refused" in panel.result.value
     assert "<i>" not in panel.result.value
-    assert "1 files were refused" in dataset._repr_html_()
+    assert "1 file was refused" in dataset._repr_html_()
     panel.close()
     with pytest.raises(ConfigError, match="no panel for the task 'shave'"):
         task_panel(studio.workspace, dataset.name, "shave")  # type: ignore[arg-type]

@@ -38,7 +38,8 @@ def dataset_html(folder: Path, summary: str, refused: Sequence[str]) -> str:
     trigger = f" · trigger word {info.trigger_word}" if info.trigger_word else ""
     tiles = [_tile(folder, clip) for clip in clips[:MOST_CLIPS]]
     more = note(f"and {len(clips) - MOST_CLIPS:,} more clips") if len(clips) > MOST_CLIPS else ""
-    files = folded(f"{len(refused)} files were refused", "".join(map(note, refused))) if refused else ""
+    count = "1 file was" if len(refused) == 1 else f"{len(refused)} files were"
+    files = folded(f"{count} refused", "".join(map(note, refused))) if refused else ""
     return f"{heading(info.title or folder.name)}{note(summary + trigger)}{row(tiles)}{more}{files}"
 
 
