@@ -1,5 +1,5 @@
-"""Which settings of a run have no effect as the others stand, so that the form can leave them out. No rule stands here
-that the trainer does not have: what is left out is simply not read.
+"""Settings of a run that have no effect beside the others, so that the form can hide them. Every rule here is one of
+the trainer, which does not read what is hidden.
 
 Not covered: settings that exclude one another (runs.checks), settings of samples.
 """
@@ -16,7 +16,7 @@ Values = Mapping[str, Any]
 
 
 def _image(values: Values) -> bool:
-    """Whether a picture is part of the model's input; of an unknown model it may be."""
+    """Whether an image is part of the model's input; true for an unknown model."""
     try:
         return find_model(str(values["model"]))[1].task == "image-to-video"
     except ConfigError:
@@ -31,7 +31,7 @@ def _lora(values: Values) -> bool:
     return bool(values["method"] == "lora")
 
 
-# Who needs a setting: those that are not named are needed always.
+# Setting -> whether it has an effect; those that are not here always have.
 NEEDED: dict[str, Callable[[Values], bool]] = {
     **dict.fromkeys(("condition", "image_dropout"), _image),
     **dict.fromkeys(("condition_frames", "image_latent_scale", "preview_images"), _first_frame),
@@ -54,5 +54,5 @@ NEEDED: dict[str, Callable[[Values], bool]] = {
 
 
 def without_effect(values: Values) -> list[str]:
-    """Names of the settings that do nothing beside these values (raw, as a form holds them)."""
+    """Names of the settings without effect beside these values (raw, as a form holds them)."""
     return [name for name, needed in NEEDED.items() if not needed(values)]

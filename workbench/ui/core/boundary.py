@@ -1,4 +1,4 @@
-"""The border between the page and the library: an error of ours becomes a sentence on the page, a bug goes to the log.
+"""Listeners of the page: an error of the library becomes a sentence on the page, a bug goes to the log.
 
 Not covered: problems of single settings, which a form shows beside itself (form).
 """
@@ -20,13 +20,12 @@ from workbench.errors import WorkbenchError
 
 Request = TypeVar("Request", bound=BaseModel)
 LOG = logging.getLogger("workbench.ui")
-BUG = "Something went wrong inside the workbench; the terminal where it was started says more. Nothing was lost."
-# What every listener of the page shares: nothing here is an API, and no handler works longer than a moment. Without
-# `show_progress_on` Gradio's browser part looks up every output that any listener ever had, at every event of any of
-# them: seconds of work for each tick on a page of this size.
+BUG = "Something went wrong inside the workbench; see the terminal where it was started. Nothing was lost."
+# Of every listener: it is no API, and it is done in a moment. Without `show_progress_on` Gradio's browser part looks up
+# the outputs of all listeners at every event: seconds of work for each tick on a page of this size.
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "show_progress_on": []}
 LATE_SECONDS = 10.0
-# A result appears at the top of the page, while its button stands at the end of a long form.
+# A result appears at the top of the page, its button is at the end of a long form.
 UPWARDS = """() => {
     const wrong = [...document.querySelectorAll(".problems")].some((box) => box.offsetParent);
     if (!wrong) window.scrollTo({top: 0, behavior: "smooth"});
@@ -73,7 +72,7 @@ def answering(
 
 
 def tell(sentence: str, seconds: float = 5) -> None:
-    """Show a sentence for a moment. Gradio would render it as HTML, and names come from files of anybody's."""
+    """Show a sentence for a moment. It is escaped: Gradio renders it as HTML, and names come from foreign files."""
     gr.Info(html.escape(sentence, quote=False), duration=seconds)
 
 
@@ -83,13 +82,13 @@ def warn(sentence: str, title: str, seconds: float | None = 12) -> None:
 
 
 def tick(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a listener of the page's timer: what fails now is read again a second later, without a message."""
+    """Wrap a listener of the timer: after an error it is called again a second later, without a message."""
 
     @functools.wraps(function)
     def listener(*arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except (WorkbenchError, OSError) as error:  # a file on its way between two names
+        except (WorkbenchError, OSError) as error:  # a file that is being replaced
             LOG.debug("tick: %s", error)
             return gr.skip()
 
@@ -104,10 +103,10 @@ def send(
     before: Sequence[Any] = (),
     **more: Any,
 ) -> Any:
-    """Let `event` call function(*before, *values of the fields); returns what comes after it.
+    """Let `event` call function(*before, *values of the fields); returns the event after it.
 
-    The browser puts the fields' values into one text first. A field that is an input of a listener costs the browser
-    work at every event of the page ever after, and forms have a hundred.
+    The browser packs the values into one text first: each field that is an input of a listener costs the browser time
+    at every event of the page, and forms have a hundred.
     """
     packed_values = gr.Textbox(visible=False)
     packed = event(None, list(fields), packed_values, js="(...values) => JSON.stringify(values)", **more, **QUIET)
@@ -130,11 +129,10 @@ def watch(
     view: dict[str, Any],
     quick: tuple[str, ...] = (),
 ) -> None:
-    """Keep the components of `view` as `read(*inputs)` says, with each tick of the timer; None leaves all as they are.
+    """Set the components of `view` to the values of `read(*inputs)` at each tick of the timer; None changes nothing.
 
-    The last of the inputs holds the session's Seen. The browser does work for every output of a listener, changed or
-    not: so a tick sends only what is `quick`, which changes all the time, and asks for the rest when any of it would
-    be different.
+    The last of the inputs holds the session's Seen. Every output of a listener costs the browser time, changed or not:
+    so a tick sends only `quick`, which changes all the time, and the rest only when some of it changed.
     """
     slow, pulse = [name for name in view if name not in quick], gr.State(0)
 
@@ -154,10 +152,10 @@ def watch(
 
 
 class Seen:
-    """What one open page shows already, kept with its session: only what changed is sent again.
+    """The values that one open page has already, kept with its session: only what changed is sent again.
 
-    A tick that was under way when the person chose something else comes too late: `late` tells, so that it cannot
-    paint the old choice over the new one.
+    A tick may end after the person chose something else: `late` says so, so that the old choice does not overwrite the
+    new one.
     """
 
     def __init__(self) -> None:
@@ -165,24 +163,24 @@ class Seen:
         self._choice: tuple[str | None, float] = (None, 0.0)
 
     def choose(self, name: str | None) -> None:
-        """Another run or sample is open from now on: everything is sent anew."""
+        """Another run or sample is open from now on: everything is sent again."""
         self._marks.clear()
         self._choice = (name, time.monotonic() + LATE_SECONDS)
 
     def late(self, name: str | None) -> bool:
-        """Whether a tick is about what was open before."""
+        """Whether a tick belongs to the choice before."""
         choice, until = self._choice
         return name != choice and time.monotonic() < until
 
     def would_change(self, names: Iterable[str], values: dict[str, Any]) -> bool:
-        """Whether `changed` would send any of them; they count as not yet seen."""
+        """Whether `changed` would send any of them."""
         return any(name in values and self._marks.get(name) != _mark(values[name]) for name in names)
 
     def changed(self, names: Iterable[str], values: dict[str, Any]) -> list[Any]:
-        """The values of these names, those that the page shows already replaced by "leave it".
+        """The values of these names; those that the page has already are skipped.
 
-        A value that is costly to make or to compare comes as (signature, function that makes it); a name without a
-        value leaves its component as it is. Where one cannot be made, none counts as seen: nothing is sent.
+        A value that is costly to make or to compare is given as (signature, function that makes it); a name without a
+        value is skipped. When one cannot be made, none counts as sent.
         """
         outputs, marks = [], {}
         for name in names:
@@ -198,5 +196,5 @@ class Seen:
 
 
 def _mark(value: Any) -> int:
-    """By which a value is known again: its signature's, where it has one."""
+    """The hash of a value, or of its signature where it has one."""
     return hash(repr(value[0] if isinstance(value, tuple) else value))

@@ -17,7 +17,7 @@ __all__ = ["PIXEL_ART", "badge", "escaped", "facts", "table", "video_table"]
 
 
 def script(name: str) -> str:
-    """The browser's half of a component, after what all of them share and what it computes without the page."""
+    """The JavaScript of a component: what all components share, its logic without the page, its elements."""
     files = [ASSETS / f"{part}.js" for part in ("elements", f"{name}.logic", name)]
     return "\n".join(file.read_text(encoding="utf-8") for file in files if file.exists())
 
@@ -28,7 +28,7 @@ def style(name: str) -> str:
 
 
 def url(path: Path) -> str:
-    """Where the page finds a file of the workspace (its folders are served as they are, nothing is copied)."""
+    """The address of a file of the workspace, whose folders are served directly."""
     return below_prefix(f"/gradio_api/file={quote(path.as_posix())}")
 
 
@@ -38,7 +38,7 @@ def below_prefix(path: str) -> str:
 
 
 def video(path: Path, source_width: int, label: str, classes: str = "") -> str:
-    """A silent video that plays on and on. `label` names it for people who cannot see it."""
+    """A silent video in a loop. label: for screen readers."""
     sharp = "pixelated" if source_width <= PIXEL_ART else ""
     return (
         f'<video class="{sharp} {classes}" src="{escaped(url(path))}" aria-label="{escaped(label)}" '
@@ -52,7 +52,7 @@ def download(path: Path, name: str) -> str:
 
 
 def bar(share: float | None, kind: str = "going") -> str:
-    """A progress bar; without a share it only says that something is going on. kind: going, good, bad or idle."""
+    """A progress bar, indeterminate without a share. kind: going, good, bad or idle."""
     if share is None:
         return f'<div class="bar {kind} unknown" role="progressbar"><i></i></div>'
     percent = round(100 * min(max(share, 0.0), 1.0), 1)
@@ -62,12 +62,12 @@ def bar(share: float | None, kind: str = "going") -> str:
 
 
 def note(text: str, kind: str = "plain") -> str:
-    """A sentence in a box. kind: plain, good, bad or empty (nothing here yet, and what to do about it)."""
+    """A sentence in a box. kind: plain, good, bad or empty (nothing yet, and the next action)."""
     return f'<div class="note {kind}">{escaped(text)}</div>'
 
 
 def problems(sentences: Iterable[str]) -> str:
-    """What keeps something from starting, a line each; nothing when there is nothing."""
+    """A list of problems; "" when there are none."""
     lines = "".join(f"<li>{escaped(sentence)}</li>" for sentence in sentences)
     return f'<ul class="note bad problems">{lines}</ul>' if lines else ""
 
