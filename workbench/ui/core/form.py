@@ -1,8 +1,8 @@
 """A settings class as a web form: components from the declarations, checked settings from the components.
 
-Few fields are in sight, the advanced ones are folded away, by section; a long form has a search (the browser's half of
-it is assets/find_settings.js). The components never check a value: the settings do, and their sentences appear below
-the form. Not covered: the rules themselves (settings, families, runs.check), which settings have no effect (applies).
+Advanced fields are folded away, by section; a long form has a search (assets/find_settings.js). Components check no
+value: the settings do, and problems appear below the form. Not covered: the rules (settings, families,
+runs.checks), which settings have no effect (applies).
 """
 
 from __future__ import annotations
@@ -29,21 +29,18 @@ Choices = list[tuple[str, str]]
 Unneeded = Callable[[Mapping[str, Any]], list[str]]
 SHORT = ("integer", "number", "switch", "choice")
 NONE = ("none", "")
-OWN, UNSET = "the model's", "none"  # what an empty field says
-EMPTY = {"seed": "random"}  # where that means something else
-FACTS = {
-    "preview_steps": "steps",
-    "preview_guidance": "guidance_scale",
-}  # named otherwise than the model's fact
+OWN, UNSET = "the model's", "none"  # placeholders of empty fields
+EMPTY = {"seed": "random"}  # placeholders of settings whose empty value means something else
+FACTS = {"preview_steps": "steps", "preview_guidance": "guidance_scale"}  # setting -> the model's default for it
 
 
 class Form(Generic[S]):
-    """The form of one settings class. Build it where it shall stand; `inputs` then go into a listener."""
+    """The form of one settings class, built where it is created; `inputs` are the inputs of a listener."""
 
     def __init__(self, settings: type[S], workspace: Workspace, start: S, unneeded: Unneeded | None = None) -> None:
         """start: what the fields hold when the page opens
 
-        unneeded: of a form with a search: the settings that have no effect beside the given values; they are left out
+        unneeded: makes a form with a search: the settings without effect beside the given values, which are hidden
         """
         self.settings = settings
         self.workspace = workspace
@@ -70,7 +67,7 @@ class Form(Generic[S]):
         self.problems = gr.HTML(elem_classes="problems-box")
 
     def _finder(self) -> Any:
-        """The search. What it knows of the fields is given once; its value follows what they hold."""
+        """The search. It gets the texts of the fields once; its value follows their values."""
         return gr.HTML(
             value={"unneeded": [], "changed": []},
             html_template="",
@@ -83,29 +80,29 @@ class Form(Generic[S]):
         )
 
     def wire(self, load: Any) -> None:
-        """Connect what the fields say of one another; `load` is the page's load event."""
+        """Connect fields that depend on one another; `load` is the page's load event."""
         for event in (load, self.model.change):
             event(self.hints, self.model, self.hinted, **QUIET)
         load(self.refreshed, None, self.sourced, **QUIET)
         if self.finder:
             changes = [load, *(component.change for component in self.inputs)]
-            send(partial(gr.on, changes), tick(self.look), self.inputs, self.finder, trigger_mode="always_last")
+            send(partial(gr.on, changes), tick(self.effects), self.inputs, self.finder, trigger_mode="always_last")
 
     def follow(self, event: Any) -> None:
         """Evaluate again once `event` has filled in the form: fields that are folded away do not report a change."""
         if self.finder:
-            send(event.then, tick(self.look), self.inputs, self.finder)
-        for look, inputs, outputs in self._watchers:
-            send(event.then, look, inputs, outputs)
+            send(event.then, tick(self.effects), self.inputs, self.finder)
+        for listener, inputs, outputs in self._watchers:
+            send(event.then, listener, inputs, outputs)
 
-    def watch(self, names: Sequence[str], look: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Call the listener `look` whenever one of these settings, or the whole form, is given another value."""
-        self._watchers.append((look, list(inputs), list(outputs)))
+    def watch(self, names: Sequence[str], listener: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Call `listener` after each change of one of these settings, or of the whole form."""
+        self._watchers.append((listener, list(inputs), list(outputs)))
         changes = [self._components[name].change for name in names]
-        send(partial(gr.on, changes), look, inputs, list(outputs), trigger_mode="always_last")
+        send(partial(gr.on, changes), listener, inputs, list(outputs), trigger_mode="always_last")
 
-    def look(self, *values: Any) -> dict[str, list[str]]:
-        """For the search: which fields have no effect, which differ from their defaults."""
+    def effects(self, *values: Any) -> dict[str, list[str]]:
+        """For the search: fields without effect, and fields that differ from their defaults."""
         now = self.read(values)
         changed = [name for name, value in now.items() if value != self._defaults[name]]
         return {"unneeded": self._unneeded(now) if self._unneeded else [], "changed": changed}
@@ -136,7 +133,7 @@ class Form(Generic[S]):
                 self._options(spec), value=content, multiselect=spec.kind == "texts", allow_custom_value=True, **common
             )
         if spec.kind in ("integer", "number"):
-            # A number field cannot be empty: it would say 0.
+            # A number field cannot be empty: it would become 0.
             return (
                 gr.Textbox(value=content, placeholder=EMPTY.get(spec.name, UNSET), **common)
                 if spec.optional
@@ -173,7 +170,7 @@ class Form(Generic[S]):
         return [self._components[spec.name] for spec in self.specs if spec.source]
 
     def refreshed(self) -> list[Any]:
-        """Updates for `sourced`: the choices as they are now."""
+        """Updates for `sourced`: the current choices."""
         return [gr.update(choices=self._options(spec)) for spec in self.specs if spec.source]
 
     @property
@@ -191,18 +188,18 @@ class Form(Generic[S]):
         return [spec for spec in self.specs if spec.optional and spec.kind in ("integer", "number")]
 
     def hints(self, model_name: str) -> list[Any]:
-        """Updates for `hinted`: what the chosen model makes of an empty field."""
+        """Updates for `hinted`: placeholders with the chosen model's defaults."""
         try:
             _, model = find_model(model_name)
         except ConfigError:
             return [gr.skip()] * len(self.hinted)
         names = [FACTS.get(spec.name, spec.name) for spec in self._may_be_empty]
         own = [f"{getattr(model, name)}, {OWN}" if hasattr(model, name) else EMPTY.get(name, UNSET) for name in names]
-        return [gr.update(placeholder=words) for words in own]
+        return [gr.update(placeholder=text) for text in own]
 
 
 def step_of(spec: Spec) -> float:
-    """What an arrow key adds to a number field: about the default's size, so that 0.0001 does not become 1.0001."""
+    """The step of a number field: the default's magnitude, so that 0.0001 does not become 1.0001."""
     if spec.kind == "integer":
         return 1
     return float(10 ** math.floor(math.log10(spec.default))) if spec.default else 0.01
@@ -227,7 +224,7 @@ def from_component(spec: Spec, value: Any) -> Any:
         if spec.optional and not value:
             return None
         if spec.kind in ("integer", "number"):
-            with contextlib.suppress(ValueError):  # what is no number is refused by the setting, with its sentence
+            with contextlib.suppress(ValueError):  # the setting refuses what is no number
                 value = float(value)
     if spec.kind == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
@@ -235,7 +232,7 @@ def from_component(spec: Spec, value: Any) -> Any:
 
 
 def sentences(error: ConfigError, settings: type[Settings]) -> str:
-    """The problems of a form, a line each, with the names that the form shows."""
+    """The problems of a form, a line each, with the titles of its fields."""
     titles = {spec.name: spec.title for spec in specs(settings)}
     if not error.problems:
         return render.problems([str(error)])
