@@ -4,7 +4,7 @@
     -> compiling
 
 Every level computes the same as the plain model: bit for bit on a processor where nothing is rounded, within rounding
-elsewhere (benchmarks/ladder.py). Not covered: which levels a card needs (fit), how each works (engine).
+elsewhere (benchmarks/memory_levels.py). Not covered: which levels a card needs (fit), how each works (engine).
 """
 
 from __future__ import annotations

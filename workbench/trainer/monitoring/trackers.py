@@ -108,9 +108,13 @@ class Tracker:
         import wandb
 
         settings = wandb.Settings(
-            console="off", silent=True, disable_git=True, save_code=False,
-            init_timeout=START_SECONDS, finish_timeout=FINISH_SECONDS,
-        )  # fmt: skip
+            console="off",
+            silent=True,
+            disable_git=True,
+            save_code=False,
+            init_timeout=START_SECONDS,
+            finish_timeout=FINISH_SECONDS,
+        )
         options = {"id": identity, "name": run.name, "dir": str(run), "settings": settings}
         if wandb.login(verify=False, prompt=False):
             return {**options, "resume": "allow"}

@@ -1,4 +1,4 @@
-"""Every level of the memory ladder against the plain model, on the built-in models: does it learn the same?
+"""Every memory level against the plain model, on the built-in models: does it learn the same?
 
 A row a level, through a run's own session on the demo's clips. "loss" and "gradients" are the largest relative
 difference from the plain model's (diffusers' attention, nothing recomputed, nothing rounded) in one step with a LoRA
