@@ -327,7 +327,7 @@ def test_the_list_of_commands_is_short_and_whole(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["look"], 64, "nothing was named"),
+        (["preview"], 64, "nothing was named"),
         (["import", "new"], 64, "nothing was named"),
         (["import", "new", ".", "--longest-side", "1"], 64, "longest_side is 1, must be"),
         (["import", "new", ".", "--layout", "odd"], 64, "layout is"),

@@ -284,8 +284,8 @@ class _Careful:
             raise tarfile.ReadError(f"it is cut off, or unpacks to more than {RATIO} times its size")
         return cast(int, self._file.seek(position, whence))
 
-    def on_progress(self) -> int:
-        return cast(int, self._file.on_progress())
+    def tell(self) -> int:
+        return cast(int, self._file.tell())
 
     def close(self) -> None:
         self._file.close()
