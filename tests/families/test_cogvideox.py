@@ -48,8 +48,12 @@ def test_b24_learned_positions_fit_one_size_and_no_more_frames() -> None:
 
 def test_every_published_model_is_pinned_to_a_commit() -> None:
     assert {model.id for model in PUBLISHED} == {
-        "cogvideox-2b", "cogvideox-5b", "cogvideox-5b-i2v", "cogvideox1.5-5b", "cogvideox1.5-5b-i2v"
-    }  # fmt: skip
+        "cogvideox-2b",
+        "cogvideox-5b",
+        "cogvideox-5b-i2v",
+        "cogvideox1.5-5b",
+        "cogvideox1.5-5b-i2v",
+    }
     assert all(model.revision and len(model.revision) == 40 for model in PUBLISHED)
     assert len({model.revision for model in PUBLISHED}) == len(PUBLISHED)
 
@@ -76,9 +80,16 @@ def spiece(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tokenizer").mkdir()
     sentences = ["a panda plays the guitar in a forest", "a video of waves on the beach at sunset"] * 50
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences), model_prefix=str(folder / "tokenizer" / "spiece"), vocab_size=60,
-        hard_vocab_limit=False, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2,
-    )  # fmt: skip
+        sentence_iterator=iter(sentences),
+        model_prefix=str(folder / "tokenizer" / "spiece"),
+        vocab_size=60,
+        hard_vocab_limit=False,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        minloglevel=2,
+    )
     (folder / "tokenizer" / "spiece.vocab").unlink()
     return folder
 

@@ -51,9 +51,14 @@ def outcome(model: Model, made: Any) -> tuple[torch.Tensor, dict[str, torch.Tens
     latents, noise, condition = (torch.randn(shape, generator=draw) for _ in range(3))
     text = {"prompt_embeds": torch.randn(2, made.config.max_text_seq_length, 32, generator=draw)}
     found = FAMILY.loss(
-        made, FAMILY.noise_schedule(folder, CPU), latents, text, noise, torch.tensor([100, 700]),
+        made,
+        FAMILY.noise_schedule(folder, CPU),
+        latents,
+        text,
+        noise,
+        torch.tensor([100, 700]),
         condition if model.task == "image-to-video" else None,
-    )  # fmt: skip
+    )
     found.mean().backward()
     named = {name: parameter.grad for name, parameter in made.named_parameters() if parameter.grad is not None}
     return found.detach(), named

@@ -50,8 +50,11 @@ def attention(transformer: Any) -> LoraWeights:
 
 def mixed(transformer: Any) -> LoraWeights:
     """Several ranks, several alphas, on the attention alone (so that every format can hold it)."""
-    ranks = {"transformer_blocks.0.attn1.to_q": 2, "transformer_blocks.1.attn1.to_v": 5,
-             "transformer_blocks.1.attn1.to_out.0": 5}  # fmt: skip
+    ranks = {
+        "transformer_blocks.0.attn1.to_q": 2,
+        "transformer_blocks.1.attn1.to_v": 5,
+        "transformer_blocks.1.attn1.to_out.0": 5,
+    }
     return drawn(transformer, ranks, {"transformer_blocks.0.attn1.to_q": 6.0, "transformer_blocks.1.attn1.to_v": 1.0})
 
 

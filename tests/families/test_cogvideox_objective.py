@@ -48,10 +48,15 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
     vae = FAMILY.load_vae(folder, CPU, torch.float32)
     return Case(
-        folder, transformer, vae, stock_pipeline(folder, transformer, vae),
-        latents, noise, {"prompt_embeds": torch.randn(4, 16, 32, generator=generator)},
+        folder,
+        transformer,
+        vae,
+        stock_pipeline(folder, transformer, vae),
+        latents,
+        noise,
+        {"prompt_embeds": torch.randn(4, 16, 32, generator=generator)},
         images if model.task == "image-to-video" else None,
-    )  # fmt: skip
+    )
 
 
 def published_schedule(shift: float) -> torch.Tensor:
@@ -75,10 +80,13 @@ def official_step(case: Case, transformer: Any, alphas: torch.Tensor, condition:
         rotary = case.pipeline._prepare_rotary_positional_embeddings(size, size, x0.shape[1], CPU)
     dtype = transformer.dtype
     output = transformer(
-        hidden_states=given.to(dtype), encoder_hidden_states=case.text["prompt_embeds"].to(dtype), timestep=TIMESTEPS,
-        image_rotary_emb=rotary, return_dict=False,
+        hidden_states=given.to(dtype),
+        encoder_hidden_states=case.text["prompt_embeds"].to(dtype),
+        timestep=TIMESTEPS,
+        image_rotary_emb=rotary,
+        return_dict=False,
         ofs=torch.full((1,), 2.0, dtype=dtype) if config.ofs_embed_dim else None,
-    )[0].double()  # fmt: skip
+    )[0].double()
     x0_hat = a.sqrt() * noisy - (1 - a).sqrt() * output
     return (1 / (1 - a) * (x0_hat - x0) ** 2).flatten(1).mean(1)
 
@@ -174,9 +182,7 @@ def test_b36_ofs_is_told_to_the_models_that_have_it_alone(case: Case) -> None:
     )
     with torch.no_grad():
         schedule = FAMILY.noise_schedule(case.folder, CPU)
-        FAMILY.loss(
-            case.transformer, schedule, case.latents, case.text, case.noise, TIMESTEPS, our_condition(case)
-        )  # fmt: skip
+        FAMILY.loss(case.transformer, schedule, case.latents, case.text, case.noise, TIMESTEPS, our_condition(case))
     handle.remove()
     if case.transformer.config.ofs_embed_dim is None:
         assert told == [None]

@@ -45,10 +45,16 @@ class Drawer:
             around = FAMILY.posterior_noise(moments, noise, torch.float32)
             more["source"] = FAMILY.sample_latents(moments, around)
         return FAMILY.denoise(
-            self.transformer, self.folder, text=self.text, negative_text=self.negative, latents_shape=shape,
-            steps=STEPS, guidance=guidance, noise=noise,
+            self.transformer,
+            self.folder,
+            text=self.text,
+            negative_text=self.negative,
+            latents_shape=shape,
+            steps=STEPS,
+            guidance=guidance,
+            noise=noise,
             **{"scheduler": "model", "on_step": lambda done, total, latents: None, **more},
-        )  # fmt: skip
+        )
 
     def draw(self, frames: int = 17, **more: Any) -> torch.Tensor:
         """[1, F, H, W, 3] in [0, 1]."""
@@ -74,12 +80,18 @@ def test_b20_a_video_equals_the_stock_pipelines_at_its_own_number_of_frames(draw
     stock.set_progress_bar_config(disable=True)
     theirs = torch.from_numpy(
         stock(
-            prompt_embeds=drawer.text["prompt_embeds"], negative_prompt_embeds=drawer.text["prompt_embeds"] * 0.5,
-            num_frames=frames, height=16, width=16, num_inference_steps=STEPS, guidance_scale=3.0,
-            generator=torch.Generator().manual_seed(1), output_type="np",
+            prompt_embeds=drawer.text["prompt_embeds"],
+            negative_prompt_embeds=drawer.text["prompt_embeds"] * 0.5,
+            num_frames=frames,
+            height=16,
+            width=16,
+            num_inference_steps=STEPS,
+            guidance_scale=3.0,
+            generator=torch.Generator().manual_seed(1),
+            output_type="np",
             **({"image": drawer.picture} if of_image(drawer) else {}),
         ).frames
-    )  # fmt: skip
+    )
     ours = drawer.draw(frames)
     assert ours.shape == theirs.shape == (1, frames, 16, 16, 3)
     if drawer.transformer.config.use_learned_positional_embeddings and frames != drawer.model.frames:
@@ -177,10 +189,16 @@ def test_a_video_that_is_changed_equals_the_stock_pipelines(drawer: Drawer, stre
     clip = (pixels.permute(3, 0, 1, 2)[None] / 127.5) - 1
     theirs = stock(
         [Image.fromarray(frame) for frame in pixels.numpy()],
-        prompt_embeds=drawer.text["prompt_embeds"], negative_prompt_embeds=drawer.negative["prompt_embeds"],
-        height=16, width=16, num_inference_steps=STEPS, strength=strength, guidance_scale=3.0,
-        generator=torch.Generator().manual_seed(1), output_type="pt",
-    ).frames  # fmt: skip
+        prompt_embeds=drawer.text["prompt_embeds"],
+        negative_prompt_embeds=drawer.negative["prompt_embeds"],
+        height=16,
+        width=16,
+        num_inference_steps=STEPS,
+        strength=strength,
+        guidance_scale=3.0,
+        generator=torch.Generator().manual_seed(1),
+        output_type="pt",
+    ).frames
     ours = drawer.draw(clip=clip, strength=strength, scheduler=scheduler)
     torch.testing.assert_close(ours, theirs.permute(0, 1, 3, 4, 2), rtol=0, atol=1e-4)
 

@@ -56,12 +56,18 @@ class Toy:
         """Latents of one clip."""
         given = {"condition": None if self.condition is None else self.condition[:1], **more}
         return self.family.denoise(
-            transformer, self.folder,
+            transformer,
+            self.folder,
             text=self.family.encode_text(self.text_encoder, ["a red circle"]),
             negative_text=self.family.encode_text(self.text_encoder, [""]),
-            latents_shape=tuple(self.latents.shape[1:]), steps=2, guidance=Guidance(3.0), scheduler="model",
-            noise=torch.Generator().manual_seed(1), on_step=lambda done, total, latents: None, **given,
-        )  # fmt: skip
+            latents_shape=tuple(self.latents.shape[1:]),
+            steps=2,
+            guidance=Guidance(3.0),
+            scheduler="model",
+            noise=torch.Generator().manual_seed(1),
+            on_step=lambda done, total, latents: None,
+            **given,
+        )
 
 
 @pytest.fixture(scope="module", params=CASES, ids=[f"{family.name}-{variant}" for family, variant in CASES])
@@ -104,9 +110,14 @@ def test_encoding_and_loss_are_deterministic(toy: Toy) -> None:
 
 def test_the_loss_is_per_sample(toy: Toy) -> None:
     one = toy.family.loss(
-        toy.transformer, toy.schedule, toy.latents[:1], {k: v[:1] for k, v in toy.text.items()},
-        toy.noise[:1], toy.timesteps[:1], None if toy.condition is None else toy.condition[:1],
-    )  # fmt: skip
+        toy.transformer,
+        toy.schedule,
+        toy.latents[:1],
+        {k: v[:1] for k, v in toy.text.items()},
+        toy.noise[:1],
+        toy.timesteps[:1],
+        None if toy.condition is None else toy.condition[:1],
+    )
     torch.testing.assert_close(toy.loss()[:1], one, rtol=1e-4, atol=1e-5)
 
 

@@ -65,10 +65,15 @@ def test_what_is_no_model_is_refused_in_a_sentence(tmp_path: Path) -> None:
         (tmp_path / "half" / part).mkdir()
         (tmp_path / "half" / part / "config.json").write_text("{}")
     for name, match in (
-        ("nothing", "neither known"), ("", "neither known"), ("a/b/c", "neither known"), ("no\0name", "neither known"),
-        ("../evil@main", "neither known"), ("tiny-cogvideox@main", "built in"), ("tiny-cogvideox:fp16", "built in"),
+        ("nothing", "neither known"),
+        ("", "neither known"),
+        ("a/b/c", "neither known"),
+        ("no\0name", "neither known"),
+        ("../evil@main", "neither known"),
+        ("tiny-cogvideox@main", "built in"),
+        ("tiny-cogvideox:fp16", "built in"),
         (str(tmp_path / "half"), "no whole CogVideoX model"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ConfigError, match=match):
             find_model(name)
         with pytest.raises(ConfigError, match=match):
@@ -149,12 +154,16 @@ def test_a_variant_is_read_under_plain_names(server: FakeHub, toy: Path) -> None
 
 
 def test_pieces_and_formats_of_weights_are_told_apart() -> None:
-    plain = ["transformer/diffusion_pytorch_model-00001-of-00002.safetensors",
-             "transformer/diffusion_pytorch_model-00002-of-00002.safetensors",
-             "transformer/diffusion_pytorch_model.safetensors.index.json"]  # fmt: skip
-    half = ["transformer/diffusion_pytorch_model.fp16-00001-of-00002.safetensors",
-            "transformer/diffusion_pytorch_model-00002-of-00002.fp16.safetensors",
-            "transformer/diffusion_pytorch_model.safetensors.index.fp16.json"]  # fmt: skip
+    plain = [
+        "transformer/diffusion_pytorch_model-00001-of-00002.safetensors",
+        "transformer/diffusion_pytorch_model-00002-of-00002.safetensors",
+        "transformer/diffusion_pytorch_model.safetensors.index.json",
+    ]
+    half = [
+        "transformer/diffusion_pytorch_model.fp16-00001-of-00002.safetensors",
+        "transformer/diffusion_pytorch_model-00002-of-00002.fp16.safetensors",
+        "transformer/diffusion_pytorch_model.safetensors.index.fp16.json",
+    ]
     rest = ["transformer/config.json", "model_index.json", "tokenizer/spiece.model"]
     left = ["transformer/model.py", "transformer/model.bin", "README.md", "transformer/x.fp16ema.safetensors"]
     names = [*plain, *half, *rest, *left]

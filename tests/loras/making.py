@@ -37,9 +37,13 @@ def write_lora(path: Path, tensors: Arrays, alpha: float | None = None, **notes:
 
 
 def put_lora(
-    workspace: Workspace, name: str, tensors: Arrays, alpha: float | None = None, model: str = "tiny-cogvideox",
+    workspace: Workspace,
+    name: str,
+    tensors: Arrays,
+    alpha: float | None = None,
+    model: str = "tiny-cogvideox",
     **notes: object,
-) -> Path:  # fmt: skip
+) -> Path:
     """One in the folder `loras`."""
     path = write_lora(workspace.root / "loras" / name / "lora.safetensors", tensors, alpha, base_model=model)
     write_json(path.parent / "lora.json", {"title": name, "model": model, "base_model": model, "time": 1.0, **notes})
@@ -47,9 +51,15 @@ def put_lora(
 
 
 def put_export(
-    workspace: Workspace, run: str, *, rank: int, alpha: float, step: int, checkpoints: tuple[int, ...] = (),
+    workspace: Workspace,
+    run: str,
+    *,
+    rank: int,
+    alpha: float,
+    step: int,
+    checkpoints: tuple[int, ...] = (),
     model: str = "tiny-cogvideox",
-) -> Path:  # fmt: skip
+) -> Path:
     """A finished run's folder with its export, checkpoints and one preview."""
     folder = workspace.run(run)
     write_json(folder / "config.json", {"model": model})

@@ -103,8 +103,11 @@ def test_a_merge_adds_up_exactly_whatever_ranks_alphas_and_layers(workspace: Wor
     assert (lora.title, lora.rank, lora.mixed, lora.trigger, lora.model) == ("Both", 7, True, "ohwx", MODEL)
     assert lora.origin == "merged from 0.5 x a + -2 x b; rank 7, exact"
     assert library.notes(lora)["made_of"][1] == {
-        "name": "loras/b", "file": "lora.safetensors", "sha256": sha256(b), "weight": -2.0,
-    }  # fmt: skip
+        "name": "loras/b",
+        "file": "lora.safetensors",
+        "sha256": sha256(b),
+        "weight": -2.0,
+    }
 
 
 def test_stock_diffusers_loads_a_merge_with_several_ranks_right(workspace: Workspace) -> None:

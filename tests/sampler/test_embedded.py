@@ -39,13 +39,21 @@ def made(workspace: Workspace) -> tuple[Path, SampleSettings]:
     lora.parent.mkdir(parents=True)
     lora.write_bytes(b"x")
     settings = SampleSettings(
-        model="tiny-cogvideox-i2v", prompt="/a slash, a ship", negative_prompt="~blur", image=str(picture), seed=7,
-        loras=(f"{lora}=0.5", "/elsewhere/private/mine.safetensors=1", "other=0.25"), steps=3,
-    )  # fmt: skip
+        model="tiny-cogvideox-i2v",
+        prompt="/a slash, a ship",
+        negative_prompt="~blur",
+        image=str(picture),
+        seed=7,
+        loras=(f"{lora}=0.5", "/elsewhere/private/mine.safetensors=1", "other=0.25"),
+        steps=3,
+    )
     record = {
-        "settings": settings.model_dump(mode="json"), "prompt": settings.prompt, "folder": "/models/secret/place",
-        "loras": [{"name": str(lora), "file": str(lora), "scale": 0.5}], "seed": 7,
-    }  # fmt: skip
+        "settings": settings.model_dump(mode="json"),
+        "prompt": settings.prompt,
+        "folder": "/models/secret/place",
+        "loras": [{"name": str(lora), "file": str(lora), "scale": 0.5}],
+        "seed": 7,
+    }
     video = video_path(workspace, new_id())
     write_sample(video, FRAMES, 8, record, workspace.root)
     return video, settings
@@ -130,9 +138,13 @@ def test_a_line_may_have_a_first_frame_of_its_own(workspace: Workspace, tmp_path
     settings = SampleSettings(prompt=lines, image=str(tmp_path / "all.png"), seed=3)
     many = expand(settings, BatchSettings(each_line=True, videos=2))
     assert [(one.prompt, Path(one.image).name, one.seed) for one in many] == [
-        ("a ship sails", "ship.png", 3), ("a ship sails", "ship.png", 4), ("a cat", "all.png", 3),
-        ("a cat", "all.png", 4), ("a@b, a cat", "cat.png", 3), ("a@b, a cat", "cat.png", 4),
-    ]  # fmt: skip
+        ("a ship sails", "ship.png", 3),
+        ("a ship sails", "ship.png", 4),
+        ("a cat", "all.png", 3),
+        ("a cat", "all.png", 4),
+        ("a@b, a cat", "cat.png", 3),
+        ("a@b, a cat", "cat.png", 4),
+    ]
     assert expand(settings, BatchSettings())[0].prompt == lines, "only where each line is a prompt"
     assert {Path(one.image).parent for one in kept(workspace, many)} == {workspace.samples / "inputs"}
     with pytest.raises(ConfigError, match="gone.png"):
@@ -152,7 +164,7 @@ def test_the_page_holds_the_pictures_of_lines_to_its_rules(
     form = asyncio.run(build()).form
     held: dict[str, Any] = {**SampleSettings().model_dump(mode="json"), "prompt": f"x@@{tmp_path / 'outside.png'}"}
     with pytest.raises(ConfigError, match="this page may not read"):
-        form.asked(1, True, [update["value"] for update in form.write(held)])
+        form.requests(1, True, [update["value"] for update in form.write(held)])
 
 
 def test_no_video_that_ships_names_a_path(request: pytest.FixtureRequest) -> None:

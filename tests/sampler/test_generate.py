@@ -173,9 +173,16 @@ def test_a_video_from_a_picture_is_the_stock_pipelines(
     with Image.open(picture) as opened:
         image = opened.convert("RGB")
     expected = stock(
-        image, PROMPT, num_inference_steps=3, num_frames=17, height=16, width=16,
-        generator=torch.Generator().manual_seed(0), max_sequence_length=16, output_type="np",
-    ).frames[0]  # fmt: skip
+        image,
+        PROMPT,
+        num_inference_steps=3,
+        num_frames=17,
+        height=16,
+        width=16,
+        generator=torch.Generator().manual_seed(0),
+        max_sequence_length=16,
+        output_type="np",
+    ).frames[0]
     assert made.frames.shape == expected.shape
     assert np.abs(made.frames - expected * 255).max() <= 1.0
     assert len(made.record["image_sha256"]) == 64

@@ -29,9 +29,15 @@ from workbench.ui.sample.request_form import without_effect
 from workbench.workspace import Workspace, write_json
 
 REPORT = {
-    "name": "ring", "scale": 0.8, "matched": 30, "tensors": 32, "rank": 4, "alpha": 8.0, "base_model": "Some <Model>",
+    "name": "ring",
+    "scale": 0.8,
+    "matched": 30,
+    "tensors": 32,
+    "rank": 4,
+    "alpha": 8.0,
+    "base_model": "Some <Model>",
     "origin": "ComfyUI",
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -67,8 +73,11 @@ def requested(workspace: Workspace, into: str = "", **settings: Any) -> str:
 def lora(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     zeros = np.zeros((4, 8), np.float32)
-    save_file({"transformer.a.lora_A.weight": zeros, "transformer.a.lora_B.weight": zeros.T.copy()}, path,
-              {"base_model": "tiny-cogvideox", "trigger_word": "zwx"})  # fmt: skip
+    save_file(
+        {"transformer.a.lora_A.weight": zeros, "transformer.a.lora_B.weight": zeros.T.copy()},
+        path,
+        {"base_model": "tiny-cogvideox", "trigger_word": "zwx"},
+    )
 
 
 # ---- what is under way
@@ -104,8 +113,14 @@ def test_a_sample_says_what_made_it_and_how_its_loras_fitted(workspace: Workspac
     record = {"loras": [REPORT], "seconds": 75.0, "frames": 9, "fps": 8.0, "steps": 4, "guidance_scale": 3.0}
     shown = result.html(sample(workspace, record, prompt="a <b>ring</b>", loras=["ring=0.8"], seed=5), "a ring")
     assert '<td class="bad">30 of 32 tensors</td>' in shown
-    for words in ("a &lt;b&gt;ring", "Some &lt;Model&gt; · ComfyUI", "1 min 15 s", "9 frames, 1.1 s",
-                  "Written by a language model from: a ring", "Change this video"):  # fmt: skip
+    for words in (
+        "a &lt;b&gt;ring",
+        "Some &lt;Model&gt; · ComfyUI",
+        "1 min 15 s",
+        "9 frames, 1.1 s",
+        "Written by a language model from: a ring",
+        "Change this video",
+    ):
         assert words in shown
     assert "<b>ring" not in shown
     assert "No LoRA" not in shown

@@ -116,9 +116,12 @@ def _at(model: Model, named: ModelName) -> Model:
         )
     full = str(ModelName(model.id, named.variant, "" if revision == model.revision else named.revision))
     return replace(
-        model, id=full, title=f"{model.title} ({full.removeprefix(model.id).strip(':@')})", revision=revision,
+        model,
+        id=full,
+        title=f"{model.title} ({full.removeprefix(model.id).strip(':@')})",
+        revision=revision,
         variant=named.variant,
-    )  # fmt: skip
+    )
 
 
 def _described(folder: Path, name: str) -> tuple[Family, Model]:

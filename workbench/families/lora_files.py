@@ -36,9 +36,16 @@ OTHER_KINDS = {
 DIFFUSERS_KEY = "lora_adapter_metadata"  # diffusers' key in a file's metadata: peft's settings as JSON
 # What every supported peft knows of a LoRA, and a loader needs; peft refuses a file whose notes have another key.
 NOTED = (
-    "r", "lora_alpha", "rank_pattern", "alpha_pattern", "target_modules", "use_dora", "use_rslora", "lora_bias",
+    "r",
+    "lora_alpha",
+    "rank_pattern",
+    "alpha_pattern",
+    "target_modules",
+    "use_dora",
+    "use_rslora",
+    "lora_bias",
     "lora_dropout",
-)  # fmt: skip
+)
 DOWN, UP, UP_BIAS, LENGTHS = "lora_A.weight", "lora_B.weight", "lora_B.bias", "lora_magnitude_vector"
 
 

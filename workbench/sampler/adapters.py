@@ -126,10 +126,15 @@ class Adapters:
 
 def _facts(lora: Lora, header: Header, matched: int, weights: LoraWeights | None) -> dict[str, Any]:
     return {
-        "file": str(lora.file), "sha256": sha256(lora.file), "matched": matched, "tensors": len(header.tensors),
-        "rank": weights.rank if weights else None, "alpha": weights.alpha if weights else None,
-        "base_model": header.metadata.get("base_model", ""), "origin": weights.origin if weights else "",
-    }  # fmt: skip
+        "file": str(lora.file),
+        "sha256": sha256(lora.file),
+        "matched": matched,
+        "tensors": len(header.tensors),
+        "rank": weights.rank if weights else None,
+        "alpha": weights.alpha if weights else None,
+        "base_model": header.metadata.get("base_model", ""),
+        "origin": weights.origin if weights else "",
+    }
 
 
 def _shapes(transformer: Any) -> Iterator[tuple[str, tuple[int, ...]]]:

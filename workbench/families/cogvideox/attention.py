@@ -28,8 +28,11 @@ KERNELS = {
 }
 # What "auto" tries in turn on Hopper and later: cuDNN's kernel is the fastest there, PyTorch would try it last.
 FROM_HOPPER = [
-    SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH,
-]  # fmt: skip
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
 HOPPER = (9, 0)
 PROJECTIONS = ("to_q", "to_k", "to_v")
 

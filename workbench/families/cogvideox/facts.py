@@ -16,9 +16,17 @@ from workbench.families.cogvideox import files
 from workbench.families.facts import Linear, ModelFacts, VaeFacts
 
 COMMON = {
-    "attention_head_dim": 64, "in_channels": 16, "out_channels": 16, "text_embed_dim": 4096, "time_embed_dim": 512,
-    "patch_size": 2, "max_text_seq_length": 226, "sample_frames": 49, "sample_height": 60, "sample_width": 90,
-}  # fmt: skip
+    "attention_head_dim": 64,
+    "in_channels": 16,
+    "out_channels": 16,
+    "text_embed_dim": 4096,
+    "time_embed_dim": 512,
+    "patch_size": 2,
+    "max_text_seq_length": 226,
+    "sample_frames": 49,
+    "sample_height": 60,
+    "sample_width": 90,
+}
 SMALL = {**COMMON, "num_attention_heads": 30, "num_layers": 30}
 LARGE = {**COMMON, "num_attention_heads": 48, "num_layers": 42, "use_rotary_positional_embeddings": True}
 NEWER = {**LARGE, "patch_size_t": 2, "patch_bias": False, "sample_frames": 81}
@@ -30,9 +38,11 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "cogvideox1.5-5b-i2v": {**NEWER, "in_channels": 32, "ofs_embed_dim": 512},
 }
 VAE: dict[str, Any] = {
-    "block_out_channels": [128, 256, 256, 512], "temporal_compression_ratio": 4, "sample_height": 480,
+    "block_out_channels": [128, 256, 256, 512],
+    "temporal_compression_ratio": 4,
+    "sample_height": 480,
     "sample_width": 720,
-}  # fmt: skip
+}
 ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
 VAE_VALUES, T5_VALUES = 215_583_907, 4_762_310_656
 STORED = {"cogvideox-2b": "float16"}  # the others: bfloat16
@@ -50,8 +60,10 @@ def facts(model: Model, folder: Path | None, presets: Mapping[str, tuple[str, ..
         values = {"transformer": _values(transformer), "vae": VAE_VALUES, "text_encoder": T5_VALUES}
     else:
         transformer, vae, stored = (
-            files.config(folder, "transformer"), files.config(folder, "vae"), files.stored_dtype(folder)
-        )  # fmt: skip
+            files.config(folder, "transformer"),
+            files.config(folder, "vae"),
+            files.stored_dtype(folder),
+        )
         values = {part: files.values(folder, part) for part in ("transformer", "vae", "text_encoder")}
     channels, temporal = vae["block_out_channels"], int(vae["temporal_compression_ratio"])
     return ModelFacts(

@@ -144,9 +144,13 @@ class CogVideoX(Family):
         import torch
 
         tokens = text_encoder.tokenizer(
-            list(captions), padding="max_length", max_length=text_encoder.max_length, truncation=True,
-            add_special_tokens=True, return_tensors="pt",
-        )  # fmt: skip
+            list(captions),
+            padding="max_length",
+            max_length=text_encoder.max_length,
+            truncation=True,
+            add_special_tokens=True,
+            return_tensors="pt",
+        )
         with torch.no_grad():
             return {"prompt_embeds": text_encoder.model(tokens.input_ids.to(text_encoder.model.device))[0]}
 
@@ -270,10 +274,19 @@ class CogVideoX(Family):
         skip_steps: bool = False,
     ) -> torch.Tensor:
         denoising = Denoising(
-            transformer, files.load_scheduler(folder, scheduler), text["prompt_embeds"],
+            transformer,
+            files.load_scheduler(folder, scheduler),
+            text["prompt_embeds"],
             negative_text["prompt_embeds"] if negative_text is not None else None,
-            latents_shape, guidance, noise, condition, prefix, source, sequential_guidance, skip_steps,
-        )  # fmt: skip
+            latents_shape,
+            guidance,
+            noise,
+            condition,
+            prefix,
+            source,
+            sequential_guidance,
+            skip_steps,
+        )
         denoising.check()
         return denoising.run(steps, strength, on_step)
 

@@ -17,17 +17,31 @@ OURS = re.compile(rf"({PARTS})(\..+)?")
 BLOCK = re.compile(r"(?:transformer_)?blocks[._](\d+)[._](.+)")
 # In a block: diffusers' name -> ComfyUI's
 IN_BLOCK = {
-    "attn1.to_q": "q", "attn1.to_k": "k", "attn1.to_v": "v", "attn1.to_out.0": "attn_out",
-    "attn1.norm_q": "norm_q", "attn1.norm_k": "norm_k", "norm1.linear": "norm1.linear", "norm1.norm": "norm1.norm",
-    "norm2.linear": "norm2.linear", "norm2.norm": "norm2.norm", "ff.net.0.proj": "ff_proj", "ff.net.2": "ff_out",
-}  # fmt: skip
+    "attn1.to_q": "q",
+    "attn1.to_k": "k",
+    "attn1.to_v": "v",
+    "attn1.to_out.0": "attn_out",
+    "attn1.norm_q": "norm_q",
+    "attn1.norm_k": "norm_k",
+    "norm1.linear": "norm1.linear",
+    "norm1.norm": "norm1.norm",
+    "norm2.linear": "norm2.linear",
+    "norm2.norm": "norm2.norm",
+    "ff.net.0.proj": "ff_proj",
+    "ff.net.2": "ff_out",
+}
 OUTSIDE = {
-    "patch_embed.proj": "patch_embed.proj", "patch_embed.text_proj": "patch_embed.text_proj",
-    "time_embedding.linear_1": "time_embedding_linear_1", "time_embedding.linear_2": "time_embedding_linear_2",
-    "ofs_embedding.linear_1": "ofs_embedding_linear_1", "ofs_embedding.linear_2": "ofs_embedding_linear_2",
-    "norm_final": "norm_final", "norm_out.linear": "norm_out.linear", "norm_out.norm": "norm_out.norm",
+    "patch_embed.proj": "patch_embed.proj",
+    "patch_embed.text_proj": "patch_embed.text_proj",
+    "time_embedding.linear_1": "time_embedding_linear_1",
+    "time_embedding.linear_2": "time_embedding_linear_2",
+    "ofs_embedding.linear_1": "ofs_embedding_linear_1",
+    "ofs_embedding.linear_2": "ofs_embedding_linear_2",
+    "norm_final": "norm_final",
+    "norm_out.linear": "norm_out.linear",
+    "norm_out.norm": "norm_out.norm",
     "proj_out": "proj_out",
-}  # fmt: skip
+}
 PREFIXES = ("base_model.model.", "model.diffusion_model.", "diffusion_model.", "module.", "transformer.", "unet.")
 FLAT_PREFIXES = ("lycoris_", "lora_unet_", "lora_transformer_", "transformer_")
 # Every spelling of a layer without its block's number -> diffusers' name; an old diffusers left the 0 of to_out out.

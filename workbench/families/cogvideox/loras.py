@@ -106,10 +106,14 @@ def _origin(name: str, metadata: Mapping[str, str]) -> str:
     if FINETRAINERS_KEY in metadata:
         return "finetrainers"
     words = {
-        "diffusion_model.": "ComfyUI", "model.diffusion_model.": "ComfyUI", "base_model.": "peft",
-        "lora_unet_": "a trainer with kohya's names", "lora_transformer_": "a trainer with kohya's names",
-        "transformer_transformer_": "diffusers' conversion for kohya", "lycoris_": "LyCORIS",
-    }  # fmt: skip
+        "diffusion_model.": "ComfyUI",
+        "model.diffusion_model.": "ComfyUI",
+        "base_model.": "peft",
+        "lora_unet_": "a trainer with kohya's names",
+        "lora_transformer_": "a trainer with kohya's names",
+        "transformer_transformer_": "diffusers' conversion for kohya",
+        "lycoris_": "LyCORIS",
+    }
     found = next((origin for start, origin in words.items() if name.startswith(start)), "")
     return found or "a trainer that writes no alpha, as diffusers' examples and cogvideox-factory"
 

@@ -66,9 +66,12 @@ def code(
     if transformer.get("use_learned_positional_embeddings") and frames != transformer["sample_frames"]:
         patch = transformer["patch_size"]
         changes += POSITIONS.format(
-            frames=frames, own=transformer["sample_frames"], tokens=tokens, temporal=vae["temporal_compression_ratio"],
+            frames=frames,
+            own=transformer["sample_frames"],
+            tokens=tokens,
+            temporal=vae["temporal_compression_ratio"],
             patches=(transformer["sample_height"] // patch) * (transformer["sample_width"] // patch),
-        )  # fmt: skip
+        )
     if with_image and image_scale == "raw":
         undo = "*" if vae.get("invert_scale_latents") else "/"
         changes += RAW.format(undo=undo, factor=vae["scaling_factor"])
@@ -81,6 +84,13 @@ def code(
         revision=(f", revision={model.revision!r}" if model.revision else "")
         + (f", variant={model.variant!r}" if model.variant else ""),
         changes=f"{changes}\n" if changes else "",
-        lora=lora, prompt=prompt, frames=frames, height=height, width=width, steps=model.steps,
-        guidance_scale=model.guidance_scale, tokens=tokens, fps=model.fps,
-    )  # fmt: skip
+        lora=lora,
+        prompt=prompt,
+        frames=frames,
+        height=height,
+        width=width,
+        steps=model.steps,
+        guidance_scale=model.guidance_scale,
+        tokens=tokens,
+        fps=model.fps,
+    )
