@@ -9,7 +9,7 @@
     ├── ResumeRefused         78  the run's data, settings or versions changed
     ├── OutOfMemory           91  the GPU or the machine ran out of memory
     ├── NonFiniteLoss         92  the loss or a gradient became NaN or infinite
-    ├── Hung                  93  no progress within stall_timeout
+    ├── Stalled               93  no progress within stall_timeout
     └── ProcessFailed             one of a job's processes failed: its own code
 
 Messages follow one form: setting, value, rule, remedy. `explain` says the same of errors that are not ours. Not

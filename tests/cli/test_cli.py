@@ -34,9 +34,23 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def fast(model: Model) -> list[str]:
     """Flags for a run of seconds."""
     return [
-        "--dataset", "squares", "--model", model.source, "--steps", "3", "--frames", str(model.frames), "--rank", "2",
-        "--preview-every", "0", "--evaluate-every", "1", "--warmup-steps", "0",
-    ]  # fmt: skip
+        "--dataset",
+        "squares",
+        "--model",
+        model.source,
+        "--steps",
+        "3",
+        "--frames",
+        str(model.frames),
+        "--rank",
+        "2",
+        "--preview-every",
+        "0",
+        "--evaluate-every",
+        "1",
+        "--warmup-steps",
+        "0",
+    ]
 
 
 # ---- flags and sentences

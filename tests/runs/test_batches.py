@@ -94,9 +94,11 @@ def test_datasets_are_sampled_by_their_shares_whatever_their_size() -> None:
 
 def test_shares_hold_over_all_shapes_together() -> None:
     data = [
-        *grouped(LARGE, "one", 1.0, 6), *grouped(SMALL, "one", 1.0, 2), *grouped(LARGE, "two", 3.0, 4),
+        *grouped(LARGE, "one", 1.0, 6),
+        *grouped(SMALL, "one", 1.0, 2),
+        *grouped(LARGE, "two", 3.0, 4),
         *grouped(STILL, "two", 3.0, 4),
-    ]  # fmt: skip
+    ]
     found = batches(data, items(LARGE, 3, "known"), batch_size=2, regularization_share=0.5)
     seen = Counter((item.group, item.role) for number in range(1000) for item in found.batch(number))
     assert seen["two", "train"] == pytest.approx(3 * seen["one", "train"], rel=0.02)

@@ -110,10 +110,15 @@ def test_a_setting_that_an_older_version_did_not_know_had_its_default() -> None:
 
 def test_watching_and_more_steps_may_change_unless_the_schedule_counts_them() -> None:
     watched = {
-        "preview_every": 7, "save_every": 3, "keep_every": 5, "preservation_prompts": ["a cat"],
+        "preview_every": 7,
+        "save_every": 3,
+        "keep_every": 5,
+        "preservation_prompts": ["a cat"],
         "tracker": "tensorboard",
-        "stall_timeout": 1.0, "time_limit": 5.0, "loader_threads": 4,
-    }  # fmt: skip
+        "stall_timeout": 1.0,
+        "time_limit": 5.0,
+        "loader_threads": 4,
+    }
     refuse(SETTINGS, SETTINGS.changed(steps=200, **watched))
     cosine = SETTINGS.changed(lr_schedule="cosine")
     refuse(cosine, cosine.changed(**watched))

@@ -153,10 +153,10 @@ def test_a_run_that_goes_on_or_ended_well_has_no_failure() -> None:
         (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be ..."), ExitCode.OUT_OF_MEMORY),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), ExitCode.OUT_OF_MEMORY),
         (OSError(28, "No space left on device"), ExitCode.CANNOT_WRITE),
-        (RuntimeError('Error while serializing: IoError(Os { code: 28, kind: StorageFull })'), ExitCode.CANNOT_WRITE),
+        (RuntimeError("Error while serializing: IoError(Os { code: 28, kind: StorageFull })"), ExitCode.CANNOT_WRITE),
         (FileNotFoundError(2, "No such file"), ExitCode.BUG),
     ],
-)  # fmt: skip
+)
 def test_errors_of_the_packages_below_get_the_code_of_their_kind(error: Exception, code: ExitCode) -> None:
     found, sentence = explain(error)
     assert found is code

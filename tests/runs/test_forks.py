@@ -28,9 +28,12 @@ def saved(run: Path, step: int, settings: TrainSettings) -> Path:
         for name in (checkpoints.LORA, checkpoints.OPTIMIZER, checkpoints.EMA):
             (folder / name).write_bytes(name.encode() * 100)
         state = {
-            "step": step, "settings": settings.model_dump(mode="json"), "versions": {"torch": "1.0"},
-            "scaler": {"scale": 2.0}, "optimizer": {"group.0/k": 3},
-        }  # fmt: skip
+            "step": step,
+            "settings": settings.model_dump(mode="json"),
+            "versions": {"torch": "1.0"},
+            "scaler": {"scale": 2.0},
+            "optimizer": {"group.0/k": 3},
+        }
         write_json(folder / checkpoints.STATE, state)
 
     return checkpoints.publish(run, step, fill)
@@ -70,9 +73,18 @@ def test_a_fork_is_the_run_itself_until_a_setting_makes_it_another(
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
     settings = TrainSettings(
-        model=toy_model.source, dataset="squares", steps=6, rank=2, learning_rate=0.01, preview_every=0,
-        evaluate_every=3, save_every=3, held_out=1, warmup_steps=2, frames=9,
-    )  # fmt: skip
+        model=toy_model.source,
+        dataset="squares",
+        steps=6,
+        rank=2,
+        learning_rate=0.01,
+        preview_every=0,
+        evaluate_every=3,
+        save_every=3,
+        held_out=1,
+        warmup_steps=2,
+        frames=9,
+    )
     parent = Run.create(workspace, settings, "parent")
     parent.start()
     parent.wait(PATIENCE)

@@ -31,9 +31,14 @@ def published() -> Model:
 def card(model: Model, settings: TrainSettings, **more: Any) -> tuple[dict[str, Any], str, str]:
     """(metadata, text, code) of a card."""
     facts: dict[str, Any] = {
-        "clips": 8, "trigger_word": "zwx: \"it's\"", "prompt": 'a "zwx" cat: yes', "usage": USAGE,
-        "losses": (0.5, 0.25), "packages": {"torch": "2"}, **more,
-    }  # fmt: skip
+        "clips": 8,
+        "trigger_word": 'zwx: "it\'s"',
+        "prompt": 'a "zwx" cat: yes',
+        "usage": USAGE,
+        "losses": (0.5, 0.25),
+        "packages": {"torch": "2"},
+        **more,
+    }
     text = model_card("cats", model, settings, CardFacts(**facts))  # type: ignore[typeddict-item]
     _, metadata, body = text.split("---\n", 2)
     return yaml.safe_load(metadata), body, body.split("```python\n")[1].split("```")[0]

@@ -21,8 +21,11 @@ def test_every_combination_becomes_a_run_named_after_its_values(workspace: Works
     values = parse_values(["learning_rate=1e-4,3e-4", "rank=8,16"])
     runs = sweep(workspace, settings, values, "cats")
     assert [(run.settings.learning_rate, run.settings.rank) for run in runs] == [
-        (1e-4, 8), (1e-4, 16), (3e-4, 8), (3e-4, 16),
-    ]  # fmt: skip
+        (1e-4, 8),
+        (1e-4, 16),
+        (3e-4, 8),
+        (3e-4, 16),
+    ]
     assert runs[2].name == "cats-learning_rate-0.0003-rank-8"
     assert {run.settings.dataset for run in runs} == {"squares"}
     assert all(run.status.state == "new" for run in runs)

@@ -36,17 +36,21 @@ CASES: dict[str, dict[str, Any]] = {
     "muon with DoRA": {"optimizer": "muon", "dora": True},
     "EMA, cosine, accumulation": {"ema_decay": 0.9, "lr_schedule": "cosine", "gradient_accumulation": 2},
     "shapes, flipped, min-SNR": {
-        "buckets": ["9x16x16", "9x24x16", "1x16x16"], "horizontal_flip": 0.5, "loss_weighting": "min-snr",
+        "buckets": ["9x16x16", "9x24x16", "1x16x16"],
+        "horizontal_flip": 0.5,
+        "loss_weighting": "min-snr",
         "batch_size": 2,
     },
     "everything trained, restarts": {"method": "full", "lr_schedule": "cosine_with_restarts", "lr_cycles": 2.0},
     "weights beside the LoRA, dropout": {"train_also": ["norm_final"], "lora_dropout": 0.3, "lr_schedule": "linear"},
     "repeats and polynomial": {"more_datasets": ["squares=2@0.5"], "lr_schedule": "polynomial", "lr_power": 2.0},
     "regularization dataset, checkpointing": {
-        "regularization_dataset": "squares", "batch_size": 3, "gradient_checkpointing": "full",
+        "regularization_dataset": "squares",
+        "batch_size": 3,
+        "gradient_checkpointing": "full",
     },
     "windows, random crop": {"frame_sampling": "windows", "crop": "random", "fps": 16.0},
-}  # fmt: skip
+}
 PICTURES: dict[str, dict[str, Any]] = {
     "first frame": {"image_dropout": 0.3, "batch_size": 2},
     "first frame everywhere, flipped": {

@@ -34,9 +34,18 @@ def start(workspace: Workspace, dataset: Dataset, toy_model: Model) -> Start:
 
     def begin(name: str = "run", wait: bool = True, **values: object) -> Run:
         chosen = {
-            "model": toy_model.source, "dataset": "squares", "steps": 6, "rank": 2, "learning_rate": 0.01,
-            "preview_every": 0, "evaluate_every": 3, "save_every": 3, "held_out": 1, "warmup_steps": 2, **values,
-        }  # fmt: skip
+            "model": toy_model.source,
+            "dataset": "squares",
+            "steps": 6,
+            "rank": 2,
+            "learning_rate": 0.01,
+            "preview_every": 0,
+            "evaluate_every": 3,
+            "save_every": 3,
+            "held_out": 1,
+            "warmup_steps": 2,
+            **values,
+        }
         run = Run.create(workspace, TrainSettings(**chosen), name)  # type: ignore[arg-type]
         run.start()
         if wait:
@@ -84,9 +93,15 @@ def test_a_run_leaves_everything_a_person_needs(start: Start) -> None:
 def test_killed_twice_and_resumed_it_ends_in_the_same_bytes(start: Start) -> None:
     """With all that draws random numbers at once; test_exact.py has the settings one by one, in one process."""
     values = {
-        "steps": 14, "save_every": 4, "gradient_accumulation": 2, "batch_size": 3, "lora_dropout": 0.3,
-        "lr_schedule": "cosine", "regularization_dataset": "squares", "gradient_checkpointing": "full",
-    }  # fmt: skip
+        "steps": 14,
+        "save_every": 4,
+        "gradient_accumulation": 2,
+        "batch_size": 3,
+        "lora_dropout": 0.3,
+        "lr_schedule": "cosine",
+        "regularization_dataset": "squares",
+        "gradient_checkpointing": "full",
+    }
     whole = start("whole", **values)
     want, steps = digest(whole), [line for line in whole.metrics if "loss" in line]
     shutil.rmtree(whole.folder)

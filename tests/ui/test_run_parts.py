@@ -167,8 +167,10 @@ def test_the_table_says_what_is_kept_and_what_goes_before_it_goes(workspace: Wor
         r"<tr><td>step (\d+)</td><td>([\d.]+) MB</td><td>(.*?)</td>", checkpoints.table(look(workspace, run))
     )
     assert [(step, words) for step, _, words in rows] == [
-        ("30", "newest"), ("20", "goes with the next save"), ("10", "starred")
-    ]  # fmt: skip
+        ("30", "newest"),
+        ("20", "goes with the next save"),
+        ("10", "starred"),
+    ]
     saved(run.folder, 40, run.settings)
     said, button = checkpoints.about_to_go(look(workspace, run))
     assert "1 would go" in said

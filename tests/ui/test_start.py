@@ -20,8 +20,11 @@ HEAVY = ("torch", "diffusers", "transformers", "peft", "accelerate", "decord")
 def server(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(ROOT / "webui.py"), *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment},
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+    )
 
 
 def test_building_the_page_loads_nothing_heavy(tmp_path: Path) -> None:

@@ -136,8 +136,14 @@ def write_run(folder: Path, first: int, last: int, batch: int = 1) -> None:
         writer.write(step=step, time=float(step), loss=loss, lr=1e-4, grad_norm=1.0, samples=samples)
         if step % 50 == 0:
             bands = [typical(timestep) for timestep in (100, 300, 500, 700, 900)]
-            writer.write(step=step, time=float(step), held_out_loss=fmean(bands), held_out_bands=bands,
-                         change_own=0.1, change_others=0.02)  # fmt: skip
+            writer.write(
+                step=step,
+                time=float(step),
+                held_out_loss=fmean(bands),
+                held_out_bands=bands,
+                change_own=0.1,
+                change_others=0.02,
+            )
     writer.close()
 
 

@@ -58,8 +58,11 @@ def test_a_lora_that_changes_nothing_is_said_to(toy_model: Model, tmp_path: Path
     shape = family.latents_shape(folder, model.frames, model.height, model.width)
     text = family.encode_text(family.load_text_encoder(folder, CPU, torch.float32), ["a"])
     inputs = {
-        "schedule": family.noise_schedule(folder, CPU), "latents": torch.randn(1, *shape), "text": text,
-        "noise": torch.randn(1, *shape), "timesteps": torch.tensor([500]),
-    }  # fmt: skip
+        "schedule": family.noise_schedule(folder, CPU),
+        "latents": torch.randn(1, *shape),
+        "text": text,
+        "noise": torch.randn(1, *shape),
+        "timesteps": torch.tensor([500]),
+    }
     with pytest.raises(WorkbenchError, match="changes nothing"):
         lora.prove(family, folder, transformer, tmp_path / "l.safetensors", inputs)

@@ -67,10 +67,12 @@ def test_each_level_computes_what_the_plain_model_does(
 
     loss, plain = outcome(0)
     for values in (
-        {"gradient_checkpointing": "keep attention"}, {"gradient_checkpointing": "full"},
-        {"gradient_checkpointing": "offloaded"}, {"gradient_checkpointing": "full", "blocks_to_swap": 2},
+        {"gradient_checkpointing": "keep attention"},
+        {"gradient_checkpointing": "full"},
+        {"gradient_checkpointing": "offloaded"},
+        {"gradient_checkpointing": "full", "blocks_to_swap": 2},
         {"gradient_checkpointing": "offloaded", "blocks_to_swap": 1},
-    ):  # fmt: skip
+    ):
         found, ours = outcome(1, **values)
         assert found == loss
         assert ours.keys() == plain.keys()
@@ -90,9 +92,17 @@ def test_a_run_ends_with_a_proved_lora_while_its_weights_are_rounded_and_elsewhe
     workspace: Workspace, dataset: Dataset, toy: Any
 ) -> None:
     run = create(
-        workspace, toy("rotary"), frames=9, steps=3, evaluate_every=2, preview_every=2, preview_steps=2,
-        base_model_precision="nf4", gradient_checkpointing="offloaded", blocks_to_swap=2,
-    )  # fmt: skip
+        workspace,
+        toy("rotary"),
+        frames=9,
+        steps=3,
+        evaluate_every=2,
+        preview_every=2,
+        preview_steps=2,
+        base_model_precision="nf4",
+        gradient_checkpointing="offloaded",
+        blocks_to_swap=2,
+    )
     made = session(run)
     steps(made, Deadline(None))
     assert made.job.outcome["change"] > 0

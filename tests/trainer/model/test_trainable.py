@@ -29,10 +29,12 @@ class Toy:
         generator = torch.Generator().manual_seed(0)
         text = self.family.encode_text(self.family.load_text_encoder(self.folder, CPU, torch.float32), ["a"])
         self.inputs: dict[str, Any] = {
-            "schedule": self.family.noise_schedule(self.folder, CPU), "text": text,
+            "schedule": self.family.noise_schedule(self.folder, CPU),
+            "text": text,
             "latents": torch.randn(1, *shape, generator=generator),
-            "noise": torch.randn(1, *shape, generator=generator), "timesteps": torch.tensor([500]),
-        }  # fmt: skip
+            "noise": torch.randn(1, *shape, generator=generator),
+            "timesteps": torch.tensor([500]),
+        }
 
     def transformer(self) -> Any:
         return self.family.load_transformer(self.folder, CPU, torch.float32)
@@ -57,10 +59,15 @@ def toy(toy_model: Model) -> Toy:
 
 
 KINDS: list[dict[str, Any]] = [
-    {}, {"dora": True}, {"rslora": True, "alpha": 3.0}, {"lora_init": "gaussian"}, {"lora_init": "orthogonal"},
-    {"targets": "attention+feed-forward", "dora": True, "rslora": True}, {"train_also": ["patch_embed", "norm_final"]},
+    {},
+    {"dora": True},
+    {"rslora": True, "alpha": 3.0},
+    {"lora_init": "gaussian"},
+    {"lora_init": "orthogonal"},
+    {"targets": "attention+feed-forward", "dora": True, "rslora": True},
+    {"train_also": ["patch_embed", "norm_final"]},
     {"method": "full"},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("values", KINDS, ids=lambda values: " ".join(f"{k}={v}" for k, v in values.items()) or "plain")

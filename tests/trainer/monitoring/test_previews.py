@@ -95,8 +95,10 @@ def test_a_prompt_keeps_its_number_over_steps_and_after_a_restart(toy_model: Mod
     again = Toy(toy_model, run)
     again.draw(4, again.prompt("a red circle"), again.prompt("another"), again.prompt("one of my own"))
     assert {name: again.record(4, name)["prompt"] for name in ("0", "1", "2")} == {
-        "0": "a red circle", "1": "one of my own", "2": "another",
-    }  # fmt: skip
+        "0": "a red circle",
+        "1": "one of my own",
+        "2": "another",
+    }
     assert again.record(0, "0")["settings"]["loras"] == []
     again.draw(10, again.prompt("a red circle"))
     assert again.record(10, "0")["settings"]["loras"] == ["ring=1"]
@@ -226,10 +228,16 @@ def test_latents_first_and_the_vae_afterwards_give_what_the_stock_pipeline_draws
     vae = FAMILY.load_vae(toy.folder, CPU, torch.float32)
     pipeline = stock_pipeline(toy.folder, toy.transformer, vae)
     stock = pipeline(
-        prompt_embeds=prompt.text["prompt_embeds"], num_frames=9, height=height, width=width, num_inference_steps=2,
-        guidance_scale=1.0, generator=torch.Generator().manual_seed(7), output_type="np",
+        prompt_embeds=prompt.text["prompt_embeds"],
+        num_frames=9,
+        height=height,
+        width=width,
+        num_inference_steps=2,
+        guidance_scale=1.0,
+        generator=torch.Generator().manual_seed(7),
+        output_type="np",
         **({} if picture is None else {"image": (picture + 1) / 2}),
-    ).frames  # fmt: skip
+    ).frames
     write_sample(run / "stock.mp4", stock[0], 8, {})
     assert (toy.pixels(4, "0") == media.read_frames(run / "stock.mp4", range(9))).all()
 

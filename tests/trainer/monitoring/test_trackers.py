@@ -37,9 +37,13 @@ def in_a_process(home: Path, *calls: list[object]) -> str:
     kept = {name: value for name, value in os.environ.items() if name not in secret}
     done = subprocess.run(
         [sys.executable, "-m", "tests.trainer.tracked", json.dumps(calls)],
-        cwd=ROOT, env={**kept, "HOME": str(home)}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        cwd=ROOT,
+        env={**kept, "HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
         timeout=PATIENCE,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
