@@ -23,7 +23,7 @@ Content = Path | bytes
 OnFiles = Callable[[int, int], None]
 """Called with (files sent, all files) after each few; may raise to stop, upon which nothing of them is seen yet."""
 AT_ONCE = 32  # files between two checks whether to stop
-BAD_CARD = "Invalid metadata in README.md"  # how huggingface_hub says it
+BAD_METADATA = "Invalid metadata in README.md"  # how huggingface_hub says it
 LOGIN = "log in with `hf auth login`"
 MAY_WRITE = f"{LOGIN}, with a token that may write"
 
@@ -76,7 +76,7 @@ def push(
         try:
             made = api.create_commit(repo_id, adds, commit_message=message, repo_type=kind)
         except ValueError as error:
-            if BAD_CARD not in str(error):
+            if BAD_METADATA not in str(error):
                 raise
             reasons = "; ".join(str(error).splitlines()[1:]).replace("- ", "")[:400]
             raise ConfigError(

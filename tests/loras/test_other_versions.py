@@ -84,7 +84,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory, weights: Path) -> dict[str
         found[format] = Path(made.name)
     old = put_export(workspace, "old", rank=2, alpha=1.0, step=1)
     (old / "lora.safetensors").write_bytes(weights.read_bytes())
-    plan = push.plan_upload(workspace, "runs/old", LoraPush(repo_id="me/old", card=False))
+    plan = push.plan_upload(workspace, "runs/old", LoraPush(repo_id="me/old", model_card=False))
     found["pushed"] = Path(str(plan.staged(workspace.root)["pytorch_lora_weights.safetensors"]))
     return found
 

@@ -103,7 +103,7 @@ def test_what_is_pushed_loads_in_stock_diffusers_and_draws_the_same(
 
 def test_the_card_says_what_the_run_knows(workspace: Workspace, run: Run) -> None:
     plan = pushing.plan_upload(workspace, "runs/cats", LoraPush(repo_id="me/cats"))
-    _, front, body = plan.card.split("---\n", 2)
+    _, front, body = plan.readme.split("---\n", 2)
     metadata = yaml.safe_load(front)
     assert metadata["license"] == "apache-2.0"
     assert metadata["instance_prompt"] == "zwx"

@@ -87,10 +87,10 @@ def _device() -> Check:
         torch = version("torch")
     except PackageNotFoundError:
         torch = ""
-    cards = gpus()
-    if not cards:
+    found = gpus()
+    if not found:
         return Check("device", f"processor, {machine} (no NVIDIA GPU)")
-    names = ", ".join(f"{card.name} with {card.total_gb:.0f} GB" for card in cards)
+    names = ", ".join(f"{gpu.name} with {gpu.total_gb:.0f} GB" for gpu in found)
     if torch.endswith("+cpu"):
         return Check("device", names, "torch is the CPU build and cannot use the GPU: python scripts/install.py")
     driver = _driver()

@@ -117,5 +117,5 @@ def _show(plan: UploadPlan) -> None:
         click.echo(f"  {megabytes(size):>12}  {name}")
     for note in plan.notes:
         click.echo(f"Note: {note}")
-    if plan.card:
-        click.echo(f"\nREADME.md:\n{plan.card}")
+    if plan.readme:
+        click.echo(f"\nREADME.md:\n{plan.readme}")

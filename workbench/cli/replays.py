@@ -40,11 +40,11 @@ def replay(folder: Path | None, page: Path | None) -> None:
     found = [replays.Replay.open(folder)] if folder else replays.shipped()
     if not found:
         raise ConfigError("this copy comes with no replay: name the folder of one")
-    shown = found[0]
+    chosen = found[0]
     if page:
-        write_text(page, f"<!doctype html><meta charset='utf-8'>{replays.standalone(shown)}")
+        write_text(page, f"<!doctype html><meta charset='utf-8'>{replays.standalone(chosen)}")
         click.echo(f"written: {page}")
         return
-    click.echo(f"{shown.record['title']}  {shown.record['description']}")
+    click.echo(f"{chosen.record['title']}  {chosen.record['description']}")
     for number in range(MOMENTS + 1):
-        click.echo(replays.at(shown, shown.record["seconds"] * number / MOMENTS))
+        click.echo(replays.at(chosen, chosen.record["seconds"] * number / MOMENTS))

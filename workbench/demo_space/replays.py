@@ -99,7 +99,7 @@ def record(run: Run, target: Path, description: str = "") -> Replay:
     shutil.rmtree(partial, ignore_errors=True)
     with writing(partial):
         (partial / PREVIEWS).mkdir(parents=True)
-    prompts, shown = _previews(run, partial, begun)
+    prompts, previews = _previews(run, partial, begun)
     device = str(next((line["device"] for line in _starts(run) if line.get("device")), ""))
     found = {
         "title": run.name,
@@ -107,14 +107,14 @@ def record(run: Run, target: Path, description: str = "") -> Replay:
         "model": model.id,
         "model_title": model.title,
         "steps": lines[-1]["step"],
-        "seconds": math.ceil(10 * max([max(times) - begun, *(one[0] for one in shown)])) / 10,
+        "seconds": math.ceil(10 * max([max(times) - begun, *(one[0] for one in previews)])) / 10,
         "device": device,
         "state": str(run.status.state),
         "versions": {"workbench": __version__},
         "settings": {name: settings.get(name) for name in SETTINGS},
         "prompts": prompts,
         "points": _points(lines, begun),
-        "previews": shown,
+        "previews": previews,
         "size": [settings.get("width") or model.width, settings.get("height") or model.height],
     }
     write_text(partial / REPLAY, json.dumps(found, ensure_ascii=False) + "\n")
@@ -141,7 +141,7 @@ def _points(lines: list[dict[str, Any]], begun: float) -> list[list[float | None
 def _previews(run: Run, target: Path, begun: float) -> tuple[list[str], list[list[Any]]]:
     """Copy the videos; they are shown from the moment their files were written."""
     prompts: list[str] = []
-    shown: list[list[Any]] = []
+    previews: list[list[Any]] = []
     for preview in run.previews:
         if preview.prompt not in prompts:
             prompts.append(preview.prompt)
@@ -149,8 +149,8 @@ def _previews(run: Run, target: Path, begun: float) -> tuple[list[str], list[lis
         with writing(target):
             shutil.copyfile(preview.video, target / name)
         seconds = round(max(0.0, preview.video.stat().st_mtime - begun), 2) if preview.step else 0.0
-        shown.append([seconds, preview.step, prompts.index(preview.prompt), name])
-    return prompts, shown
+        previews.append([seconds, preview.step, prompts.index(preview.prompt), name])
+    return prompts, previews
 
 
 def _starts(run: Run) -> list[dict[str, Any]]:
@@ -170,7 +170,7 @@ def player(replay: Replay, address: Callable[[Path], str]) -> str:
     """The replay as HTML; assets/replay.js makes it interactive. address: where the browser finds a file."""
     record = replay.record
     files = {name: address(replay.folder / name) for *_, name in record["previews"]}
-    shown = {**record, "previews": [[*rest, files[name]] for *rest, name in record["previews"]]}
+    values = {**record, "previews": [[*rest, files[name]] for *rest, name in record["previews"]]}
     settings = ", ".join(f"{name} {value}" for name, value in record["settings"].items() if value is not None)
     facts = [
         record.get("model_title") or record["model"],
@@ -179,7 +179,7 @@ def player(replay: Replay, address: Callable[[Path], str]) -> str:
         record.get("device", ""),
         f"workbench {record['versions']['workbench']}",
     ]
-    data = html.escape(json.dumps(shown, allow_nan=False), quote=True)
+    data = html.escape(json.dumps(values, allow_nan=False), quote=True)
     description = f"<p>{html.escape(record['description'])}</p>" if record.get("description") else ""
     return (
         f'<section class="replay" data-replay="{data}"><h3>{html.escape(record["title"])}</h3>'

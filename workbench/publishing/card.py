@@ -84,7 +84,7 @@ def example(lora: LibraryLora) -> str:
 def _what(facts: Facts) -> str:
     lora, model = facts.lora, facts.model
     if facts.settings is not None:
-        return card.what(model, facts.settings, _card_facts(facts, facts.settings))
+        return card.what(model, facts.settings, _model_card_facts(facts, facts.settings))
     strength = f"rank {lora.rank}" + (f", alpha {lora.alpha:g}" if lora.alpha is not None else "")
     trained = f" It was trained for {lora.steps} steps." if lora.steps else ""
     return (
@@ -92,7 +92,7 @@ def _what(facts: Facts) -> str:
     )
 
 
-def _card_facts(facts: Facts, settings: TrainSettings) -> CardFacts:
+def _model_card_facts(facts: Facts, settings: TrainSettings) -> CardFacts:
     run = facts.lora.run
     assert run is not None
     return {
@@ -113,7 +113,7 @@ def _made(facts: Facts) -> str:
     """The measurements, the data and the settings of its run; nothing for others."""
     if (settings := facts.settings) is None:
         return ""
-    known = _card_facts(facts, settings)
+    known = _model_card_facts(facts, settings)
     chosen: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)
     rows = {"model": settings.model, **chosen}
     rows = {name: value for name, value in anonymize.settings(rows).items() if name != "preview_prompts"}

@@ -22,7 +22,7 @@ from workbench.publishing import anonymize
 from workbench.publishing.card import model_card, sample_name
 from workbench.publishing.facts import Facts, gather, training_clips
 from workbench.publishing.settings import LoraPush
-from workbench.publishing.upload_plan import CARD, FileContent, UploadPlan, WeightsUpload
+from workbench.publishing.upload_plan import README, FileContent, UploadPlan, WeightsUpload
 from workbench.publishing.usage import PICTURE
 from workbench.runs.model_card import ALSO, license_of
 from workbench.workspace import Workspace
@@ -38,9 +38,9 @@ def plan_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> 
     files: dict[str, FileContent] = {WEIGHTS: _weights(facts)}
     if also.is_file():
         files[ALSO] = WeightsUpload(also, *anonymize.header(also, {}))
-    if settings.card:
+    if settings.model_card:
         text = model_card(facts, settings.repo_id, settings.license, ALSO if also.is_file() else "")
-        files[CARD] = text.encode()
+        files[README] = text.encode()
     for index, preview in enumerate(facts.previews):
         files[sample_name(index)] = anonymize.video(preview.video)
     if facts.previews and facts.model.task == "image-to-video":

@@ -25,7 +25,7 @@ class LoraPush(Settings):
     """Put the clips that it was trained on, with their captions, beside the LoRA. Whoever sees the repository sees
     them."""
 
-    card: bool = field(True, title="Write the model card", section=WHAT, advanced=True)
+    model_card: bool = field(True, title="Write the model card", section=WHAT, advanced=True)
     """Off leaves the README.md that is there as it is, for instance when you have changed it on the Hub."""
 
 

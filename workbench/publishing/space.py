@@ -23,7 +23,7 @@ from workbench.publishing import anonymize
 from workbench.publishing.card import example, sample_name
 from workbench.publishing.facts import Facts, PublishedPreview, gather
 from workbench.publishing.settings import SpacePush
-from workbench.publishing.upload_plan import CARD, FileContent, UploadPlan
+from workbench.publishing.upload_plan import README, FileContent, UploadPlan
 from workbench.publishing.usage import Usage, usage_of
 from workbench.runs.model_card import ALSO, license_of
 from workbench.workspace import Workspace
@@ -61,7 +61,7 @@ def plan_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) ->
         )
     files: dict[str, FileContent] = {
         "app.py": app(facts, str(published["repo_id"])).encode(),
-        CARD: readme(facts, str(published["repo_id"])).encode(),
+        README: readme(facts, str(published["repo_id"])).encode(),
         "requirements.txt": REQUIREMENTS.format(diffusers=version("diffusers")).encode(),
     }
     for index, preview in enumerate(facts.previews):

@@ -14,7 +14,7 @@ from workbench.errors import DataError
 from workbench.hub import Kind
 from workbench.publishing import anonymize
 
-CARD = "README.md"
+README = "README.md"
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class UploadPlan:
         return {name: _size(content) for name, content in self.files.items()}
 
     @property
-    def card(self) -> str:
+    def readme(self) -> str:
         """README.md, "" where there is none."""
-        content = self.files.get(CARD, b"")
+        content = self.files.get(README, b"")
         return content.decode() if isinstance(content, bytes) else ""
 
     @property

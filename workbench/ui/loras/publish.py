@@ -24,7 +24,7 @@ from workbench.ui.loras import publish_html
 from workbench.workspace import Workspace
 
 S = TypeVar("S", LoraPush, SpacePush)
-SHOW_PLAN, CARD_TITLE = "Show upload plan", {"lora": "The model card", "space": "The Space's README"}
+SHOW_PLAN, README_TITLE = "Show upload plan", {"lora": "The model card", "space": "The Space's README"}
 
 
 class _Push(Generic[S]):
@@ -40,7 +40,7 @@ class _Push(Generic[S]):
             self.stop = gr.Button("Stop", variant="stop", visible=False, elem_id=f"stop-{what}")
         self.progress = gr.HTML(elem_id=f"progress-{what}")
         self.list = gr.HTML(elem_id=f"plan-{what}")
-        with gr.Accordion(CARD_TITLE[what], open=False, visible=False, elem_id=f"readme-{what}") as self.fold:
+        with gr.Accordion(README_TITLE[what], open=False, visible=False, elem_id=f"readme-{what}") as self.fold:
             self.readme = gr.Markdown()
         self.planned = gr.State("")
 
@@ -65,7 +65,7 @@ class _Push(Generic[S]):
         return [
             publish_html.upload_plan(plan),
             publish_html.readme(plan),
-            gr.update(visible=bool(plan.card)),
+            gr.update(visible=bool(plan.readme)),
             gr.update(interactive=True),
             planned,
             "",

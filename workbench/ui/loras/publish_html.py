@@ -58,7 +58,7 @@ def upload_plan(plan: UploadPlan, with_readme: bool = False) -> str:
     """Every file of the upload, with its size; with_readme: and README.md, as text."""
     rows = [(name, megabytes(size)) for name, size in plan.sizes.items()]
     notes = "".join(f"<li>{render.escaped(note)}</li>" for note in plan.notes)
-    text = f"<details><summary>README.md</summary>{render.log_box(plan.card)}</details>" if with_readme else ""
+    text = f"<details><summary>README.md</summary>{render.log_box(plan.readme)}</details>" if with_readme else ""
     return (
         f'<div class="upload-plan"><p><b>{render.escaped(plan.sentence)}</b></p>'
         f"{f'<ul>{notes}</ul>' if notes else ''}"
@@ -68,7 +68,7 @@ def upload_plan(plan: UploadPlan, with_readme: bool = False) -> str:
 
 def readme(plan: UploadPlan) -> str:
     """README.md as Markdown: the front matter as code, the gallery named."""
-    text = plan.card
+    text = plan.readme
     if not text.startswith("---\n"):
         return text
     _, front, body = text.split("---\n", 2)

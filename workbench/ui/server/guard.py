@@ -37,7 +37,7 @@ ANY = "*"
 API = "/gradio_api"
 STARTED = f"{API}/startup-events"
 # Pages that may be opened from a link on another site: the page itself, and the way back from a login.
-DOORS = ("/", "/login/callback", "/login/huggingface")
+ENTRY_PAGES = ("/", "/login/callback", "/login/huggingface")
 UNUSED = re.compile(
     r"(/gradio_api)?/(proxy=|deep_link|process_recording|vibe|undo-vibe|dev/|run-history|runs|monitoring|profiling"
     r"|openapi\.json|docs|redoc|mcp)"
@@ -46,7 +46,7 @@ SERVED = re.compile(r"/gradio_api/file[=/]")
 REMOTE = re.compile(r"[=/]\s*[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # file=http://..., never a path of a system we run on
 FORWARDED = re.compile(rb"x-forwarded-.*|forwarded|x-real-ip|x-original-.*|x-rewrite-url", re.IGNORECASE)
 # What a browser may show of the files that are served. Everything else it saves: it could be a page with scripts.
-SHOWN = re.compile(rb"(video|audio)/[\w.+-]+|image/(png|jpeg|gif|webp|avif|bmp|x-icon)|text/plain", re.IGNORECASE)
+DISPLAYED = re.compile(rb"(video|audio)/[\w.+-]+|image/(png|jpeg|gif|webp|avif|bmp|x-icon)|text/plain", re.IGNORECASE)
 SANDBOX = "sandbox allow-downloads; default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'"
 # Of the page itself: whatever HTML came to stand in it, nothing is fetched from elsewhere or sent there.
 PAGE = "; ".join(
@@ -133,7 +133,7 @@ class Guard:
             return
         opened = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in ("GET", "HEAD")
         framed = headers.get("sec-fetch-dest") in ("iframe", "frame", "embed", "object")
-        if not opened or route_of(scope) not in DOORS or (framed and not self.rules.frames):
+        if not opened or route_of(scope) not in ENTRY_PAGES or (framed and not self.rules.frames):
             raise Refusal(403, "Another site may open this page, not use what is behind it.")
 
     def _ours(self, origin: str, host: str) -> bool:
@@ -169,7 +169,7 @@ class Guard:
             b"content-security-policy": f"{SANDBOX if served else PAGE}; {frames}".encode(),
         }
         kind = next((value for name, value in headers if name.lower() == b"content-type"), b"").split(b";")[0]
-        if served and not SHOWN.fullmatch(kind.strip()):
+        if served and not DISPLAYED.fullmatch(kind.strip()):
             ours |= {b"content-type": BYTES, b"content-disposition": b"attachment"}
         return ours
 

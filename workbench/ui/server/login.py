@@ -40,7 +40,7 @@ STYLE = "body{font:16px/1.5 system-ui,sans-serif;max-width:30rem;margin:18vh aut
 background:#fff}h1{font-size:1.3rem}input,button{font:inherit;padding:.45rem .7rem;border-radius:6px;border:1px solid \
 #8a94a6}input{width:16rem}button{background:#2f6fd0;color:#fff;border-color:#2f6fd0}.problem{color:#c0362c}\
 @media(prefers-color-scheme:dark){body{color:#e6ebf4;background:#111827}input{background:#1d2738;color:inherit}}"
-ASKED = {
+FORMS = {
     "token": ("Token", "Open the address that was printed in the terminal, with the token in it; or enter the token."),
     "password": ("Password", "This page asks for the password it was started with."),
 }
@@ -224,7 +224,7 @@ def _field(body: bytes, name: str) -> str:
 
 
 def _page(kind: str, problem: str = "") -> str:
-    label, text = ASKED[kind]
+    label, text = FORMS[kind]
     alert = f'<p class="problem" role="alert">{html.escape(problem)}</p>' if problem else ""
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Video LoRA Workbench</title>
 <meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body><h1>Video LoRA Workbench</h1>
