@@ -145,3 +145,7 @@ def test_a_run_that_ends_while_the_page_is_open_is_offered_for_a_grid(server: Se
     page.get_by_role("tab", name="Compare").click()
     page.wait_for_function("document.querySelector('#GridSettings-run input')?.value === 'demo'")
     page.locator("#grid-cost", has_text="14 videos: 2 rows by 7 columns").wait_for()
+    page.get_by_role("tab", name="Curves").click()
+    page.reload()
+    page.locator("#tab-curves-button[aria-selected=true]").wait_for()
+    page.locator("#compared").wait_for()
