@@ -29,6 +29,7 @@ from workbench.errors import ConfigError, DataError
 from workbench.families import find_model
 from workbench.paths import ASSETS
 from workbench.runs.run import Run
+from workbench.runs.sessions import read_sessions
 from workbench.workspace import confined, read_json, write_text, writing
 
 SHIPPED = ASSETS / "replays"
@@ -100,7 +101,7 @@ def record(run: Run, target: Path, description: str = "") -> Replay:
     with writing(partial):
         (partial / PREVIEWS).mkdir(parents=True)
     prompts, previews = _previews(run, partial, begun)
-    device = str(next((line["device"] for line in _starts(run) if line.get("device")), ""))
+    device = next((session.device for session in read_sessions(run.folder) if session.device), "")
     found = {
         "title": run.name,
         "description": description,
@@ -151,12 +152,6 @@ def _previews(run: Run, target: Path, begun: float) -> tuple[list[str], list[lis
         seconds = round(max(0.0, preview.video.stat().st_mtime - begun), 2) if preview.step else 0.0
         previews.append([seconds, preview.step, prompts.index(preview.prompt), name])
     return prompts, previews
-
-
-def _starts(run: Run) -> list[dict[str, Any]]:
-    path = run.folder / "sessions.jsonl"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
 def _short(value: float | None) -> float | None:

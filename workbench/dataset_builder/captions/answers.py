@@ -12,7 +12,6 @@ answers, and the loop that asks (captioning).
 
 from __future__ import annotations
 
-import contextlib
 import json
 import secrets
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 
 from workbench.clips.records import Clip, read_clips
 from workbench.dataset_builder import history
+from workbench.records import read_json_lines
 from workbench.workspace import append_line, writing
 
 
@@ -96,7 +96,7 @@ class Answers:
 
     def _read(self) -> None:
         """Take up an earlier job's answers: all of them when it was asked the same, else only what is not written."""
-        lines = list(self._lines())
+        lines = read_json_lines(self._path)
         if not lines or "settings" not in lines[0]:
             self.forget()
             self._append(self._request)
@@ -119,12 +119,6 @@ class Answers:
         self.forget()
         self._request, self.texts, self.kept = request, {}, set()
         self._append(request)
-
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        if self._path.exists():
-            for line in self._path.read_text(encoding="utf-8", errors="replace").split("\n"):
-                with contextlib.suppress(ValueError):  # a torn last line
-                    yield json.loads(line)
 
     def _append(self, line: dict[str, Any]) -> None:
         append_line(self._path, json.dumps(line, ensure_ascii=False))

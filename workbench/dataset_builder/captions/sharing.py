@@ -37,6 +37,7 @@ from workbench.errors import WorkbenchError, explain
 from workbench.jobs.devices import gpus, pick_device
 from workbench.jobs.shards import Overtaken, Shards, work
 from workbench.jobs.workers import Workers, orphaned
+from workbench.records import json_lines, read_json_lines
 from workbench.settings import parse
 from workbench.workspace import Workspace, append_line, read_json, write_json
 
@@ -108,19 +109,13 @@ class _Collector:
             data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
         self._read[path] = self._read.get(path, 0) + len(whole)
-        for line in whole.splitlines():
-            with contextlib.suppress(ValueError):
-                yield json.loads(line)
+        return json_lines(whole)
 
 
 def answered(folder: Path) -> set[str]:
     """The clips that some worker has answered for."""
-    found = set()
-    for path in folder.glob(f"{ANSWERS}*.jsonl"):
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                found.add(json.loads(line)["file_name"])
-    return found
+    lines = (line for path in folder.glob(f"{ANSWERS}*.jsonl") for line in read_json_lines(path))
+    return {str(line["file_name"]) for line in lines if "file_name" in line}
 
 
 def worker(job: Path) -> int:
