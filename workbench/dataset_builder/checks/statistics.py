@@ -81,7 +81,8 @@ class Statistics:
         """The rest in words."""
         if not self.clips:
             return ["There are no clips yet: import some."]
-        found = [f"{self.clips:,} clips, {self.seconds:,.1f} s, {self.images:,} of them images."]
+        images = f", {self.images:,} of them images" if self.images else ""
+        found = [f"{self.clips:,} clips, {self.seconds:,.1f} s{images}."]
         if self.with_trigger is not None:
             found.append(f"{self.with_trigger:.0%} of the captions contain the trigger word as they are written.")
         if self.token_limit:
