@@ -51,7 +51,7 @@ ONLY: dict[str, tuple[str | bool | None, ...]] = {
     "device": ("auto", "cpu"),
     "compile": (False,),
     "captioner": (),
-    "writer": (),
+    "enhancer": (),
     "push_to_hub": (False,),
 }
 EMPTY = ("hub_dataset", "repo_id", "base_url", "epochs")
