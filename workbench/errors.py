@@ -122,12 +122,12 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
     """Exit code and one sentence for an error that ended a job."""
     if isinstance(error, WorkbenchError):
         return error.exit_code, str(error)
-    said = str(error).strip().split("\n")[0][:500]
+    text = str(error).strip().split("\n")[0][:500]
     out = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    if out or (isinstance(error, RuntimeError | OSError) and _NO_MEMORY.search(said)):
+    if out or (isinstance(error, RuntimeError | OSError) and _NO_MEMORY.search(text)):
         return ExitCode.OUT_OF_MEMORY, " ".join(
-            filter(None, ["Out of memory:", said, "Lower frames, size, batch size or rank."])
+            filter(None, ["Out of memory:", text, "Lower frames, size, batch size or rank."])
         )
-    if (isinstance(error, OSError) and error.errno in _DISK_ERRORS) or _NO_DISK.search(said):
-        return ExitCode.CANNOT_WRITE, f"The disk refused: {said}. Free some space, or choose another workspace."
-    return ExitCode.BUG, f"{type(error).__name__}: {said}".rstrip(": ")[:500]
+    if (isinstance(error, OSError) and error.errno in _DISK_ERRORS) or _NO_DISK.search(text):
+        return ExitCode.CANNOT_WRITE, f"The disk refused: {text}. Free some space, or choose another workspace."
+    return ExitCode.BUG, f"{type(error).__name__}: {text}".rstrip(": ")[:500]

@@ -26,8 +26,8 @@ def rendered(function: str, thing: object) -> str:
     By its name, because its module imports the class whose `_repr_html_` calls it.
     """
     module, _, name = function.partition(":")
-    shown: str = getattr(importlib.import_module(module), name)(thing)
-    return shown
+    html_text: str = getattr(importlib.import_module(module), name)(thing)
+    return html_text
 
 
 # ---- files

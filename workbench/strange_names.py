@@ -62,7 +62,7 @@ def _entries(folder: Path, rule: Rule) -> Iterator[Path]:
                 yield Path(entry.path)
 
 
-def said(paths: list[Path], root: Path, most: int = 5) -> str:
+def sentence(paths: list[Path], root: Path, most: int = 5) -> str:
     """A sentence that names them, "" where there are none."""
     if not paths:
         return ""

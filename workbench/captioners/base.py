@@ -44,7 +44,7 @@ class NoAnswer(ModelUnavailable):
 
 
 @dataclass(frozen=True)
-class Choice:
+class CaptionModel:
     """One of the models a captioner offers by name.
 
     id: what `CaptionerSettings.model` holds, a repository of the Hub; revision: its pinned commit
@@ -76,7 +76,7 @@ class Captioner(ABC):
     extra: ClassVar[str] = ""
     imports: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[str, ...]]
-    choices: ClassVar[tuple[Choice, ...]] = ()
+    choices: ClassVar[tuple[CaptionModel, ...]] = ()
 
     @abstractmethod
     def __init__(self, settings: CaptionerSettings, workspace: Workspace) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from workbench import policy
-from workbench.captioners.base import Captioner, CaptionFailed, Choice, whole_sentences
+from workbench.captioners.base import Captioner, CaptionFailed, CaptionModel, whole_sentences
 from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import Device, pick_device
@@ -33,13 +33,13 @@ INSTALL = "install the extra: pip install 'video-lora-workbench[caption]', with 
 
 QWEN, SMOL = "Qwen/Qwen", "HuggingFaceTB/SmolVLM2-"
 CHOICES = (
-    Choice(f"{QWEN}3-VL-4B-Instruct", "Qwen3-VL 4B", "ebb281ec70b05090aa6165b016eac8ec08e71b17", 10, 8.9),
-    Choice(f"{QWEN}3-VL-2B-Instruct", "Qwen3-VL 2B", "89644892e4d85e24eaac8bacfd4f463576704203", 6, 4.3),
-    Choice(f"{QWEN}3-VL-8B-Instruct", "Qwen3-VL 8B", "0c351dd01ed87e9c1b53cbc748cba10e6187ff3b", 20, 17.5),
-    Choice(f"{SMOL}2.2B-Instruct", "SmolVLM2 2.2B", "482adb537c021c86670beed01cd58990d01e72e4", 6, 9.0),
-    Choice(f"{SMOL}500M-Video-Instruct", "SmolVLM2 500M", "7b375e1b73b11138ff12fe22c8f2822d8fe03467", 2, 2.0),
-    Choice(f"{QWEN}2.5-VL-3B-Instruct", "Qwen2.5-VL 3B", "66285546d2b821cf421d4f5eb2576359d3770cd3", 9, 7.5),
-    Choice(f"{QWEN}2.5-VL-7B-Instruct", "Qwen2.5-VL 7B", "cc594898137f460bfe9f0759e9844b3ce807cfb5", 20, 16.6),
+    CaptionModel(f"{QWEN}3-VL-4B-Instruct", "Qwen3-VL 4B", "ebb281ec70b05090aa6165b016eac8ec08e71b17", 10, 8.9),
+    CaptionModel(f"{QWEN}3-VL-2B-Instruct", "Qwen3-VL 2B", "89644892e4d85e24eaac8bacfd4f463576704203", 6, 4.3),
+    CaptionModel(f"{QWEN}3-VL-8B-Instruct", "Qwen3-VL 8B", "0c351dd01ed87e9c1b53cbc748cba10e6187ff3b", 20, 17.5),
+    CaptionModel(f"{SMOL}2.2B-Instruct", "SmolVLM2 2.2B", "482adb537c021c86670beed01cd58990d01e72e4", 6, 9.0),
+    CaptionModel(f"{SMOL}500M-Video-Instruct", "SmolVLM2 500M", "7b375e1b73b11138ff12fe22c8f2822d8fe03467", 2, 2.0),
+    CaptionModel(f"{QWEN}2.5-VL-3B-Instruct", "Qwen2.5-VL 3B", "66285546d2b821cf421d4f5eb2576359d3770cd3", 9, 7.5),
+    CaptionModel(f"{QWEN}2.5-VL-7B-Instruct", "Qwen2.5-VL 7B", "cc594898137f460bfe9f0759e9844b3ce807cfb5", 20, 16.6),
 )
 
 
@@ -54,7 +54,7 @@ class VisionLanguage(Captioner):
     extra: ClassVar[str] = "caption"
     imports: ClassVar[tuple[str, ...]] = ("torchvision", "num2words")
     reads: ClassVar[tuple[str, ...]] = ("model", "device")
-    choices: ClassVar[tuple[Choice, ...]] = CHOICES
+    choices: ClassVar[tuple[CaptionModel, ...]] = CHOICES
 
     def __init__(self, settings: CaptionerSettings, workspace: Workspace) -> None:
         self._settings, self._locks = settings, workspace.locks

@@ -123,7 +123,7 @@ def _disk(workspace: Workspace) -> Check:
 
 def _names(workspace: Workspace) -> list[Check]:
     """What lies in the workspace and is none of ours; it is in nobody's way."""
-    found = strange_names.said(strange_names.strange_names(workspace), workspace.root)
+    found = strange_names.sentence(strange_names.strange_names(workspace), workspace.root)
     return [Check("other names", found)] if found else []
 
 

@@ -102,7 +102,7 @@ def _lines(seen: RunSnapshot) -> Iterator[tuple[str, str]]:
 def _checkpoints(seen: RunSnapshot) -> Iterator[tuple[str, str]]:
     """A line a checkpoint: its step, and why it is kept or that it goes."""
     folder = seen.run.folder / checkpoints.FOLDER
-    strange = strange_names.said(strange_names.strange_in(folder, "runs/*/checkpoints"), seen.run.folder)
+    strange = strange_names.sentence(strange_names.strange_in(folder, "runs/*/checkpoints"), seen.run.folder)
     lines = [f"{one.step}  ({', '.join(one.reasons)})" if one.reasons else str(one.step) for one in seen.checkpoints]
     for number, line in enumerate([*(lines or ["none"]), *filter(None, [strange])]):
         yield "" if number else "checkpoints", line

@@ -41,7 +41,7 @@ def runs(context: click.Context, workspace: Workspace) -> None:
         waiting = queue.order(workspace)
         positions = {name: f"waiting, {position} of {len(waiting)}" for position, name in enumerate(waiting, 1)}
         print_table(HEADS, [_row(run, positions) for run in found], NUMBERS)
-        if strange := strange_names.said(strange_names.strange_in(workspace.runs, "runs"), workspace.root):
+        if strange := strange_names.sentence(strange_names.strange_in(workspace.runs, "runs"), workspace.root):
             click.echo(strange)
 
 

@@ -25,7 +25,7 @@ LINK = 20e9  # bytes a second between the machine's memory and the GPU
 EXPOSED = 0.3  # of a copy's time that no computing hides
 OPTIMIZING = {"adamw-8bit": 1.005}
 DISPATCH = 0.004  # seconds a block and pass that a processor spends between operations
-LEAK_PASSES = 6
+DRIFT_PASSES = 6
 VAE_OPERATIONS = 1200.0  # for a pixel and its width squared
 LOADING_BYTES = 1.0e9  # a second
 START_SECONDS = 15.0
@@ -104,7 +104,7 @@ def times(
         "training": steps * step,
     }
     if settings.evaluate_every:
-        passes = BANDS * settings.held_out + LEAK_PASSES
+        passes = BANDS * settings.held_out + DRIFT_PASSES
         parts["measuring"] = (steps // settings.evaluate_every + 1) * passes * forward
     if settings.preview_every:
         generated = (len(settings.preview_prompts) or 2) * settings.preview_count

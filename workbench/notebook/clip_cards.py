@@ -71,12 +71,12 @@ class ClipCards(Panel):
         with self._lock:
             clips = self.dataset.clips
             self._first = max(0, min(self._first, (len(clips) - 1) // PAGE * PAGE))
-            shown = clips[self._first : self._first + PAGE]
+            page = clips[self._first : self._first + PAGE]
             self.summary.value = note(self.dataset.summary.sentence)
-            if shown != self._cards:
-                self._cards = shown
-                self.grid.children = [self._card(clip) for clip in shown]
-            self.range.value = note(f"clips {self._first + 1} to {self._first + len(shown)} of {len(clips)}")
+            if page != self._cards:
+                self._cards = page
+                self.grid.children = [self._card(clip) for clip in page]
+            self.range.value = note(f"clips {self._first + 1} to {self._first + len(page)} of {len(clips)}")
             self.earlier.disabled = self._first == 0
             self.later.disabled = self._first + PAGE >= len(clips)
 
@@ -94,13 +94,13 @@ class ClipCards(Panel):
         )
         caption.observe(lambda change: self._save_caption(clip.file_name, change), names="value")
         path = self.dataset.path_of(clip)
-        shown = widgets.HTML()
-        parts: list[widgets.Widget] = [shown, caption]
+        media = widgets.HTML()
+        parts: list[widgets.Widget] = [media, caption]
         if not path.exists() or path.stat().st_size <= EMBEDDED:
-            shown.value = video(path, WIDTH, clip.width)
+            media.value = video(path, WIDTH, clip.width)
         else:
-            shown.value = picture(self.dataset.thumbnail_of(clip), clip.source or clip.id, WIDTH)
-            play = lambda: setattr(shown, "value", video(path, WIDTH, clip.width))  # noqa: E731
+            media.value = picture(self.dataset.thumbnail_of(clip), clip.source or clip.id, WIDTH)
+            play = lambda: setattr(media, "value", video(path, WIDTH, clip.width))  # noqa: E731
             parts.insert(1, self.add_button("Play", "Play the clip", play, "play"))
         text = escaped(plan(clip, self.shape).sentence)
         parts.append(widgets.HTML(f'<div style="width:{WIDTH}px;font-size:85%;opacity:.75">{text}</div>'))

@@ -40,7 +40,7 @@ class PromptEnhancer(Panel):
             *(self.settings.box, wrapped(self.write_button, self.stop_button), self.message),
             *(self.status, self.text, self.written),
         )
-        self._shown: str | None = None
+        self._written: str | None = None
         self.ticker = Ticker(self.refresh)
         if self.refresh():
             self.ticker.start()
@@ -70,8 +70,8 @@ class PromptEnhancer(Panel):
         self.write_button.disabled = alive
         visible(self.text, bool(text))
         visible(self.written, bool(text))
-        if text != self._shown:  # what was changed by hand since stays
-            self._shown = self.text.value = text
+        if text != self._written:  # what was changed by hand since stays
+            self._written = self.text.value = text
         if alive:
             self.status.value = note(status.phase or "starting")
         elif status.state in (jobs.State.FAILED, jobs.State.DIED):

@@ -43,7 +43,7 @@ class SamplePanel(Panel):
         self.form = SettingsForm(SampleSettings, workspace, values)
         self.ids = queue.pending(workspace)
         self._lock = threading.Lock()
-        self._shown: list[tuple[queue.Progress, float]] | None = None
+        self._rendered: list[tuple[queue.Progress, float]] | None = None
         self.bar = progress_bar()
         self.progress, self.videos = widgets.HTML(), widgets.HTML()
         self.enhancer = PromptEnhancer(workspace, self.form)
@@ -143,11 +143,11 @@ class SamplePanel(Panel):
         with self._lock:
             now = [self._progress(sample_id) for sample_id in self.ids]
             queue.revive(self.workspace)
-            shown = [(each, _modified(each.picture)) for each in now]
+            rendered = [(each, _modified(each.picture)) for each in now]
             pending = any(not each.state.over for each in now)
-            if shown == self._shown:
+            if rendered == self._rendered:
                 return pending
-            self._shown = shown
+            self._rendered = rendered
             total = sum(each.total or 1 for each in now)
             done = sum((each.total or 1) if each.state.over else each.step for each in now)
             self.bar.value = done / total if now else 0.0

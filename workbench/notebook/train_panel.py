@@ -62,12 +62,12 @@ class TrainPanel(Panel):
         )
         visible(self.gpus_button, offer(TrainSettings()) is not None)
         self._settings = folded("Settings", self.form.box, opened=True)
-        self.shown = widgets.VBox([])
+        self.started = widgets.VBox([])
         self.box.children = (
             *(self._settings, self.fit.box),
             _row("Values to try", self.sweep, widgets.HTML(SWEEP_HELP)),
             _row("Name of the run", self.name, self.start_button, self.refresh_button, self.gpus_button),
-            *(self.message, self.shown),
+            *(self.message, self.started),
         )
 
     @property
@@ -104,7 +104,7 @@ class TrainPanel(Panel):
             panel.close()
         self.runs, self.panels = runs, [RunPanel(run) for run in runs]
         self._settings.selected_index = None
-        self.shown.children = tuple(panel.box for panel in self.panels)
+        self.started.children = tuple(panel.box for panel in self.panels)
         return runs[0]
 
     def use_all_gpus(self) -> None:

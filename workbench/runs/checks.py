@@ -32,7 +32,7 @@ NOT_PORTABLE = {
     "eva": "needs a pass over the data before the start, which is not built",
 }
 # What a configuration of accelerate would bring along.
-FOREIGN_ENGINES = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
+FOREIGN_BACKENDS = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
 # Levels of checkpointing that compute whole blocks again: only then may their weights come and go.
 RECOMPUTES_BLOCKS = ("full", "offloaded")
 
@@ -118,7 +118,7 @@ def check_ranks(settings: TrainSettings, count: int) -> None:
             f"gradient_accumulation is {batches}, must be a multiple of {count}, the GPUs that share a step's batches: "
             f"{remedy}",
         )
-    for variable, name in FOREIGN_ENGINES.items():
+    for variable, name in FOREIGN_BACKENDS.items():
         if os.environ.get(variable, "").lower() in ("1", "true"):
             raise _refusal(
                 "parallel",

@@ -189,15 +189,15 @@ def measured(settings: TrainSettings, facts: CardFacts) -> str:
 def usage(settings: TrainSettings, facts: CardFacts) -> str:
     """The family's code, made to load what this run exports. It is run in the folder of this card."""
     lines = facts["usage"].splitlines()
-    place = next((number for number, line in enumerate(lines) if "load_lora_weights" in line), len(lines))
+    index = next((number for number, line in enumerate(lines) if "load_lora_weights" in line), len(lines))
     if settings.method == "full":
         load = 'own = AutoModel.from_pretrained(".", subfolder="transformer", torch_dtype=dtype)\n'
         load += "pipe.transformer = own.to(device)"
-        rest = [line for line in lines[place:] if "load_lora_weights" not in line and "set_adapters" not in line]
-        return "\n".join(["from diffusers import AutoModel", *lines[:place], load, *rest])
+        rest = [line for line in lines[index:] if "load_lora_weights" not in line and "set_adapters" not in line]
+        return "\n".join(["from diffusers import AutoModel", *lines[:index], load, *rest])
     if facts.get("also"):
         load = f'pipe.transformer.load_state_dict(load_file("{ALSO}"), strict=False)'
-        lines = ["from safetensors.torch import load_file", *lines[:place], load, *lines[place:]]
+        lines = ["from safetensors.torch import load_file", *lines[:index], load, *lines[index:]]
     return "\n".join(lines)
 
 
@@ -210,17 +210,17 @@ def _remark(settings: TrainSettings, facts: CardFacts) -> str:
 
 def origin(settings: TrainSettings, facts: CardFacts) -> str:
     """Where it went on from, in sentences; "" when it began with the base model."""
-    said = []
+    sentences = []
     if parent := facts.get("parent"):
         changed = "; ".join(f"{name}: {cell(old)} → {cell(new)}" for name, (old, new) in parent["changed"].items())
-        said.append(
+        sentences.append(
             f"A fork of the run {parent['run']} at step {parent['step']}"
             + (f", changed: {changed}." if changed else ".")
         )
     if settings.start_from:
-        said.append(f"It went on from the LoRA {settings.start_from}.")
-    said = said or ["It began with the base model."]
-    return " ".join(filter(None, [*said, facts.get("oom_fallback", "")]))
+        sentences.append(f"It went on from the LoRA {settings.start_from}.")
+    sentences = sentences or ["It began with the base model."]
+    return " ".join(filter(None, [*sentences, facts.get("oom_fallback", "")]))
 
 
 def table(values: Mapping[str, Any]) -> str:

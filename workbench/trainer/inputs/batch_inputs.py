@@ -85,11 +85,11 @@ class BatchInputs:
         """The batch of a step (from 1), by its number within the step (from 0)."""
         number = (step - 1) * self._settings.gradient_accumulation + micro
         read = self._next(number)
-        latents = self._family.sample_latents(self._there(read.moments), read.posterior.to(self._device))
+        latents = self._family.sample_latents(self._on_device(read.moments), read.posterior.to(self._device))
         condition = None
         if read.low is not None:
             noise = self._noise(len(read.items), read.shape, "low resolution", step, micro).to(self._device)
-            condition = self._family.sample_latents(self._there(read.low), noise)
+            condition = self._family.sample_latents(self._on_device(read.low), noise)
             condition = condition * read.pictures.view(-1, 1, 1, 1, 1).to(condition)
         elif self._frames is not None:
             moments = self._frame_moments(number)
@@ -97,7 +97,7 @@ class BatchInputs:
         return Batch(
             items=read.items,
             latents=latents,
-            text=self._there(read.text),
+            text=self._on_device(read.text),
             noise=read.noise.to(self._device),
             timesteps=read.timesteps.to(self._device),
             weights=torch.tensor([item.weight for item in read.items], device=self._device),
@@ -166,8 +166,8 @@ class BatchInputs:
             yield EvaluationInput(
                 name=item.sha256,
                 shape=self.latents_shape(item),
-                text=self._there(self._texts([item.caption])),
-                moments=self._there(self._views([item], [False], "clip")),
+                text=self._on_device(self._texts([item.caption])),
+                moments=self._on_device(self._views([item], [False], "clip")),
                 condition=self._fixed_condition(item),
             )
 
@@ -176,7 +176,7 @@ class BatchInputs:
         shape = self.latents_shape(item)
         condition = None if self.view == "clip" else torch.zeros(1, *shape, device=self._device)
         for caption in captions:
-            text = self._there(self._texts([caption]))
+            text = self._on_device(self._texts([caption]))
             yield EvaluationInput(name=caption, shape=shape, text=text, condition=condition)
 
     def _fixed_condition(self, item: RunClip) -> torch.Tensor | None:
@@ -191,7 +191,7 @@ class BatchInputs:
                 self._frames.rest()
             else:
                 noise = self._noise(1, shape, f"{indices}: low resolution").to(self._device)
-                low = self._there(self._views([item], [False], "low resolution"))
+                low = self._on_device(self._views([item], [False], "low resolution"))
                 self._fixed[key] = self._family.sample_latents(low, noise).cpu()
         return self._fixed[key].to(self._device)
 
@@ -207,11 +207,11 @@ class BatchInputs:
         return self._family.latents_shape(self._folder, bucket.frames, bucket.height, bucket.width)
 
     def embeddings(self, captions: Sequence[str]) -> Tensors:
-        return self._there(self._texts(captions))
+        return self._on_device(self._texts(captions))
 
     def unconditional(self) -> Tensors:
         """The embeddings that guidance compares with: those of a dropped caption."""
-        return self._there(self._texts([None]))
+        return self._on_device(self._texts([None]))
 
     def _flipped(self, count: int, step: int, micro: int) -> list[bool]:
         if not self._settings.horizontal_flip:
@@ -238,7 +238,7 @@ class BatchInputs:
     def _pixels(self, items: Sequence[RunClip], flipped: Sequence[bool]) -> torch.Tensor:
         return self._views(items, flipped, "first frame")[FIRST_FRAME]
 
-    def _there(self, tensors: Tensors) -> dict[str, torch.Tensor]:
+    def _on_device(self, tensors: Tensors) -> dict[str, torch.Tensor]:
         return {name: tensor.to(self._device) for name, tensor in tensors.items()}
 
     def _noise(self, count: int, shape: tuple[int, ...], purpose: str, *indices: int) -> torch.Tensor:
