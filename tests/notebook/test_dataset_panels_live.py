@@ -112,7 +112,7 @@ def test_a_check_returns_its_findings_which_show_themselves(studio: Studio, foot
     assert "bars.mp4 has black bars" in shown
     assert "Crop the bars" in shown
     panel = task_panel(studio.workspace, footage.name, "check")
-    assert "clips looked at" in panel.result.value, "a panel made afterwards shows the result"
+    assert "clips checked" in panel.result.value, "a panel made afterwards shows the result"
     panel.close()
     with pytest.raises(ConfigError, match="did you mean captions"):
         footage.check(captoins=False)

@@ -50,7 +50,7 @@ def test_the_dataset_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatc
     assert "Cropped the bars of 1 clip" in said
     assert "copy a better one" in said
     pages = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
-    assert any(f"{CLIPS + 1} clips looked at" in page for page in pages), "the copy is still there"
+    assert any(f"{CLIPS + 1} clips checked" in page for page in pages), "the copy is still there"
     assert [page.count("<video") for page in pages if "What the model gets: frames" in page] == [1]
     assert any("Aspect ratios" in page for page in pages)
     assert not (NOTEBOOK.parent / "workspace").exists()
