@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from scripts.write_docs import CLASSES
 from tests.patience import PATIENCE
 from tests.visiting import HTML, Demo, Visitor, hostile
 from workbench import jobs, policy
@@ -24,7 +25,7 @@ from workbench.dataset_builder.cuts.splitting import SplitSettings
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.demo_space import replays
-from workbench.demo_space.limits import JOBS, Limits
+from workbench.demo_space.limits import EMPTY, JOBS, MOST, ONLY, Limits
 from workbench.demo_space.sessions import DemoSession, DemoSessions, Full
 from workbench.errors import ConfigError
 from workbench.families import default_model
@@ -331,3 +332,16 @@ def test_on_zero_gpu_the_page_draws_inside_a_marked_call(workspace: Workspace, m
     assert inside == [True]
     assert [sample.id for sample in Samples(workspace).history()] == [request]
     assert queue.progress(workspace, request).state is queue.RequestState.DONE
+
+
+def test_every_limit_names_a_setting_that_there_is() -> None:
+    """A setting that is renamed would be without its limit, and nothing would say so."""
+    fields = {cls.__name__: set(cls.model_fields) for cls in _settings_classes(Settings)}
+    known = set().union(*fields.values()) | {f"{name}.{field}" for name, own in fields.items() for field in own}
+    assert {name for name in (*MOST, *ONLY, *EMPTY) if name not in known} == set()
+
+
+def _settings_classes(parent: type[Settings]) -> set[type[Settings]]:
+    """All classes of settings; CLASSES is named so that every module that declares one is loaded."""
+    assert CLASSES
+    return {one for child in parent.__subclasses__() for one in (child, *_settings_classes(child))}
