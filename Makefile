@@ -59,7 +59,7 @@ lint: $(VENV)/.installed-dev
 	@$(BIN)/mypy
 	@if command -v npm >/dev/null; then \
 	test node_modules/.package-lock.json -nt package-lock.json || npm ci --ignore-scripts --no-audit --no-fund --loglevel=error; \
-	node_modules/.bin/eslint; else echo "npm is missing: the browser code was not checked"; fi
+	node_modules/.bin/eslint --no-warn-ignored assets tests/browser_code; else echo "npm is missing: the browser code was not checked"; fi
 
 format: $(VENV)/.installed-dev
 	@$(BIN)/ruff check --fix .
