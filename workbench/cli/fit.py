@@ -16,8 +16,7 @@ from workbench.cli.options import SettingsCommand, settings_flags, settings_from
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import settle
-from workbench.fit import levels, measurement
-from workbench.fit import rows as words
+from workbench.fit import levels, measurement, rows
 from workbench.fit.estimate import Fit, estimate
 from workbench.fit.gpus import HERE
 from workbench.runs.run import Run
@@ -32,8 +31,8 @@ GPU_HELP = "Memory of the GPU to estimate for, in GB, as in 24. Else this machin
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a JSON file.")
 @click.option("--clone", metavar="RUN", help="Settings of that run. Flags win over them.")
 @click.option("--gpu-memory", "gpu", default=HERE, metavar="GB", help=GPU_HELP)
-@click.option("--measure", is_flag=True, help=words.MEASURE_HELP)
-@click.option("--make-it-fit", is_flag=True, help=f"{words.MAKE_HELP} Prints the flags that set them.")
+@click.option("--measure", is_flag=True, help=rows.MEASURE_HELP)
+@click.option("--make-it-fit", is_flag=True, help=f"{rows.MAKE_HELP} Prints the flags that set them.")
 @with_workspace
 def fit(
     workspace: Workspace,
@@ -88,24 +87,24 @@ def _measure(workspace: Workspace, settings: TrainSettings) -> None:
         jobs.stop(folder)
         raise click.Abort
     if status.state is not jobs.State.FINISHED:
-        raise ConfigError(words.progress(status))
+        raise ConfigError(rows.progress(status))
 
 
 def show(found: Fit) -> None:
     """The line, the phases as a table, and what is needed beside the GPU."""
     click.echo(in_one_line(found))
-    rows = [
+    table = [
         (
             row.name,
-            words.size(row.gb),
+            rows.size(row.gb),
             f"{row.share:.0%}" + ("" if row.fits else ", too much"),
             "measured" if row.measured else "estimated",
             row.made_of,
         )
-        for row in words.rows(found)
+        for row in rows.rows(found)
     ]
-    print_table(("phase", "memory", "of the GPU", "", "made of"), rows, right=("memory",))
-    for name, words_of in words.other_needs(found):
+    print_table(("phase", "memory", "of the GPU", "", "made of"), table, right=("memory",))
+    for name, words_of in rows.other_needs(found):
         click.echo(f"{name}: {words_of}")
 
 

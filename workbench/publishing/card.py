@@ -12,8 +12,7 @@ from workbench.loras.library import LibraryLora
 from workbench.publishing import anonymize
 from workbench.publishing.facts import Facts
 from workbench.publishing.usage import code, for_first_preview, usage_of
-from workbench.runs import model_card as card
-from workbench.runs import oom_fallback
+from workbench.runs import model_card, oom_fallback
 from workbench.runs.model_card import CardFacts
 from workbench.runs.settings import TrainSettings
 
@@ -43,7 +42,7 @@ Made with Video LoRA Workbench {version}{packages}.
 """
 
 
-def model_card(facts: Facts, repo_id: str, license: str = "", also: str = "") -> str:
+def push_card(facts: Facts, repo_id: str, license: str = "", also: str = "") -> str:
     """README.md; also: the second file of weights, where there is one."""
     lora, model = facts.lora, facts.model
     widget = [
@@ -58,7 +57,7 @@ def model_card(facts: Facts, repo_id: str, license: str = "", also: str = "") ->
     trigger = f"## Trigger word\n\nWrite **{lora.trigger}** in the prompt to call it up.\n\n" if lora.trigger else ""
     packages = ", ".join(f"{name} {version}" for name, version in facts.packages)
     return TEMPLATE.format(
-        metadata=card.metadata(model, lora.trigger, widget, license=license),
+        metadata=model_card.metadata(model, lora.trigger, widget, license=license),
         gallery="<Gallery />\n\n" if widget else "",
         title=lora.title,
         what=anonymize.text(_what(facts)),
@@ -84,7 +83,7 @@ def example(lora: LibraryLora) -> str:
 def _what(facts: Facts) -> str:
     lora, model = facts.lora, facts.model
     if facts.settings is not None:
-        return card.what(model, facts.settings, _model_card_facts(facts, facts.settings))
+        return model_card.what(model, facts.settings, _model_card_facts(facts, facts.settings))
     strength = f"rank {lora.rank}" + (f", alpha {lora.alpha:g}" if lora.alpha is not None else "")
     trained = f" It was trained for {lora.steps} steps." if lora.steps else ""
     return (
@@ -118,11 +117,12 @@ def _made(facts: Facts) -> str:
     rows = {"model": settings.model, **chosen}
     rows = {name: value for name, value in anonymize.settings(rows).items() if name != "preview_prompts"}
     parts = [
-        ("Measured", card.measured(settings, known)),
-        ("Data", "| | |\n|---|---|\n" + card.table(dict(facts.statistics)) if facts.statistics else ""),
+        ("Measured", model_card.measured(settings, known)),
+        ("Data", "| | |\n|---|---|\n" + model_card.table(dict(facts.statistics)) if facts.statistics else ""),
         (
             "How it was made",
-            f"{anonymize.text(card.origin(settings, known))}\n\n| setting | value |\n|---|---|\n{card.table(rows)}\n\n"
+            f"{anonymize.text(model_card.origin(settings, known))}\n\n| setting | value |\n|---|---|\n"
+            f"{model_card.table(rows)}\n\n"
             "All other settings were left at their defaults.",
         ),
     ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import ResumeRefused
-from workbench.runs import checkpoints as checkpoint
+from workbench.runs import checkpoints
 from workbench.runs.forks import PARENT
 from workbench.runs.metrics import METRICS, MetricsReader
 from workbench.workspace import writing
@@ -38,11 +38,11 @@ def beginning(run: Path, from_start: bool = False) -> Beginning:
     """
     found, damaged = _look(run)
     check(run, from_start)
-    names = {step: checkpoint.set_aside(run, step) for step in damaged}
+    names = {step: checkpoints.set_aside(run, step) for step in damaged}
     if found is not None:
         reason = ", ".join(f"{name} ({damaged[step]})" for step, name in names.items())
         note = f"damaged and set aside: {reason}; the run goes on from step {found}" if reason else ""
-        return Beginning((found, checkpoint.folder_of(run, found)), note)
+        return Beginning((found, checkpoints.folder_of(run, found)), note)
     if not damaged and not _last_step(run):
         return Beginning()
     with writing(run / METRICS):
@@ -80,8 +80,8 @@ def from_start_requested() -> bool:
 def _look(run: Path) -> tuple[int | None, dict[int, str]]:
     """The newest whole checkpoint's step, and what is wrong with each above it."""
     damaged = dict[int, str]()
-    for step in reversed(checkpoint.steps(run)):
-        if not (reason := checkpoint.damage(checkpoint.folder_of(run, step))):
+    for step in reversed(checkpoints.steps(run)):
+        if not (reason := checkpoints.damage(checkpoints.folder_of(run, step))):
             return step, damaged
         damaged[step] = reason
     return None, damaged

@@ -10,7 +10,7 @@ runs/<slug>/
   ranks/0.json                         of several processes: how each ended (workbench.trainer.distributed.launcher)
   previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model (workbench.runs.previews)
   lora.safetensors README.md           the export and its model card
-  remote.json                          of a run at a place: where it is (workbench.remote)
+  remote.json                          of a run on another machine: where it is (workbench.remote)
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from workbench import inline_html, jobs
 from workbench.errors import ConfigError
 from workbench.families import settle
 from workbench.records import read_record
-from workbench.runs import checkpoints as checkpoint
-from workbench.runs import forks, queue, retention
+from workbench.runs import checkpoints, forks, queue, retention
 from workbench.runs.checks import check, resolved
 from workbench.runs.forks import PARENT
 from workbench.runs.live_sample import LiveSample
@@ -38,10 +37,8 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json
 
 MODULE = "workbench.trainer"
-REMOTE, REMOTE_MODULE = (
-    "remote.json",
-    "workbench.remote",
-)  # on which target a run is; the process that stands for it here
+REMOTE = "remote.json"  # on which target a run is
+REMOTE_MODULE = "workbench.remote"  # the process that stands for it here
 EXPORT = "lora.safetensors"
 CARD = "README.md"
 
@@ -145,8 +142,8 @@ class Run:
     @property
     def checkpoints(self) -> list[int]:
         """Steps of the checkpoints that are wholly on disk, oldest first."""
-        found = step_folders(self.folder / checkpoint.FOLDER)
-        return [step for step, folder in found.items() if (folder / checkpoint.MANIFEST).exists()]
+        found = step_folders(self.folder / checkpoints.FOLDER)
+        return [step for step, folder in found.items() if (folder / checkpoints.MANIFEST).exists()]
 
     @property
     def target(self) -> str:

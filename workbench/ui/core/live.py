@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from workbench import jobs
-from workbench.runs import queue as run_queue
+from workbench.runs import queue
 from workbench.runs.run import Run
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, machine_load
 from workbench.workspace import Workspace
@@ -51,7 +51,7 @@ class Live:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self._list = Recent(lambda: jobs.jobs_in(workspace.runs))
-        self._queue = Recent(lambda: run_queue.order(workspace))
+        self._queue = Recent(lambda: queue.order(workspace))
         self._load = Recent(machine_load, LOAD_SECONDS)
         self._lock = threading.Lock()
         self._runs: dict[str, Recent[RunSnapshot]] = {}

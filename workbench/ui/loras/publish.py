@@ -13,8 +13,7 @@ from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.loras import library
 from workbench.loras.library import LibraryLora
-from workbench.publishing import account
-from workbench.publishing import push as pushing
+from workbench.publishing import account, push
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, tell, tick, watch
@@ -30,7 +29,7 @@ SHOW_PLAN, README_TITLE = "Show upload plan", {"lora": "The model card", "space"
 class _Push(Generic[S]):
     """The form, the list and the buttons of one kind of push."""
 
-    def __init__(self, workspace: Workspace, what: pushing.What, settings: type[S], button: str) -> None:
+    def __init__(self, workspace: Workspace, what: push.What, settings: type[S], button: str) -> None:
         self.workspace, self.what = workspace, what
         self.settings: type[S] = settings
         self.form: Form[S] = Form(settings, workspace, settings())
@@ -58,7 +57,7 @@ class _Push(Generic[S]):
         name = _named(chosen)
         try:
             settings = self._settings(name, values)
-            plan = pushing.plan_upload(self.workspace, name, settings)
+            plan = push.plan_upload(self.workspace, name, settings)
         except ConfigError as error:
             return [*self.clear()[:-1], sentences(error, self.settings)]
         planned = self._mark(name, settings)
@@ -78,23 +77,23 @@ class _Push(Generic[S]):
         if self._mark(name, settings) != planned:
             tell("The form has changed since: check the new upload plan, then press again.", 8)
             return self.show(chosen, *values)
-        pushing.start(self.workspace, name, settings)
+        push.start(self.workspace, name, settings)
         return self.clear()
 
     def end(self, chosen: str | None) -> None:
-        pushing.stop(self.workspace, self.what, _named(chosen))
+        push.stop(self.workspace, self.what, _named(chosen))
 
     def status(self, name: str) -> tuple[jobs.Status, dict[str, Any]]:
-        return pushing.status(self.workspace, self.what, name), pushing.result(self.workspace, self.what, name)
+        return push.status(self.workspace, self.what, name), push.result(self.workspace, self.what, name)
 
     def default(self, lora: LibraryLora, owner: str) -> str:
         """What the field for the repository begins with."""
         before = lora.published.get("space", {}) if self.what == "space" else lora.published
-        fallback = pushing.default_repo(owner, lora.title, self.what) if owner else ""
+        fallback = push.default_repo(owner, lora.title, self.what) if owner else ""
         return str(before.get("repo_id") or fallback)
 
     def _settings(self, name: str, values: tuple[Any, ...]) -> Any:
-        return pushing.named(self.workspace, name, self.form.parse(values), account.now().name)
+        return push.named(self.workspace, name, self.form.parse(values), account.now().name)
 
     def _mark(self, name: str, settings: LoraPush | SpacePush) -> str:
         return f"{name} {settings.model_dump_json()}"
@@ -134,17 +133,17 @@ class PublishPart:
         fresh = [*repos, *self.lora.cleared, *self.space.cleared]
         for event in (load, chosen.change):
             event(tick(self._begin), chosen, fresh, **TICK)
-        for push in (self.lora, self.space):
-            inputs = push.form.inputs
-            push.show_plan.click(handler(push.show), [chosen, *inputs], push.cleared, **QUIET)
-            push.go.click(handler(push.start), [chosen, push.planned, *inputs], push.cleared, **QUIET)
-            push.stop.click(handler(push.end), chosen, None, **QUIET)
+        for part in (self.lora, self.space):
+            inputs = part.form.inputs
+            part.show_plan.click(handler(part.show), [chosen, *inputs], part.cleared, **QUIET)
+            part.go.click(handler(part.start), [chosen, part.planned, *inputs], part.cleared, **QUIET)
+            part.stop.click(handler(part.end), chosen, None, **QUIET)
 
     def _begin(self, chosen: str | None) -> list[Any]:
         """Another LoRA: its own repository, and no plan."""
         lora = self._lora(chosen)
         owner = account.now().name if lora else ""  # no request before a LoRA is chosen
-        repos = [push.default(lora, owner) if lora else "" for push in (self.lora, self.space)]
+        repos = [part.default(lora, owner) if lora else "" for part in (self.lora, self.space)]
         return [*repos, *self.lora.clear(), *self.space.clear()]
 
     def _look(self, chosen: str | None, seen: Seen) -> dict[str, Any] | None:
@@ -163,11 +162,11 @@ class PublishPart:
             "account": publish_html.account(account.now()) + publish_html.published(lora.published, "It is"),
             "note": publish_html.published(lora.published.get("space", {}), "Its Space is") or _first(lora),
         }
-        for push in (self.lora, self.space):
-            status, result = push.status(lora.name)
-            values[push.what] = publish_html.progress(status, result)
+        for part in (self.lora, self.space):
+            status, result = part.status(lora.name)
+            values[part.what] = publish_html.progress(status, result)
             alive = status.state.alive
-            values[f"stop_{push.what}"] = (alive, lambda alive=alive: gr.update(visible=alive))
+            values[f"stop_{part.what}"] = (alive, lambda alive=alive: gr.update(visible=alive))
         return values
 
     def _lora(self, chosen: str | None) -> LibraryLora | None:
