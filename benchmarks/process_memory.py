@@ -23,7 +23,7 @@ from workbench import demo, jobs
 from workbench.jobs.devices import pick_device
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.distributed.launcher import Place
+from workbench.trainer.distributed.launcher import ProcessRank
 from workbench.trainer.distributed.ranks import Ranks
 from workbench.trainer.loop import train_step
 from workbench.trainer.session import Session
@@ -43,7 +43,7 @@ def child(rank: int, count: int, folder: Path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.environ[PORT], "RANK": str(rank)}
     torch.set_num_threads(1)
     run, device = Run(folder), pick_device("cpu")
-    with Ranks.met(Place(rank, count, rank, count), device) as ranks:
+    with Ranks.met(ProcessRank(rank, count, rank, count), device) as ranks:
         made = Session(run.folder, jobs.Job(run.folder), run.settings, device, ranks)
         for _ in range(2):
             train_step(made)

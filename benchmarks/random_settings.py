@@ -41,10 +41,10 @@ from workbench.demo import DEMO_CLIPS
 from workbench.jobs import gpu_lock
 from workbench.loras.settings import MergeSettings, ResizeSettings
 from workbench.runs import queue
+from workbench.runs.live_sample import LiveSample
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
-from workbench.trainer.monitoring.live_sample import LiveSample
 from workbench.workspace import Workspace
 
 NUMBERS = ("0", "-1", "1e400", "-1e400", "nan", "inf", "-inf", "9" * 400, "1e-400", "²", "٣", "0x10", "1_000", " 1", "")

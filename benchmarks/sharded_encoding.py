@@ -57,7 +57,7 @@ def measure(base: Path, count: int, processes: int) -> float:
     """Clips a second, from the first one that is encoded to the last."""
     workspace = Workspace.open(base / f"with-{processes}")
     make_dataset(workspace, count)
-    settings = TrainSettings(model=default_model(), dataset="drawn", held_out=0, device="cpu", flip=0.5)
+    settings = TrainSettings(model=default_model(), dataset="drawn", held_out=0, device="cpu", horizontal_flip=0.5)
     encoding = Encoding.create(workspace, settings, EncodeSettings(processes=processes, clips_a_shard=8))
     encoding.start()
     status = encoding.wait(PATIENCE)

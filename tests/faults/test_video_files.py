@@ -243,12 +243,12 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("encoding", TEXTS)
-def test_captions_in_another_encoding_are_read_right_and_said_to_be_a_guess(tmp_path: Path, encoding: str) -> None:
+def test_captions_in_another_encoding_are_read_right_and_named_as_detected(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "a.mp4").touch()
     (tmp_path / "a.txt").write_bytes(TEXTS[encoding].encode(encoding))
     found = survey([tmp_path])
     assert [source.caption for source in found.sources] == [TEXTS[encoding]]
-    (line,) = [line for line in found.problems if "guessed" in line]
+    (line,) = [line for line in found.problems if "detected" in line]
     assert f"'a.txt ({encoding})': not saved as UTF-8" in line
 
 

@@ -28,6 +28,7 @@ from workbench.trainer.inputs import cache
 from workbench.trainer.inputs.cache import Cache
 from workbench.trainer.inputs.encoder import Encoder, read_video
 from workbench.trainer.loop import train_step
+from workbench.trainer.previewing import preview
 from workbench.workspace import Workspace
 
 CPU = torch.device("cpu")
@@ -45,7 +46,7 @@ def test_b1_b27_the_base_stays_in_its_format_and_the_lora_in_float32_also_after_
     made = go(create(workspace, toy_model.source, precision="bf16", preview_steps=1), 1)
     want = ({torch.bfloat16}, {torch.float32})
     assert dtypes(made.bare_transformer) == want
-    made.preview(["a"])
+    preview(made, ["a"])
     assert dtypes(made.bare_transformer) == want
     train_step(made)
 
@@ -145,7 +146,7 @@ def test_b8_b35_without_a_tracker_there_is_none_and_previews_are_kept_all_the_sa
     run = create(workspace, toy_model.source, preview_steps=1)
     assert run.settings.tracker == "none"
     made = go(run, 1)
-    made.preview(["a red square"])
+    preview(made, ["a red square"])
     assert not made.tracker.on
     assert [preview.prompt for preview in run.previews] == ["a red square"]
 
@@ -190,7 +191,7 @@ def test_b20_previews_have_the_frames_that_are_trained(
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
     run = create(workspace, toy_model.source, frames=17, preview_steps=1)
-    go(run, 0).preview(["a"])
+    preview(go(run, 0), ["a"])
     assert media.probe(run.previews[0].video).frames == 17
 
 

@@ -93,9 +93,10 @@ class Job:
         else:
             import traceback
 
-            self.fail(error)
+            # Before the result, which says that all is written.
             with contextlib.suppress(OSError):  # a full disk has no room for it in the log
                 traceback.print_exception(error)
+            self.fail(error)
         reserve.release(self._result)
         return isinstance(error, Exception)
 

@@ -37,7 +37,7 @@ def main() -> int:
         progress = TaskProgress(job, TASKS[name][3])
         job.beat("loading torch")
         made = operation_of(name)(Workspace.open(folder.parent.parent.parent), settings, progress.report, progress.step)
-        job.outcome = {"made": made.name, "message": made.message, "error": made.error}
+        job.outcome = {"made": made.name, "summary": made.message, "error": made.error}
         sys.stdout.write(f"{made.message}\n")
     return int(job.exit_code)
 

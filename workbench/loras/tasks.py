@@ -1,6 +1,6 @@
 """Operations on LoRAs as background jobs, one folder each: loras/.jobs/ID/ with config.json and a job's files.
 
-config.json holds the operation's name under "task" beside its settings; result.json the result ("made", "message",
+config.json holds the operation's name under "task" beside its settings; result.json the result ("made", "summary",
 "error"). Not covered: what an operation does, how a job lives (workbench.jobs).
 """
 
@@ -71,7 +71,7 @@ def read_task(job_folder: Path) -> LoraTask:
     """An operation by its job's folder. Raises ConfigError when there is none."""
     task = str(read_json(job_folder / jobs.CONFIG).get("task", ""))
     ended = jobs.result(job_folder)
-    made, message = str(ended.get("made", "")), str(ended.get("message", ""))
+    made, message = str(ended.get("made", "")), str(ended.get("summary", ""))
     return LoraTask(job_folder, task, jobs.status(job_folder), made, message)
 
 

@@ -36,7 +36,7 @@ class Problem(StrEnum):
     NO_PICTURE = "first frames whose picture is missing"
     UNPAIRED_PICTURES = "lists of unequal length, so that nobody knows which first frame belongs where: none is taken"
     ENCODING = "not saved as UTF-8, their encoding was detected: see whether the captions read right"
-    UNREADABLE = "text whose encoding nobody can on_progress: save it as UTF-8, no caption is taken from it"
+    UNREADABLE = "text whose encoding nobody can tell: save it as UTF-8, no caption is taken from it"
     OTHER = "files of other kinds: passed over"
     POSTER = "pictures that show a video which is here, too: left out"
     NO_COLUMN = (
