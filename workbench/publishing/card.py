@@ -42,7 +42,7 @@ Made with Video LoRA Workbench {version}{packages}.
 """
 
 
-def push_card(facts: Facts, repo_id: str, license: str = "", also: str = "") -> str:
+def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "") -> str:
     """README.md; also: the second file of weights, where there is one."""
     lora, model = facts.lora, facts.model
     widget = [

@@ -19,7 +19,7 @@ from workbench import __version__
 from workbench.clips.records import Clip
 from workbench.loras.library import LibraryLora
 from workbench.publishing import anonymize
-from workbench.publishing.card import push_card, sample_name
+from workbench.publishing.card import readme_text, sample_name
 from workbench.publishing.facts import Facts, gather, training_clips
 from workbench.publishing.settings import LoraPush
 from workbench.publishing.upload_plan import README, FileContent, UploadPlan, WeightsUpload
@@ -39,7 +39,7 @@ def plan_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> 
     if also.is_file():
         files[ALSO] = WeightsUpload(also, *anonymize.header(also, {}))
     if settings.model_card:
-        text = push_card(facts, settings.repo_id, settings.license, ALSO if also.is_file() else "")
+        text = readme_text(facts, settings.repo_id, settings.license, ALSO if also.is_file() else "")
         files[README] = text.encode()
     for index, preview in enumerate(facts.previews):
         files[sample_name(index)] = anonymize.video(preview.video)
