@@ -1,4 +1,4 @@
-"""What a model's sizes say before a weight is read: enough to reckon the memory and the time of a run. No torch.
+"""What a model's sizes say before a weight is read: enough to estimate the memory and the time of a run. No torch.
 
 A family fills `ModelFacts` in from a model's configs, or states it for a model that is not on the disk. Not covered:
 what follows from the sizes (fit).

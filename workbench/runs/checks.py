@@ -58,7 +58,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
         if not policy.resolve(path, "preview_images").is_file():
             raise _refusal("preview_images", f"preview_images has {path!r}, which is no file: give a picture's path")
     optimizer_options.check(settings)
-    _check_tracker(settings)
+    check_tracker(settings)
     hub_push.check(settings)
     return shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
 
@@ -98,7 +98,7 @@ def _check_memory(settings: TrainSettings) -> None:
                 )
 
 
-def _check_tracker(settings: TrainSettings) -> None:
+def check_tracker(settings: TrainSettings) -> None:
     """Refuse a tracker whose package is missing."""
     name = settings.tracker
     if name != "none" and importlib.util.find_spec(name) is None:

@@ -51,13 +51,13 @@ def train(run: Path, job: jobs.Job, process: ProcessRank = SINGLE, slot: QueueSl
         job.beat("waiting for the first process", patient=True)  # which may wait in the queue for long
     with Ranks.met(process, device) as ranks:
         again = from_start_requested()
-        if not finished(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, slot, again):
+        if not trained_to_end(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, slot, again):
             free_memory()
             # Memory may have run out before the first checkpoint was due.
-            finished(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, slot, from_start=True)
+            trained_to_end(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, slot, from_start=True)
 
 
-def finished(
+def trained_to_end(
     run: Path,
     job: jobs.Job,
     settings: TrainSettings,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.captions import editing
 from workbench.dataset_builder.captions.editing import Rewritten, Search
@@ -129,24 +128,5 @@ def test_tags_are_counted_and_removed(dataset: Dataset) -> None:
         "it's a well-lit": 1,
         "dog's": 1,
     }
-    words = editing.word_counts(dataset.clips)
-    assert (words["dog"], words["it's"], words["well-lit"]) == (4, 1, 1)
     assert editing.remove_tag(dataset.folder, " dog ") == 2
     assert texts(dataset) == ["grass, sun", "rain", "a dog", "", "grass", "it's a well-lit, dog's"]
-
-
-def test_clips_are_sorted_for_looking_at() -> None:
-    clips = [
-        Clip(file_name="b.mp4", text="Zoo", fps=8, frames=8),
-        Clip(file_name="a.mp4", text="a b c", fps=8, frames=16, source="z.mov"),
-        Clip(file_name="c.mp4", text="apple pie", fps=8, frames=4),
-    ]
-
-    def order(by: editing.Order, descending: bool = False) -> str:
-        return "".join(clip.file_name[0] for clip in editing.sort_clips(clips, by, descending))
-
-    assert order("source") == "bca"
-    assert order("caption") == "acb"
-    assert order("caption length") == "bac"
-    assert order("words", descending=True) == "acb"
-    assert order("seconds") == "cba"

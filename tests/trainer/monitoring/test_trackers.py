@@ -17,7 +17,7 @@ from tests.drawing import MakeClip
 from tests.patience import PATIENCE
 from tests.trainer.tracked import log
 from workbench.errors import ConfigError
-from workbench.runs.checks import _check_tracker
+from workbench.runs.checks import check_tracker
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.monitoring import trackers
 
@@ -49,11 +49,11 @@ def in_a_process(home: Path, *calls: list[object]) -> str:
 
 
 def test_a_missing_package_is_named_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    _check_tracker(TrainSettings())
+    check_tracker(TrainSettings())
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    _check_tracker(TrainSettings())
+    check_tracker(TrainSettings())
     with pytest.raises(ConfigError, match="pip install wandb, or choose none"):
-        _check_tracker(TrainSettings(tracker="wandb"))
+        check_tracker(TrainSettings(tracker="wandb"))
 
 
 def test_every_number_of_a_line_is_sent_under_its_own_name() -> None:

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import regex
 
@@ -23,16 +22,8 @@ from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import ConfigError
 
 Edit = Callable[[str], str]
-SortKey = Literal["source", "caption", "caption length", "words", "seconds"]
 PUNCTUATION = ",.;:!?"
 PATTERN_SECONDS = 2.0  # a pattern that takes longer over one caption would take for ever
-SORT_KEYS: dict[SortKey, Callable[[Clip], Any]] = {
-    "source": lambda clip: (clip.source or clip.file_name).casefold(),
-    "caption": lambda clip: clip.text.casefold(),
-    "caption length": lambda clip: len(clip.text),
-    "words": lambda clip: len(clip.text.split()),
-    "seconds": lambda clip: clip.seconds,
-}
 
 
 @dataclass(frozen=True)
@@ -207,13 +198,3 @@ def tag_counts(clips: Iterable[Clip]) -> Counter[str]:
         tags = {tag.casefold(): tag for tag in map(str.strip, clip.text.split(",")) if tag}
         counts.update(spelling.setdefault(folded, tag) for folded, tag in tags.items())
     return counts
-
-
-def word_counts(clips: Iterable[Clip]) -> Counter[str]:
-    """How often each word stands in the captions, in small letters."""
-    return Counter(word for clip in clips for word in regex.findall(r"\w+(?:['’-]\w+)*", clip.text.lower()))
-
-
-def sort_clips(clips: Iterable[Clip], by: SortKey, descending: bool = False) -> list[Clip]:
-    """The clips in another order, for a list or a grid; equal ones stay in the dataset's order."""
-    return sorted(clips, key=SORT_KEYS[by], reverse=descending)
