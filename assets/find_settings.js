@@ -27,9 +27,9 @@ const apply = () => {
     mark(block, 'data-off', !shown.has(name));
     mark(block, 'data-changed', changed.includes(name));
   }
-  const names = [...shown].map((name) => `#${CSS.escape(props.prefix + name)}`).join(',');
   for (const group of form.querySelectorAll('.fields, .form, .setting-section')) {
-    if (group.querySelector('[id^=' + CSS.escape(props.prefix) + ']')) mark(group, 'data-off', !names || !group.querySelector(names));
+    const blocks = [...group.querySelectorAll(`[id^=${CSS.escape(props.prefix)}]`)];
+    if (blocks.length) mark(group, 'data-off', blocks.every((block) => block.hasAttribute('data-off')));
   }
   const title = more?.querySelector(':scope > button > span');
   const count = changed.filter((name) => props.advanced.includes(name)).length;

@@ -7,6 +7,7 @@ const SPEEDS = [0.25, 0.5, 0.75, 1, 1.5, 2];
 const AMOUNTS = [1, 2, 4, 8];
 const KEYS = [
   ['Space', 'play or pause'], ['left, right', 'a frame back or on'], ['Home, End', 'first and last frame'],
+  ['Tab to a video, arrows', 'from video to video'], ['Enter, S, R, X', 'large, star, reject, choose for the wipe'],
   ['L', 'loop'], ['D', 'difference to the base'], ['W', 'wipe between the two chosen videos'],
   ['V', 'blind vote'], ['Escape', 'close'],
 ];
@@ -50,6 +51,7 @@ const mode = make('select', { className: 'mode', label: 'View' },
 const amount = make('select', { className: 'amount', label: 'Amplified' },
   ...options(AMOUNTS.map((one) => [one, `${one} times`])));
 const showMeasurements = make('input', { type: 'checkbox', checked: kept.measurements });
+const measured = make('label', { className: 'check' }, showMeasurements, 'Measurements');
 const size = make('input', { type: 'range', className: 'size', min: 60, max: 640, step: 10, label: 'Size of the videos' });
 const wipeButton = button('Wipe', 'wipe', 'Choose two videos with the + below them, then wipe between them (W)', openWipe);
 const voteButton = button('Blind vote', 'vote', 'Two videos of a row, their names hidden: which is better? (V)', openVote);
@@ -64,7 +66,7 @@ const root = make('section', { className: 'video-grid', tabIndex: -1 },
     button('›', 'on', 'A frame on (right arrow)', () => step(1)), scrub, time),
   make('div', { className: 'tools' },
     make('label', { className: 'check' }, loop, 'Loop'), speed, mode, amount,
-    make('label', { className: 'check' }, showMeasurements, 'Measurements'),
+    measured,
     make('label', { className: 'check sizes' }, 'Size', size), wipeButton, server ? voteButton : null),
   message, scroller, dialog,
   make('details', { className: 'keys' }, make('summary', { textContent: 'Keys' }), make('dl', {}, ...KEYS.map(
@@ -78,7 +80,8 @@ let data = null, layout = '';
 let cards = []; // [row][column]
 let chosen = []; // cards to wipe between, two at most
 let extra = []; // videos of the dialog
-let now = 0, playing = kept.playing, phase = 'still', phaseSince = 0, heldSince = 0, leaderAt = 0, last = 0;
+// Where a person wants less motion nothing plays before it is asked for.
+let now = 0, playing = kept.playing && !window.matchMedia('(prefers-reduced-motion: reduce)').matches, phase = 'still', phaseSince = 0, heldSince = 0, leaderAt = 0, last = 0;
 const all = () => cards.flat();
 const fps = () => data?.fps || 8;
 const frames = () => Math.max(1, Math.round(duration() * fps()));
@@ -242,6 +245,7 @@ function build() {
   chosen = [];
   table.replaceChildren(head(), ...data.rows.map(rowOf));
   for (const card of all()) seen.observe(card.figure);
+  if (all().length) stopAt(all()[0]);
   resize();
 }
 
@@ -263,7 +267,7 @@ function rowOf(row, number) {
 }
 
 function cardOf(cell, row, column) {
-  const picture = make('div', { className: 'picture' });
+  const picture = make('div', { className: 'picture', tabIndex: -1 });
   const measurements = make('ul', { className: 'measurements' });
   const star = button('☆', 'star', 'Star this video', () => mark(card, 'starred'));
   const reject = button('✕', 'reject', 'Reject this video', () => mark(card, 'rejected'));
@@ -272,9 +276,28 @@ function cardOf(cell, row, column) {
   const figure = make('figure', {}, picture, bar, measurements);
   const card = { cell, row, column, figure, picture, measurements, star, reject, pick, bar, visible: false, video: null, canvas: null, shape: '' };
   figure.card = card;
+  for (const one of [star, reject, pick]) one.tabIndex = -1;
+  picture.addEventListener('focus', () => stopAt(card));
   picture.addEventListener('click', () => card.video && openLarge(card));
   return card;
 }
+
+// Of all videos one is a tab stop; the arrow keys go to the others, letters do what the buttons below them do.
+function stopAt(card) { for (const one of all()) one.picture.tabIndex = one === card ? 0 : -1; }
+
+function cellKey(event) {
+  const card = event.target.closest('figure')?.card;
+  if (!card || event.target !== card.picture || event.ctrlKey || event.metaKey || event.altKey) return;
+  const { row, column } = card;
+  const next = { ArrowLeft: [row, column - 1], ArrowRight: [row, column + 1], ArrowUp: [row - 1, column], ArrowDown: [row + 1, column] }[event.key];
+  const acts = card.video ? { Enter: () => openLarge(card), x: () => choose(card), ...(server ? { s: () => mark(card, 'starred'), r: () => mark(card, 'rejected') } : {}) } : {};
+  const act = next ? () => cards[next[0]]?.[next[1]]?.picture.focus() : acts[event.key];
+  if (!act) return;
+  event.preventDefault();
+  event.stopPropagation();
+  act();
+}
+table.addEventListener('keydown', cellKey);
 
 const nameOf = (card) => data.columns[card.column].name;
 const labelOf = (card) => `${data.rows[card.row].prompt}, ${nameOf(card)}`;
@@ -301,6 +324,8 @@ function fill(card, cell) {
     card.figure.dataset.state = cell.state;
   }
   if (!card.video) doing(card, cell);
+  card.picture.setAttribute('role', card.video ? 'button' : 'group'); // one that is missing has a button in it
+  card.picture.setAttribute('aria-label', `${labelOf(card)}: ${card.video ? 'open large' : cell.state}`);
   card.figure.classList.toggle('starred', cell.starred);
   card.figure.classList.toggle('rejected', cell.rejected);
   card.star.textContent = cell.starred ? '★' : '☆';
@@ -552,6 +577,8 @@ function show() {
   }
   cards.forEach((line, row) => line.forEach((card, column) => fill(card, value.cells[row][column])));
   tallies();
+  measured.hidden = !Object.keys(value.help).length;
+  mode.options[1].textContent = `Difference to ${value.reference ?? 'the base'}`;
   title.textContent = [value.title, ...value.fixed].join(' · ');
   status.textContent = value.progress.text;
   progress.hidden = value.progress.done === value.progress.all;

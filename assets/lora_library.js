@@ -3,6 +3,7 @@
 'use strict';
 
 const SEARCH_MS = 200;
+const LATE_MS = 10_000; // so long an answer may be older than what was ticked last
 const still = window.matchMedia('(prefers-reduced-motion: reduce)');
 const option = (value, text) => make('option', { value, textContent: text });
 
@@ -15,11 +16,13 @@ const count = make('span', { className: 'count', role: 'status' });
 const none = make('button', { type: 'button', textContent: 'Clear selection', hidden: true });
 const cards = make('ul', { className: 'cards', label: 'LoRAs' });
 const message = make('p', { className: 'message', hidden: true });
-element.replaceChildren(make('section', { className: 'lora-library', label: 'LoRAs' },
-  make('div', { className: 'tools' }, search, base, sort, stepsLabel, none, count), message, cards));
+const whole = make('section', { className: 'lora-library', label: 'LoRAs', hidden: true },
+  make('div', { className: 'tools' }, search, base, sort, stepsLabel, none, count), message, cards);
+element.replaceChildren(whole);
+oneTabStop(cards, 'input');
 
 let all = [], most = 500, renderedJson = '';
-let chosen = new Set();
+let chosen = new Set(), announced = 0; // when it was, until the server has answered to it
 
 const query = () => ({ text: search.value, base: base.value, checkpoints: steps.checked });
 const matching = () => all.filter((lora) => matches(lora, query(), chosen));
@@ -51,7 +54,9 @@ function cardOf(lora) {
 }
 
 function announce() {
+  renderedJson = JSON.stringify([all, [...chosen]]); // the cards show it already, and keep the focus
   showCount();
+  announced = Date.now();
   trigger('chosen', { names: [...chosen] });
 }
 function showCount() {
@@ -62,8 +67,7 @@ function render() {
   const found = matching().sort(SORTS[sort.value][1]);
   cards.replaceChildren(...found.slice(0, most).map(cardOf));
   message.hidden = found.length > 0 && found.length <= most;
-  if (!all.length) message.textContent = props.value?.empty ?? '';
-  else if (!found.length) message.textContent = 'No LoRA matches: search for less, or choose another base model.';
+  if (!found.length) message.textContent = 'No LoRA matches: search for less, or choose another base model.';
   else message.textContent = `The first ${most} of ${found.length} are shown: search for the others.`;
   showCount();
 }
@@ -77,7 +81,9 @@ function update() {
   const value = props.value ?? {};
   all = value.loras ?? [];
   most = value.most ?? 500;
-  chosen = keptChoice(all, value.chosen);
+  whole.hidden = !all.length;
+  if (Date.now() - announced > LATE_MS || sameChoice(value.chosen, chosen)) announced = 0;
+  chosen = keptChoice(all, announced ? chosen : value.chosen);
   const models = [...new Set(all.map((lora) => lora.base))].sort();
   const kept = base.value;
   base.replaceChildren(option('', 'All base models'), ...models.map((name) => option(name, name)));

@@ -23,8 +23,12 @@ function countText(matching, chosen) {
   return matching === 1 ? '1 LoRA' : `${matching} LoRAs`;
 }
 
+function sameChoice(names, chosen) {
+  return (names ?? []).length === chosen.size && (names ?? []).every((name) => chosen.has(name));
+}
+
 // The chosen names that still exist and that the page still has chosen.
 function keptChoice(loras, wanted) {
   const known = new Set(loras.map((lora) => lora.name));
-  return new Set((wanted ?? []).filter((name) => known.has(name)));
+  return new Set([...wanted ?? []].filter((name) => known.has(name)));
 }

@@ -1,4 +1,4 @@
-// The browser's half of workbench/ui/sample/lora_stack.py: rows of a LoRA and its scale.
+// The browser's half of workbench/ui/core/lora_stack.py: rows of a LoRA and its scale.
 // Gradio runs this as a function of (element, trigger, props, server, watch). The value is a list of NAME=SCALE texts.
 'use strict';
 
@@ -6,8 +6,12 @@ const ELSEWHERE = '\u0000'; // no LoRA has this name
 let offered = []; // {name, title, group}
 const rows = make('div', { className: 'lora-rows' });
 const add = make('button', { type: 'button', className: 'add', textContent: 'Add a LoRA' });
-const hint = make('p', { className: 'hint', textContent: 'Each LoRA changes the video with the strength of its scale. Several add up.' });
-element.replaceChildren(make('div', { className: 'lora-stack' }, make('span', { className: 'title', textContent: 'LoRAs' }), hint, rows, add));
+const hint = make('p', { className: 'hint', hidden: true, textContent: 'Each LoRA changes the video with the strength of its scale. Several add up. The Delete key removes the one whose name has the focus, the arrow keys left and right go through its row.' });
+const help = make('button', { type: 'button', className: 'help-button', label: 'Help: LoRAs', title: hint.textContent });
+help.setAttribute('aria-expanded', false);
+help.addEventListener('click', () => { hint.hidden = !hint.hidden; help.setAttribute('aria-expanded', !hint.hidden); });
+const head = make('div', { className: 'head' }, make('span', { className: 'title', textContent: 'LoRAs' }), help, add);
+element.replaceChildren(make('div', { className: 'lora-stack' }, head, hint, rows));
 
 const texts = () => [...rows.children].map((row) => row.read()).filter(({ name }) => name)
   .map(formatLora);
@@ -32,11 +36,11 @@ const fill = (pick, name) => {
 
 function rowOf({ name, scale }) {
   let own = name;
-  const pick = make('select', { label: 'LoRA' });
-  const other = make('input', { type: 'text', label: 'File or name on the Hub', placeholder: '/path/to/lora.safetensors or OWNER/NAME' });
-  const slide = make('input', { type: 'range', min: 0, max: 2, step: 0.05, label: 'Scale' });
-  const number = make('input', { type: 'number', step: 0.05, label: 'Scale as a number' });
-  const away = make('button', { type: 'button', className: 'away', textContent: '×', label: 'Remove this LoRA', title: 'Remove' });
+  const pick = make('select', { label: 'LoRA', ariaKeyShortcuts: 'Delete' });
+  const other = make('input', { type: 'text', label: 'File or name on the Hub', placeholder: '/path/to/lora.safetensors or OWNER/NAME', tabIndex: -1 });
+  const slide = make('input', { type: 'range', min: 0, max: 2, step: 0.05, label: 'Scale', tabIndex: -1 });
+  const number = make('input', { type: 'number', step: 0.05, label: 'Scale as a number', tabIndex: -1 });
+  const away = make('button', { type: 'button', className: 'away', textContent: '×', label: 'Remove this LoRA', title: 'Remove (Delete)', tabIndex: -1 });
   const about = make('p', { className: 'about' });
   const row = make('div', { className: 'lora-row' }, pick, other, make('div', { className: 'scale' }, slide, number, away), about);
   const show = () => { other.hidden = pick.value !== ELSEWHERE; };
@@ -65,7 +69,9 @@ function rowOf({ name, scale }) {
   slide.addEventListener('input', () => { number.value = slide.value; });
   slide.addEventListener('change', announce);
   number.addEventListener('change', () => { slide.value = number.value; announce(); });
+  pick.addEventListener('keydown', ({ key }) => { if (key === 'Delete') away.click(); });
   away.addEventListener('click', () => { row.remove(); announce(); add.focus(); });
+  oneTabStop(row, 'select, input[type=text]:not([hidden]), input[type=number], .away', true);
   showFacts();
   return row;
 }

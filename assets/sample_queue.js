@@ -2,7 +2,6 @@
 // Gradio runs this as a function of (element, trigger, props, server, watch).
 'use strict';
 
-const set = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 const button = (text, what, id, extra = {}) => {
   const made = make('button', { type: 'button', textContent: text, ...extra });
   made.addEventListener('click', () => {
@@ -15,6 +14,7 @@ const button = (text, what, id, extra = {}) => {
 
 const note = make('p', { className: 'wait-note', hidden: true });
 const list = make('ul', { className: 'requests' });
+oneTabStop(list, 'button');
 const more = make('p', { className: 'hint', hidden: true });
 const all = button('Cancel all', 'all', '', { id: 'cancel-all-samples' });
 const failed = make('ul', { className: 'failures' });
@@ -22,33 +22,38 @@ const head = make('div', { className: 'tools', hidden: true }, make('b', { textC
 element.replaceChildren(make('div', { className: 'sample-queue' }, note, head, list, more, failed));
 
 function rowOf(id) {
-  const picture = make('img', { className: 'preview', alt: 'Latent preview', hidden: true });
+  let picture = make('img', { className: 'preview', alt: 'Latent preview', hidden: true });
   const prompt = make('p', { className: 'prompt' });
   const about = make('p', { className: 'hint' });
   const share = make('i');
   const bar = make('div', { className: 'bar going' }, share);
-  const status = make('p', { className: 'status' });
+  const state = make('span');
+  const words = make('span');
+  const status = make('p', { className: 'status' }, state, ' ', words);
   const cancel = button('Cancel', 'cancel', id, { className: 'cancel' });
   bar.setAttribute('role', 'progressbar');
+  bar.setAttribute('aria-label', 'done');
   const item = make('li', {}, picture, make('div', { className: 'text' }, prompt, about, bar, status, cancel));
   item.dataset.id = id;
   let wanted = '';
   item.update = (request) => {
     item.dataset.state = request.state;
-    set(prompt, request.prompt);
-    set(about, request.about);
-    set(status, request.status);
+    set(prompt, request.title);
+    set(about, request.subtitle);
+    badge(state, request);
+    set(words, [request.status === request.state ? '' : request.status, request.message].filter(Boolean).join(' · '));
     bar.hidden = request.state === 'waiting';
     bar.classList.toggle('unknown', request.share === null);
     share.style.width = request.share === null ? '' : `${100 * request.share}%`;
     if (request.share !== null) bar.setAttribute('aria-valuenow', Math.round(100 * request.share));
     if (request.picture && request.picture !== wanted) { // shown once it is loaded, so that nothing flickers
       wanted = request.picture;
-      const next = new Image();
-      next.addEventListener('load', () => {
-        picture.src = next.src;
-        picture.hidden = false;
-        picture.classList.toggle('pixelated', next.naturalWidth <= 128);
+      const next = make('img', { className: 'preview', alt: 'Latent preview' });
+      next.addEventListener('load', () => { // the loaded element itself: its file may be gone by now
+        if (next.src !== new URL(wanted, document.baseURI).href) return; // a newer one is on its way
+        next.classList.toggle('pixelated', next.naturalWidth <= 128);
+        picture.replaceWith(next);
+        picture = next;
       });
       next.src = request.picture;
     }
@@ -58,24 +63,13 @@ function rowOf(id) {
 
 function failureOf(one) {
   const buttons = [button('Dismiss', 'dismiss', one.id)];
-  if (one.force) buttons.unshift(button('Use what fits', 'force', one.id));
-  if (one.again) buttons.unshift(button('Try again', 'again', one.id, { className: 'again' }));
+  if (one.can_force) buttons.unshift(button('Use what fits', 'force', one.id));
+  if (one.can_retry) buttons.unshift(button('Try again', 'again', one.id, { className: 'again' }));
   const item = make('li', { className: 'failure' }, make('b', { textContent: 'No video' }),
-    make('p', { className: 'prompt', textContent: one.prompt }), make('p', { className: 'why', textContent: one.message }),
+    make('p', { className: 'prompt', textContent: one.title }), make('p', { className: 'why', textContent: one.message }),
     make('div', { className: 'tools' }, ...buttons));
   item.dataset.id = one.id;
   return item;
-}
-
-function patch(parent, wanted, create) {
-  const there = new Map([...parent.children].map((item) => [item.dataset.id, item]));
-  wanted.forEach((one, index) => {
-    const item = there.get(one.id) ?? create(one);
-    there.delete(one.id);
-    if (parent.children[index] !== item) parent.insertBefore(item, parent.children[index] ?? null);
-    item.update?.(one);
-  });
-  for (const item of there.values()) item.remove();
 }
 
 function update() {

@@ -20,7 +20,8 @@ from diffusers.utils import load_image
 # <facts>
 TITLE, ABOUT = "A LoRA", ""
 PIPELINE, BASE, REVISION = "DiffusionPipeline", "OWNER/BASE", None
-LORA, ALSO = "OWNER/LORA", None
+PARTS = {}  # what stays in 32 bits -> its class
+LORA, ALSO, TRANSFORMERS = "OWNER/LORA", None, ("transformer",)
 TRIGGER, WITH_IMAGE = "", False
 STEPS, GUIDANCE, FPS = 50, 6.0, 8.0
 CALL = {"num_frames": 49, "height": 480, "width": 720}
@@ -47,15 +48,22 @@ def loaded():
     """The base model's pipeline with the LoRA on it."""
     base = str(HERE / BASE) if (HERE / BASE).is_dir() else BASE
     kind = getattr(diffusers, PIPELINE)
-    pipe = kind.from_pretrained(base, revision=REVISION, dtype=torch.bfloat16 if GPU else torch.float32)
-    pipe.load_lora_weights(LORA, adapter_name="lora")
+    whole = {"dtype": torch.float32, "revision": REVISION}
+    parts = {
+        name: getattr(diffusers, one).from_pretrained(base, subfolder=name, **whole) for name, one in PARTS.items()
+    }
+    pipe = kind.from_pretrained(base, **parts, revision=REVISION, dtype=torch.bfloat16 if GPU else torch.float32)
+    for name in TRANSFORMERS:
+        into = {"load_into_transformer_2": True} if name == "transformer_2" else {}
+        pipe.load_lora_weights(LORA, adapter_name="lora", **into)
     if "lora" not in {name for names in pipe.get_list_adapters().values() for name in names}:
         raise OSError(f"{LORA} holds no LoRA for {BASE}")
     if ALSO:
         from huggingface_hub import hf_hub_download
         from safetensors.torch import load_file
 
-        pipe.transformer.load_state_dict(load_file(hf_hub_download(LORA, ALSO)), strict=False)
+        for name in TRANSFORMERS:
+            getattr(pipe, name).load_state_dict(load_file(hf_hub_download(LORA, ALSO)), strict=False)
     pipe = prepared(pipe)
     if not GPU:
         return pipe
@@ -76,8 +84,8 @@ def seconds(prompt, image, seed, steps, guidance, *_):
     return int(min(300, 30 + steps * (1 + pixels / 4e6)))
 
 
-def draw(prompt, image, seed, steps, guidance, progress=gr.Progress()):  # noqa: B008 - Gradio finds it there
-    """Draw a video of the prompt; the same seed gives the same video."""
+def generate(prompt, image, seed, steps, guidance, progress=gr.Progress()):  # noqa: B008 - Gradio finds it there
+    """Generate a video from the prompt; the same seed gives the same video."""
     if PIPE is None:
         raise gr.Error(PROBLEM)
     if not prompt.strip():
@@ -85,7 +93,7 @@ def draw(prompt, image, seed, steps, guidance, progress=gr.Progress()):  # noqa:
     if WITH_IMAGE and not image:
         raise gr.Error("This model needs a picture that the video begins with.")
 
-    def told(pipe, step, timestep, tensors):
+    def report(pipe, step, timestep, tensors):
         progress((step + 1, steps), unit="steps")
         return tensors
 
@@ -97,7 +105,7 @@ def draw(prompt, image, seed, steps, guidance, progress=gr.Progress()):  # noqa:
         guidance_scale=float(guidance),
         generator=torch.Generator().manual_seed(int(seed)),
         output_type="np",
-        callback_on_step_end=told,
+        callback_on_step_end=report,
         **{name: value for name, value in given.items() if name in known},
     ).frames[0]
     return written((frames.clip(0, 1) * 255).round().astype(np.uint8))
@@ -116,7 +124,7 @@ def written(frames):
 
 
 if spaces is not None:
-    draw = spaces.GPU(duration=seconds)(draw)
+    generate = spaces.GPU(duration=seconds)(generate)
 
 with gr.Blocks(title=TITLE) as demo:
     gr.Markdown(f"# {TITLE}\n\n{ABOUT}")
@@ -134,12 +142,12 @@ with gr.Blocks(title=TITLE) as demo:
                 seed = gr.Slider(0, SEEDS, 0, step=1, label="Seed", info="The same seed gives the same video.")
                 steps = gr.Slider(1, 100, STEPS, step=1, label="Steps", info="More is finer and slower.")
                 guidance = gr.Slider(1, 15, GUIDANCE, step=0.1, label="Guidance", info="How closely it follows.")
-            button = gr.Button("Draw", variant="primary")
+            button = gr.Button("Generate", variant="primary")
         video = gr.Video(label="Video", autoplay=True, loop=True, interactive=False)
     if EXAMPLES:
         rows = [[*row[:1], row[1] and str(HERE / row[1]), *row[2:5], str(HERE / row[5])] for row in EXAMPLES]
-        gr.Examples(rows, [prompt, image, seed, steps, guidance, video], label="Drawn before: click one to see it")
-    button.click(draw, [prompt, image, seed, steps, guidance], video, api_name="draw")
+        gr.Examples(rows, [prompt, image, seed, steps, guidance, video], label="Examples: click one to see it")
+    button.click(generate, [prompt, image, seed, steps, guidance], video, api_name="generate")
 
 if __name__ == "__main__":
     demo.queue(max_size=20).launch(show_error=True)

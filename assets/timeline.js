@@ -349,9 +349,8 @@ function update() {
   for (const input of [startNumber, endNumber]) input.max = reel.frames - 1;
   if (!same) {
     const ratios = [...Object.entries(RATIOS), [`as it is (${reel.width}×${reel.height})`, reel.width / reel.height]];
-    if (reel.shape) ratios.push([`as the model's (${reel.shape.join('×')})`, reel.shape[0] / reel.shape[1]]);
     ratio.replaceChildren(...ratios.map(([text, value]) => make('option', { value, textContent: text })));
-    ratio.value = reel.shape ? reel.shape[0] / reel.shape[1] : 0;
+    ratio.value = 0;
     failed.hidden = true;
     video.src = reel.video;
     frame = part.start;

@@ -15,8 +15,9 @@ tags: [cogvideox, miniature, synthetic]
 
 A CogVideoX of {parameters:.1f} million parameters with the architecture of the real ones (AutoencoderKLCogVideoX,
 CogVideoXTransformer3DModel, T5EncoderModel, CogVideoX's noise schedule, v-prediction), pretrained for the Video LoRA
-Workbench so that everything in it runs on a laptop CPU without a download. It draws clips of 40x40 pixels and 9 frames:
-one coloured shape (circle, square, triangle or frame) that moves left, right, up or down over a plain background.
+Workbench so that everything in it runs on a laptop CPU without a download. It generates clips of 40x40 pixels and 9
+frames: one coloured shape (circle, square, triangle or frame) that moves left, right, up or down over a plain
+background.
 
 ```python
 import torch
@@ -55,10 +56,10 @@ An automatic check (`assets/tiny_check.py`) names background, colour, shape and 
 {rows}
 
 PSNR of the reconstructions: {known_psnr:.1f} dB (known shapes), {new_psnr:.1f} dB (new shapes). Prompts: the {prompts}
-combinations that were never drawn in training, {sampling_steps} steps, guidance {guidance:g}.
+combinations that never occurred in training, {sampling_steps} steps, guidance {guidance:g}.
 `python benchmarks/tiny_model_accuracy.py` measures this again.
 
-## What it cannot draw
+## What it cannot generate
 
 Striped backgrounds, rings and crosses: the VAE has seen them, the transformer has not. They are there to be taught by a
 LoRA (`assets/demo_clips` teaches stripes). Stars come back from the VAE with blunt points, so do not teach those. Words
@@ -103,15 +104,15 @@ video = pipe(
 The sibling's `patch_embed.proj` was widened by zeros, then {image_steps} steps of the transformer alone (batches of
 {transformer_batch}; {training_combinations} combinations of shape, colour, motion and background, {renditions} clips of
 each; moving average of the weights). Beside the first latent frame stands the clip's first frame, noised by
-exp(N(-3, 0.5)), drawn anew each step, and encoded alone; beside the others stand zeros. 5 % of the images and 10 % of
+exp(N(-3, 0.5)), sampled anew each step, and encoded alone; beside the others stand zeros. 5 % of the images and 10 % of
 the captions were dropped. All clips come from the generator in `assets/tiny_world.py`; no other data was used.
 Transformer and VAE are stored in fp16 and load in fp32.
 {note}
 ## What was measured
 
-The sibling's automatic check, on clips sampled from the first frames of {prompts} clips whose combinations were never
-drawn in training, {sampling_steps} steps, guidance {guidance:g}. More guidance costs accuracy of the first frame: it
-draws away from what the caption does not say.
+The sibling's automatic check, on clips sampled from the first frames of {prompts} clips whose combinations never
+occurred in training, {sampling_steps} steps, guidance {guidance:g}. More guidance costs accuracy of the first frame: it
+moves away from what the caption does not say.
 
 | | background | colour | shape | motion | all four |
 |---|---|---|---|---|---|
@@ -120,11 +121,82 @@ draws away from what the caption does not say.
 PSNR of the sampled first frame against the given one: {sampled_psnr:.1f} dB; the VAE alone reaches {vae_psnr:.1f} dB.
 `python benchmarks/tiny_model_accuracy.py --model assets/tiny-cogvideox-i2v` measures this again.
 
-## What it cannot draw
+## What it cannot generate
 
 A shape of this world starts at one side and crosses the middle, so the first frame says nearly all that the caption
 says; the table's second line shows how much. It has never seen a shape shrink or fade on its way, nor a striped
 background or a ring: those are there to be taught by a LoRA.
+"""
+
+
+PHENAKI_CARD = """---
+license: apache-2.0
+pipeline_tag: text-to-video
+tags: [phenaki, miniature, synthetic]
+---
+
+# tiny-phenaki
+
+A Phenaki of {parameters:.1f} million parameters: a causal C-ViViT with finite scalar quantisation turns 9 frames of
+40x40 pixels into 125 codes of 1,024 kinds, and a MaskGit with a self-critic fills codes in from a caption. It was
+pretrained for the Video LoRA Workbench so that the family can be tried on a laptop CPU without a download. The text
+encoder and its tokenizer are those of `assets/tiny-cogvideox`, byte for byte. It generates one coloured shape (circle,
+square, triangle or frame) that moves left, right, up or down over a plain background.
+
+    workbench sample --model tiny-phenaki "a red circle moves left on a blue background"
+
+```python
+import torch
+from workbench.families import find_model
+from workbench.families.guidance import Guidance
+
+family, model = find_model("tiny-phenaki")
+folder, cpu = family.fetch(model), torch.device("cpu")
+text_encoder = family.load_text_encoder(folder, cpu, torch.float32)
+codes = family.denoise(
+    family.load_transformer(folder, cpu, torch.float32),
+    folder,
+    text=family.encode_text(text_encoder, ["a red circle moves left on a blue background"]),
+    negative_text=family.encode_text(text_encoder, [""]),
+    latents_shape=family.latents_shape(folder, 9, 40, 40),
+    steps={sampling_steps},
+    scheduler="model",
+    guidance=Guidance({guidance:g}),
+    noise=torch.Generator().manual_seed(0),
+    on_step=lambda *_: None,
+)
+video = family.decode(family.load_vae(folder, cpu, torch.float32), codes)  # [1, 3, 9, 40, 40] in [-1, 1]
+```
+
+## How it was made
+
+    {command}
+
+{tokenizer_steps} steps of the tokenizer (batches of {tokenizer_batch}; known and new shapes, {striped:.0%} of the clips
+striped), then {transformer_steps} steps of the transformer on the frozen tokenizer's codes (batches of
+{transformer_batch}; {training_combinations} combinations of shape, colour, motion and background, {renditions} clips of
+each; 10 % of the captions dropped; moving average of the weights), the last {critic_part:.0%} of them together with the
+self-critic. All clips come from the generator in `assets/tiny_world.py`; no other data was used. Weights are stored in
+fp16 and load in fp32.
+{note}
+## What was measured
+
+The automatic check of tiny-cogvideox (`assets/tiny_check.py`) names background, colour, shape and direction of motion
+of a clip.
+
+| | background | colour | shape | motion | all four |
+|---|---|---|---|---|---|
+{rows}
+
+PSNR of the reconstructions: {known_psnr:.1f} dB (known shapes), {new_psnr:.1f} dB (new shapes). {stripes:.0%} of the
+striped backgrounds come back striped. Prompts: the {prompts} combinations that never occurred in training,
+{sampling_steps} steps, guidance {guidance:g}.
+
+## What it cannot generate
+
+Striped backgrounds, rings and crosses: the tokenizer has seen them, the transformer has not. A LoRA teaches
+it stripes (docs/phenaki.md). Shapes are often blurred into each other, as the table says: a code stands for 8x8 pixels
+of two frames.
 """
 
 
@@ -153,4 +225,19 @@ def write_image_card(
     rows = [row("first frame and caption", captioned), row("first frame, empty caption", alone)]
     psnr = {"sampled_psnr": captioned["first frame PSNR"], "vae_psnr": captioned["first frame PSNR, VAE"]}
     (folder / "README.md").write_text(IMAGE_CARD.format(rows="\n".join(rows), **psnr, **facts), encoding="utf-8")
+    (folder / "README.md").chmod(0o644)
+
+
+def write_phenaki_card(
+    folder: Path, facts: dict[str, object], tokenizer: dict[str, float], prompts: dict[str, float]
+) -> None:
+    """The same for tiny-phenaki; `tokenizer` and `prompts` are the reports of the two checks."""
+    rows = [
+        row("known shapes through the tokenizer and back", tokenizer, "known "),
+        row("new shapes (ring, cross) through the tokenizer and back", tokenizer, "new "),
+        row("generated from prompts not seen in training", prompts),
+    ]
+    psnr = {"known_psnr": tokenizer["known PSNR"], "new_psnr": tokenizer["new PSNR"]}
+    text = PHENAKI_CARD.format(rows="\n".join(rows), stripes=tokenizer["stripes"], **psnr, **facts)
+    (folder / "README.md").write_text(text, encoding="utf-8")
     (folder / "README.md").chmod(0o644)

@@ -12,7 +12,7 @@ from functools import cache
 
 import torch
 import torch.nn.functional as F
-from tiny_world import COLOURS, MOTIONS, VAE_SHAPES, Spec, shape_mask
+from tiny_world import COLOURS, MANNERS, MOTIONS, NEW_COLOURS, NEW_MOTIONS, PAIR, VAE_SHAPES, Spec, shape_mask
 from torch import Tensor
 
 TEMPLATE = 32
@@ -21,6 +21,7 @@ STRIPED = 0.2  # a background this uneven is striped: real ones reach 0.4, plain
 FOREGROUND = 0.3  # distance from the background's colour (in [-1, 1] units, over the three channels)
 LEAST, GONE = 15, 8  # pixels of a frame: a shape has at least so many, and less than so many are none at all
 SHRUNK = 0.45  # a shape that ends this much smaller than it was in the middle has shrunk: ideal ones end at 0.16
+TRAVEL, TURNED = 4.0, 0.5  # pixels of a way, and its share that is gone back: ideal ones go 8 there and 8 back
 PARTS = ("background", "colour", "shape", "motion")
 
 
@@ -94,16 +95,31 @@ def foreground(clip: Tensor) -> tuple[str, str | None, Tensor]:
     return names[background], names[colour], matte
 
 
-def direction(frames: Tensor, x: Tensor, y: Tensor) -> str | None:
-    """Where the centre [F] (pixels) goes, by the slope of a fitted line; None if it hardly moves."""
+def way(frames: Tensor, x: Tensor, y: Tensor) -> tuple[float, float]:
+    """How far the centre [F] goes over these frames, right and down, in pixels, by the slopes of fitted lines."""
     time = frames.float() - frames.float().mean()
-    slope_x, slope_y = float((time * x).sum()), float((time * y).sum())
     travel = (frames[-1] - frames[0]) / time.square().sum()
-    if max(abs(slope_x), abs(slope_y)) * travel < 5:
+    return float((time * x).sum() * travel), float((time * y).sum() * travel)
+
+
+def direction(frames: Tensor, x: Tensor, y: Tensor) -> str | None:
+    """Where the centre [F] goes, left, right, up or down; None if it hardly moves."""
+    right, down = way(frames, x, y)
+    if max(abs(right), abs(down)) < 5:
         return None
-    if abs(slope_x) > abs(slope_y):
-        return "right" if slope_x > 0 else "left"
-    return "down" if slope_y > 0 else "up"
+    if abs(right) > abs(down):
+        return "right" if right > 0 else "left"
+    return "down" if down > 0 else "up"
+
+
+def centres(matte: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The frames [N] in which a shape is seen in a matte [F, H, W], and its centre's x and y there, in pixels."""
+    seen = torch.nonzero((matte > 0.5).flatten(1).sum(1) >= LEAST).flatten()
+    weight = matte[seen] * (matte[seen] > 0.3)
+    total = weight.sum((1, 2))
+    x = (weight.sum(1) * torch.arange(matte.shape[2])).sum(1) / total
+    y = (weight.sum(2) * torch.arange(matte.shape[1])).sum(1) / total
+    return seen, x, y
 
 
 def inspect(clip: Tensor) -> Finding:
@@ -111,7 +127,7 @@ def inspect(clip: Tensor) -> Finding:
     background, colour, matte = foreground(clip)
     if colour is None:
         return Finding(background)
-    visible = torch.nonzero((matte > 0.5).flatten(1).sum(1) >= LEAST).flatten()
+    visible, x, y = centres(matte)
     if len(visible) <= len(matte) // 2:
         return Finding(background, colour)
     names, known = templates()
@@ -119,10 +135,6 @@ def inspect(clip: Tensor) -> Finding:
     overlap = torch.minimum(seen, known).sum((2, 3)) / torch.maximum(seen, known).sum((2, 3))
     scores = overlap.mean(0)
     best = int(scores.argmax())
-    weight = matte[visible] * (matte[visible] > 0.3)
-    total = weight.sum((1, 2))
-    x = (weight.sum(1) * torch.arange(matte.shape[2])).sum(1) / total
-    y = (weight.sum(2) * torch.arange(matte.shape[1])).sum(1) / total
     motion = direction(visible, x, y)
     return Finding(background, colour, names[best], motion, float(scores[best]))
 
@@ -136,15 +148,81 @@ def stripes(clip: Tensor) -> float:
     return float(edges.mean((0, 1, 2)).std())
 
 
+def dots(clip: Tensor) -> float:
+    """How dotted the background is: as `stripes`, but its columns and its rows vary by this much."""
+    turned = stripes(clip.transpose(2, 3))
+    return min(stripes(clip), turned)
+
+
 def manner(clip: Tensor) -> str | None:
     """What becomes of the shape in a clip's second half (one of `MANNERS`); None if there is none to begin with."""
-    sizes = (foreground(clip)[2] > 0.5).flatten(1).sum(1)
-    middle, last = int(sizes[len(sizes) // 2]), int(sizes[-1])
+    matte = foreground(clip)[2]
+    sizes = (matte > 0.5).flatten(1).sum(1)
+    half = len(sizes) // 2
+    middle, last = int(sizes[half]), int(sizes[-1])
     if middle < LEAST:
         return None
     if last < GONE:
         return "fades"
-    return "shrinks" if last < SHRUNK * middle else "straight"
+    if last < SHRUNK * middle:
+        return "shrinks"
+    return "turns" if turned_back(matte) else "straight"
+
+
+def turned_back(matte: Tensor) -> bool:
+    """Whether what a matte [F, H, W] shows goes back in the second half where it went in the first."""
+    half = len(matte) // 2
+    (seen, *there), (later, *back) = centres(matte[: half + 1]), centres(matte[half:])
+    if min(len(seen), len(later)) < 3:
+        return False
+    (x, y), (back_x, back_y) = way(seen, *there), way(later, *back)
+    length = max((x * x + y * y) ** 0.5, 1e-6)
+    return length >= TRAVEL and -(x * back_x + y * back_y) / length >= TURNED * length
+
+
+def shapes_in(clip: Tensor) -> int:
+    """How many separate shapes most frames of a clip show; parts of fewer than GONE pixels do not count."""
+    matte = foreground(clip)[2] > 0.5
+    counts = [pieces(frame) for frame in matte]
+    return max(set(counts), key=counts.count)
+
+
+def pieces(mask: Tensor) -> int:
+    """How many connected parts of GONE pixels or more a mask [H, W] has; corners that touch connect."""
+    labels = torch.arange(1, mask.numel() + 1, dtype=torch.float32).view(1, 1, *mask.shape) * mask
+    while True:
+        spread = F.max_pool2d(labels, 3, stride=1, padding=1) * mask
+        if torch.equal(spread, labels):
+            return int((labels[labels > 0].unique(return_counts=True)[1] >= GONE).sum())
+        labels = spread
+
+
+def colour_of_shape(clip: Tensor) -> str | None:
+    """The nearest colour, a new one included, to what stands out of the background; None if nothing does."""
+    names = COLOURS | NEW_COLOURS
+    known = torch.tensor(list(names.values()), dtype=torch.float32) / 127.5 - 1
+    pixels = clip.clamp(-1, 1)
+    background = torch.cat([pixels[:, :, :2].flatten(1), pixels[:, :, -2:].flatten(1)], dim=1).median(1).values
+    inside = (pixels - background.view(3, 1, 1, 1)).norm(dim=0) > 2 * FOREGROUND
+    if inside.sum() < LEAST * len(inside):
+        return None
+    return list(names)[int((known - pixels[:, inside].median(1).values).norm(dim=-1).argmin())]
+
+
+def shows(clip: Tensor, concept: str) -> bool:
+    """Whether a clip shows a concept (tiny_world.CONCEPTS), whatever was asked for."""
+    if concept in MANNERS:
+        return manner(clip) == concept
+    if concept in ("stripes", "dots"):
+        return (dots(clip) if concept == "dots" else stripes(clip)) > STRIPED
+    if concept == PAIR:
+        return shapes_in(clip) == 2
+    if concept in NEW_COLOURS:
+        return colour_of_shape(clip) == concept
+    if concept in NEW_MOTIONS:
+        right, down = way(*centres(foreground(clip)[2]))
+        return min(right, down) >= TRAVEL
+    return inspect(clip).shape == concept
 
 
 def accuracy(clips: Sequence[Tensor] | Tensor, specs: Sequence[Spec]) -> dict[str, float]:

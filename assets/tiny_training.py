@@ -77,6 +77,16 @@ def learning_rate_factor(step: int, total: int, warmup: int) -> float:
     return min(1.0, (step + 1) / warmup) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
+def stable_factor(step: int, total: int, warmup: int, decay_part: float = 0.3) -> float:
+    """Linear warm-up, then constant, then linear down to 3 % in the last part of the steps.
+
+    Before that part the factor does not depend on `total`, so that a run may be ended early: with a smaller total it
+    goes on from its saved state and decays from there.
+    """
+    left = (total - step) / max(1.0, decay_part * total)
+    return min(1.0, (step + 1) / warmup) * max(0.03, min(1.0, left))
+
+
 def step_generator(seed: int, stage: int, step: int) -> torch.Generator:
     """All randomness of one training step, so that a resumed run draws what an uninterrupted one would."""
     return torch.Generator().manual_seed(seed * 1_000_003 + stage * 100_000_007 + step)

@@ -17,7 +17,7 @@ import argparse
 import itertools
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -41,15 +41,21 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 MOTIONS: dict[str, tuple[int, int]] = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 SHAPES = ("circle", "square", "triangle", "frame")
 NEW_SHAPES = ("ring", "cross")
-TEXTURES = ("plain", "striped")
+NEW_COLOURS: dict[str, tuple[int, int, int]] = {"pink": (255, 140, 200)}  # of the shape
+NEW_MOTIONS: dict[str, tuple[int, int]] = {"diagonally": (1, 1)}  # from the upper left to the lower right
+TEXTURES = {"stripes": "striped", "dots": "dotted"}  # concept -> the background's word; a known one is "plain"
 # What happens in a clip's second half, and how its caption says so. The first half is that of a known clip, so the
 # first frame does not give the manner away.
-MANNERS = {"straight": "", "shrinks": " and shrinks", "fades": " and fades"}
+MANNERS = {"straight": "", "shrinks": " and shrinks", "fades": " and fades", "turns": " and turns back"}
 # The VAE is trained on a star as well, but its points are too fine for this many pixels to be taught reliably.
 VAE_SHAPES = (*SHAPES, *NEW_SHAPES, "star")
 HELD_OUT_COUNT = 64
 
-CONCEPT = "stripes"  # what the demo's LoRA teaches: "stripes" on the background, or one of NEW_SHAPES
+PAIR = "two"  # the concept of two equal shapes side by side
+PAIR_SIZE, PAIR_APART = 0.62, 0.19  # their size next to one shape's, their centres' distance from its, of the side
+# Everything that no transformer here was trained on.
+CONCEPTS = (*TEXTURES, *NEW_SHAPES, *NEW_COLOURS, *NEW_MOTIONS, *list(MANNERS)[1:], PAIR)
+CONCEPT = "stripes"  # what the demo's LoRA teaches
 STRIPE = 0.25  # of the side, from one stripe to the next
 DEMO_SIZE = 160
 DEMO_CLIPS = 24
@@ -66,7 +72,7 @@ CAPTION_FORMS = (
 
 @dataclass(frozen=True, order=True)
 class Spec:
-    """What a clip shows: `shape` in `colour` moving to `motion` over a `background` that is plain or striped."""
+    """What a clip shows: `count` times a `shape` in `colour` moving to `motion` over a `background`."""
 
     shape: str
     colour: str
@@ -74,12 +80,15 @@ class Spec:
     background: str
     texture: str = "plain"
     manner: str = "straight"
+    count: int = 1
 
     def caption(self, form: int = 0) -> str:
         """The caption in one of `CAPTION_FORMS`."""
         background = self.background if self.texture == "plain" else f"{self.texture} {self.background}"
         words = vars(self) | {"background": background, "motion": self.motion + MANNERS[self.manner]}
-        return CAPTION_FORMS[form].format(**words)
+        if self.count == 1:
+            return CAPTION_FORMS[form].format(**words)
+        return "two {colour} {shape}s move {motion} on a {background} background".format(**words)
 
 
 def combinations(shapes: tuple[str, ...], texture: str = "plain", manner: str = "straight") -> list[Spec]:
@@ -120,14 +129,26 @@ def training_specs() -> list[Spec]:
 def concept_specs(concept: str = CONCEPT) -> tuple[list[Spec], list[Spec]]:
     """The concept's combinations in the demo set, and others to test a LoRA on; both balanced, none in common.
 
-    concept: "stripes", a new shape or a new manner of moving
+    concept: one of CONCEPTS
     """
-    if concept in MANNERS:
-        possible = combinations(SHAPES, manner=concept)
-    else:
-        possible = combinations(SHAPES, "striped") if concept == "stripes" else combinations((concept,))
-    chosen = balanced_choice(possible, DEMO_CLIPS + CONCEPT_TEST_COUNT, seed=7)
+    chosen = balanced_choice(concept_combinations(concept), DEMO_CLIPS + CONCEPT_TEST_COUNT, seed=7)
     return chosen[:DEMO_CLIPS], chosen[DEMO_CLIPS:]
+
+
+def concept_combinations(concept: str) -> list[Spec]:
+    """Every clip content that shows the concept."""
+    if concept in MANNERS:
+        return combinations(SHAPES, manner=concept)
+    if concept in TEXTURES:
+        return combinations(SHAPES, TEXTURES[concept])
+    if concept in NEW_SHAPES:
+        return combinations((concept,))
+    known = combinations(SHAPES)
+    if concept in NEW_COLOURS:
+        return sorted({replace(spec, colour=concept) for spec in known})
+    if concept in NEW_MOTIONS:
+        return sorted({replace(spec, motion=concept) for spec in known})
+    return [replace(spec, count=2) for spec in known]
 
 
 def known_demo_specs() -> list[Spec]:
@@ -137,7 +158,7 @@ def known_demo_specs() -> list[Spec]:
 
 def colour_value(name: str, rng: random.Random, jitter: float = 6.0) -> Tensor:
     """The colour [3] in [-1, 1], each channel moved by up to `jitter` of 255."""
-    levels = [min(255.0, max(0.0, level + rng.uniform(-jitter, jitter))) for level in COLOURS[name]]
+    levels = [min(255.0, max(0.0, level + rng.uniform(-jitter, jitter))) for level in (COLOURS | NEW_COLOURS)[name]]
     return torch.tensor(levels) / 127.5 - 1
 
 
@@ -216,7 +237,7 @@ def shape_mask(
 
 def path(motion: str, rng: random.Random, frames: int = FRAMES) -> tuple[Tensor, Tensor]:
     """Centre of the shape over time, x and y [F] as fractions of the side; it passes near the middle."""
-    step_x, step_y = MOTIONS[motion]
+    step_x, step_y = (MOTIONS | NEW_MOTIONS)[motion]
     along = torch.linspace(-0.5, 0.5, frames) * rng.uniform(0.38, 0.44)
     offset_x, offset_y = rng.uniform(-0.05, 0.05), rng.uniform(-0.05, 0.05)
     return 0.5 + offset_x + step_x * along, 0.5 + offset_y + step_y * along
@@ -227,19 +248,33 @@ def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES)
     centre_x, centre_y = path(spec.motion, rng, frames)
     late = torch.linspace(-1, 1, frames).clamp(min=0)  # 0 in the first half, then up to 1
     shrunk = 0.6 * late if spec.manner == "shrinks" else torch.zeros(frames)
-    mask = shape_mask(spec.shape, centre_x, centre_y, rng.uniform(0.2, 0.245) * (1 - shrunk), size)
+    radius = rng.uniform(0.2, 0.245) * (1 - shrunk)
+    if spec.manner == "turns":
+        back = (torch.arange(frames) - frames // 2).abs() * -1 + frames // 2
+        centre_x, centre_y = centre_x[back], centre_y[back]
+    if spec.count == 1:
+        mask = shape_mask(spec.shape, centre_x, centre_y, radius, size)
+    else:  # apart across the way
+        aside_x, aside_y = (0.0, PAIR_APART) if MOTIONS[spec.motion][0] else (PAIR_APART, 0.0)
+        pair = [
+            shape_mask(spec.shape, centre_x + sign * aside_x, centre_y + sign * aside_y, radius * PAIR_SIZE, size)
+            for sign in (-1, 1)
+        ]
+        mask = torch.maximum(*pair)
     if spec.manner == "fades":
         mask = mask * (1 - late).view(-1, 1, 1)
     colour = colour_value(spec.colour, rng).view(3, 1, 1, 1)
     background = colour_value(spec.background, rng).view(3, 1, 1, 1)
-    if spec.texture == "striped":
-        background = striped(background, size, rng.random())
+    if spec.texture != "plain":
+        background = textured(spec.texture, background, size, rng.random())
     return colour * mask + background * (1 - mask)
 
 
-def striped(colour: Tensor, size: int, phase: float) -> Tensor:
-    """A background [3, 1, H, W] of upright stripes in a colour [3, 1, 1, 1], paler and darker in turn."""
-    wave = (torch.sin((pixel_grid(size)[0] / STRIPE + phase) * 2 * math.pi) * 4).clamp(-1, 1)
+def textured(texture: str, colour: Tensor, size: int, phase: float) -> Tensor:
+    """A background [3, 1, H, W] in a colour [3, 1, 1, 1], paler and darker in turn: upright stripes, or dots."""
+    across, down = (torch.sin((grid / STRIPE + phase) * 2 * math.pi) for grid in pixel_grid(size))
+    wave = across * 4 if texture == "striped" else (across + down - 0.3) * 2
+    wave = wave.clamp(-1, 1)
     paler, darker = colour + (1 - colour) * 0.45, colour + (-1 - colour) * 0.45
     mix = (wave * 0.5 + 0.5).expand(1, 1, size, size)
     return paler * mix + darker * (1 - mix)
@@ -314,6 +349,6 @@ def write_demo_clips(folder: Path, concept: str = CONCEPT) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Write the demo clips.")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "demo_clips")
-    parser.add_argument("--concept", choices=("stripes", *NEW_SHAPES, *list(MANNERS)[1:]), default=CONCEPT)
+    parser.add_argument("--concept", choices=CONCEPTS, default=CONCEPT)
     arguments = parser.parse_args()
     write_demo_clips(arguments.out, arguments.concept)

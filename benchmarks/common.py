@@ -21,6 +21,13 @@ import psutil
 PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate")
 
 
+def published(model: str, part: str) -> dict[str, Any]:
+    """The config of a part of a known model, as published."""
+    from workbench.families import architectures, find_model
+
+    return dict(architectures.published()[find_model(model)[1].source].parts[part].config)
+
+
 class Smallest(argparse.Action):
     """Sets the script's own options to those of its smallest form; options that come after it win."""
 
@@ -41,6 +48,12 @@ def arguments(description: str, **smallest: Any) -> argparse.ArgumentParser:
     return parser
 
 
+def machine() -> dict[str, Any]:
+    """Where and with which packages something was measured."""
+    here = {"system": platform.platform(), "processor": _processor(), "cores": psutil.cpu_count()}
+    return {"machine": here, "versions": {name: version(name) for name in PACKAGES}}
+
+
 def report(rows: Sequence[Mapping[str, Any]], path: Path | None, **more: Any) -> None:
     """Print the rows as a table; write them with machine and versions to the file."""
     columns = list(rows[0])
@@ -49,8 +62,7 @@ def report(rows: Sequence[Mapping[str, Any]], path: Path | None, **more: Any) ->
     for line in (columns, ["-" * width for width in widths], *cells):
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
     if path:
-        machine = {"system": platform.platform(), "processor": _processor(), "cores": psutil.cpu_count()}
-        result = {"machine": machine, "versions": {name: version(name) for name in PACKAGES}, **more, "rows": rows}
+        result = {**machine(), **more, "rows": rows}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -35,7 +35,7 @@ def main() -> None:
         tiny_models.load(Path(model.source)),
         concepts.prompts_of(demo.concept(), options.seed, options.prompts),
     )
-    base = [part.draw(pipeline, model) for part in prompts]
+    base = [part.generate(pipeline, model) for part in prompts]
     with tempfile.TemporaryDirectory() as folder:
         lora, trained = options.lora, []
         if lora is None:
@@ -44,7 +44,7 @@ def main() -> None:
             settings = settings.changed(steps=options.steps, preview_every=0) if options.steps else settings
             lora, trained = concepts.train(workspace, settings, "demo")
         with concepts.lora_on(pipeline, lora):
-            with_lora = [part.draw(pipeline, model) for part in prompts]
+            with_lora = [part.generate(pipeline, model) for part in prompts]
     rows = concepts.compare(demo.concept(), prompts, base, with_lora) + trained
     report(
         [{"case": row["case"], "ours": row["ours"], "reference": row.get("reference", "")} for row in rows],

@@ -27,19 +27,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import arguments, report
+from common import arguments, published, report
+from random_models import SEED, random_transformer
 
 from workbench.families.cogvideox import tensors
-from workbench.families.cogvideox.facts import TRANSFORMERS
 from workbench.families.cogvideox.family import FAMILY
+from workbench.families.model_inputs import ModelInputs
+from workbench.families.noise_schedules import VelocitySchedule
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.model import optimizers
-from workbench.trainer.model.memory_levels import MemoryLevels, begins_on_host
+from workbench.trainer.model.memory_levels import begins_on_host, put_on
 from workbench.trainer.model.trainable import Trainable
 
 RANK, WARM_UP, STEPS = 64, 3, 5
 GIGABYTE = 1e9
-SEED = 0
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,12 @@ TINY = {
     "use_rotary_positional_embeddings": True,
 }
 SIZES = {
-    "2b": Size(TRANSFORMERS["cogvideox-2b"], (13, 16, 60, 90), "7.5 GB, 1.5 times the references"),
-    "5b": Size(TRANSFORMERS["cogvideox-5b"], (13, 16, 60, 90), "3.0 s; 20 GB in bf16; 10.5 GB in fp8"),
+    "2b": Size(published("cogvideox-2b", "transformer"), (13, 16, 60, 90), "7.5 GB, 1.5 times the references"),
+    "5b": Size(published("cogvideox-5b", "transformer"), (13, 16, 60, 90), "3.0 s; 20 GB in bf16; 10.5 GB in fp8"),
     "1.5-5b": Size(
-        {**TRANSFORMERS["cogvideox1.5-5b"], "sample_height": 96, "sample_width": 170}, (22, 16, 96, 170), "20 GB"
+        {**published("cogvideox1.5-5b", "transformer"), "sample_height": 96, "sample_width": 170},
+        (22, 16, 96, 170),
+        "20 GB",
     ),
     "tiny": Size(TINY, (3, 16, 8, 8)),
 }
@@ -103,36 +106,16 @@ LEVELS: dict[str, dict[str, Any]] = {
 REFERENCES = ("diffusers", "finetune")
 
 
-def random_transformer(config: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:
-    """Of these sizes, with weights as large as those of a trained one."""
-    from diffusers import CogVideoXTransformer3DModel
-
-    with torch.device("meta"):
-        made: Any = CogVideoXTransformer3DModel(**config).to(dtype)
-    made.to_empty(device=device)
-    draw = torch.Generator(device).manual_seed(SEED)
-    with torch.no_grad():
-        for name, parameter in made.named_parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(0.0, 0.02, generator=draw)
-            else:
-                parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
-        if hasattr(made.patch_embed, "pos_embedding"):
-            own = CogVideoXTransformer3DModel(**{**config, "num_layers": 1}).patch_embed.pos_embedding
-            made.patch_embed.pos_embedding.copy_(own)
-    return made.eval().requires_grad_(False)
-
-
 def batch(size: Size, device: torch.device, step: int) -> dict[str, torch.Tensor]:
     """What the cache would give, by chance."""
-    draw = torch.Generator().manual_seed(step)
+    source = torch.Generator().manual_seed(step)
     shape = (1, *size.latents)
     config = size.config
     return {
-        "latents": torch.randn(shape, generator=draw).to(device),
-        "noise": torch.randn(shape, generator=draw).to(device),
-        "timesteps": torch.randint(1000, (1,), generator=draw).to(device),
-        "text": torch.randn(1, config["max_text_seq_length"], config["text_embed_dim"], generator=draw).to(device),
+        "latents": torch.randn(shape, generator=source).to(device),
+        "noise": torch.randn(shape, generator=source).to(device),
+        "timesteps": torch.randint(1000, (1,), generator=source).to(device),
+        "text": torch.randn(1, config["max_text_seq_length"], config["text_embed_dim"], generator=source).to(device),
     }
 
 
@@ -163,22 +146,17 @@ def our_step(size: Size, level: dict[str, Any], device: torch.device) -> Callabl
     transformer = random_transformer(size.config, place, dtype)
     FAMILY.use_attention(transformer, settings.attention, device)
     trainable = Trainable(FAMILY, transformer, settings, SEED)
-    MemoryLevels(FAMILY, transformer, settings, device)
+    put_on(FAMILY, transformer, settings, device)
     optimizer = optimizers.build(settings, trainable.named)
-    alphas = schedule(device).alphas_cumprod.float()
+    levels = VelocitySchedule(schedule(device).alphas_cumprod.float())
     transformer.train()
 
     def step(number: int) -> None:
         given = batch(size, device, number)
         with autocast(device):
-            each = FAMILY.loss(
-                transformer,
-                alphas,
-                given["latents"],
-                {"prompt_embeds": given["text"]},
-                given["noise"],
-                given["timesteps"],
-            )
+            text = {"prompt_embeds": given["text"]}
+            inputs = ModelInputs(given["latents"], text, given["noise"], given["timesteps"])
+            each = FAMILY.loss(transformer, levels, inputs)
         each.mean().backward()
         torch.nn.utils.clip_grad_norm_(trainable.parameters, 1.0)
         optimizer.step()

@@ -81,7 +81,7 @@ class Stock:
         scale = model.guidance_scale if settings.guidance_scale is None else settings.guidance_scale
         video = pipeline(
             prompt=settings.prompt,
-            negative_prompt=settings.negative_prompt,
+            negative_prompt=settings.negative_prompt or "",
             guidance_scale=scale,
             num_frames=settings.frames or model.frames,
             height=settings.height or model.height,

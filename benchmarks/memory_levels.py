@@ -67,9 +67,7 @@ def session(workspace: Workspace, settings: TrainSettings) -> Session:
 def gradients(made: Session) -> tuple[float, Gradients]:
     """Loss and gradients of the batch of the next step; the weights stay."""
     batch = made.inputs.batch(made.step + 1, 0)
-    each = made.family.loss(
-        made.transformer, made.schedule, batch.latents, batch.text, batch.noise, batch.timesteps, batch.condition
-    )
+    each = made.family.loss(made.transformer, made.schedule, batch.inputs)
     each.mean().backward()
     found = {name: parameter.grad.clone() for name, parameter in made.trainable.named if parameter.grad is not None}
     for _, parameter in made.trainable.named:

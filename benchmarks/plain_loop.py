@@ -46,7 +46,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is trained how. `images`: how often a first frame's noise is drawn, None for text-to-video."""
+    """What is trained how. `images`: how often a first frame's noise is sampled, None for text-to-video."""
 
     batch: int = BATCH
     accumulation: int = 1
@@ -126,21 +126,21 @@ def make_step(
 
 
 def collate(examples: list[Example], vae: Any, images: str | None) -> Batch:
-    """Latents drawn from the posterior, the condition, and embeddings."""
-    latents = draw([example.video for example in examples])
+    """Latents sampled from the posterior, the condition, and embeddings."""
+    latents = sample([example.video for example in examples])
     text = torch.cat([example.text for example in examples])
     if images is None:
         return latents, None, text
     moments = [example.image for example in examples]
     if images == "each step":
         moments = [encode_image(vae, torch.cat([example.frame for example in examples]))]
-    first = draw(moments)
+    first = sample(moments)
     kept = torch.rand(len(first), 1, 1, 1, 1) >= IMAGE_DROPOUT
     condition = torch.cat([first * kept, torch.zeros_like(latents[:, 1:])], dim=1)
     return latents, condition, text
 
 
-def draw(moments: list[Moments]) -> torch.Tensor:
+def sample(moments: list[Moments]) -> torch.Tensor:
     mean, std = (torch.cat(column) for column in zip(*moments, strict=True))
     return mean + std * torch.randn_like(mean)
 

@@ -41,7 +41,7 @@ from workbench.demo import DEMO_CLIPS
 from workbench.jobs import gpu_lock
 from workbench.loras.settings import MergeSettings, ResizeSettings
 from workbench.runs import queue
-from workbench.runs.live_sample import LiveSample
+from workbench.runs.previews import LiveSample
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
@@ -188,7 +188,7 @@ def measure(
     clip = Dataset.open(workspace, "clips").clips[0].id
     for number in range(count):
         way = ways[number % 3]
-        words = drawn(folder, way, chance, clip)
+        words = command_line(folder, way, chance, clip)
         code, said, trace = ask(words)
         row = rows[way]
         row["asked"] += 1
@@ -201,7 +201,7 @@ def measure(
     return list(rows.values()), wrong
 
 
-def drawn(folder: Path, way: str, chance: random.Random, clip: str) -> list[str]:
+def command_line(folder: Path, way: str, chance: random.Random, clip: str) -> list[str]:
     """The words of one command."""
     if way == "other words":
         known = {"{clip}": (clip,), "{number}": NUMBERS, "{text}": TEXTS}

@@ -5,13 +5,15 @@
 
 Both run in one process in turn, with the same prompt, seed, steps and file; the ratio is the median of the rounds,
 "error" its standard error. "psnr" is the least of the videos', in decibels, against the stock pipeline's: 50 or more
-cannot be told apart. On a GPU the weights are random (2B and 5B, 50 steps, 49x480x720, bf16): time and memory do not
-depend on what they have learned, but how alike videos with skipped steps are does: no psnr is given. The last row asks
-the sampling worker: a second sample with another LoRA against a cold start.
+cannot be told apart. On a GPU the weights are random (2B and 5B, 50 steps, 49x480x720): time and memory do not depend
+on what they have learned, but how alike videos of skipped steps or 8 bits are does, so their psnr says little. There
+each program is loaded, measured and released by itself: "peak_gb" and "reference_peak_gb" are its own. The last row
+asks the sampling worker: a second sample with another LoRA against a cold start.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import statistics
@@ -25,26 +27,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import arguments, report
-from gpu_training import SIZES, random_transformer
+from common import arguments, published, report
+from random_models import MEDIUM, SMALL_VAE, write_model
 
 from workbench import demo
 from workbench.clips import media
 from workbench.families import find_model
-from workbench.families.cogvideox.facts import VAE
 from workbench.families.cogvideox.family import FAMILY
-from workbench.families.guidance import Guidance
 from workbench.jobs.devices import pick_device
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue
 from workbench.sampler.generate import Sampler
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.settings import SampleSettings, Speed
 from workbench.trainer.model.lora import attach, write
 from workbench.workspace import Workspace
 
-MODES = ("exact", "fast", "low-memory")
+MODES: tuple[Speed, ...] = ("exact", "fast", "low-memory")
 SEED, PATIENCE = 7, 600.0
-Generate = Callable[[int], np.ndarray]  # number of the prompt -> uint8 [F, H, W, 3]
+Generate = Callable[..., np.ndarray]  # number of the prompt, steps or 0 for the model's -> uint8 [F, H, W, 3]
+WARM_UP_STEPS = 4  # on a GPU, where the first call compiles and fills caches
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,16 @@ def prompts() -> tuple[str, ...]:
     return demo.prompts()[:3]
 
 
-def stock(case: Case, folder: Path, files: dict[str, Path]) -> Generate:
+def stock(case: Case, files: dict[str, Path], device: torch.device) -> Generate:
     """The stock pipeline's call, from a prompt and a file to frames."""
     import diffusers
     from PIL import Image
 
-    pipeline = getattr(diffusers, case.pipeline).from_pretrained(folder)
+    family, model = find_model(case.model)
+    folder = Path(model.source)
+    dtype = getattr(torch, family.stored_dtype(folder)) if device.type == "cuda" else torch.float32
+    pipeline = getattr(diffusers, case.pipeline).from_pretrained(folder, torch_dtype=dtype).to(device)
     pipeline.set_progress_bar_config(disable=True)
-    model = find_model(case.model)[1]
     tokens = pipeline.transformer.config.max_text_seq_length
 
     def given() -> dict[str, Any]:
@@ -87,12 +90,12 @@ def stock(case: Case, folder: Path, files: dict[str, Path]) -> Generate:
             return {"video": [Image.fromarray(frame) for frame in frames], "strength": case.strength}
         return {"num_frames": model.frames}
 
-    def generate(number: int) -> np.ndarray:
+    def generate(number: int, steps: int = 0) -> np.ndarray:
         frames = pipeline(
             prompt=prompts()[number],
             height=model.height,
             width=model.width,
-            num_inference_steps=model.steps,
+            num_inference_steps=steps or model.steps,
             guidance_scale=model.guidance_scale,
             generator=torch.Generator().manual_seed(SEED),
             max_sequence_length=tokens,
@@ -104,16 +107,18 @@ def stock(case: Case, folder: Path, files: dict[str, Path]) -> Generate:
     return generate
 
 
-def ours(case: Case, mode: str, workspace: Workspace, files: dict[str, Path]) -> Generate:
+def ours(case: Case, mode: Speed, workspace: Workspace, files: dict[str, Path], device: str = "cpu") -> Generate:
     """Our sampler, loaded for the mode."""
-    sampler = Sampler(case.model, pick_device("cpu"), lambda _: None, "low-memory" if mode == "low-memory" else "exact")
+    sampler = Sampler(
+        case.model, pick_device(device), lambda _: None, "low-memory" if mode == "low-memory" else "exact"
+    )
     more: dict[str, Any] = {name: str(path) for name, path in files.items()}
     if "video" in files:
         more["strength"] = case.strength
 
-    def generate(number: int) -> np.ndarray:
-        asked = SampleSettings(model=case.model, device="cpu", seed=SEED).changed(
-            prompt=prompts()[number], speed=mode, **more
+    def generate(number: int, steps: int = 0) -> np.ndarray:
+        asked = SampleSettings(model=case.model, device=device, seed=SEED).changed(
+            prompt=prompts()[number], speed=mode, steps=steps or None, **more
         )
         return sampler.generate(workspace, asked).frames
 
@@ -135,11 +140,10 @@ def error(ratios: list[float]) -> float:
     return statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
 
 
-def compare(case: Case, modes: Sequence[str], rounds: int, workspace: Workspace) -> list[dict[str, Any]]:
+def compare(case: Case, modes: Sequence[Speed], rounds: int, workspace: Workspace) -> list[dict[str, Any]]:
     """A row a mode."""
-    _, model = find_model(case.model)
     files = given_files(case, workspace)
-    theirs = stock(case, Path(model.source), files)
+    theirs = stock(case, files, torch.device("cpu"))
     rows = []
     for mode in modes:
         mine = ours(case, mode, workspace, files)
@@ -218,115 +222,61 @@ def switching(workspace: Workspace, rounds: int) -> dict[str, Any]:
 # ---- the real sizes, on a GPU
 
 
-def on_gpu(name: str, steps: int, rounds: int) -> list[dict[str, Any]]:
-    """Random weights: denoising and decoding, from embeddings to frames; a row a mode but `low-memory`."""
-    from diffusers import AutoencoderKLCogVideoX, CogVideoXDPMScheduler, CogVideoXPipeline
-
-    from workbench.memory import compiling
-
-    device, size = torch.device("cuda"), SIZES[name]
-    dtype = torch.float16 if name == "2b" else torch.bfloat16
-    transformer = random_transformer(size.config, device, dtype)
-    vae = AutoencoderKLCogVideoX(**{**VAE, "latent_channels": 16}).to(device, dtype).eval().requires_grad_(False)
-    scheduler = CogVideoXDPMScheduler(
-        prediction_type="v_prediction", rescale_betas_zero_snr=True, snr_shift_scale=1.0, timestep_spacing="trailing"
-    )
-    pipeline = CogVideoXPipeline(None, None, vae, transformer, scheduler)
-    pipeline.set_progress_bar_config(disable=True)
-    shape = (1, size.config["max_text_seq_length"], size.config["text_embed_dim"])
-    text, negative = (torch.randn(shape, device=device, dtype=dtype) for _ in range(2))
-    frames, _, tall, wide = size.latents
-    length = (frames - 1) * 4 + 1
-
-    def theirs() -> None:
-        transformer.set_attn_processor(own)
-        pipeline(
-            prompt_embeds=text,
-            negative_prompt_embeds=negative,
-            num_frames=length,
-            height=tall * 8,
-            width=wide * 8,
-            num_inference_steps=steps,
-            guidance_scale=6.0,
-            output_type="pt",
-            generator=torch.Generator().manual_seed(SEED),
-        )
-
-    with tempfile.TemporaryDirectory() as folder:
-        scheduler.save_pretrained(Path(folder) / "scheduler")
-        own, rows = transformer.transformer_blocks[0].attn1.processor, []
-
-        def mine(mode: str) -> None:
-            FAMILY.use_attention(transformer, "auto", device)
-            latents = FAMILY.denoise(
-                transformer,
-                Path(folder),
-                text={"prompt_embeds": text},
-                negative_text={"prompt_embeds": negative},
-                latents_shape=size.latents,
-                steps=steps,
-                scheduler="DPM",
-                guidance=Guidance(6.0),
-                noise=torch.Generator().manual_seed(SEED),
-                on_step=lambda *_: None,
-                skip_steps=mode == "fast",
-            )
-            FAMILY.decode(vae, latents).cpu()
-
-        for mode in ("exact", "fast"):
-            pairs = []
-            for number in range(rounds + 1):
-                if mode == "fast":
-                    compiling.compile_blocks(FAMILY.blocks(transformer))
-                a = clock(partial(mine, mode))
-                compiling.interpret_blocks(FAMILY.blocks(transformer))
-                b = clock(theirs)
-                if number:
-                    pairs.append((a, b))
-            a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
-            title = f"seconds a sample, {name}, {steps} steps, {length}x{tall * 8}x{wide * 8}"
-            rows.append(
-                {
-                    "case": title,
-                    "mode": mode,
-                    "ours": a,
-                    "reference": b,
-                    "ratio": a / b,
-                    "error": error([mine / theirs for mine, theirs in pairs]),
-                    "psnr": "",
-                    "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
-                }
-            )
-            print(json.dumps(rows[-1]), flush=True)
-    return rows
+def real_size(name: str, mode: Speed, steps: int, folder: Path) -> dict[str, Any]:
+    """One mode of a random model of a published size; "medium" is one that a processor can do."""
+    if name == "medium":
+        path = write_model(folder / name, MEDIUM, SMALL_VAE, torch.float32)
+    else:
+        model = f"cogvideox-{name}"
+        dtype = torch.float16 if name == "2b" else torch.bfloat16
+        path = write_model(folder / name, published(model, "transformer"), published(model, "vae"), dtype)
+    case, device = Case(name, str(path), "CogVideoXPipeline"), pick_device("auto")
+    workspace = Workspace.open(folder / "workspace")
+    mine, peak, here = alone(lambda: ours(case, mode, workspace, {}, "auto"), steps)
+    theirs, their_peak, there = alone(lambda: stock(case, {}, torch.device(device.torch_name)), steps)
+    shape = "x".join(map(str, here.shape[:3]))
+    found: dict[str, Any] = {"case": f"seconds a sample, {name}, {steps} steps, {shape}", "mode": mode}
+    found |= {"ours": mine, "reference": theirs, "ratio": mine / theirs, "error": "", "psnr": decibels(here, there)}
+    return found | {"peak_gb": peak, "reference_peak_gb": their_peak}
 
 
-def clock(function: Callable[[], None]) -> float:
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    function()
-    torch.cuda.synchronize()
-    return time.perf_counter() - began
+def alone(load: Callable[[], Generate], steps: int) -> tuple[float, float, np.ndarray]:
+    """(seconds, peak GB, frames) of a sample by what is loaded here, warmed up, and released at the end."""
+    on_gpu = torch.cuda.is_available()
+    generate = load()
+    generate(0, WARM_UP_STEPS)
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    seconds, frames = timed(partial(generate, steps=steps), 1)
+    peak = torch.cuda.max_memory_allocated() / 1e9 if on_gpu else 0.0
+    del generate
+    gc.collect()
+    if on_gpu:
+        torch.cuda.empty_cache()
+    return seconds, peak, frames
 
 
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], rounds=1, cases=["text"], modes=["exact"])
-    parser.add_argument("--models", nargs="+", choices=["tiny", "2b", "5b"], default=["tiny"])
+    parser.add_argument("--models", nargs="+", choices=["tiny", "medium", "2b", "5b"], default=["tiny"])
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="of the built-in models")
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), help="of the built-in models")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=50, help="of the models on a GPU")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--rounds", type=int, default=9, help="of the built-in models")
+    parser.add_argument("--steps", type=int, default=50, help="of the random models")
+    parser.add_argument("--work", type=Path, metavar="FOLDER", help="keep random models here for the next call")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        workspace = Workspace.open(Path(folder) / "workspace")
-        if "tiny" in options.models:
-            for name in options.cases:
-                rows += compare(CASES[name], options.modes, options.rounds, workspace)
-            rows.append(switching(workspace, 1 if options.smallest else 3))
-    for name in options.models:
-        if name != "tiny":
-            rows += on_gpu(name, options.steps, max(1, options.rounds // 4))
+    with tempfile.TemporaryDirectory() as temporary:
+        workspace = Workspace.open(Path(temporary) / "workspace")
+        for name in options.models:
+            if name == "tiny":
+                for case in options.cases:
+                    rows += compare(CASES[case], options.modes, options.rounds, workspace)
+                rows.append(switching(workspace, 1 if options.smallest else 3))
+                continue
+            for mode in options.modes:
+                rows.append(real_size(name, mode, options.steps, options.work or Path(temporary)))
+                print(json.dumps(rows[-1]), flush=True)
     report(rows, options.json)
 
 

@@ -23,7 +23,7 @@ from workbench.clips import media  # noqa: E402
 from workbench.clips.records import Clip, file_sha256, write_clips  # noqa: E402
 from workbench.families import default_model  # noqa: E402
 from workbench.runs.settings import TrainSettings  # noqa: E402
-from workbench.trainer.inputs.encoding_job import EncodeSettings, Encoding  # noqa: E402
+from workbench.trainer.inputs.encoding_job import MODULE, EncodeSettings, plan_encoding  # noqa: E402
 from workbench.workspace import Workspace  # noqa: E402
 
 PATIENCE = 1800.0
@@ -58,13 +58,13 @@ def measure(base: Path, count: int, processes: int) -> float:
     workspace = Workspace.open(base / f"with-{processes}")
     make_dataset(workspace, count)
     settings = TrainSettings(model=default_model(), dataset="drawn", held_out=0, device="cpu", horizontal_flip=0.5)
-    encoding = Encoding.create(workspace, settings, EncodeSettings(processes=processes, clips_a_shard=8))
-    encoding.start()
-    status = encoding.wait(PATIENCE)
+    encoding = plan_encoding(workspace, settings, EncodeSettings(processes=processes, clips_a_shard=8))
+    jobs.start(encoding, MODULE)
+    status = jobs.wait(encoding, PATIENCE)
     if status.state is not jobs.State.FINISHED:
-        raise SystemExit(jobs.log_tail(encoding.folder))
+        raise SystemExit(jobs.log_tail(encoding))
     times = sorted(path.stat().st_mtime for path in workspace.cache.glob("*.safetensors"))
-    plan = json.loads((encoding.folder.parent / "work.json").read_text())
+    plan = json.loads((encoding.parent / "work.json").read_text())
     captions = sum(last - first for kind, first, last in plan["shards"] if kind == "captions")
     clips = times[captions:]
     return (len(clips) - 1) / (clips[-1] - clips[0])

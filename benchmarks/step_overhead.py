@@ -4,9 +4,9 @@ Both run in one process in turn, so that a drift of the machine's speed touches 
 run: metrics line, heartbeat and a look at the control folder included. Prints milliseconds a step and the ratio, median
 of the rounds, a row a case. The reference is benchmarks/plain_loop.py.
 
-Image-to-video is measured twice. The example draws the noise of a first frame once, before training; ours draws it anew
-each step, as CogVideoX was trained, and so encodes the frame anew. One row compares with the example as it is, the
-other with an example that also draws anew: the same computation on both sides.
+Image-to-video is measured twice. The example samples the noise of a first frame once, before training; ours samples it
+anew each step, as CogVideoX was trained, and so encodes the frame anew. One row compares with the example as it is, the
+other with an example that also samples anew: the same computation on both sides.
 """
 
 from __future__ import annotations

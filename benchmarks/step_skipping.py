@@ -2,7 +2,7 @@
 
 Generates the demo's prompts with the built-in model, with every step computed and with steps skipped as in fast mode,
 and gives the decibels between the two videos (least and mean) beside the part of the steps that was computed.
-extrapolation 0 repeats the clean latents computed last, 1 continues linearly; families/cogvideox/sampling.py takes the
+extrapolation 0 repeats the clean latents computed last, 1 continues linearly; families/denoising.py takes the
 best.
 """
 
@@ -19,7 +19,8 @@ from common import arguments, report
 from sampling import decibels
 
 from workbench import demo
-from workbench.families.cogvideox import sampling
+from workbench.families import denoising
+from workbench.families.cogvideox.family import FAMILY
 from workbench.jobs.devices import pick_device
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
@@ -30,7 +31,7 @@ EXTRAPOLATIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 def generated(sampler: Sampler, workspace: Workspace, settings: SampleSettings) -> tuple[np.ndarray, float]:
     """The frames, and the part of the steps that was computed."""
-    with mock.patch.object(sampling, "call", wraps=sampling.call) as call:
+    with mock.patch.object(type(FAMILY), "call", wraps=FAMILY.call) as call:
         made = sampler.generate(workspace, settings)
     return made.frames, call.call_count / made.record["steps"]
 
@@ -52,7 +53,7 @@ def main() -> None:
             ]
             whole = [generated(sampler, workspace, settings)[0] for settings in requests]
             for extrapolation in options.extrapolation:
-                with mock.patch.object(sampling, "EXTRAPOLATION", extrapolation):
+                with mock.patch.object(denoising, "EXTRAPOLATION", extrapolation):
                     fast = [generated(sampler, workspace, settings.changed(speed="fast")) for settings in requests]
                 alike = [decibels(frames, exact) for (frames, _), exact in zip(fast, whole, strict=True)]
                 rows.append(

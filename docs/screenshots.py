@@ -1,19 +1,22 @@
-"""Make the README's pictures: `python docs/screenshots.py` trains the demo in a real browser and films the page.
+"""Make the pictures of docs/images: `python docs/screenshots.py` trains the demo in a real browser and films the page.
 
-Writes train.png, grid.png and demo.webp into docs/images. Needs what the browser tests need (scripts/browser.py).
+Writes demo.webp, then every tab at 1280 px by light and dark, and Home and Train on a phone and at 1920 px. With
+`--workspace FOLDER` only the tabs, of what that workspace holds. Needs what browser tests need (scripts/browser.py).
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -24,6 +27,18 @@ from workbench import jobs  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 VIEW = {"width": 1280, "height": 860}
+PHONE, WIDE = {"width": 390, "height": 844}, {"width": 1920, "height": 1080}
+# What stands on each tab once it is there; on Dataset and Train what has videos.
+TABS = {
+    "home": ".home section",
+    "dataset": "#clips .card",
+    "train": "#run-head h2",
+    "sample": "#sample-result figure.result",
+    "compare": ".video-grid figure",
+    "loras": "#lora-library .card",
+}
+SECONDS = 4.0  # for videos and charts of a tab
+QUALITY = 82
 WIDTH = 900  # pixels of the moving picture
 MOST_FRAMES = 36
 SHOWN_MS, LAST_MS = 350, 2500
@@ -34,30 +49,67 @@ def main() -> None:
     path = find()
     if path is None:
         sys.exit(REMEDY)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workspace", type=Path, help="take the tabs of this workspace, and no film")
+    given = parser.parse_args().workspace
     IMAGES.mkdir(exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = "1"  # the browser, which draws without a GPU here, takes the other core
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        server = Server(Path(folder))
+        server = Server(given or Path(folder))
         server.start()
         browser = launch(playwright, path)
         try:
-            page = browser.new_context(viewport=VIEW).new_page()
-            page.set_default_timeout(PATIENCE_MS)
-            page.goto(f"{server.url}?__theme=light")
-            film(page, server)
+            if not given:
+                film(opened(browser, server, VIEW, "light"), server)
+            for name, picture in pictures(browser, server):
+                picture.save(IMAGES / f"{name}.webp", quality=QUALITY, method=6)
         finally:
             browser.close()
             server.kill()
-            for job in [*Path(folder, "runs").glob("*"), Path(folder, "samples", ".worker")]:
-                jobs.kill(job)
+            if not given:
+                for job in [*Path(folder, "runs").glob("*"), Path(folder, "samples", ".worker")]:
+                    jobs.kill(job)
+
+
+def opened(browser: Browser, server: Server, view: dict[str, int], theme: str) -> Page:
+    """The page in a browser profile of its own."""
+    page = browser.new_context(viewport=view).new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{server.url}&__theme={theme}")
+    page.locator("#header").wait_for()
+    return page
+
+
+def pictures(browser: Browser, server: Server) -> Iterator[tuple[str, Image.Image]]:
+    """Name and picture: of every tab, then Home and Train at other sizes."""
+    for theme, end in (("light", ""), ("dark", "-dark")):
+        page = opened(browser, server, VIEW, theme)
+        yield from ((f"{tab}{end}", picture_of(page, tab)) for tab in TABS)
+    for view, end in ((PHONE, "-phone"), (WIDE, "-wide")):
+        page = opened(browser, server, view, "light")
+        yield from ((f"{tab}{end}", picture_of(page, tab)) for tab in ("home", "train"))
+
+
+def picture_of(page: Page, tab: str) -> Image.Image:
+    """A tab, from its top; of the Train tab the newest run that ended well."""
+    page.locator(f"#tab-{tab}-button").click()
+    page.locator(f"{TABS[tab]} >> visible=true").first.wait_for()
+    if tab == "train":
+        page.locator("#runs li:has(.badge.good)").first.click()
+        page.locator("#before-after video").first.wait_for()
+    page.mouse.move(0, 0)
+    time.sleep(SECONDS)
+    page.evaluate("scrollTo(0, 0)")
+    return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
 
 
 def film(page: Page, server: Server) -> None:
-    """The whole loop, a frame every time the page has changed."""
+    """The whole loop, a frame every time the page has changed; it ends with a grid, which the tabs then show."""
     frames: list[Image.Image] = []
-    page.locator("#train-demo").wait_for()
+    demo = page.get_by_role("button", name="Train the demo")
+    demo.wait_for()
     take(page, frames)
-    page.locator("#train-demo").click()
+    demo.click()
     page.locator("#run-head .badge.going").wait_for()
     run = server.workspace / "runs" / "demo"
     while jobs.status(run).state.alive:
@@ -66,7 +118,6 @@ def film(page: Page, server: Server) -> None:
     page.locator("#run-head .badge.good").wait_for()
     page.locator("#before-after video").first.wait_for()
     time.sleep(3.0)
-    page.screenshot(path=IMAGES / "train.png", full_page=False)
     take(page, frames)
     page.locator("#sample-run").click()
     page.locator("#generate").click()
@@ -77,14 +128,11 @@ def film(page: Page, server: Server) -> None:
     write(frames)
     page.get_by_role("tab", name="Compare").click()
     page.locator("#grid-make").click()
-    page.wait_for_function(  # every video is drawn and measured
+    page.wait_for_function(  # every video is generated and measured
         """() => { const all = [...document.querySelectorAll('.video-grid figure')];
             const ready = (one) => one.dataset.state === 'done' && one.querySelector('.measurements li');
             return all.length && all.every(ready); }"""
     )
-    page.mouse.move(0, 0)
-    time.sleep(3.0)
-    page.screenshot(path=IMAGES / "grid.png", full_page=False)
 
 
 def take(page: Page, frames: list[Image.Image]) -> None:

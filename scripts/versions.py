@@ -67,9 +67,9 @@ def install(venv: Path, python: Path, which: str) -> bool:
     uv("venv", "--python", str(python), str(venv))
     wanted, without = venv / "wanted.txt", venv / "without.txt"
     # The shared torch brings what it needs itself; a marker that never holds takes it out of what is resolved.
-    without.write_text("torch; sys_platform == 'never'\n")
+    without.write_text("torch; sys_platform == 'never'\n", encoding="utf-8")
     tools = venv / "tools.txt"
-    tools.write_text("\n".join(TOOLS) + "\n")
+    tools.write_text("\n".join(TOOLS) + "\n", encoding="utf-8")
     strategy = "lowest-direct" if which == "lowest" else "highest"
     target = ("--python", str(venv / "bin" / "python"))
     sources = [str(ROOT / "pyproject.toml"), *([] if same(python) else [str(tools)])]
@@ -80,7 +80,7 @@ def install(venv: Path, python: Path, which: str) -> bool:
     if same(python):
         paths += [path for path in sys.path if path.endswith("site-packages")]  # for torch and pytest
     packages = next((venv / "lib").glob("python*")) / "site-packages"
-    (packages / "shared.pth").write_text("\n".join(paths) + "\n")
+    (packages / "shared.pth").write_text("\n".join(paths) + "\n", encoding="utf-8")
     if same(python):
         return True
     if not reachable(CPU_INDEX):

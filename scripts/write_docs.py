@@ -1,4 +1,4 @@
-"""Write docs/settings.md from the settings' declarations and docs/modules.md from the modules' docstrings: `make docs`.
+"""Write docs/settings.md, docs/modules.md and docs/json.md from declarations and docstrings: `make docs`.
 
 tests/test_docs.py holds the files to them.
 """
@@ -10,14 +10,15 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from workbench.cli.json_documents import DOCUMENTS
 from workbench.compare.settings import GridSettings
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitTask
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.families import models
-from workbench.families.base import Model
+from workbench.families import families, models
+from workbench.families.model import Model
 from workbench.loras import settings as loras
 from workbench.loras.removal import CleaningSettings
 from workbench.publishing.settings import LoraPush, SpacePush
@@ -26,6 +27,14 @@ from workbench.sampler.settings import SampleSettings, WorkerSettings
 from workbench.settings import Settings, Spec, specs
 
 ROOT = Path(__file__).resolve().parent.parent
+JSON_HEAD = """# What commands print for programs
+
+Written by `make docs` from `workbench/cli/json_documents.py`: change it there.
+
+With `--json` a command prints one JSON document on stdout and nothing else; errors and progress go to stderr, and the
+exit codes are those of [file_formats.md](file_formats.md). The [HTTP API](api.md) gives the same documents of runs,
+datasets and the workspace. Keys may be added, and are not taken away without a line in the changelog.
+"""
 MODULES_HEAD = """# Every module
 
 Written by `make docs` from what each module says first. How they work together: [architecture.md](architecture.md).
@@ -40,7 +49,7 @@ sentence that refuses a wrong value. Unknown names are refused, too. Settings ma
 """
 CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Training a LoRA", "`workbench train`, `runs/<name>/config.json`", TrainSettings),
-    ("Drawing a sample", '`workbench sample`, "settings" in `samples/<day>/<id>.json`', SampleSettings),
+    ("Generating a sample", '`workbench sample`, "settings" in `samples/<day>/<id>.json`', SampleSettings),
     ("Importing clips", "`workbench dataset import`, `datasets/<name>/.import/config.json`", ImportSettings),
     ("Splitting clips", "`workbench dataset split`, `datasets/<name>/.split/config.json`", SplitTask),
     ("Checking a dataset", "`workbench dataset check`, `datasets/<name>/.check/config.json`", CheckSettings),
@@ -71,6 +80,7 @@ def page() -> str:
         parts.append(f"## {title}\n\n{where}\n")
         for section, members in groupby(specs(cls), key=lambda spec: spec.section):
             parts += [f"### {section}\n", _table(list(members))]
+    parts += ["## Settings that only some models have\n", _own()]
     parts += ["## Models\n", _models(models())]
     return "\n".join(parts)
 
@@ -87,13 +97,31 @@ def _table(members: list[Spec]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def _own() -> str:
+    rows = [
+        "Forms show these where the chosen model has them; elsewhere they are refused.\n",
+        "| Setting | Model | Empty |",
+        "| --- | --- | --- |",
+    ]
+    for family in families():
+        by_setting: dict[tuple[str, str], list[str]] = {}
+        for model in family.models:
+            for name, own in family.own_settings(model).items():
+                by_setting.setdefault((name, str(own) or "as above"), []).append(model.id)
+        for (name, text), ids in by_setting.items():
+            which = family.title if len(ids) == len(family.models) else ", ".join(f"`{one}`" for one in ids)
+            rows.append(f"| `{name}` | {which} | {text} |")
+    return "\n".join(rows) + "\n"
+
+
 def _models(known: list[Model]) -> str:
     rows = [
         "| Id | Model | Weights | Made for | Frames | Sizes | License |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for model in known:
-        weights = f"`{model.source}` at `{(model.revision or '')[:8]}`, {model.download_gb:g} GB"
+        commit = f"at `{model.revision[:8]}`" if model.revision else "at the commit of its first use"
+        weights = f"`{model.source}` {commit}, {model.download_gb:g} GB"
         rows.append(
             f"| `{model.id}` | {model.title} | {'in the project' if model.local else weights} "
             f"| {model.frames} frames of {model.width}x{model.height} at {model.fps} fps | {model.frame_rule} "
@@ -114,6 +142,17 @@ def modules() -> str:
     return "\n".join(parts)
 
 
+def documents() -> str:
+    """The whole of docs/json.md: a table a command."""
+    parts = [JSON_HEAD]
+    for command, document in DOCUMENTS.items():
+        rows = ["| Key | What it is |", "| --- | --- |"]
+        rows += [f"| `{key}` | {text} |" for key, text in document.keys.items()]
+        what = "A list of objects:" if document.many else "An object:"
+        parts.append(f"## workbench {command} --json\n\n{document.about} {what}\n\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
 def _first_sentence(path: Path) -> str:
     said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     paragraph = " ".join(said.split("\n\n")[0].split())
@@ -121,7 +160,7 @@ def _first_sentence(path: Path) -> str:
 
 
 def main() -> int:
-    for name, text in (("settings.md", page()), ("modules.md", modules())):
+    for name, text in (("settings.md", page()), ("modules.md", modules()), ("json.md", documents())):
         (ROOT / "docs" / name).write_text(text, encoding="utf-8")
         print(f"wrote docs/{name}")
     return 0

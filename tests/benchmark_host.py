@@ -1,27 +1,42 @@
 """Runs scripts in their smallest form, each in a process forked from this one, which has imported what most need.
 
-    python -m tests.benchmark_host FOLDER SCRIPT ...
+    python -m tests.benchmark_host FOLDER ROOM SCRIPT ...
 
-Two at a time. A script's output goes to FOLDER/NAME.log, its result to FOLDER/NAME.json; a line "NAME EXIT_CODE" on
-stdout says that it has ended.
+So are the jobs that a script starts (tests.warm_host; ROOM is for their command lines). Two scripts at a time. A
+script's output goes to FOLDER/NAME.log, its result to FOLDER/NAME.json; a line "NAME EXIT_CODE" on stdout says that it
+has ended.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import runpy
+import socket
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
-SHARED = ("torch", "diffusers.pipelines.cogvideo.pipeline_cogvideox", "transformers", "peft", "accelerate", "av")
+from tests import warm_host
+from tests.warm_processes import WarmHost, WarmHosts
+from workbench.jobs import control, processes
+
 AT_ONCE = 2
 
 
+class ForkedHost(WarmHost):
+    """Is forked from this process, which has imported the same."""
+
+    def _start(self, other: socket.socket) -> None:
+        assert self._asking is not None
+        if not os.fork():
+            self._asking.close()
+            _end_with(lambda: warm_host.run(command) if (command := warm_host.serve(other, {})) else None)
+
+
 def main(folder: Path, scripts: list[Path]) -> None:
-    for module in SHARED:
-        importlib.import_module(module)
+    warm_host.import_for("job")
     running: dict[int, str] = {}
     for script in scripts:
         while len(running) >= AT_ONCE:
@@ -44,10 +59,18 @@ def _run(script: Path, folder: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     sys.argv = [str(script), "--smallest", "--json", str(folder / f"{script.stem}.json")]
+    hosts = WarmHosts(ForkedHost("job", processes.environment()))
+    hosts.jobs.begin()  # now, while this process has one thread
+    control.subprocess = hosts.module  # type: ignore[attr-defined]
     sys.path[0] = str(script.parent)
+    _end_with(lambda: runpy.run_path(str(script), run_name="__main__"))
+
+
+def _end_with(program: Callable[[], object]) -> NoReturn:
+    """Run it, and end this process as Python would."""
     code: object = 1
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        program()
         code = 0
     except SystemExit as ended:
         code = ended.code or 0
@@ -61,4 +84,4 @@ def _run(script: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]])
+    main(Path(sys.argv[1]), [Path(name) for name in sys.argv[3:]])

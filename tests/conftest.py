@@ -9,17 +9,19 @@ import functools
 import gc
 import os
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.drawing import MakeClip, draw
 from tests.shell import Shell, run_command
-from tests.studio import studio  # noqa: F401 - a fixture of the notebook's tests
+from tests.warm_processes import WarmHosts, warm_hosts
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.families import families
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.workspace import Workspace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: how many cores there are decides no bit of a test
@@ -27,7 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: how many cores th
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with long tests come first, so that at the end no worker waits for one of them."""
-    long = {item.path for item in items if item.get_closest_marker("long")}
+    long = {item.path for item in items if item.get_closest_marker("long") or item.get_closest_marker("browser")}
     items.sort(key=lambda item: item.path not in long)
 
 
@@ -36,6 +38,26 @@ def imports_at_rest() -> None:
     """What was imported need not be looked at by every collection, as in a job: 0.3 s each once torch is there."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm() -> Iterator[WarmHosts | None]:
+    """Jobs that load torch and pages are begun by a process that has it (tests.warm_host), where the system can."""
+    if not sys.platform.startswith("linux"):
+        yield None
+        return
+    with warm_hosts() as hosts:
+        yield hosts
+
+
+@pytest.fixture(autouse=True)
+def from_nothing(request: pytest.FixtureRequest, warm: WarmHosts | None) -> Iterator[None]:
+    """Those of a test that is marked so begin from nothing, as everywhere else."""
+    if warm is not None:
+        warm.on = request.node.get_closest_marker("from_nothing") is None
+    yield
+    if warm is not None:
+        warm.on = True
 
 
 @pytest.fixture(scope="session")

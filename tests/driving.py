@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from accelerate.state import AcceleratorState
@@ -30,10 +31,10 @@ def create(workspace: Workspace, model: str, **values: Any) -> Run:
     return Run.create(workspace, TrainSettings().changed(**{**usual, **values}), "one")
 
 
-def session(run: Run) -> Session:
-    """The run, ready for its next step."""
+def session(run: Run, ends_at: float = math.inf) -> Session:
+    """The run, ready for its next step. ends_at: its time limit"""
     AcceleratorState._reset_state(reset_partial_state=True)  # a process has one; a run has a process of its own
-    return Session(run.folder, Job(run.folder), run.settings, pick_device("cpu"))
+    return Session(run.folder, Job(run.folder), run.settings, pick_device("cpu"), ends_at=ends_at)
 
 
 def go(run: Run, until: int) -> Session:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
+from tests.warm_host import ROOM
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = {
@@ -41,7 +42,8 @@ def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         if item.path == Path(__file__) and hasattr(item, "callspec")
     ]
     asked.sort(key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST))
-    command = [sys.executable, "-m", "tests.benchmark_host", str(folder), *(str(SCRIPTS[name]) for name in asked)]
+    scripts = [str(SCRIPTS[name]) for name in asked]
+    command = [sys.executable, "-m", "tests.benchmark_host", str(folder), "-" * ROOM, *scripts]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     codes: dict[str, int] = {}
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ import pytest
 from ipywidgets import Combobox, Dropdown
 
 from tests.loras.making import layer, put_export, put_lora
+from workbench import choices
 from workbench.captioners import find_captioner
 from workbench.choices import choices_of
 from workbench.cli.options import SettingOption
@@ -18,6 +20,7 @@ from workbench.compare.settings import GridSettings
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.dataset import Dataset
 from workbench.families import find_model
+from workbench.fit.gpus import gpu_of
 from workbench.loras.settings import MergeSettings
 from workbench.notebook.form import form as notebook_form
 from workbench.runs.checks import initial_lora
@@ -25,6 +28,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.sampler.loras import resolve
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
+from workbench.ui.core import lora_stack
 from workbench.ui.core.form import Form
 from workbench.workspace import Workspace
 
@@ -62,9 +66,16 @@ def test_page_notebook_and_shell_offer_the_same(cls: type[Settings], full: Works
     for spec in specs(cls):
         if spec.source or spec.choices:
             expected = offered(spec, full)
-            assert [value for _, value in components[spec.name].choices if value] == expected
+            assert on_component(components[spec.name], full) == expected
             assert in_notebook(fields[spec.name], expected)
             assert in_shell(spec, full) == expected
+
+
+def on_component(component: Any, workspace: Workspace) -> list[str]:
+    """What a component of the page offers; the rows of LoRAs fetch it when one is added."""
+    if isinstance(component, gr.HTML):
+        return [one["name"] for one in lora_stack.choices(workspace)]
+    return [value for _, value in component.choices if value]
 
 
 def in_notebook(field: Any, expected: list[str]) -> bool:
@@ -94,6 +105,19 @@ def test_what_is_offered_is_accepted(full: Workspace) -> None:
     assert len(resolve(full, loras)) == 3
     assert all(find_model(name) for name in offered(of(TrainSettings, "model"), full))
     assert all(find_captioner(name) for name in offered(of(CaptionSettings, "captioner"), full))
+
+
+def test_models_that_fit_come_first_by_family_with_their_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "gpu_of", lambda _: gpu_of("12 GB"))
+    found = choices_of(of(TrainSettings, "model"), None)
+    assert [choice.value for choice in found[:2]] == ["tiny-cogvideox", "tiny-cogvideox-i2v"]
+    titles = {choice.value: choice.title for choice in found}
+    assert titles["wan2.1-t2v-1.3b"] == "Wan 2.1 1.3B · 29 GB"
+    assert titles["wan2.1-i2v-14b-480p"] == f"Wan 2.1 14B, image to video, 480p · 90 GB · {choices.TOO_LARGE}"
+    large = [choice.title.endswith(choices.TOO_LARGE) for choice in found]
+    assert large == sorted(large), "what fits comes first"
+    fitting = [choice.group for choice, too_large in zip(found, large, strict=True) if not too_large][2:]
+    assert len(dict.fromkeys(fitting)) == sum(a != b for a, b in pairwise(["", *fitting])), "each family together"
 
 
 def test_checkpoints_are_those_of_the_chosen_run(full: Workspace) -> None:

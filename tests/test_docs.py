@@ -57,11 +57,13 @@ def test_the_file_tree_names_every_part() -> None:
     below = {path.split("/")[1] for path in tracked() if path.startswith("workbench/") and not path.endswith("_.py")}
     parts = {f"workbench/{name}{'' if name.endswith('.py') else '/'}" for name in below}
     top = {path.split("/")[0] + ("/" if "/" in path else "") for path in tracked()}
-    missing = sorted((parts | top) - named - {".gitignore", ".ci/", ".gitattributes"})
+    missing = sorted((parts | top) - named - {".gitignore", ".ci/", ".gitattributes", ".github/"})
     assert not missing, f"the README's tree lacks {', '.join(missing)}"
 
 
-@pytest.mark.parametrize(("name", "writer"), [("settings.md", "page"), ("modules.md", "modules")])
+@pytest.mark.parametrize(
+    ("name", "writer"), [("settings.md", "page"), ("modules.md", "modules"), ("json.md", "documents")]
+)
 def test_written_pages_are_up_to_date(name: str, writer: str) -> None:
     code = f"from scripts.write_docs import {writer}; print({writer}(), end='')"
     written = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -86,10 +88,15 @@ def test_a_space_installs_torch_without_cuda_first_and_no_notebook() -> None:
 
 
 def test_one_version_everywhere() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    made = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert (made["project"]["dynamic"], made["tool"]["hatch"]["version"]["path"]) == (
+        ["version"],
+        "workbench/__init__.py",
+    )
     newest = re.search(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest
-    assert project["version"] == __version__ == newest[1]
+    assert __version__ == newest[1]
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,7 +1,11 @@
-"""Installing: the small build of torch without a GPU, the large one with, and what is there is kept."""
+"""Installing: what the lock says, the small build of torch without a GPU, the large one with; what is there is kept.
+
+The scripts for Windows are read, not run: that they name what is there, in the way that Windows needs.
+"""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,21 +69,99 @@ def test_a_cpu_build_on_a_machine_with_a_gpu_is_replaced(asked: Any, monkeypatch
     assert asked == [(PINNED,)]
 
 
+def test_on_windows_the_cuda_build_has_an_index_of_its_own(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "has_gpu", lambda: True)
+    monkeypatch.setattr(sys, "platform", "win32")
+    install.install_torch(PYTHON)
+    assert asked == [(PINNED, "--index-url", install.CUDA_INDEX)]
+
+
+@pytest.mark.parametrize("amd", [True, False])
+def test_an_amd_gpu_is_told_how_to_get_its_build(
+    asked: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], amd: bool
+) -> None:
+    monkeypatch.setattr(install, "has_amd_gpu", lambda: amd)
+    monkeypatch.setattr(install, "reachable", lambda url: True)
+    install.install_torch(PYTHON)
+    assert ("for your ROCm" in capsys.readouterr().out) == amd
+    monkeypatch.setattr(install, "installed_torch", lambda python: "2.13.0+rocm7.2")
+    install.install_torch(PYTHON)
+    assert len(asked) == 1
+    assert "torch 2.13.0+rocm7.2 is there and is kept" in capsys.readouterr().out
+
+
 def test_an_address_that_does_not_answer_is_not_reachable() -> None:
     assert not install.reachable("http://127.0.0.1:9")
 
 
 def test_the_project_is_installed_without_moving_torch(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[str] = []
+    kept: list[tuple[str, bool]] = []
 
     def pip(python: Path, *arguments: str, check: bool = True) -> bool:
-        kept.append(Path(arguments[arguments.index("--constraint") + 1]).read_text())
+        torch = Path(arguments[arguments.index("--constraint") + 1]).read_text()
+        kept.append((torch, {"--no-index", "--no-build-isolation"} <= set(arguments)))
         return True
 
     monkeypatch.setattr(install, "pip", pip)
     monkeypatch.setattr(install, "installed_torch", lambda python: "2.13.0+cpu")
-    install.install_project(PYTHON, dev=False)
-    assert kept == ["torch==2.13.0+cpu\n"]
+    install.install_project(PYTHON, dev=False, unlocked=False)
+    install.install_project(PYTHON, dev=False, unlocked=True)
+    assert kept == [("torch==2.13.0+cpu\n", True), ("torch==2.13.0+cpu\n", False)]
+
+
+@pytest.mark.parametrize(("options", "lock"), [([], "notebook"), (["--dev"], "dev"), (["--unlocked"], None)])
+def test_packages_come_from_the_lock_before_torch(
+    asked: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], lock: str | None
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["install.py", "--venv", str(tmp_path), *options])
+    monkeypatch.setattr(install, "environment", lambda venv: PYTHON)
+    monkeypatch.setattr(install, "reachable", lambda url: False)
+    assert install.main() == 0
+    if lock:
+        first, *asked = asked
+        assert {"--require-hashes", "--no-deps"} <= set(first)
+        assert Path(first[-1]) == install.ROOT / "locks" / f"{lock}.txt"
+    assert asked[0] == (PINNED,)
+    assert asked[1][0] == "--editable"
+    assert (tmp_path / ".installed-dev").exists() == ("--dev" in options)
+
+
+def test_a_lock_that_cannot_be_installed_names_the_way_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["install.py", "--dev", "--venv", str(tmp_path)])
+    monkeypatch.setattr(install, "environment", lambda venv: PYTHON)
+    monkeypatch.setattr(install, "pip", lambda *arguments, check: False)
+    assert install.main() == 1
+    assert "install.py --unlocked --dev" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def test_on_windows_python_lies_in_scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    there = tmp_path / "Scripts" / "python.exe"
+    there.parent.mkdir()
+    there.touch()
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert install.environment(tmp_path) == there
+
+
+@pytest.mark.parametrize("name", ["install.bat", "run.bat"])
+def test_the_scripts_for_windows_are_as_windows_reads_them(name: str) -> None:
+    text = (install.ROOT / name).read_bytes().decode("ascii")
+    assert text.count("\r\n") == text.count("\n") > 5
+    assert "*.bat text eol=crlf" in (install.ROOT / ".gitattributes").read_text().splitlines()
+    assert 'cd /d "%~dp0"' in text, "folders with spaces, other drives"
+    assert "pause" in text, "the window stays open with its message"
+    named = re.findall(r"[\w\\.]+\.(?:py|bat)\b", text)
+    assert named
+    assert all((install.ROOT / one.replace("\\", "/")).is_file() for one in named)
+
+
+def test_the_pythons_that_windows_is_asked_for_are_the_supported_ones() -> None:
+    text = (install.ROOT / "install.bat").read_text()
+    (asked,) = re.findall(r"in \(([\d. ]+)\)", text)
+    supported = range(install.NEWEST_PYTHON[1], install.OLDEST_PYTHON[1] - 1, -1)
+    assert asked.split() == [f"3.{minor}" for minor in supported]
 
 
 def test_an_old_python_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

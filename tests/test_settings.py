@@ -138,3 +138,27 @@ def test_rules_are_written_as_people_write_numbers() -> None:
     assert rules["steps"] == "1 to 1000000 steps"
     assert rules["learning_rate"] == "1e-08 to 10"
     assert json.loads(json.dumps(rules)) == rules
+
+
+@pytest.mark.parametrize(
+    ("search", "setting"),
+    [
+        ("vram", "gradient_checkpointing"),
+        ("scheduler", "lr_schedule"),
+        ("wandb", "tracker"),
+        ("quantize", "base_model_precision"),
+        ("mixed precision", "precision"),
+        ("target modules", "targets"),
+        ("text encoder", "caption_dropout"),
+        ("resolution", "width"),
+    ],
+)
+def test_a_setting_is_found_by_what_others_call_it(search: str, setting: str) -> None:
+    assert setting in [spec.name for spec in specs(TrainSettings) if search in spec.also.casefold()]
+
+
+def test_the_name_of_another_trainer_is_answered_with_ours() -> None:
+    assert set(TrainSettings.ALSO) <= {spec.name for spec in specs(TrainSettings)}
+    for theirs, ours in (("network_dim", "rank"), ("max_train_steps", "steps"), ("mixed_precision", "precision")):
+        with pytest.raises(ConfigError, match=f"{theirs} is not a setting: did you mean {ours}"):
+            parse(TrainSettings, {theirs: 8})

@@ -115,7 +115,7 @@ IN_COMMANDS = {"mend": "fix", "whole": "reset-cut", "rate": "set-fps", "wall": "
 # Where a word stays: the field's own words, plain English beside its old meaning, and other people's names.
 # `card`: of a model or a dataset on the Hub, and clips and LoRAs on the page; `room`: on a disk, for text.
 ALLOWED = words(
-    "card _card CARD CARD_TITLE BAD_CARD CardFacts _model_card_facts model_card dataset_card"
+    "card _card CARD CARD_TITLE BAD_CARD CardFacts card_facts model_card dataset_card"
     " clip_cards _cards ClipCards make_room _make_room text_room ROOM"
 )
 ALLOWED_COMMANDS = {"doctor", "card"}  # of the machine; of a model

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from workbench import workspace
 from workbench.errors import CannotWrite, ConfigError
+from workbench.operating_system import portable
 from workbench.workspace import (
     Workspace,
     checked_slug,
@@ -52,6 +54,11 @@ def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
         ("x" * 100, "x" * 64),
         ("-a-", "a"),
         (" a\tb\n", "a-b"),
+        ("CON", "con-1"),
+        ("nul.v2", "nul-1.v2"),
+        ("Console", "console"),
+        ("-aux-", "aux-1"),
+        ("com1...", "com1-1"),
     ],
 )
 def test_slugify(title: str, slug: str) -> None:
@@ -63,10 +70,30 @@ def test_every_slug_is_a_legal_name(title: str) -> None:
     assert checked_slug(slugify(title))
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "A", "-a", ".a", "a..b", "x" * 65, "a b", "a\n", "\0"])
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "a/b", "a\\b", "A", "-a", ".a", "a..b", "x" * 65, "a b", "a\n", "\0"]
+    + ["a.", "con", "nul.txt", "lpt9", "com1.v2.3"],
+)
 def test_a_name_that_is_no_slug_is_refused_with_one_that_is(name: str) -> None:
     with pytest.raises(ConfigError, match="use '"):
         checked_slug(name)
+
+
+def test_a_path_that_windows_would_not_take_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portable, "ON_WINDOWS", True)
+    monkeypatch.setattr(workspace, "system", portable.Portable())
+    deep = tmp_path / ("x" * 100)
+    with pytest.raises(ConfigError, match="at most 99 here: choose another folder"):
+        Workspace.open(deep)
+    assert not deep.exists()
+
+
+def test_the_longest_path_of_a_workspace_is_not_underestimated(tmp_path: Path) -> None:
+    """The longest name in the longest kind of path: a temporary file beside a weight of a run's checkpoint."""
+    name = f".optimizer.safetensors.{2**22}.{2**47}.tmp"
+    path = Path("runs") / ("x" * 64) / "checkpoints" / "step-00000250" / name
+    assert len(str(path)) < workspace.LONGEST
 
 
 def test_fresh_names_are_numbered(tmp_path: Path) -> None:

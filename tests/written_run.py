@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Any
 from workbench import jobs
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
-from workbench.runs.sessions import record_session
+from workbench.runs.sessions import SESSIONS
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace, write_json
+from workbench.workspace import Workspace, append_line, write_json
 
 NOW = time.time()
 ROLES = ("train", "held_out")
@@ -28,7 +29,7 @@ def write_run(workspace: Workspace, name: str, steps: int = 200, **values: Any) 
     for step in range(steps + 1):
         fallen, moment = math.exp(-step / 60), NOW - 90 + 60 * step / steps
         if step:
-            samples = [[timestep, 0.3 + 0.2 * fallen + timestep / 2000] for timestep in ((step * 37) % 1000, 500)]
+            samples = [[level, 0.3 + 0.2 * fallen + level / 2] for level in ((step * 37) % 1000 / 1000, 0.5)]
             loss = sum(value for _, value in samples) / 2
             writer.write(step=step, time=moment, loss=loss, lr=1e-4, grad_norm=1.0, seconds=0.3, samples=samples)
         if step % 20 == 0:
@@ -36,11 +37,15 @@ def write_run(workspace: Workspace, name: str, steps: int = 200, **values: Any) 
             change = {"change_own": 0.4 * (1 - fallen), "change_others": 0.04 * (1 - fallen)}
             writer.write(step=step, time=moment, held_out_loss=sum(bands) / 5, held_out_bands=bands, **change)
     writer.close()
-    record_session(folder, 0, device="processor", precision="fp32", versions={"torch": "2.13"}, trained=1000)
+    machine = {"device": "processor", "precision": "fp32", "versions": {"torch": "2.13"}, "trained": 1000}
+    append_line(folder / SESSIONS, json.dumps({"time": NOW - 90, "step": 0, **machine}))
     for step in (steps // 2, steps):
         write_json(folder / "checkpoints" / f"step-{step:08d}" / "MANIFEST.json", {"step": step, "files": {}})
     taken = {"sha256": "0", "indices": list(range(9)), "crop": [0, 0, 40, 48], "resize": [40, 48]}
-    clips = [{**taken, "file_name": f"clips/{role}.mp4", "caption": "a cat", "role": role} for role in ROLES]
+    clips = [
+        {**taken, "file_name": f"clips/{role}.mp4", "name": f"{role}.mp4", "caption": "a cat", "role": role}
+        for role in ROLES
+    ]
     write_json(folder / "dataset.lock.json", clips)
     ended(folder, "finished", 0)
     return Run(folder)

@@ -5,19 +5,23 @@ Not covered: whether a value is legal (the settings and the checks of each job),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from workbench.captioners import captioners
 from workbench.compare.settings import NONE
 from workbench.compare.suggestions import saved
 from workbench.errors import ConfigError
-from workbench.families import models
+from workbench.families import families
+from workbench.fit.gpus import HERE, gpu_of
+from workbench.fit.levels import can_fit
+from workbench.loras.converting import formats
 from workbench.loras.library import LibraryLora, all_loras
 from workbench.runs.run import Run
 from workbench.settings import Source, Spec
 from workbench.workspace import Workspace, is_slug
 
+TOO_LARGE = "too large here"
 ADDED, EXPORTS = "LoRAs", "Finished runs"
 
 
@@ -35,38 +39,25 @@ def choices_of(spec: Spec, workspace: Workspace | None, values: Mapping[str, Any
     workspace: None offers what needs no workspace;  values: of the settings beside it, on which some choices depend
     """
     if spec.source is None:
-        return [Choice(value, value) for value in spec.choices]
+        return _same(spec.choices)
     if spec.source in _ANYWHERE:
         return _ANYWHERE[spec.source]()
     return [] if workspace is None else _IN_WORKSPACE[spec.source](workspace, values)
 
 
 def _models() -> list[Choice]:
-    return [Choice(model.title, model.id) for model in models()]
+    """The built-in ones, then those of which a LoRA fits this machine, then the others; by family."""
+    gpu, found = gpu_of(HERE), []
+    for family in families():
+        for model in family.models:
+            fits = can_fit(model, family.facts(model), gpu)
+            download = f"{model.download_gb:g} GB" if model.download_gb else ""
+            title = " · ".join(filter(None, [model.title, download, "" if fits else TOO_LARGE]))
+            found.append((not model.embedded, not fits, Choice(title, model.id, family.title)))
+    return [choice for *_, choice in sorted(found, key=lambda one: one[:2])]
 
 
-def _captioners() -> list[Choice]:
-    return [Choice(kind.title, name) for name, kind in captioners().items()]
-
-
-def _caption_models() -> list[Choice]:
-    return [Choice(choice.title, choice.id) for kind in captioners().values() for choice in kind.choices]
-
-
-def _datasets(workspace: Workspace, _: Mapping[str, Any]) -> list[Choice]:
-    found = (path.parent.name for path in workspace.datasets.glob("*/metadata.jsonl"))
-    return [Choice(name, name) for name in sorted(filter(is_slug, found))]
-
-
-def _runs(workspace: Workspace, _: Mapping[str, Any]) -> list[Choice]:
-    return [Choice(run.name, run.name) for run in Run.all(workspace)]
-
-
-def _exported_runs(workspace: Workspace, _: Mapping[str, Any]) -> list[Choice]:
-    return [Choice(run.name, run.name) for run in Run.all(workspace) if run.lora]
-
-
-def _loras(workspace: Workspace, _: Mapping[str, Any]) -> list[Choice]:
+def _loras(workspace: Workspace) -> list[Choice]:
     """Exports and added LoRAs, newest first, then each run's checkpoints in their order; no damaged file."""
     found = [lora for lora in all_loras(workspace, checkpoints=True) if not lora.sound]
     found.sort(key=lambda lora: (lora.run.name, lora.step) if lora.run and lora.step is not None else ("", 0))
@@ -79,29 +70,32 @@ def _group(lora: LibraryLora) -> str:
     return EXPORTS if lora.step is None else f"Checkpoints of {lora.run.name}"
 
 
-def _loras_or_none(workspace: Workspace, values: Mapping[str, Any]) -> list[Choice]:
-    return [Choice("base model", NONE), *_loras(workspace, values)]
-
-
 def _checkpoints(workspace: Workspace, values: Mapping[str, Any]) -> list[Choice]:
     """Those of the run that the setting `run` names."""
     try:
         run = Run.open(workspace, values.get("run") or "")
     except ConfigError:
         return []
-    return [Choice(name, name) for name in saved(run)]
+    return _same(saved(run))
+
+
+def _same(names: Iterable[str]) -> list[Choice]:
+    return [Choice(name, name) for name in names]
 
 
 _ANYWHERE: Mapping[Source, Callable[[], list[Choice]]] = {
     "models": _models,
-    "captioners": _captioners,
-    "caption_models": _caption_models,
+    "captioners": lambda: [Choice(kind.title, name) for name, kind in captioners().items()],
+    "caption_models": lambda: [Choice(one.title, one.id) for kind in captioners().values() for one in kind.choices],
+    "lora_formats": lambda: [Choice(format.title, format.id) for format in formats()],
 }
 _IN_WORKSPACE: Mapping[Source, Callable[[Workspace, Mapping[str, Any]], list[Choice]]] = {
-    "datasets": _datasets,
-    "runs": _runs,
-    "exported_runs": _exported_runs,
-    "loras": _loras,
-    "loras_or_none": _loras_or_none,
+    "datasets": lambda workspace, _: _same(
+        sorted(path.parent.name for path in workspace.datasets.glob("*/metadata.jsonl") if is_slug(path.parent.name))
+    ),
+    "runs": lambda workspace, _: _same(run.name for run in Run.all(workspace)),
+    "exported_runs": lambda workspace, _: _same(run.name for run in Run.all(workspace) if run.lora),
+    "loras": lambda workspace, _: _loras(workspace),
+    "loras_or_none": lambda workspace, _: [Choice("base model", NONE), *_loras(workspace)],
     "checkpoints": _checkpoints,
 }

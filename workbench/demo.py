@@ -16,7 +16,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 DEMO_CLIPS = ASSETS / "demo_clips"
-KNOWN = "known"  # clips of things the model can draw; the other folder shows the new concept
+KNOWN = "known"  # clips of things the model knows; the other folder shows the new concept
 PROMPTS = DEMO_CLIPS / "prompts.txt"  # captions of the concept that are in no demo clip
 Progress = Callable[[str, int, int], None]
 
@@ -30,7 +30,7 @@ def concept() -> str:
 
 
 def prompts() -> tuple[str, ...]:
-    """What the demo draws with and without its LoRA; none of it was trained on."""
+    """What the demo generates with and without its LoRA; none of it was trained on."""
     return tuple(line for line in PROMPTS.read_text(encoding="utf-8").splitlines() if line.strip())
 
 

@@ -41,19 +41,22 @@ class ExitCode(IntEnum):
 
 
 class WorkbenchError(Exception):
-    """An error with a sentence for the person in front of it, and the exit code for the process around it."""
+    """An error with a sentence for the person in front of it, and the exit code for the process around it.
+
+    `problems` holds one sentence per setting that it is about, keyed by the setting's name.
+    """
 
     exit_code = ExitCode.BUG
-
-
-class ConfigError(WorkbenchError):
-    """A setting breaks a rule. `problems` holds one sentence per setting, keyed by its name."""
-
-    exit_code = ExitCode.BAD_CONFIG
 
     def __init__(self, message: str, problems: dict[str, str] | None = None) -> None:
         super().__init__(message)
         self.problems = problems or {}
+
+
+class ConfigError(WorkbenchError):
+    """A setting breaks a rule."""
+
+    exit_code = ExitCode.BAD_CONFIG
 
 
 class DataError(WorkbenchError):

@@ -10,6 +10,8 @@ import html
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from workbench.states import Tone, icon, tone_of
+
 PIXEL_ART = 128  # pixels of width; smaller videos are enlarged with sharp edges instead of a blur
 TYPES = {
     ".mp4": "video/mp4",
@@ -54,9 +56,10 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     return f'<dl class="facts">{lines}</dl>'
 
 
-def badge(text: str, tone: str) -> str:
-    """A word in a coloured pill. tone: going, good, bad or idle."""
-    return f'<span class="badge {tone}">{escaped(text)}</span>'
+def badge(text: str, tone: Tone | None = None) -> str:
+    """A word in a coloured pill with its icon. tone: of a word that is no state"""
+    tone = tone or tone_of(text)
+    return f'<span class="badge {tone}">{icon(text, tone)}{escaped(text)}</span>'
 
 
 def data_url(path: Path, limit: int | None = None) -> str | None:

@@ -8,14 +8,16 @@ URLs. Text from people and files is escaped here. Not covered: the web page's HT
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from workbench import html
 from workbench.html import PIXEL_ART, escaped
+from workbench.states import Tone, icon, tone_of
 
 EMBED_LIMIT = 8 * 1024 * 1024  # bytes; a notebook that carries more than this per video gets slow to open
 BLUE, AMBER, GREEN, RED, GREY = "#2f6fd0", "#b26a00", "#2e7d32", "#c62828", "#6b7688"
+TONE_COLOURS: dict[Tone, str] = {"plain": GREY, "going": BLUE, "idle": GREY, "good": GREEN, "warn": AMBER, "bad": RED}
 NOTE_COLOURS = {"plain": "inherit", "error": RED, "good": GREEN}
 CELL = 'style="padding:4px 6px;text-align:left;vertical-align:top;font-weight:normal;border:0;background:none"'
 
@@ -38,10 +40,11 @@ def data_url(path: Path) -> str | None:
     return html.data_url(path, EMBED_LIMIT)
 
 
-def video(path: Path, width: int = 192, source_width: int | None = None) -> str:
+def video(path: Path, width: int = 192, source_width: int | None = None, label: str = "") -> str:
     """A silent video that plays in a loop; a line of text when it cannot be shown.
 
-    width: on the page, pixels;  source_width: the video's own, pixels, so that tiny ones keep sharp edges
+    width: on the page, pixels;  source_width: the video's own, pixels, so that tiny ones keep sharp edges;
+    label: for screen readers
     """
     url = data_url(path)
     if url is None:
@@ -49,7 +52,8 @@ def video(path: Path, width: int = 192, source_width: int | None = None) -> str:
         return f'<div style="width:{width}px;opacity:.7;overflow-wrap:anywhere">{reason}</div>'
     sharp = "image-rendering:pixelated;" if source_width is None or source_width <= PIXEL_ART else ""
     return (
-        f'<video src="{url}" autoplay loop muted playsinline controls controlslist="nofullscreen nodownload" '
+        f'<video src="{url}" aria-label="{escaped(label or path.stem)}" '
+        f'autoplay loop muted playsinline controls controlslist="nofullscreen nodownload" '
         f'style="width:{width}px;{sharp}border-radius:4px;display:block"></video>'
     )
 
@@ -92,16 +96,11 @@ def heading(text: str) -> str:
     return f'<div style="margin:8px 0 4px"><b>{escaped(text)}</b></div>'
 
 
-def badge(text: str, colour: str) -> str:
-    """A word in a coloured pill."""
-    style = f"background:{colour};color:#fff;border-radius:9px;padding:1px 9px"
-    return f'<span style="{style}">{escaped(text)}</span>'
-
-
-def box(content: str, colour: str) -> str:
-    """HTML beside a coloured bar."""
-    style = f"border-left:4px solid {colour};background:rgba(127,127,127,.1);border-radius:4px;padding:6px 12px"
-    return f'<div style="{style};line-height:1.5;max-width:760px;overflow-wrap:anywhere">{content}</div>'
+def badge(text: str, tone: Tone | None = None) -> str:
+    """A word in a coloured pill with its icon. tone: of a word that is no state"""
+    tone = tone or tone_of(text)
+    style = f"background:{TONE_COLOURS[tone]};color:#fff;border-radius:9px;padding:1px 9px"
+    return f'<span style="{style}">{icon(text, tone)}{escaped(text)}</span>'
 
 
 def log_box(text: str) -> str:
@@ -130,38 +129,6 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     # Jupyter gives every second row of a table a background.
     body = "".join(f'<tr style="background:none">{cells}</tr>' for cells in lines)
     return f'<table style="border-collapse:collapse;line-height:1.3"><tr>{head}</tr>{body}</table>'
-
-
-def bars(title: str, counts: Mapping[str, int], most: int = 10) -> str:
-    """A horizontal bar and a number for each name, at most so many."""
-    top = max(counts.values(), default=1) or 1
-    lines = "".join(
-        f'<div style="display:flex;align-items:center;line-height:1.5"><span style="width:120px;overflow:hidden;'
-        f'text-overflow:ellipsis;white-space:nowrap">{escaped(name)}</span><span style="background:{BLUE};height:9px;'
-        f'border-radius:2px;width:{110 * count / top:.0f}px"></span>'
-        f'<span style="padding-left:6px">{count:,}</span></div>'
-        for name, count in list(counts.items())[:most]
-    )
-    more = f" ({most} of {len(counts):,})" if len(counts) > most else ""
-    return _chart(f"{title}{more}", lines)
-
-
-def columns(title: str, unit: str, edges: Sequence[float], counts: Sequence[int]) -> str:
-    """A histogram: counts[i] lie between edges[i] and edges[i + 1]."""
-    top = max(counts, default=1) or 1
-    bins = "".join(
-        f'<span title="{low:g} to {high:g} {escaped(unit)}: {count:,}" '
-        f'style="flex:1;background:{BLUE};margin-right:1px;height:{100 * count / top:.0f}%"></span>'
-        for low, high, count in zip(edges, edges[1:], counts, strict=False)
-    )
-    style = "display:flex;align-items:flex-end;height:90px;border-bottom:1px solid rgba(127,127,127,.6)"
-    ends = f"<span>{edges[0]:g}</span><span>{edges[-1]:g} {escaped(unit)}</span>"
-    content = f'<div style="{style}">{bins}</div><div style="display:flex;justify-content:space-between">{ends}</div>'
-    return _chart(title, content)
-
-
-def _chart(title: str, content: str) -> str:
-    return f'<div style="width:270px;margin:0 18px 14px 0;font-size:90%">{heading(title)}{content}</div>'
 
 
 def folded(title: str, content: str) -> str:

@@ -15,6 +15,7 @@ from workbench.errors import ConfigError
 from workbench.workspace import LORA_NAME, Workspace, step_folders
 
 FILE, NOTES = "lora.safetensors", "lora.json"
+ALSO = "also.safetensors"  # weights that a run trained in full beside its LoRA
 RUNS, LORAS = "runs", "loras"
 
 

@@ -1,15 +1,16 @@
 """Files of a workspace that hold records: one of a known shape, read whole or not at all, or one record a line.
 
 Anybody may have written into a workspace: a person, another version, a disk that failed. Not covered: settings, whose
-errors a person is told (settings); files that only the process reads that writes them.
+errors a person reads (settings); files that are read only by the process that writes them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,15 +18,40 @@ from workbench.errors import ConfigError
 from workbench.workspace import from_json, read_json
 
 LATEST = 1e11  # seconds since the epoch: no calendar goes much further
+T = TypeVar("T")
 
 
-def read_record(path: Path, shape: TypeAdapter[Any]) -> Any:
-    """A JSON file's value as it is; None where it is missing, no JSON or not of that shape."""
+_READ: dict[tuple[Path, str], tuple[Any, Any]] = {}
+_MOST_KEPT = 20_000
+
+
+def read_once(path: Path, read: Callable[[Path], T], *more: Any) -> T:
+    """What `read` returns for a file, read again when the file, or `more`, has changed. Raises what `read` raises."""
+    try:
+        about = path.stat()
+    except OSError:
+        return read(path)
+    version, key = (about.st_mtime_ns, about.st_size, *more), (path, read.__qualname__)
+    if (known := _READ.get(key)) is None or known[0] != version:
+        if len(_READ) > _MOST_KEPT:
+            _READ.clear()
+        _READ[key] = known = (version, read(path))
+    found: T = known[1]
+    return found
+
+
+def read_record(path: Path, shape: Any) -> Any:
+    """A JSON file's value as it is; None where it is missing, no JSON or not of that shape, a type of pydantic's."""
     with contextlib.suppress(ConfigError, ValidationError):
         value = read_json(path)
-        shape.validate_python(value, strict=True)
+        _adapter(shape).validate_python(value, strict=True)
         return value
     return None
+
+
+@functools.cache
+def _adapter(shape: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)
 
 
 def json_lines(data: bytes) -> Iterator[dict[str, Any]]:

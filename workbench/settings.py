@@ -10,12 +10,13 @@ Not covered: rules that need a model's facts (legal frame counts and sizes); tho
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import types
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -33,6 +34,7 @@ Source = Literal[
     "exported_runs",
     "loras",
     "loras_or_none",
+    "lora_formats",
     "checkpoints",
 ]
 Kind = Literal["integer", "number", "switch", "text", "choice", "texts"]
@@ -43,7 +45,7 @@ def field(  # noqa: PLR0913 - everything a setting is, in one place, each part n
     default: Any,
     *,
     title: str,
-    section: str,
+    section: str = "",
     unit: str | None = None,
     advanced: bool = False,
     low: float | None = None,
@@ -51,12 +53,14 @@ def field(  # noqa: PLR0913 - everything a setting is, in one place, each part n
     source: Source | None = None,
     lines: int = 1,
     path: bool = False,
+    own: bool = False,
 ) -> Any:
     """Declare one setting; the string below it is its help text.
 
-    `low` and `high` are inclusive bounds. `source` names what the setting is chosen from at run time (`choices`
-    says how); `lines` is the height of a text box; `path`: it may name a file or a folder of this
-    machine, beside other things.
+    `low` and `high` are inclusive bounds. `section`: its heading in forms, where it is not its class's SECTION.
+    `source` names what the setting is chosen from at run time (`choices` says how); `lines` is the height of a text
+    box; `path`: it may name a file or a folder of this machine, beside other things; `own`: only some models have it
+    (families.own_settings).
     """
     extra: dict[str, Any] = {
         "section": section,
@@ -65,6 +69,7 @@ def field(  # noqa: PLR0913 - everything a setting is, in one place, each part n
         "source": source,
         "lines": lines,
         "path": path,
+        "own": own,
     }
     return Field(default, title=title, ge=low, le=high, json_schema_extra=extra)
 
@@ -72,6 +77,8 @@ def field(  # noqa: PLR0913 - everything a setting is, in one place, each part n
 class Settings(BaseModel):
     """Base of all settings: strict types, frozen, unknown keys refused."""
 
+    SECTION: ClassVar[str] = ""
+    ALSO: ClassVar[Mapping[str, str]] = {}  # setting -> what others call it, with commas between the names
     model_config = ConfigDict(
         strict=True,
         frozen=True,
@@ -97,6 +104,11 @@ class Settings(BaseModel):
         """A checked copy with some values replaced. Raises ConfigError."""
         return parse(type(self), {**self.model_dump(mode="json"), **values}, given=values)
 
+    def difference(self, other: Self) -> dict[str, Any]:
+        """What another one has different: name -> its value, as JSON has it."""
+        now = self.model_dump(mode="json")
+        return {name: value for name, value in other.model_dump(mode="json").items() if value != now[name]}
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -117,6 +129,13 @@ class Spec:
     source: Source | None
     lines: int
     path: bool
+    own: bool
+    also: str
+
+    @property
+    def may_be_blank(self) -> bool:
+        """Whether an empty text is a value beside "not set"."""
+        return self.kind == "text" and self.optional and self.source is None
 
     @property
     def rule(self) -> str:
@@ -148,10 +167,12 @@ def specs(cls: type[Settings]) -> list[Spec]:
 
 @functools.cache
 def _specs(cls: type[Settings]) -> tuple[Spec, ...]:
-    return tuple(_spec(name, info) for name, info in cls.model_fields.items())
+    classes = [base for base in reversed(cls.__mro__) if issubclass(base, Settings)]
+    sections = {name: base.SECTION for base in classes for name in inspect.get_annotations(base)}
+    return tuple(_spec(name, info, sections[name], cls.ALSO.get(name, "")) for name, info in cls.model_fields.items())
 
 
-def _spec(name: str, info: FieldInfo) -> Spec:
+def _spec(name: str, info: FieldInfo, section: str, also: str) -> Spec:
     kind, choices, optional = _kind(info.annotation)
     bounds = {type(rule).__name__: rule for rule in info.metadata}
     low, high = getattr(bounds.get("Ge"), "ge", None), getattr(bounds.get("Le"), "le", None)
@@ -166,7 +187,9 @@ def _spec(name: str, info: FieldInfo) -> Spec:
         choices=choices,
         low=low,
         high=high,
-        **{key: extra.get(key) for key in ("section", "unit", "advanced", "source", "lines", "path")},
+        section=extra.get("section") or section,
+        also=also,
+        **{key: extra.get(key) for key in ("unit", "advanced", "source", "lines", "path", "own")},
     )
 
 
@@ -224,7 +247,9 @@ def _sentence(name: str, known: dict[str, Spec], value: Any, kind: str, message:
     if kind == "extra_forbidden":
         import difflib
 
-        near = difflib.get_close_matches(name, known, n=1)
+        theirs = name.replace("_", " ").casefold()
+        elsewhere = [spec.name for spec in known.values() if theirs in spec.also.casefold().split(", ")]
+        near = elsewhere or difflib.get_close_matches(name, known, n=1)
         return f"{name} is not a setting: " + (f"did you mean {near[0]}?" if near else "remove it")
     if kind == "missing":
         return f"{name} is not set and has no default: give {known[name].rule}" if name in known else message

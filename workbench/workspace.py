@@ -13,18 +13,24 @@ import re
 import shutil
 import threading
 import unicodedata
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from workbench import inline_html
 from workbench.errors import CannotWrite, ConfigError
+from workbench.operating_system import system
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(?=\.|$)")  # of Windows, with any suffix
 STEP = re.compile(r"step-([0-9]{8,12})")
 # What LoRAs of a workspace are called: runs/RUN, runs/RUN@STEP, loras/NAME.
 LORA_NAME = re.compile(rf"(runs)/({SLUG.pattern})(?:@([0-9]{{1,8}}))?|(loras)/({SLUG.pattern})")
 ENVIRONMENT_VARIABLE = "WORKBENCH_HOME"
+LONGEST = 160  # characters of the longest path below a workspace: a temporary file of a run with a long name
+FORMER_NAMES = ".former_names.json"
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,16 @@ class Workspace:
 
     @classmethod
     def open(cls, root: Path | str | None = None) -> Workspace:
-        """Open (or create) the given folder, else $WORKBENCH_HOME, else ./workspace. Raises CannotWrite."""
+        """Open (or create) the given folder, else $WORKBENCH_HOME, else ./workspace.
+
+        Raises CannotWrite; ConfigError where the system takes no path that is as long as those in it would be.
+        """
         chosen = Path(root or os.environ.get(ENVIRONMENT_VARIABLE) or "workspace").expanduser().resolve()
+        if len(str(chosen)) + LONGEST > system.longest_path():
+            raise ConfigError(
+                f"the workspace {chosen} has a path of {len(str(chosen))} characters, at most "
+                f"{system.longest_path() - LONGEST} here: choose another folder, or switch on long paths in Windows"
+            )
         workspace = cls(chosen)
         with writing(chosen):
             for name in ("datasets", "runs", "samples", "grids", "cache", "locks"):
@@ -60,6 +74,10 @@ class Workspace:
         return self.root / "grids"
 
     @property
+    def presets(self) -> Path:
+        return self.root / "presets"
+
+    @property
     def cache(self) -> Path:
         return self.root / "cache"
 
@@ -75,8 +93,18 @@ class Workspace:
         return inline_html.heading(str(self.root)) + inline_html.table(("", "count", "names"), rows)
 
     def dataset(self, slug: str) -> Path:
-        """The folder of a dataset, there or not. Raises ConfigError for a name that is no slug."""
-        return self.datasets / checked_slug(slug)
+        """The folder of a dataset, there or not, also by a name that it had before.
+
+        Raises ConfigError for a name that is no slug.
+        """
+        folder = self.datasets / checked_slug(slug)
+        return folder if folder.exists() else self.datasets / self.former_names.get(slug, slug)
+
+    @property
+    def former_names(self) -> dict[str, str]:
+        """What datasets were called before they were renamed -> what they are called now."""
+        names = read_object(self.datasets / FORMER_NAMES)
+        return {old: new for old, new in names.items() if isinstance(new, str) and is_slug(new)}
 
     def run(self, slug: str) -> Path:
         """The folder of a training run, there or not. Raises ConfigError for a name that is no slug."""
@@ -91,16 +119,21 @@ def slugify(title: str) -> str:
     """A folder name from any text: "Été, 2 clips!" -> "ete-2-clips"; "untitled" when nothing is left."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     joined = re.sub(r"\.{2,}", ".", re.sub(r"[^a-z0-9._]+", "-", plain))
-    return joined.strip("-._")[:64].strip("-._") or "untitled"
+    stripped = joined.strip("-._")
+    if DEVICES.match(stripped):
+        stripped = DEVICES.sub(r"\1-1", stripped, count=1)
+    return stripped[:64].strip("-._") or "untitled"
 
 
 def is_slug(name: str) -> bool:
-    """Whether the name may be that of a dataset, a run, a grid or a LoRA."""
-    return SLUG.fullmatch(name) is not None and ".." not in name
+    """Whether the name may be that of a dataset, a run, a grid or a LoRA, on every system: a workspace can be moved."""
+    return SLUG.fullmatch(name) is not None and ".." not in name and not name.endswith(".") and not DEVICES.match(name)
 
 
 def checked_slug(name: str) -> str:
     """The name itself, if it may be a folder name. Raises ConfigError."""
+    if DEVICES.match(name):
+        raise ConfigError(f"the name {name[:80]!r} is that of a device on Windows: use {slugify(name)!r}")
     if not is_slug(name):
         raise ConfigError(
             f"the name {name[:80]!r} cannot be used: small letters, digits, '.', '_' and '-' only, at most 64: "
@@ -109,23 +142,22 @@ def checked_slug(name: str) -> str:
     return name
 
 
-def fresh_folder(parent: Path, title: str) -> Path:
+def fresh_folder(parent: Path, title: str, taken: Container[str] = ()) -> Path:
     """Make a folder for the title under a name that is not taken: cats, cats-2, cats-3 ... Raises CannotWrite.
 
-    Two who ask at the same time get two folders.
+    Two who ask at the same time get two folders. taken: names that are not free without a folder, too
     """
     stem = slugify(title)
     name, count = stem, 1
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
         while True:
-            try:
-                (parent / name).mkdir()
-            except FileExistsError:
-                count += 1
-                name = f"{stem[:58]}-{count}"
-            else:
-                return parent / name
+            if name not in taken:
+                with contextlib.suppress(FileExistsError):
+                    (parent / name).mkdir()
+                    return parent / name
+            count += 1
+            name = f"{stem[:58]}-{count}"
 
 
 def step_of(name: str) -> int | None:
@@ -177,25 +209,34 @@ def link_or_copy(source: str, target: str) -> None:
     shutil.copy2(real, target)
 
 
-def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write a file so that it is there whole or not at all: temporary name, fsync, rename. Raises CannotWrite.
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path for a file, flushed to the disk and renamed to `path` when the block ends without an error.
 
-    mode: who may read and write it, less what the process's umask takes away
+    Raises CannotWrite.
     """
     # A page's handlers are threads of one process and may write the same file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     with writing(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-                file.write(data)
-                file.flush()
+            yield temporary
+            with temporary.open("r+b") as file:  # Windows flushes what is open for writing alone
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError:
+            system.replace(temporary, path)
+        finally:
             temporary.unlink(missing_ok=True)
-            raise
     sync_folder(path.parent)
+
+
+def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a file so that it is there whole or not at all: see `replacing`. Raises CannotWrite.
+
+    mode: who may read and write it, less what the process's umask takes away
+    """
+    opened = partial(os.open, mode=mode)
+    with replacing(path) as temporary, open(temporary, "wb", opener=opened) as file:
+        file.write(data)
 
 
 def append_line(path: Path, text: str) -> None:
@@ -247,7 +288,7 @@ def read_object(path: Path) -> dict[str, Any]:
 def read_json(path: Path) -> Any:
     """A JSON file's value. Raises ConfigError when it is missing or not JSON."""
     try:
-        return from_json(path.read_text(encoding="utf-8"))
+        return from_json(system.patiently(lambda: path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise ConfigError(f"{path} is missing: check the name") from None
     except (OSError, ValueError) as error:

@@ -29,8 +29,11 @@ from workbench.demo_space.limits import Limits
 from workbench.demo_space.proxy import COOKIE, UPLOAD, SessionProxy
 from workbench.demo_space.sessions import DemoSession, DemoSessions
 from workbench.errors import ConfigError
+from workbench.jobs import processes
 from workbench.ui.server.spaces import Owner
 from workbench.workspace import write_json
+
+pytestmark = pytest.mark.long
 
 SMALL = Limits(sessions=4, per_address=2, spare=0, size=10_000, upload=4_000, uploads=8)
 
@@ -227,6 +230,35 @@ def test_which_cookies_a_session_gets(sessions: DemoSessions) -> None:
 
 
 # ---- the whole server
+
+
+WRITING = """
+import pathlib, subprocess, sys
+if len(sys.argv) == 1:
+    subprocess.Popen([sys.executable, __file__, "write"], start_new_session=True)
+    input()
+number = 0
+while True:
+    number += 1
+    pathlib.Path("tmp").mkdir(exist_ok=True)
+    pathlib.Path(f"tmp/{number % 100}").write_text("x")
+"""
+
+
+def test_what_a_page_has_started_does_not_write_a_removed_session_back(tmp_path: Path) -> None:
+    made = DemoSessions(tmp_path / "sessions", SMALL)
+    folder = made.root / ("a" * 32)
+    folder.mkdir()
+    (folder / "page.py").write_text(WRITING)
+    session = DemoSession(folder)
+    session.process = subprocess.Popen([sys.executable, folder / "page.py"], stdin=subprocess.PIPE, cwd=folder)
+    until(lambda: (folder / "tmp" / "9").exists())
+    (writer,) = psutil.Process(session.process.pid).children()
+    identity = processes.identity(writer.pid)
+    made._open["visitor"] = session
+    made.close()
+    until(lambda: not processes.alive(identity))
+    assert not folder.exists()
 
 
 def test_a_broken_upload_and_an_ended_server_leave_nothing_behind(tmp_path: Path) -> None:

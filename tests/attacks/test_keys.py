@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -49,7 +50,7 @@ def test_no_variable_leaves_for_a_host_it_was_not_approved_for(
         dataset.task("caption").start(asked)
     # Nor where somebody has written the settings of a task by hand, which then goes on with them.
     with keys.handed_over(variable, server.url) as more:
-        assert more == {"pass_fds": (), "env": {}}
+        assert more == {"stdin": subprocess.DEVNULL, "env": {}}
     assert keys.find_key(variable, server.url) == ""
     assert not server.requests
     assert jobs.status(prompt_enhancer.folder_of(workspace)).state is jobs.State.NEW

@@ -28,7 +28,7 @@ from workbench.sampler import prompt_enhancer
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, parse, specs
-from workbench.ui.sample.lora_stack import facts
+from workbench.ui.core.lora_stack import facts
 from workbench.workspace import Workspace
 
 SECRET = "what-only-the-owner-knows"

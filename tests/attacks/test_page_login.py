@@ -15,7 +15,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.serving import Page
-from workbench.ui.server.login import COOKIE, KEY_FILE, Access
+from workbench.api.key import KEY_FILE
+from workbench.ui.server.login import COOKIE, Access
 from workbench.ui.server.throttle import FREE, WAITING, Throttle, TooMany
 
 PREFIX = "/user/me/proxy/7860"

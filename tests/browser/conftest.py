@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from scripts.browser import REMEDY, find
+from tests.browser.clicks import click
 from tests.browser.server import Server, launch
 from tests.patience import PATIENCE
 from workbench import jobs
@@ -16,6 +17,27 @@ from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+SAID = "() => [...document.querySelectorAll('.toast-body, .not-done, .problems')].map((one) => one.innerText.trim())"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test in the browser may fail once: it is then run again from its beginning, and named in the summary (-rR)."""
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a failed test goes what the page said at that moment, and the end of the server's log."""
+    report = yield
+    fixtures = getattr(item, "funcargs", {})
+    if report.when == "call" and report.failed and "page" in fixtures and "server" in fixtures:
+        report.sections.append(("messages on the page", "\n".join(fixtures["page"].evaluate(SAID))))
+        log = fixtures["server"].workspace / "server.log"
+        report.sections.append(("the server's log", log.read_text()[-4000:] if log.exists() else "no log"))
+    return report
 
 
 @pytest.fixture
@@ -31,12 +53,14 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")  # no longer: its event loop would stay in the thread and break other tests
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import Locator, sync_playwright
 
     path = find()
     if path is None:
         pytest.fail(REMEDY, pytrace=False)
-    with sync_playwright() as playwright:
+    with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Locator, "page_click", Locator.click, raising=False)
+        patch.setattr(Locator, "click", click)
         opened = launch(playwright, path)
         yield opened
         opened.close()

@@ -7,17 +7,17 @@ import sys
 import gradio as gr
 
 from workbench.ui.app import launch_options
-from workbench.ui.core.live import Live
 from workbench.ui.loras.publish import PublishPart
 from workbench.workspace import Workspace
 
 
 def build(workspace: Workspace, name: str) -> gr.Blocks:
-    """The part below a LoRA that is chosen already."""
+    """The part below a LoRA that is chosen at once."""
     with gr.Blocks(title="Publish", analytics_enabled=False, fill_width=True) as page:
-        chosen = gr.State(name)
-        part = PublishPart(workspace, Live(workspace))
-        part.wire(gr.Timer(1.0), page.load, chosen)
+        chosen = gr.State()
+        part = PublishPart(workspace)
+        part.wire(gr.Timer(1.0), chosen)
+        page.load(lambda: name, None, chosen)
     return page
 
 

@@ -5,17 +5,18 @@ The address changes with each start, since the token in it does: ask for it when
 
 from __future__ import annotations
 
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Playwright
+    from playwright.sync_api import Browser, Page, Playwright
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ARGUMENTS = (
@@ -35,21 +36,63 @@ def launch(playwright: Playwright, path: str) -> Browser:
     return playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
 
 
+def own_port() -> int:
+    """A free port that nothing else takes while a killed server is away.
+
+    It lies outside the range in which `webui.py` looks for one by itself, and outside the one from which the
+    system gives ports to connections.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+
+
+def open_again(page: Page, url: str) -> None:
+    """Open the page of a server that was started again: an open page notices it, too, and reloads in between."""
+    from playwright.sync_api import Error
+
+    for _ in range(5):
+        try:
+            page.goto(url)
+            return
+        except Error as error:
+            if "ERR_ABORTED" not in str(error):
+                raise
+    page.goto(url)
+
+
+def unfold(page: Page, button: str) -> None:
+    """Open a fold by its button, ready for typing: Gradio fills in its fields once more a frame after it shows them.
+
+    A person is slower than that.
+    """
+    page.locator(button).first.click()
+    frames(page, 3)
+
+
+def frames(page: Page, count: int) -> None:
+    """Wait until the page was painted so many times: what the browser itself does about a change is done then."""
+    frame = "await new Promise((go) => requestAnimationFrame(() => setTimeout(go)));"
+    page.evaluate(f"async () => {{ for (let at = 0; at < {count}; at++) {frame} }}")
+
+
 class Server:
     """`python webui.py`, which can be killed and started again on the same port."""
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
         self.url = ""
+        self._port = own_port()
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> float:
         """Start it and return the seconds until it answered."""
         began = time.monotonic()
-        port = ["--port", str(urlsplit(self.url).port)] if self.url else []
         with (self.workspace / "server.log").open("a") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(ROOT / "webui.py"), "--workspace", str(self.workspace), *port],
+                [sys.executable, str(ROOT / "webui.py"), "--workspace", str(self.workspace), "--port", str(self._port)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

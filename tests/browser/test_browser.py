@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.server import Server
+from tests.browser.server import Server, open_again, unfold
 from tests.browser.stripes import FILES, few_clips
 from tests.patience import PATIENCE
 from workbench.runs.run import Run
@@ -24,8 +24,20 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 
-def visit(page: Page, server: Server) -> None:
-    page.goto(server.url)
+# Pictures that the browser shows its sign for a broken one in place of.
+BROKEN = """() => [...document.images].filter((one) => one.complete && one.currentSrc && !one.naturalWidth
+    && one.offsetParent && getComputedStyle(one).visibility !== 'hidden').map((one) => one.currentSrc)"""
+
+
+def refusals(page: Page) -> list[str]:
+    """What the server refuses or does not have, from now on: the browser writes each to its console."""
+    found: list[str] = []
+    page.on("response", lambda one: found.append(f"{one.status} {one.url}") if one.status >= 400 else None)
+    return found
+
+
+def visit(page: Page, server: Server, tab: str = "home") -> None:
+    page.goto(f"{server.url}&tab={tab}")
     page.locator("#header").wait_for()
 
 
@@ -71,7 +83,7 @@ def cut_and_check(page: Page, workspace: Path) -> None:
     page.locator("#timeline .edge.start").focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_timeout(1500)  # the timeline speaks a moment after the last key
-    page.locator("#keep-part").click()
+    page.locator("#apply-cut").click()
     page.locator("#undo-change", has_text="span of").wait_for()
     assert ".masters/" in records.read_text()
     page.locator("#undo-change").click()
@@ -89,7 +101,7 @@ def start_run(page: Page, steps: int) -> float:
     page.locator("#start-training").wait_for()
     page.locator(field("run-name")).first.fill("rings")
     page.locator("#TrainSettings-preview_prompts textarea").fill("a red ring moves left on a black background")
-    page.locator("#new-run .more button").first.click()
+    unfold(page, "#new-run .more button")
     quick = {"steps": steps, "preview_every": 5, "save_every": 5, "held_out": 1, "preview_steps": 4}
     for name, value in quick.items():
         page.locator(field(f"TrainSettings-{name}")).fill(str(value))
@@ -107,9 +119,10 @@ def plays(page: Page, selector: str) -> None:
 def test_from_clips_to_a_sample_and_over_a_crash(server: Server, page: Page) -> None:
     ready = server.start()
     began = time.monotonic()
+    refused = refusals(page)
     visit(page, server)
     painted = time.monotonic() - began
-    page.locator("#train-demo").wait_for()  # the first visit offers something to do
+    page.get_by_role("button", name="Train the demo").wait_for()  # the first visit offers something to do
 
     build_dataset(page)
     caption_a_clip(page, server.workspace)
@@ -118,12 +131,14 @@ def test_from_clips_to_a_sample_and_over_a_crash(server: Server, page: Page) -> 
     page.locator("#previews th", has_text="base model").wait_for()
     page.locator("#previews th", has_text="step 5").first.wait_for()
     plays(page, "#previews video")
+    assert not refused, "over an import, a cut, a check and a run with previews"
+    assert page.evaluate(BROKEN) == []
 
     run = Run(server.workspace / "runs" / "rings")
     pid, step = run.status.pid, run.status.step
     server.kill()
     again = server.start()
-    page.goto(server.url)
+    open_again(page, server.url)
     page.locator("#run-head h2", has_text="rings").wait_for()
     page.locator("#run-head .badge.going").wait_for()
     assert run.status.pid == pid, "the run is the same process as before the crash"
@@ -134,7 +149,7 @@ def test_from_clips_to_a_sample_and_over_a_crash(server: Server, page: Page) -> 
 
     page.locator("#stop-run").click()
     page.locator("#run-head .badge", has_text="stopped").wait_for()
-    page.locator("#resume-run", has_text="Go on from step").wait_for()
+    page.locator("#resume-run", has_text="Resume from step").wait_for()
     print(
         f"\nready {ready:.1f} s, first paint {painted:.1f} s, Start to first loss {first_loss:.1f} s, "
         f"ready again after kill -9 {again:.1f} s"
@@ -149,14 +164,20 @@ def test_a_finished_run_is_tried_in_the_sample_tab(server: Server, page: Page) -
     run = Run.create(workspace, settings, "short")
     run.start()  # from the shell, as far as the page knows
     server.start()
-    visit(page, server)
+    refused = refusals(page)
+    visit(page, server, "train")
     page.locator("#before-after video").first.wait_for()
     page.locator("#run-ending a.download").wait_for()
+    assert page.locator("#run-head .bar").count() == 0  # the badge says that it is done
 
     page.locator("#sample-run").click()
     page.locator("#generate").wait_for()
-    page.locator(field("SampleSettings-steps")).fill("3")
+    page.locator(field("SampleSettings-steps")).fill("30")
+    page.locator(field("SampleSettings-videos")).fill("2")
     page.locator("#generate").click()
+    page.locator("#sample-history .sample").nth(1).wait_for()  # the latent previews come and go
+    assert not refused
+    assert page.evaluate(BROKEN) == []
     page.locator("#sample-result figure.result").wait_for()
     plays(page, "#sample-result video")
     record = next(path for path in workspace.samples.glob("[0-9]*/*.json"))
@@ -171,7 +192,7 @@ def test_a_finished_run_is_tried_in_the_sample_tab(server: Server, page: Page) -
 
 def test_wrong_settings_are_named_on_the_page(server: Server, page: Page) -> None:
     server.start()
-    visit(page, server)
+    visit(page, server, "train")
     page.locator(field("TrainSettings-rank")).fill("0")
     page.locator("#start-training").click()
     page.locator(".problems", has_text="1 to 1024").wait_for()

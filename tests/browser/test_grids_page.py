@@ -84,6 +84,19 @@ def test_a_grid_plays_in_lock_step_and_remembers(server: Server, grid: Grid, pag
     runs_in_lock_step(page, 6)
 
     page.locator(".video-grid button.play").click()
+    stops = ".video-grid tbody :is([tabindex='0'], button:not([tabindex]))"
+    assert page.locator(stops).count() == 1
+    page.locator(stops).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("r")
+    page.locator(".video-grid figure.rejected").wait_for()
+    page.keyboard.press("r")
+    page.locator(".video-grid figure.rejected").wait_for(state="detached")
+    page.keyboard.press("Enter")
+    page.locator("dialog.large video").wait_for()
+    page.keyboard.press("Escape")
+
     page.locator(".video-grid .scrub").fill("20")
     at_one_frame(page, 6, 20)
     page.keyboard.press("ArrowRight")
@@ -140,12 +153,24 @@ def test_a_grid_plays_in_lock_step_and_remembers(server: Server, grid: Grid, pag
 def test_a_run_that_ends_while_the_page_is_open_is_offered_for_a_grid(server: Server, page: Page) -> None:
     server.start()
     page.goto(server.url)
-    page.locator("#train-demo").wait_for()
+    page.get_by_role("button", name="Train the demo").wait_for()
     trained(Workspace.open(server.workspace))
     page.get_by_role("tab", name="Compare").click()
     page.wait_for_function("document.querySelector('#GridSettings-run input')?.value === 'demo'")
     page.locator("#grid-cost", has_text="14 videos: 2 rows by 7 columns").wait_for()
     page.get_by_role("tab", name="Curves").click()
+    page.wait_for_function("Object.values(localStorage).includes('curves')")
     page.reload()
     page.locator("#tab-curves-button[aria-selected=true]").wait_for()
     page.locator("#compared").wait_for()
+
+
+def test_nothing_plays_by_itself_where_less_motion_is_wanted(server: Server, grid: Grid, page: Page) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    server.start()
+    page.goto(f"{server.url}&tab=compare")
+    page.locator(".video-grid figure[data-state=done]").nth(5).wait_for()
+    page.locator(".video-grid button.play", has_text="Play").wait_for()
+    at_one_frame(page, 6, 0)
+    page.locator(".video-grid button.play").click()
+    runs_in_lock_step(page, 6)

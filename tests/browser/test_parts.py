@@ -15,6 +15,7 @@ from tests.browser import parts_page
 from tests.patience import PATIENCE
 from tests.serving import serve
 from workbench.clips.records import write_clips
+from workbench.dataset_builder.checks.findings import finding_of, write_report
 from workbench.dataset_builder.dataset import Dataset
 from workbench.workspace import Workspace
 
@@ -40,7 +41,8 @@ def many(imported: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         records.append(clip.changed(file_name=name, source=f"take {number}.mov", text=f"caption {number}"))
     records[0] = records[0].changed(text=HOSTILE, source=HOSTILE.replace("/", ""), tags=(HOSTILE,))
     write_clips(dataset.folder, records)
-    (dataset.folder / parts_page.FINDINGS).write_text(json.dumps({"clips/01.mp4": [HOSTILE]}))
+    hostile = finding_of("still", "", [records[1]], title=HOSTILE)
+    write_report(dataset.folder, 0.0, "any", records, [hostile])
     return dataset
 
 
@@ -245,8 +247,10 @@ def test_the_timeline_cuts_by_mouse_and_by_keyboard(page: Page, many: Dataset, e
 def test_a_crop_is_drawn_in_even_numbers_inside_the_picture(page: Page, events: Events) -> None:
     open_timeline(page, 1)
     page.locator(".cropping").click()
+    events.next(page, "crop")
+    page.locator(".ratio").select_option("1.5")
     left, top, width, height = events.next(page, "crop")["crop"]
-    assert abs(width / height - 1.5) < 0.1, "the proportions that the host asked for"
+    assert abs(width / height - 1.5) < 0.1, "the proportions that were chosen"
     page.locator(".ratio").select_option("0")
     drag(page, page.locator(".grip.se"), -37, 11)
     crop = events.next(page, "crop")["crop"]

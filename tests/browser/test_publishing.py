@@ -64,10 +64,14 @@ def test_a_lora_is_pushed_from_the_page(run: Run, page_of: tuple[str, FakeHub, P
     page.wait_for_selector("#plan-lora td:text('pytorch_lora_weights.safetensors')")
     assert "to the model repository ann/cats (private)" in page.inner_text("#plan-lora")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.fill("#LoraPush-repo_id :is(input, textarea)", "ann/lions")
+    page.click("#push-lora")
+    page.wait_for_selector("#plan-lora [role=alert] :text('the form has changed since its plan was shown')")
+    assert "to the model repository ann/lions (private)" in page.inner_text("#plan-lora")
     assert not hub.repos
     page.click("#push-lora")
     page.wait_for_selector("#progress-lora :text('Pushed')")
-    assert hub.private == {"ann/cats"}
+    assert hub.private == {"ann/lions"}
     with urllib.request.urlopen(f"{address}config") as config:
         assert TOKEN not in config.read().decode() + page.content()
     page.close()

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { load } from './load.mjs';
 
-const { SORTS, matches, countText, keptChoice } = load('lora_library', 'SORTS', 'matches', 'countText', 'keptChoice');
+const { SORTS, matches, countText, keptChoice, sameChoice } = load('lora_library', 'SORTS', 'matches', 'countText', 'keptChoice', 'sameChoice');
 const LORA = { name: 'runs/ring', title: 'ring', run: '', base: 'tiny', trigger: 'zwx', flags: ['starred'], created: 2, rank: 4, steps: 30, bytes: 9 };
 const ALL = { text: '', base: '', checkpoints: false };
 const NONE = new Set();
@@ -40,4 +40,10 @@ test('the count says what is chosen, else what matches', () => {
 test('what is gone is no longer chosen', () => {
   assert.deepEqual([...keptChoice([LORA], ['runs/ring', 'runs/gone'])], ['runs/ring']);
   assert.deepEqual([...keptChoice([LORA], undefined)], []);
+});
+
+test('an answer that names what is ticked is the one that was waited for', () => {
+  assert.ok(sameChoice(['b', 'a'], new Set(['a', 'b'])));
+  assert.ok(!sameChoice(['a'], new Set(['a', 'b'])));
+  assert.ok(sameChoice(undefined, NONE));
 });

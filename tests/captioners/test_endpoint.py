@@ -103,9 +103,9 @@ def test_the_newer_name_of_the_longest_answer_is_used_where_the_old_one_is_refus
     [
         (refuses(401, f"bad key {KEY}"), ConfigError, r"refuses \(401\): the key in MY_KEY is not accepted: put"),
         (refuses(404, "no model eye"), ConfigError, r"not found \(404: no model eye\): fix base_url .* 'eye'"),
-        (Reply(b"", 301, Location="http://elsewhere/"), ConfigError, r"sends us elsewhere \(301\)"),
+        (Reply(b"", 301, Location="http://elsewhere/"), ConfigError, r"redirects \(301\)"),
         (refuses(429, "slow down", Retry_After="7"), NoAnswer, r"asks for fewer requests \(429: slow down\)"),
-        (refuses(503), NoAnswer, r"has no time \(503\): wait and continue"),
+        (refuses(503), NoAnswer, r"is not available \(503\): wait and continue"),
         (refuses(400, f"too many pictures for {KEY}"), CaptionFailed, r"\(400: too many pictures for \[key\]\)"),
         (refuses(500, "boom"), CaptionFailed, r"could not answer \(500: boom\)"),
         (Reply(b"{broken"), CaptionFailed, r"no chat completion \('{broken'\)"),
@@ -160,12 +160,11 @@ def test_a_password_in_the_address_is_refused() -> None:
 def test_the_key_reaches_the_job_through_a_pipe_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", KEY)
     code = (
-        "import json, os; from workbench.captioners import keys;"
-        "number = int(os.environ[keys.PIPE]);"
+        "import json, os, sys; from workbench.captioners import keys;"
         "asked = [('MY_API_KEY', URL), ('MY_API_KEY', URL), ('ELSE', URL), ('MY_API_KEY', 'https://evil.example')];"
         "said = [keys.find_key(*one) for one in asked];"
         "start = open('/proc/self/environ').read() + open('/proc/self/cmdline').read();"
-        "print(json.dumps([said, start, keys.PIPE in os.environ, os.path.exists(f'/proc/self/fd/{number}')]))"
+        "print(json.dumps([said, start, keys.PIPE in os.environ, sys.stdin.read()]))"
     )
     plain = {name: value for name, value in os.environ.items() if name != "MY_API_KEY"}
     monkeypatch.setenv(keys.HOSTS, "MY_API_KEY=llm.example.com")
@@ -175,17 +174,17 @@ def test_the_key_reaches_the_job_through_a_pipe_alone(monkeypatch: pytest.Monkey
             [sys.executable, "-c", code.replace("URL", repr(URL))], stdout=subprocess.PIPE, cwd=ROOT, **options
         )
     out, _ = child.communicate(timeout=PATIENCE)
-    said, start, still_named, still_open = json.loads(out)
+    said, start, still_named, left = json.loads(out)
     assert said == [KEY, KEY, "", ""]
     assert KEY not in start
-    assert (still_named, still_open) == (False, False)
+    assert (still_named, left) == (False, "")
 
 
 def test_without_a_key_nothing_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_API_KEY", raising=False)
     for name in ("MY_API_KEY", ""):
         with keys.handed_over(name, URL) as more:
-            assert more == {"pass_fds": (), "env": {}}
+            assert more == {"stdin": subprocess.DEVNULL, "env": {}}
 
 
 def test_the_keyring_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,23 +10,28 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.drawing import MakeClip
 from tests.patience import PATIENCE
 from tests.shell import Shell
+from tests.written_run import write_run
 from workbench import demo, jobs
 from workbench.cli import COMMANDS
 from workbench.cli.comparison import VideoPair, contact_sheet, side_by_side
-from workbench.cli.follow import Losses
+from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
-from workbench.families.base import Model
+from workbench.families.model import Model
+from workbench.jobs import processes
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, specs
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, write_json
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -161,9 +166,8 @@ def test_a_dataset_from_files_to_captions(shell: Shell, tmp_path: Path, make_cli
     assert "trigger word 'zwx'" in shell("dataset", "list").out
     said = shell("dataset", "show", "my-clips")
     assert "zwx a square" in said.out
-    assert "from one.mp4" in said.out
-    name = said.out.split("clips/")[1].split(".mp4")[0]
-    assert shell("dataset", "caption", "my-clips", name, "a round one").code == 0
+    assert "\none.mp4  (" in said.out
+    assert shell("dataset", "caption", "my-clips", "one.mp4", "a round one").code == 0
     assert "zwx a round one" in shell("dataset", "show", "my-clips").out
 
 
@@ -196,6 +200,27 @@ def test_train_watch_and_sample(shell: Shell, workspace: Workspace, dataset: Dat
         again = json.loads(Path(said.out.strip()).with_suffix(".json").read_text())["settings"]
         assert (again["prompt"], again["seed"], again["steps"]) == ("a square", 5, 1)
     assert shell("sample").code == 2
+
+    story = ["sample", "a square\na circle", *flags, "--join", workspace.root / "story.mp4"]
+    assert "give --scenes" in shell(*story).err
+    said = shell(*story, "--scenes")
+    assert said.code == 0, said.err
+    first, second, sample, joined = (Path(line) for line in said.out.split())
+    assert sample.read_bytes() == joined.read_bytes()
+    kept = json.loads(second.with_suffix(".json").read_text())["kept_frames"]
+    assert 0 < kept < toy_model.frames
+    assert media.probe(joined).frames == 2 * toy_model.frames - kept
+    assert np.abs(media.read_frames(joined, [0]) * 1.0 - media.read_frames(first, [0])).mean() < 5
+    assert "which exists" in shell(*story, "--scenes").err
+    said = shell("sample", "--config", sample, "--seed", "5", "--join", workspace.root / "again.mp4")
+    assert said.code == 0, said.err
+    assert len(said.out.split()) == 4  # the video knows that its lines are scenes
+    said = shell("sample", "--config", sample, "--no-scenes")
+    assert len(said.out.split()) == 1, said.err
+    said = shell("sample", "a square", *flags, "--scenes", "--join", workspace.root / "one.mp4")
+    assert said.code == 0, said.err
+    only, copy = (Path(line) for line in said.out.split())
+    assert only.read_bytes() == copy.read_bytes()
 
 
 def test_the_demo_ends_with_a_video_and_can_be_repeated(
@@ -259,21 +284,26 @@ def test_ctrl_c_leaves_the_run_alone_and_stop_ends_it(
 # ---- what watching shows
 
 
-def test_losses_are_read_as_they_are_written(workspace: Workspace) -> None:
-    run = Run(workspace.run("r"))
-    run.folder.mkdir()
-    losses = Losses(run)
-    losses.refresh()
-    assert str(losses) == ""
-    metrics = run.folder / "metrics.jsonl"
+def test_watching_a_run_shows_its_newest_losses(
+    shell: Shell, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(workspace, "cats")
+    result, metrics = run.folder / "result.json", run.folder / "metrics.jsonl"
+    ending = result.read_bytes()
+    result.unlink()
     metrics.write_text('{"step": 0, "held_out_loss": 0.9}\n{"step": 1, "loss": 0.5}\n{"step": 2, "lo')
-    losses.refresh()
-    assert str(losses) == "loss 0.5000, held-out 0.9000"
-    with metrics.open("a") as file:
-        file.write('ss": 0.25}\n{"step": 2, "held_out_loss": 0.8}\n')
-    losses.refresh()
-    assert str(losses) == "loss 0.2500, held-out 0.8000"
-    assert losses.held_out == [0.9, 0.8]
+    write_json(run.folder / "process.json", {**processes.identity(os.getpid()), "started_at": 1.0})
+
+    def goes_on(seconds: float) -> None:
+        with metrics.open("a") as file:
+            file.write('ss": 0.25}\n{"step": 2, "held_out_loss": 0.8}\n')
+        result.write_bytes(ending)
+
+    monkeypatch.setattr(time, "sleep", goes_on)
+    said = shell("runs", "follow", "cats").out
+    assert "loss 0.5000, held-out 0.9000\n" in said
+    assert "loss 0.2500, held-out 0.8000\n" in said
+    assert "finished at step 2" in said
 
 
 def test_before_and_after_are_one_video_and_one_picture(tmp_path: Path, make_clip: MakeClip) -> None:

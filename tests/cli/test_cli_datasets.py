@@ -21,7 +21,7 @@ from tests.fake_hub import FakeHub
 from tests.patience import PATIENCE
 from tests.shell import Shell
 from workbench import jobs
-from workbench.cli.datasets.group import SECTIONS
+from workbench.cli.datasets import SECTIONS
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.captions.settings import CaptionSettings
@@ -30,16 +30,17 @@ from workbench.dataset_builder.cuts.splitting import SplitSettings
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ExitCode
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
 
+CLIP = r"^(\S.*?)  \(\d+x\d+, "  # a line that names a clip
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def clip_names(shell: Shell, dataset: str) -> list[str]:
-    """The file names of a dataset's clips, as `show` lists them."""
-    return re.findall(r"^(clips/\S+)", shell("dataset", "show", dataset).out, re.MULTILINE)
+    """The names of a dataset's clips, as `show` lists them."""
+    return re.findall(CLIP, shell("dataset", "show", dataset).out, re.MULTILINE)
 
 
 @pytest.fixture
@@ -58,12 +59,14 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
     said = shell("dataset", "preview", footage)
     assert "3 videos" in said.out
     assert "2 captions" in said.out
+    assert said.out.endswith("the import finds out whether each can be read, and says so.\n")
 
     said = shell("dataset", "import", "Cats", footage, "--trigger-word", "zwx")
     assert said.code == 0, said.err
     assert "Imported: 2 taken, 1 refused." in said.out
     assert "'page.mp4': refused: looks like a web page" in said.out
-    shots, plain = (_clip_from(shell, "cats", name) for name in ("two shots.mp4", "plain.mp4"))
+    shots, plain = "two shots.mp4", "plain.mp4"
+    assert sorted(clip_names(shell, "cats")) == [plain, shots]
 
     preview = shell("dataset", "split", "cats", shots, "--preview", "--min-seconds", "0.5")
     assert "0.00 to 1.00 s, 1.00 to 2.00 s" in preview.out
@@ -85,8 +88,11 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
     assert "same_caption (1, " in said.out
     assert "short_caption" not in said.out
     parts = [name for name in clip_names(shell, "cats") if name != plain]
+    said = shell("dataset", "fix", "cats", "same_caption", "tag", parts[0], "--preview")
+    assert said.out == "Tag 2 clips for later.\n"
+    assert "tags: same_caption" not in shell("dataset", "show", "cats").out
     said = shell("dataset", "fix", "cats", "same_caption", "tag", parts[0])
-    assert said.out == "Tagged 2 clips.\n"
+    assert said.out == "Tagged 2 clips for later.\n"
     assert "tags: same_caption" in shell("dataset", "show", "cats").out
 
     said = shell("dataset", "replace", "cats", "SQUARE", "box", "--preview")
@@ -113,13 +119,8 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
     assert "is there already: choose another name" in said.err
 
 
-def _clip_from(shell: Shell, dataset: str, source: str) -> str:
-    """The file name of the clip that a source became."""
-    return re.findall(rf"^(clips/\S+) .*from {source}\)$", shell("dataset", "show", dataset).out, re.MULTILINE)[0]
-
-
 def _captions(shell: Shell, dataset: str) -> list[tuple[str, str]]:
-    return re.findall(r"^(clips/\S+) .*\n  (.*)", shell("dataset", "show", dataset).out, re.MULTILINE)
+    return re.findall(CLIP + r".*\n  (.*)", shell("dataset", "show", dataset).out, re.MULTILINE)
 
 
 def test_what_was_changed_can_be_taken_back(shell: Shell, dataset: Dataset) -> None:
@@ -142,13 +143,15 @@ def test_parts_by_hand(shell: Shell, dataset: Dataset) -> None:
     assert [f"{span} s" for span in ("0.00 to 0.50", "0.50 to 1.00", "1.00 to 2.12")] == re.findall(
         r"[\d.]+ to [\d.]+ s", said.out
     )
-    part = re.findall(r"clips/\S+", said.out)[2]
+    part = clip_names(shell, "squares")[2]
+    assert part == f"{name} 0:01.0-0:02.1"
+    assert said.out.splitlines()[2].startswith(f"{part}  (64x64, ")
     said = shell("dataset", "crop", "squares", part, "--box", "16", "0", "32", "64")
     assert "32x64, 9 frames" in said.out
-    said = shell("dataset", "set-fps", "squares", re.findall(r"clips/\S+", said.out)[0], "--fps", "4")
+    said = shell("dataset", "set-fps", "squares", part, "--fps", "4")
     assert "at 4 fps" in said.out
     said = shell("dataset", "reset-cut", "squares", *clip_names(shell, "squares")[:3])
-    assert re.findall(r"clips/\S+", said.out) == [name]
+    assert re.findall(CLIP, said.out) == [name]
     assert len(clip_names(shell, "squares")) == 6
 
 
@@ -170,7 +173,7 @@ def test_a_fix_that_cuts_is_a_task(shell: Shell, workspace: Workspace, tmp_path:
     assert shell("dataset", "import", "bars", tmp_path / "wide.mp4").code == 0
     assert shell("dataset", "check", "bars", "--no-captions").code == 0
     said = shell("dataset", "fix", "bars", "letterbox", "crop-bars", "--detach")
-    assert said.out == "started the task fix: workbench dataset follow bars fix\n"
+    assert said.out.startswith("The task fix goes on. See it again: workbench dataset follow bars fix; end it: ")
     assert shell("dataset", "follow", "bars", "fix").out.endswith("Cropped the bars of 1 clip.\n")
     assert "128x64" in shell("dataset", "show", "bars").out
     assert shell("dataset", "undo", "bars").out == "undone: cropped the bars of 1 clip\n"

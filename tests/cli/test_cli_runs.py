@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.stripes import few_clips
 from tests.shell import Shell
+from tests.test_overview import at_work
 from tests.written_run import ended, write_run
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.jobs import processes
 from workbench.runs import checkpoints
 from workbench.runs.queue import QUEUE
@@ -72,7 +74,8 @@ def test_a_clone_takes_over_the_settings_and_a_sweep_every_combination(
     assert "watch it: workbench runs follow one-2" in said.out
     clone = Run.open(workspace, "one-2").settings
     assert (clone.rank, clone.steps, clone.preview_prompts) == (3, 7, ())
-    flags = ["--sweep", "learning_rate=1e-4,3e-4", "--sweep", "rank=2,4"]
+    assert "'Learning rate=1e-4,3e-4'" in " ".join(shell("train", "--help").out.split())
+    flags = ["--sweep", "Learning rate=1e-4,3e-4", "--sweep", "rank=2,4"]  # by label, and by key
     said = shell("train", "--clone", "one", *flags, "--detach")
     assert said.code == 0, said.err
     names = [f"one-learning_rate-{rate}-rank-{rank}" for rate in ("0.0001", "0.0003") for rank in (2, 4)]
@@ -143,6 +146,29 @@ def test_the_list_tells_the_diagnosis_and_the_place_in_the_queue(shell: Shell, w
     write_json(workspace.runs / QUEUE, ["goes", "waits"])
     assert shell("runs", "queue", "--move", "waits", "1").out == "  1  waits\n  2  goes\n"
     assert "only waiting runs have a position" in shell("runs", "queue", "--move", "done", "1").err
+
+
+def test_runs_are_found_grouped_and_renamed(shell: Shell, workspace: Workspace) -> None:
+    for name in ("one", "two", "three"):
+        write_run(workspace, name)
+    living(Run.open(workspace, "three"))
+    assert shell("runs", "group", "two").out == "no group: workbench runs group two GROUP gives it one\n"
+    assert shell("runs", "group", "two", "rank study").out == "two is in the group rank study\n"
+    assert shell("runs", "group", "two").out == "rank study\n"
+    heads, *lines = shell("runs", "--sort", "name").out.splitlines()
+    assert heads.split()[:2] == ["group", "run"]
+    assert [line.split()[0] for line in lines] == ["one", "three", "rank"]
+    assert [one["name"] for one in json.loads(shell("runs", "--search", "RANK", "--json").out)] == ["two"]
+    assert [one["name"] for one in json.loads(shell("runs", "--group", "", "--sort", "name", "--json").out)] == [
+        "one",
+        "three",
+    ]
+    assert shell("runs", "--search", "nothing").out == "no run matches\n"
+    assert shell("runs", "rename", "two", "second").out == "two is now second\n"
+    assert "group                       rank study" in shell("runs", "show", "second").out
+    assert "workbench runs stop three first" in shell("runs", "rename", "three", "third").err
+    assert shell("runs", "group", "second", "").out == "second is in no group\n"
+    assert shell("runs").out.split()[0] == "run"
 
 
 def test_a_failed_run_explains_itself_with_commands_that_help(shell: Shell, workspace: Workspace) -> None:
@@ -221,3 +247,50 @@ def test_a_model_is_converted_there_and_back(shell: Shell, toy_model: Model, tmp
     assert shell("convert", there, back, "--like", toy_model.source).code == 0
     assert (back / "model_index.json").exists()
     assert "is there already" in shell("convert", toy_model.source, there).err
+
+
+def test_a_recipe_says_why_and_flags_win_over_it(shell: Shell, workspace: Workspace, not_started: None) -> None:
+    said = shell("recipes", "effect", "--model", "cogvideox-5b").out
+    assert "2,000" not in said
+    assert "https://huggingface.co/finetrainers/CogVideoX-1.5-crush-smol-v0" in said
+    listed = json.loads(shell("recipes", "--model", "cogvideox-5b", "--json").out)
+    assert [one["settings"]["steps"] for one in listed] == [2000, 2000, 2000, 2000, 2000, 3000]
+    dataset = few_clips(workspace).dataset
+    begun = shell("train", "--recipe", "style", "--dataset", dataset, "--rank", "4", "--name", "one", "--detach")
+    assert begun.code == 0, begun.err
+    settings = Run.open(workspace, "one").settings
+    assert (settings.steps, settings.rank, settings.learning_rate, settings.batch_size) == (450, 4, 1e-3, 8)
+    assert "watch for over-training" in begun.out
+    assert "recipe is 'mood'" in shell("train", "--recipe", "mood").err
+    model = ("--model", "cogvideox-5b", "--gpu-memory", "12")
+    (small,) = json.loads(shell("recipes", "style", *model, "--json").out)
+    assert small["gpu"] == "12 GB"
+    fitted = json.loads(shell("fit", "--recipe", "style", *model, "--json").out)
+    assert fitted["fits"]
+    assert fitted["settings"]["gradient_checkpointing"] == "offloaded"
+    own = json.loads(shell("fit", "--recipe", "style", *model, "--gradient-checkpointing", "none", "--json").out)
+    assert not own["fits"], "who sets one of the memory settings keeps them all"
+    asked = shell("fit", "--recipe", "style", "--dataset", dataset, "--rank", "4", "--json").out
+    assert {name: json.loads(asked)["settings"][name] for name in ("steps", "rank")} == {"steps": 450, "rank": 4}
+
+
+def test_a_run_that_still_stops_is_not_silently_left_alone(shell: Shell, workspace: Workspace) -> None:
+    run = write_run(workspace, "cats", 20)
+    at_work(run)
+    (run.folder / "control").mkdir()
+    (run.folder / "control" / "stop").touch()
+    refused = shell("runs", "start", "cats", "--detach")
+    assert refused.code == 64
+    assert "cats still stops: start it when it has ended" in refused.err
+
+
+def test_notes_are_written_and_runs_are_removed_and_restored(shell: Shell, workspace: Workspace) -> None:
+    write_run(workspace, "cats", 20)
+    shell("runs", "note", "cats", "the best so far")
+    assert shell("runs", "note", "cats").out == "the best so far\n"
+    assert "your notes                  the best so far" in shell("runs", "show", "cats").out
+    assert "workbench runs restore cats" in shell("runs", "remove", "cats").out
+    assert "no runs yet" in shell("runs").out
+    assert shell("runs", "restore").out == "cats\n"
+    assert shell("runs", "restore", "cats").out == "cats is restored\n"
+    assert shell("runs", "restore").out == "no run is removed\n"

@@ -12,7 +12,7 @@ from workbench.clips.buckets import Bucket, assign, buckets_for, choose
 from workbench.clips.records import Clip
 from workbench.errors import ConfigError
 from workbench.families import default_model, find_model, models
-from workbench.families.base import Model
+from workbench.families.model import Model
 
 
 def clip(frames: int = 100, fps: float = 24, width: int = 720, height: int = 480) -> Clip:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from workbench.clips.records import Clip, DatasetInfo, file_sha256, read_clips, read_info, write_clips, write_info
+from workbench.clips.records import (
+    Clip,
+    DatasetInfo,
+    clips_named,
+    file_sha256,
+    find_clip,
+    read_clips,
+    read_info,
+    write_clips,
+    write_info,
+)
 from workbench.errors import ConfigError, DataError
 
 
@@ -63,3 +74,30 @@ def test_info_and_hash(tmp_path: Path) -> None:
 def test_a_line_separator_in_a_name_ends_no_record(tmp_path: Path) -> None:
     write_clips(tmp_path, [Clip(file_name="clips/a.mp4", source="a\u2028b\x85c.mp4", text="one")])
     assert read_clips(tmp_path)[0].source == "a\u2028b\x85c.mp4"
+
+
+@pytest.mark.parametrize(
+    ("facts", "name"),
+    [
+        ({"source": "walk.mp4"}, "walk.mp4"),
+        ({"source": "given/walk.mp4", "span": (12.0, 15.02)}, "walk.mp4 0:12-0:15"),
+        ({"source": "walk.mp4", "span": (59.98, 3661.0)}, "walk.mp4 1:00-61:01"),
+        ({"source": "walk.mp4", "span": (0.5, 1.04)}, "walk.mp4 0:00.5-0:01.0"),
+        ({}, "1a2b"),
+        ({"master": ".masters/dusk.mp4", "span": (0.0, 2.0)}, "dusk 0:00-0:02"),
+    ],
+)
+def test_a_clip_is_called_by_its_source_and_the_part_of_it(facts: dict[str, Any], name: str) -> None:
+    assert Clip(file_name="clips/1a2b.mp4", **facts).name == name
+
+
+def test_a_clip_is_found_by_file_id_and_name() -> None:
+    part = Clip(file_name="clips/1a.mp4", source="walk.mp4", span=(0, 2))
+    twice = [Clip(file_name=f"clips/{number}.mp4", source="run.mp4") for number in "23"]
+    clips = [part, *twice]
+    assert [find_clip(clips, name) for name in ("clips/1a.mp4", "1a", "walk.mp4 0:00-0:02")] == [part] * 3
+    assert clips_named(clips, ["3", "walk.mp4 0:00-0:02"]) == [part, twice[1]]
+    with pytest.raises(ConfigError, match=r"2 clips are called 'run.mp4': name one by its id, 2, 3"):
+        find_clip(clips, "run.mp4")
+    with pytest.raises(ConfigError, match="there is no clip 'walk.mp4' in this dataset: did you mean 'walk.mp4 0:00-0"):
+        clips_named(clips, ["walk.mp4"])

@@ -29,6 +29,8 @@ from workbench.sampler import queue
 from workbench.sampler.samples import settings_of
 from workbench.workspace import Workspace
 
+pytestmark = pytest.mark.long
+
 
 def finished(grid: Grid) -> GridState:
     """Wait until nothing is pending."""
@@ -57,7 +59,7 @@ def grid(served: Workspace) -> Grid:
     return made
 
 
-def test_videos_are_generated_like_the_prestates_and_found_again(served: Workspace, grid: Grid) -> None:
+def test_videos_are_generated_as_requested_and_found_again(served: Workspace, grid: Grid) -> None:
     state = Grid.open(served, grid.name).state()
     assert [column.name for column in state.columns] == ["base model", "step 10", "step 20"]
     run = served.run("demo")
@@ -70,6 +72,23 @@ def test_videos_are_generated_like_the_prestates_and_found_again(served: Workspa
             assert cell.record["loras"] == [] if not step else len(cell.record["loras"]) == 1
     assert not list(served.samples.glob("2*"))  # its videos are no part of the history
     assert grid.generate() == 0
+
+
+def test_a_video_that_is_done_while_its_state_is_read_is_not_missing(
+    grid: Grid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    video = grid.state().all[0].video
+    assert video is not None
+    record, aside, progress = video.with_suffix(".json"), video.with_suffix(".aside"), queue.progress
+    record.rename(aside)
+
+    def done_meanwhile(workspace: Workspace, request: str) -> queue.Progress:
+        if aside.exists():
+            aside.rename(record)
+        return progress(workspace, request)
+
+    monkeypatch.setattr(queue, "progress", done_meanwhile)
+    assert grid.state().complete
 
 
 def test_extending_generates_only_what_is_new(grid: Grid) -> None:
@@ -220,9 +239,10 @@ def test_measurements_of_known_clips(tmp_path: Path) -> None:
     found = {name: measurements.of_video(tmp_path / f"{name}.mp4") for name in clips}
     assert found["still"]["motion"] < 0.5 < 1 < found["moving"]["motion"]
     assert found["still"]["sharpness"] > 0.5
-    away = measurements.distance(tmp_path / "brighter.mp4", tmp_path / "still.mp4")
-    assert away["distance"] == pytest.approx(20, abs=1.5)
-    assert away["psnr"] == pytest.approx(22.1, abs=0.7)
-    assert measurements.distance(tmp_path / "still.mp4", tmp_path / "still.mp4")["distance"] == 0
+    away = media.difference(tmp_path / "brighter.mp4", tmp_path / "still.mp4")
+    assert away is not None
+    assert away.levels == pytest.approx(20, abs=1.5)
+    assert away.psnr == pytest.approx(22.1, abs=0.7)
+    assert media.difference(tmp_path / "still.mp4", tmp_path / "still.mp4") == (0, 99)
     words = {one.name: one.words for one in measurements.describe({"motion": 0.1, "distance": 0.0, "sharpness": 0.2})}
     assert words == {"motion": "stands still", "distance": "the same", "sharpness": "blurred"}

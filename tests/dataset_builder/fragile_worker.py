@@ -1,4 +1,4 @@
-"""The real worker and the real measuring, except that files of certain names bring them down as hostile ones do."""
+"""The real worker of an import, except that files of certain names bring it down as hostile ones do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.clips.records import Clip
-from workbench.dataset_builder.checks import measures
 from workbench.dataset_builder.ingest import canonical, worker
 
 
@@ -32,14 +30,6 @@ def fragile(
         while time.process_time() < end:
             on_frame()
     return canonical.convert(source, target, longest_side, on_frame)
-
-
-def measure(dataset: Path, clip: Clip) -> measures.Measures:
-    if "crash" in clip.file_name:
-        os.abort()
-    if "long" in clip.file_name:
-        time.sleep(7200)
-    return measures.measure(dataset, clip)
 
 
 if __name__ == "__main__":

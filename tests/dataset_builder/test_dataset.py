@@ -78,7 +78,7 @@ def test_names(workspace: Workspace, dataset: Dataset) -> None:
 
 def test_preview_shows_exactly_what_the_model_sees(dataset: Dataset, tmp_path: Path) -> None:
     clip = dataset.clips[0]
-    plan = dataset.plan_preview(clip, SHAPE, tmp_path / "plan.mp4")
+    _, plan = dataset.planned_video(clip, SHAPE, tmp_path / "plan.mp4")
     assert plan == dataset.plans(SHAPE)[0]
     assert plan.sentence == "frames 0 to 16: 9 at 4 fps (2.2 s), 48x32, cut from 48x48"
     shown = media.read_frames(tmp_path / "plan.mp4", range(9))
@@ -87,4 +87,4 @@ def test_preview_shows_exactly_what_the_model_sees(dataset: Dataset, tmp_path: P
     assert np.abs(shown.astype(int) - seen).mean() < 5
     assert media.probe(tmp_path / "plan.mp4").fps == 4
     with pytest.raises(DataError, match="is left out: too short"):
-        dataset.plan_preview(clip, Shape(49, 32, 48, 8), tmp_path / "plan.mp4")
+        dataset.planned_video(clip, Shape(49, 32, 48, 8), tmp_path / "plan.mp4")

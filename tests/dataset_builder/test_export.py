@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +13,20 @@ import pytest
 from PIL import Image
 
 from tests.dataset_builder.small import CAPTIONS, write_dataset
+from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.clips import media
 from workbench.clips.records import Clip, read_clips, write_clips
+from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.export import job as export_job
+from workbench.dataset_builder.export.downloads import finished_download, start_download
 from workbench.dataset_builder.export.files import export
 from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.dataset_builder.sources.survey import find_sources
+from workbench.dataset_builder.ingest.intake import import_files
+from workbench.dataset_builder.sources.survey import survey
+from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import CannotWrite, ConfigError, DataError
+from workbench.workspace import Workspace, write_json
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +106,7 @@ def test_trigger_word_first_frames_and_shared_files(small: Path, tmp_path: Path)
     assert os.path.samefile(target / names[0], small / first.file_name)
     picture = np.asarray(Image.open(target / (target / "images.txt").read_text().split()[0]))
     assert np.array_equal(picture, media.read_frames(small / first.file_name, [0])[0])
-    assert [source.path.name for source in find_sources([target])] == [Path(name).name for name in names]
+    assert [source.path.name for source in survey([target]).sources] == [Path(name).name for name in names]
     plain = export(small, ExportSettings(layout="lists", target=str(tmp_path / "plain"), trigger_word=False))
     assert (plain / "prompts.txt").read_text().startswith(f"{CAPTIONS[0]}\n")
     assert not os.path.samefile(plain / names[0], small / first.file_name)
@@ -112,12 +121,68 @@ def test_names_of_a_foreign_dataset_are_made_safe_and_stay_apart(small: Path, tm
         clips.append(Clip(file_name=name, text=str(number)))
     write_clips(foreign, clips)
     target = export(foreign, ExportSettings(layout="webdataset", target=str(tmp_path / "out.tar")))
-    found = find_sources([target])
+    found = survey([target]).sources
     assert [(source.name, source.caption) for source in found] == [
         ("my_cat_v1.mp4", "0"),
-        ("my_cat_v1_.mp4", "1"),
-        ("MY_CAT_v1__.mp4", "2"),
+        ("my_cat_v1_2.mp4", "1"),
+        ("MY_CAT_v1_3.mp4", "2"),
     ]
+
+
+def test_what_is_exported_is_called_by_source_and_times_and_comes_back_equal(small: Path, tmp_path: Path) -> None:
+    sources = [
+        ("My walk.v2.mov", (12.0, 15.0)),
+        ("My walk.v2.mov", (12.5, 15.25)),
+        ("\u732b.mp4", None),
+        ("Con.mp4", None),
+        ("My walk.v2.mov", (12.04, 15.0)),
+        ("x" * 300 + ".mp4", (3700.0, 3725.0)),
+        ("t\u00e9l\u00e9.mp4", None),
+    ]
+    folder, found = tmp_path / "named", read_clips(small)
+    shutil.copytree(small, folder)
+    write_clips(folder, [c.changed(source=name, span=span) for c, (name, span) in zip(found, sources, strict=True)])
+    target = export(folder, ExportSettings(target=str(tmp_path / "out.zip"), trigger_word=False))
+    with zipfile.ZipFile(target) as archive:
+        names = archive.namelist()
+        rows = [json.loads(line) for line in archive.read("metadata.jsonl").decode().split("\n") if line]
+        stems = [Path(row["file_name"]).stem for row in rows]
+        texts = [archive.read(f"videos/{stem}.txt").decode() for stem in stems]
+    assert stems[:5] == [
+        "My_walk_v2_0m12-0m15",
+        "My_walk_v2_0m12s5-0m15s2",
+        f"clip_{found[2].id}",
+        "clip_Con",
+        "My_walk_v2_0m12-0m15_2",
+    ]
+    assert len(stems[5]) == 80
+    assert stems[5].endswith("x_61m40-62m05")
+    assert stems[6] == "tele"
+    assert texts == [f"{clean_caption(clip.text)}\n" for clip in found]
+    assert sorted(names) == sorted([f"videos/{s}{e}" for s in stems for e in (".mp4", ".txt")] + ["metadata.jsonl"])
+    again = tmp_path / "again"
+    import_files(again, [target])
+    assert [(c.sha256, c.text) for c in read_clips(again)] == [(c.sha256, clean_caption(c.text)) for c in found]
+
+
+def test_a_download_is_one_archive_in_the_cache(dataset: Dataset, workspace: Workspace) -> None:
+    assert finished_download(dataset.folder) is None
+    earlier = workspace.cache / "downloads" / "squares" / "squares-20200101-000000.zip"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_bytes(b"old")
+    start_download(dataset.folder, ExportSettings(target="/elsewhere", repo_id="me/squares"))
+    with pytest.raises(ConfigError, match="has a task at work"):
+        start_download(dataset.folder, ExportSettings())
+    status = dataset.task("export").wait(PATIENCE)
+    assert status.state is jobs.State.FINISHED, status
+    found = finished_download(dataset.folder)
+    assert found is not None
+    assert [path.name for path in earlier.parent.iterdir()] == [found.name]
+    captions = [source.caption for source in survey([found]).sources]
+    assert captions == list(dataset.captions.values())
+    mine = str(export(dataset.folder, ExportSettings(target=str(workspace.root / "mine.zip"))))
+    write_json(dataset.folder / ".export" / jobs.RESULT, {"status": "finished", "target": mine})
+    assert finished_download(dataset.folder) is None  # one that a person put elsewhere is not the page's
 
 
 def test_the_export_job_ends_with_its_outcome(small: Path, tmp_path: Path) -> None:
@@ -129,7 +194,7 @@ def test_the_export_job_ends_with_its_outcome(small: Path, tmp_path: Path) -> No
         export_job.run(small, config, job)
     assert job.exit_code == 0
     assert job.outcome == {"target": str(tmp_path / "out.zip"), "layout": "csv", "clips": 7}
-    assert len(find_sources([tmp_path / "out.zip"])) == 7
+    assert len(survey([tmp_path / "out.zip"]).sources) == 7
     ExportSettings(target="").save(config)
     with jobs.Job(folder) as job:
         export_job.run(small, config, job)

@@ -71,9 +71,38 @@ def test_a_later_change_is_not_overwritten(dataset: Dataset) -> None:
         dataset.undo(first)
 
 
+def test_after_a_new_change_nothing_is_left_to_redo(dataset: Dataset) -> None:
+    first, second, *_ = dataset.clips
+    dataset.set_caption(first.file_name, "one")
+    dataset.undo()
+    assert [entry.what for entry in dataset.redoable] == [f"caption of {first.name}"]
+    dataset.set_caption(second.file_name, "two")
+    assert dataset.redoable == []
+    with pytest.raises(ConfigError, match="there is nothing to redo"):
+        dataset.redo()
+    dataset.undo()
+    dataset.redo()
+    assert dataset.clip(second.file_name).text == "two"
+
+
+def test_a_clip_is_followed_through_cuts_and_undoing(dataset: Dataset) -> None:
+    clip = dataset.clips[1]
+    trimmed = dataset.trim(clip.file_name, 0, 1)
+    parts = dataset.split(trimmed.file_name, [(0, 0.5), (0.5, 1)])
+    assert dataset.successor(clip.file_name) == dataset.successor(trimmed.file_name) == parts[0]
+    dataset.undo()
+    assert [dataset.successor(part.file_name) for part in parts] == [trimmed, trimmed]
+    dataset.undo()
+    assert dataset.successor(parts[1].file_name) == clip
+    dataset.redo()
+    assert dataset.successor(clip.file_name) == trimmed
+    dataset.remove(trimmed.file_name)
+    assert dataset.successor(clip.file_name) is None
+
+
 def test_a_change_that_does_not_fit_changes_nothing(dataset: Dataset) -> None:
     before, lines = dataset.clips, len(dataset.history)
-    with pytest.raises(ConfigError, match="there is no clip 'clips/gone.mp4'"):
+    with pytest.raises(ConfigError, match="1 clip of this change left the dataset"):
         history.change(dataset.folder, "x", {"clips/gone.mp4": ()})
     with pytest.raises(ConfigError, match="two records would name the same file"):
         history.change(dataset.folder, "x", added=[before[0]])

@@ -10,7 +10,7 @@ import pytest
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families import find_model
 from workbench.families.cogvideox import FAMILY
-from workbench.families.cogvideox.files import load_tokenizer
+from workbench.families.cogvideox.family import load_tokenizer
 from workbench.families.cogvideox.models import PUBLISHED
 
 

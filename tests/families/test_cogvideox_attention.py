@@ -11,9 +11,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.errors import ConfigError
-from workbench.families.base import Model
 from workbench.families.cogvideox import attention
 from workbench.families.cogvideox.family import FAMILY
+from workbench.families.model import Model
+from workbench.families.model_inputs import Given, ModelInputs
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.model import lora
 
@@ -50,15 +51,9 @@ def outcome(model: Model, made: Any) -> tuple[torch.Tensor, dict[str, torch.Tens
     shape = (2, *FAMILY.latents_shape(folder, model.frame_rule.step + 1, 16, 16))
     latents, noise, condition = (torch.randn(shape, generator=draw) for _ in range(3))
     text = {"prompt_embeds": torch.randn(2, made.config.max_text_seq_length, 32, generator=draw)}
-    found = FAMILY.loss(
-        made,
-        FAMILY.noise_schedule(folder, CPU),
-        latents,
-        text,
-        noise,
-        torch.tensor([100, 700]),
-        condition if model.task == "image-to-video" else None,
-    )
+    given = Given(beside=condition) if model.task == "image-to-video" else None
+    inputs = ModelInputs(latents, text, noise, torch.tensor([100, 700]), given)
+    found = FAMILY.loss(made, FAMILY.noise_schedule(folder, CPU), inputs)
     found.mean().backward()
     named = {name: parameter.grad for name, parameter in made.named_parameters() if parameter.grad is not None}
     return found.detach(), named

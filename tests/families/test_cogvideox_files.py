@@ -140,7 +140,7 @@ def test_a_lora_for_sat_has_the_scale_in_its_matrices(tmp_path: Path) -> None:
     place = "transformer_blocks.0.ff.net.2"
     feed_forward = {f"{place}.lora_A.weight": torch.zeros(2, 4), f"{place}.lora_B.weight": torch.zeros(4, 2)}
     save_file(prefixed(feed_forward), tmp_path / "wide.safetensors")
-    with pytest.raises(ConfigError, match="sits on the attention's projections alone"):
+    with pytest.raises(ConfigError, match="change the attention's projections alone"):
         FAMILY.convert(tmp_path / "wide.safetensors", tmp_path / "c.pt", tmp_path)
 
 

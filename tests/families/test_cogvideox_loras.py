@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from workbench.errors import ConfigError
 from workbench.families.base import LoraWeights
 from workbench.families.cogvideox import FAMILY
-from workbench.families.cogvideox.lora_names import comfy_name, layer_of
+from workbench.families.cogvideox.loras import NAMES
 from workbench.families.lora_files import read_safetensors, weights, without_alpha
 
 Tensors = dict[str, torch.Tensor]
@@ -131,15 +131,15 @@ def test_kohyas_loaders_find_each_layer_and_add_what_the_lora_adds(transformer: 
 def test_comfyuis_names_are_those_of_its_own_model(transformer: Any) -> None:
     """Every layer of the transformer has one, and the way back gives the layer."""
     linear = [name for name, part in transformer.named_modules() if type(part).__name__ in ("Linear", "Conv2d")]
-    names = {layer: comfy_name(layer) for layer in linear}
+    names = {layer: NAMES.authors_name(layer) for layer in linear}
     assert names["transformer_blocks.0.attn1.to_out.0"] == "blocks.0.attn_out"
     assert names["transformer_blocks.1.ff.net.0.proj"] == "blocks.1.ff_proj"
     assert names["time_embedding.linear_1"] == "time_embedding_linear_1"
     assert all(names.values())
-    assert all(layer_of(f"diffusion_model.{name}") == layer for layer, name in names.items())
-    assert all(layer_of("lora_unet_" + str(name).replace(".", "_")) == layer for layer, name in names.items())
-    assert all(layer_of("lora_unet__" + layer.replace(".", "_")) == layer for layer in linear)
-    assert all(layer_of("base_model.model." + layer) == layer for layer in linear)
+    assert all(NAMES.layer_of(f"diffusion_model.{name}") == layer for layer, name in names.items())
+    assert all(NAMES.layer_of("lora_unet_" + str(name).replace(".", "_")) == layer for layer, name in names.items())
+    assert all(NAMES.layer_of("lora_unet__" + layer.replace(".", "_")) == layer for layer in linear)
+    assert all(NAMES.layer_of("base_model.model." + layer) == layer for layer in linear)
 
 
 def test_what_diffusers_converts_for_kohya_is_read(transformer: Any) -> None:

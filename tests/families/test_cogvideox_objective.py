@@ -18,6 +18,8 @@ from diffusers.training_utils import compute_snr
 
 from tests.families.stock import stock_pipeline
 from workbench.families.cogvideox import FAMILY
+from workbench.families.model_inputs import Given, ModelInputs
+from workbench.families.noise_schedules import NoiseSettings, VelocitySchedule
 
 CPU = torch.device("cpu")
 TIMESTEPS = torch.tensor([1, 100, 600, 999])
@@ -100,12 +102,17 @@ def official_condition(case: Case, scale: float) -> torch.Tensor | None:
     return torch.cat([mean * scale, torch.zeros_like(case.latents[:, 1:])], dim=1)
 
 
-def our_condition(case: Case, scale: Any = "pipeline", every_frame: bool = False) -> torch.Tensor | None:
+def our_condition(case: Case, scale: Any = "pipeline", every_frame: bool = False) -> Given | None:
     if case.image is None:
         return None
-    encoded = FAMILY.encode_image(case.vae, case.image, scale)
+    encoded = FAMILY.encode_image(case.vae, None, case.image, 9, scale)
     shape = tuple(case.latents.shape[1:])
-    return FAMILY.image_condition(encoded, torch.zeros(4, 1, *shape[1:]), shape, every_frame)
+    return FAMILY.given(encoded, torch.zeros(4, 1, *shape[1:]), shape, every_frame=every_frame)
+
+
+def our_inputs(case: Case, dtype: torch.dtype = torch.float32) -> ModelInputs:
+    latents, noise = case.latents.to(dtype), case.noise.to(dtype)
+    return ModelInputs(latents, case.text, noise, TIMESTEPS, our_condition(case))
 
 
 def relative(ours: torch.Tensor, theirs: torch.Tensor) -> float:
@@ -114,9 +121,9 @@ def relative(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 def test_the_schedule_is_the_published_one(case: Case) -> None:
     shift = case.pipeline.scheduler.config.snr_shift_scale
-    ours, theirs = FAMILY.noise_schedule(case.folder, CPU), published_schedule(shift)
+    ours, theirs = FAMILY.noise_schedule(case.folder, CPU).alphas_cumprod, published_schedule(shift)
     torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=2e-6)
-    assert len(ours) == FAMILY.timesteps  # b34: int(t / 1000 * 1000) never draws five of them
+    assert len(ours) == 1000  # b34: int(t / 1000 * 1000) never draws five of them
     assert ours[-1] == 0
 
 
@@ -124,16 +131,23 @@ def test_the_schedule_is_the_published_one(case: Case) -> None:
 def test_the_loss_equals_the_official_training_step(case: Case, dtype: torch.dtype, most: float) -> None:
     """T2V, I2V and 1.5; b13: SAT's own 1.5-I2V step lacks `ofs`; b14: more than one clip in a batch."""
     transformer = case.transformer if dtype is torch.float32 else copy.deepcopy(case.transformer).to(dtype)
-    alphas = FAMILY.noise_schedule(case.folder, CPU).to(dtype)
+    alphas = FAMILY.noise_schedule(case.folder, CPU).alphas_cumprod.to(dtype)
     config = case.vae.config
     scale = 1 / config.scaling_factor if config.invert_scale_latents else config.scaling_factor
     with torch.no_grad():
-        ours = FAMILY.loss(
-            transformer, alphas, case.latents.to(dtype), case.text, case.noise.to(dtype), TIMESTEPS, our_condition(case)
-        )
+        ours = FAMILY.loss(transformer, VelocitySchedule(alphas), our_inputs(case, dtype))
         theirs = official_step(case, transformer, alphas.double(), official_condition(case, scale))
     assert ours.dtype is dtype
     assert relative(ours.double(), theirs) <= most
+
+
+def test_a_shift_moves_the_drawn_timesteps_to_more_noise_as_published(case: Case) -> None:
+    """s -> shift * s / (1 + (shift - 1) * s), of arXiv 2403.03206; without one all are equally likely."""
+    quantiles, shape = torch.tensor([0.0, 0.25, 0.5, 0.75, 0.9999]), (16, 3, 5, 5)
+    plain = FAMILY.noise_schedule(case.folder, CPU).timesteps(quantiles, shape)
+    assert plain.tolist() == [0, 250, 500, 750, 999]
+    moved = FAMILY.noise_schedule(case.folder, CPU, NoiseSettings(shift=3.0)).timesteps(quantiles, shape)
+    assert moved.tolist() == [0, 500, 750, 900, 999]
 
 
 def test_min_snr_weights_are_the_published_ones(case: Case) -> None:
@@ -142,7 +156,7 @@ def test_min_snr_weights_are_the_published_ones(case: Case) -> None:
     timesteps = torch.tensor([0, 1, 250, 700, 999])
     snr = compute_snr(scheduler, timesteps)
     expected = snr.clamp(max=5.0) / (snr + 1)
-    ours = FAMILY.min_snr_weights(FAMILY.noise_schedule(case.folder, CPU), timesteps, 5.0)
+    ours = FAMILY.noise_schedule(case.folder, CPU).min_snr_weights(timesteps, 5.0)
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-6)
     assert ours[-1] == 0
 
@@ -159,10 +173,11 @@ def test_b23_b31_the_first_frame_is_scaled_as_in_the_stock_pipeline(case: Case, 
     assert isinstance(case.pipeline, CogVideoXImageToVideoPipeline)
     shape, size = case.latents.shape[1:], 4 * case.latents.shape[-1]
     frames = shape[0] * 4  # of pixels, as the pipeline counts when it has added the front padding
-    image = FAMILY.encode_image(case.vae, case.image[:1], scale)
+    image = FAMILY.encode_image(case.vae, None, case.image[:1], 9, scale)
     # The pipeline draws the posterior's noise first.
     noise = torch.randn(1, shape[1], 1, *shape[2:], generator=torch.Generator().manual_seed(3)).permute(0, 2, 1, 3, 4)
-    ours = FAMILY.image_condition(image, noise, tuple(shape))
+    ours = FAMILY.given(image, noise, tuple(shape)).beside
+    assert ours is not None
     _, theirs = case.pipeline.prepare_latents(
         case.image[:1], 1, shape[1], frames, size, size, torch.float32, CPU, torch.Generator().manual_seed(3)
     )
@@ -170,7 +185,8 @@ def test_b23_b31_the_first_frame_is_scaled_as_in_the_stock_pipeline(case: Case, 
     if scale == "raw":
         factor = case.vae.config.scaling_factor ** (1 if case.vae.config.invert_scale_latents else -1)
     torch.testing.assert_close(ours, theirs * factor, rtol=1e-6, atol=1e-6)
-    every = FAMILY.image_condition(image, noise, tuple(shape), every_frame=True)
+    every = FAMILY.given(image, noise, tuple(shape), every_frame=True).beside
+    assert every is not None
     assert all(torch.equal(frame, every[:, 0]) for frame in every.unbind(1))
     assert torch.equal(every[:, 0], ours[:, 0])
 
@@ -181,8 +197,7 @@ def test_b36_ofs_is_told_to_the_models_that_have_it_alone(case: Case) -> None:
         lambda module, args, kwargs: told.append(kwargs["ofs"]), with_kwargs=True
     )
     with torch.no_grad():
-        schedule = FAMILY.noise_schedule(case.folder, CPU)
-        FAMILY.loss(case.transformer, schedule, case.latents, case.text, case.noise, TIMESTEPS, our_condition(case))
+        FAMILY.loss(case.transformer, FAMILY.noise_schedule(case.folder, CPU), our_inputs(case))
     handle.remove()
     if case.transformer.config.ofs_embed_dim is None:
         assert told == [None]

@@ -12,8 +12,9 @@ from PIL import Image
 
 from tests.families.stock import stock_pipeline
 from workbench.families.cogvideox import FAMILY
-from workbench.families.cogvideox.files import scheduler_class
+from workbench.families.cogvideox.sampling import scheduler_class
 from workbench.families.guidance import Guidance
+from workbench.families.model_inputs import Given
 
 CPU = torch.device("cpu")
 STEPS = 4
@@ -38,8 +39,9 @@ class Drawer:
     ) -> torch.Tensor:
         shape = FAMILY.latents_shape(self.folder, frames, 16, 16)
         noise = torch.Generator().manual_seed(1)
-        if self.model.task == "image-to-video" and "condition" not in more:
-            more["condition"] = FAMILY.first_frame(self.vae, self.image, image_scale, shape, noise, torch.float32)
+        if self.model.task == "image-to-video" and "given" not in more:
+            image = FAMILY.encode_image(self.vae, None, self.image, frames, image_scale)
+            more["given"] = FAMILY.given(image, FAMILY.posterior_noise(image, noise, torch.float32), shape)
         if "clip" in more:
             moments = FAMILY.encode_video(self.vae, more.pop("clip"))
             around = FAMILY.posterior_noise(moments, noise, torch.float32)
@@ -128,7 +130,7 @@ def test_a_prefix_is_noised_to_the_level_of_each_step(drawer: Drawer) -> None:
     drawer.latents(prefix=prefix)
     handle.remove()
     assert len(seen) == STEPS
-    alphas = FAMILY.noise_schedule(drawer.folder, CPU)
+    alphas = FAMILY.noise_schedule(drawer.folder, CPU).alphas_cumprod
     _, channels, height, width = shape
     noise = seen[0][1][:, 0, :channels]  # at the first step, without any signal
     assert noise.shape == (1, channels, height, width)
@@ -218,8 +220,8 @@ def test_b23_drawing_scales_the_first_frame_as_training_does(image_drawer: Drawe
     shape = FAMILY.latents_shape(drawer.folder, 17, 16, 16)
     noise = torch.Generator().manual_seed(1)  # the pipeline draws the posterior's noise first, then the latents
     posterior = torch.randn(1, shape[1], 1, *shape[2:], generator=noise).permute(0, 2, 1, 3, 4)
-    encoded = FAMILY.encode_image(drawer.vae, drawer.image, scale)
-    condition = FAMILY.image_condition(encoded, posterior, shape)
+    encoded = FAMILY.encode_image(drawer.vae, None, drawer.image, 17, scale)
+    condition = FAMILY.given(encoded, posterior, shape).beside
     seen: list[torch.Tensor] = []
     handle = drawer.transformer.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(kwargs["hidden_states"][:1, :, shape[1] :]), with_kwargs=True
@@ -234,10 +236,10 @@ def test_a_condition_of_ones_own_takes_the_place_of_the_image(image_drawer: Draw
     """Beside every frame, a whole clip of low resolution, or nothing at all."""
     shape = FAMILY.latents_shape(image_drawer.folder, 17, 16, 16)
     whole = torch.randn(1, *shape, generator=torch.Generator().manual_seed(8))
-    drawn = [image_drawer.draw(condition=condition) for condition in (whole, torch.zeros(1, *shape))]
+    drawn = [image_drawer.draw(given=Given(beside=condition)) for condition in (whole, torch.zeros(1, *shape))]
     assert all(video.shape == (1, 17, 16, 16, 3) for video in drawn)
     assert not torch.equal(*drawn)
-    assert torch.equal(drawn[0], image_drawer.draw(condition=whole))
+    assert torch.equal(drawn[0], image_drawer.draw(given=Given(beside=whole)))
 
 
 def test_the_cards_code_undoes_the_scale_of_a_raw_lora(image_drawer: Drawer) -> None:
@@ -251,6 +253,6 @@ def test_the_cards_code_undoes_the_scale_of_a_raw_lora(image_drawer: Drawer) -> 
     _, latents = pipe.prepare_latents(
         drawer.image, 1, 4, 9, 16, 16, torch.float32, CPU, torch.Generator().manual_seed(0)
     )
-    mean = FAMILY.encode_image(drawer.vae, drawer.image, "raw")
+    mean = FAMILY.encode_image(drawer.vae, None, drawer.image, 17, "raw")
     noise = torch.randn(1, 4, 1, 4, 4, generator=torch.Generator().manual_seed(0)).permute(0, 2, 1, 3, 4)
     torch.testing.assert_close(latents[:, :1], mean["mean"] + mean["std"] * noise, rtol=1e-5, atol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.families.stock import stock_pipeline
 from workbench.errors import ConfigError
 from workbench.families.cogvideox import FAMILY
 from workbench.families.cogvideox.tensors import pad_front, padded_frames, rotary_embeddings, without_padding
+from workbench.families.model_inputs import Given, ModelInputs
 
 CPU = torch.device("cpu")
 SIZES = [(16, 16), (16, 32), (32, 16), (48, 32), (24, 40)]
@@ -131,7 +133,8 @@ def test_b24_learned_positions_stay_at_fewer_frames(learned: Path, frames: int) 
 
     def output() -> torch.Tensor:
         with torch.no_grad():
-            return FAMILY.predict(transformer, schedule, latents, text, noise, torch.tensor([500]), condition)
+            inputs = ModelInputs(latents, text, noise, torch.tensor([500]), Given(beside=condition))
+            return FAMILY.predict(transformer, schedule, inputs)
 
     before, positions = output(), transformer.patch_embed.pos_embedding
     used = 16 + shape[0] * 4  # text, then 2 x 2 patches a latent frame
@@ -153,16 +156,10 @@ def test_b24_what_no_position_was_learned_for_is_refused(learned: Path) -> None:
     schedule = FAMILY.noise_schedule(learned, CPU)
     for shape in ((7, 4, 4, 4), (5, 4, 4, 6)):
         tensor = torch.zeros(1, *shape)
+        text = {"prompt_embeds": torch.zeros(1, 16, 32)}
+        inputs = ModelInputs(tensor, text, tensor, torch.tensor([5]), Given(beside=tensor))
         with pytest.raises(ConfigError, match="learned positions of at most 5 of 4x4"):
-            FAMILY.predict(
-                transformer,
-                schedule,
-                tensor,
-                {"prompt_embeds": torch.zeros(1, 16, 32)},
-                tensor,
-                torch.tensor([5]),
-                tensor,
-            )
+            FAMILY.predict(transformer, schedule, inputs)
 
 
 def test_b24_the_cards_code_keeps_them_and_says_so(learned: Path) -> None:
@@ -174,6 +171,11 @@ def test_b24_the_cards_code_keeps_them_and_says_so(learned: Path) -> None:
     own = FAMILY.usage(model, learned, "lora.safetensors", "a ring", (model.frames, 16, 16))
     assert "pos_embedding" not in own
     assert 'load_image("first_frame.png")' in own
+    curves = {"off": (False, False), "stock": (True, False), "cosine": (False, True)}  # of guidance in previews
+    for curve, said in curves.items():
+        made = replace(model, dynamic_guidance=curve)
+        text = FAMILY.usage(made, learned, "lora.safetensors", "a ring", (model.frames, 16, 16))
+        assert ("use_dynamic_cfg=True" in text, "--dynamic-guidance cosine" in text) == said
     code = FAMILY.usage(model, learned, "lora.safetensors", "a ring", (9, 16, 16))
     assert "With 9 frames instead of 17, diffusers would replace the positions" in code
     compile(code, "card", "exec")

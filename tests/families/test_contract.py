@@ -10,11 +10,16 @@ import torch
 
 from workbench.errors import ConfigError
 from workbench.families import families, find_model
-from workbench.families.base import Family, Model
+from workbench.families.base import Family
 from workbench.families.guidance import Guidance
+from workbench.families.model import Model
+from workbench.families.model_inputs import Given, ModelInputs
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.model import lora
 
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 CASES = [(family, variant) for family in families() for variant in family.toys]
 
@@ -36,25 +41,27 @@ class Toy:
         shape = family.latents_shape(folder, frames, height, width)
         self.noise = torch.randn(2, *shape, generator=generator)
         self.latents = family.sample_latents(self.moments, torch.randn(2, *shape, generator=generator))
-        self.timesteps = torch.tensor([family.timesteps // 10, family.timesteps - 1])
         self.schedule = family.noise_schedule(folder, CPU)
-        self.image = self.condition = None
+        self.timesteps = self.schedule.timesteps(torch.tensor([0.1, 1.0]), shape)
+        self.image = self.given = None
         if model.task == "image-to-video":
             self.image = self.video[:, :, 0]
-            image, around = family.encode_image(vae, self.image, "pipeline"), self.noise[:, :1]
-            self.condition = family.image_condition(image, around, shape)
+            encoder = family.load_image_encoder(folder, CPU, torch.float32)
+            image = family.encode_image(vae, encoder, self.image, frames, "pipeline")
+            self.given = family.given(image, torch.randn(2, *family.one_frame(shape), generator=generator), shape)
 
     @property
     def batch(self) -> tuple[Any, ...]:
         """The arguments of `loss` after the transformer."""
-        return (self.schedule, self.latents, self.text, self.noise, self.timesteps, self.condition)
+        inputs = ModelInputs(self.latents, self.text, self.noise, self.timesteps, self.given, self.model.fps)
+        return (self.schedule, inputs)
 
     def loss(self) -> torch.Tensor:
         return self.family.loss(self.transformer, *self.batch)
 
     def drawn_by(self, transformer: Any, **more: Any) -> torch.Tensor:
         """Latents of one clip."""
-        given = {"condition": None if self.condition is None else self.condition[:1], **more}
+        more = {"given": first(self.given), **more}
         return self.family.denoise(
             transformer,
             self.folder,
@@ -66,8 +73,16 @@ class Toy:
             scheduler="model",
             noise=torch.Generator().manual_seed(1),
             on_step=lambda done, total, latents: None,
-            **given,
+            **more,
         )
+
+
+def first(given: Given | None) -> Given | None:
+    """Of the first clip of a batch."""
+    if given is None:
+        return None
+    beside, known, shown = (None if one is None else one[:1] for one in (given.beside, given.known, given.kept))
+    return Given(beside, known, shown, {name: tensor[:1] for name, tensor in given.tokens.items()})
 
 
 @pytest.fixture(scope="module", params=CASES, ids=[f"{family.name}-{variant}" for family, variant in CASES])
@@ -90,7 +105,7 @@ def test_latents_have_the_stated_shape(toy: Toy) -> None:
 
 
 def test_what_is_cut_from_a_caption_is_never_read(toy: Toy) -> None:
-    short, long = "a red circle", "the blue square moves right on the red background, " * 5
+    short, long = "a red circle", "the blue square moves right on the red background, " * 60
     first, second = toy.family.caption_tokens(toy.folder, [short, long])
     assert first.cut == ""
     assert first.count <= first.limit < second.count
@@ -109,15 +124,9 @@ def test_encoding_and_loss_are_deterministic(toy: Toy) -> None:
 
 
 def test_the_loss_is_per_sample(toy: Toy) -> None:
-    one = toy.family.loss(
-        toy.transformer,
-        toy.schedule,
-        toy.latents[:1],
-        {k: v[:1] for k, v in toy.text.items()},
-        toy.noise[:1],
-        toy.timesteps[:1],
-        None if toy.condition is None else toy.condition[:1],
-    )
+    text = {k: v[:1] for k, v in toy.text.items()}
+    inputs = ModelInputs(toy.latents[:1], text, toy.noise[:1], toy.timesteps[:1], first(toy.given), toy.model.fps)
+    one = toy.family.loss(toy.transformer, toy.schedule, inputs)
     torch.testing.assert_close(toy.loss()[:1], one, rtol=1e-4, atol=1e-5)
 
 
@@ -174,7 +183,8 @@ def test_a_clip_can_be_continued(toy: Toy) -> None:
         prefix = toy.family.sample_latents(moments, torch.zeros(1, *shape))
         continued = toy.drawn_by(toy.transformer, prefix=prefix)
         assert continued.shape == before.shape
-        assert not torch.equal(continued, before)
+        known = toy.given is not None and toy.given.known is not None  # it is shown that very frame
+        assert torch.equal(continued, before) == (known and count == 1)
     assert torch.equal(toy.drawn_by(toy.transformer), before)
     with pytest.raises(ConfigError, match="generate more frames, or continue fewer"):
         toy.drawn_by(toy.transformer, prefix=toy.latents)
@@ -191,21 +201,30 @@ def test_one_frame_is_a_clip_too(toy: Toy) -> None:
     family, model = toy.family, toy.model
     shape = family.latents_shape(toy.folder, 1, model.height, model.width)
     latents = family.sample_latents(family.encode_video(toy.vae, toy.video[:, :, :1]), torch.zeros(2, *shape))
-    condition = None
+    given = None
     if toy.image is not None:
-        image = family.encode_image(toy.vae, toy.image, "pipeline")
-        condition = family.image_condition(image, torch.zeros(2, 1, *shape[1:]), shape)
-    noise = toy.noise[:, : shape[0]]
-    loss = family.loss(toy.transformer, toy.schedule, latents, toy.text, noise, toy.timesteps, condition)
+        encoder = family.load_image_encoder(toy.folder, CPU, torch.float32)
+        image = family.encode_image(toy.vae, encoder, toy.image, 1, "pipeline")
+        given = family.given(image, torch.zeros(2, *family.one_frame(shape)), shape)
+    axis = family.frame_axis
+    noise = toy.noise.narrow(axis, 0, shape[axis - 1])
+    inputs = ModelInputs(latents, toy.text, noise, toy.timesteps, given, toy.model.fps)
+    loss = family.loss(toy.transformer, toy.schedule, inputs)
     assert latents.shape[1:] == noise.shape[1:]
     assert loss.isfinite().all()
     assert family.decode(toy.vae, latents).shape == (2, 3, 1, model.height, model.width)
 
 
 def test_an_image_is_asked_for_where_it_is_needed_alone(toy: Toy) -> None:
-    if toy.condition is None:
+    if toy.given is None:
         with pytest.raises(ConfigError, match="takes text alone"):
-            toy.drawn_by(toy.transformer, condition=toy.latents[:1])
-    else:
+            toy.drawn_by(toy.transformer, given=Given(beside=toy.latents[:1]))
+    elif toy.given.beside is not None:
         with pytest.raises(ConfigError, match="starts from a first frame"):
-            toy.drawn_by(toy.transformer, condition=None)
+            toy.drawn_by(toy.transformer, given=None)
+
+
+def test_the_documents_table_counts_the_variants_of_every_family() -> None:
+    text = (ROOT / "docs" / "add_a_family.md").read_text(encoding="utf-8")
+    heads = text[text.index("| Check | Tests |") :].partition("\n")[0]
+    assert all(f"{family.title} ({len(family.toys)})" in heads for family in families())

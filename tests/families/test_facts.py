@@ -2,30 +2,77 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
+import diffusers
 import pytest
 import torch
 from torch import nn
 
-from workbench.families import find_model
-from workbench.families.cogvideox.facts import TRANSFORMERS, _values, facts
+from scripts import write_architectures
+from workbench.errors import ModelUnavailable
+from workbench.families import architectures, find_model, model_files, models
 from workbench.families.cogvideox.toys import TOYS
+from workbench.families.diffusers_family import DiffusersFamily
+from workbench.families.model import Model
+
+LAYERS = (nn.Linear, nn.Conv2d, nn.Conv3d)
 
 
-@pytest.mark.parametrize("name", TRANSFORMERS)
-def test_published_sizes_are_those_of_the_class(name: str) -> None:
-    from diffusers import CogVideoXTransformer3DModel
+CLASSES = {"cogvideox": "CogVideoXTransformer3DModel", "wan": "WanTransformer3DModel"}
+CLASSES |= {"ltx": "LTXVideoTransformer3DModel"}
+PUBLISHED = [model for model in models() if not model.embedded]
 
+
+@pytest.mark.parametrize("model", PUBLISHED, ids=lambda model: model.id)
+def test_published_sizes_are_known_without_files(model: Model) -> None:
+    family, _ = find_model(model.id)
+    assert isinstance(family, DiffusersFamily)
+    found = family.facts_of(model, None)
+    parts = architectures.published()[model.source].parts
+    assert not found.on_disk
+    assert found.blocks * found.block_values < found.values < 1.1 * sum(one.values for _, one in found.named())
+    assert set(parts) >= {"transformer", "vae", "text_encoder"}
+    config = {name: value for name, value in parts["transformer"].config.items() if not name.startswith("_")}
     with torch.device("meta"):
-        made = CogVideoXTransformer3DModel(**TRANSFORMERS[name])
-    assert sum(value.numel() for value in made.state_dict().values()) == _values(TRANSFORMERS[name])
-    family, model = find_model(name)
-    found = facts(model, None, family.lora_targets)
-    layers = {key: each for key, each in made.named_modules() if isinstance(each, nn.Linear | nn.Conv2d)}
+        made = getattr(diffusers, CLASSES[model.family]).from_config(config)
+    assert sum(value.numel() for value in made.state_dict().values()) == found.values
+    layers = {key: each for key, each in made.named_modules() if isinstance(each, LAYERS)}
     assert {key: linear.values for key, linear in found.named()} == {
         key: each.weight.numel() for key, each in layers.items()
     }
+
+
+def test_the_file_of_architectures_is_what_the_script_writes() -> None:
+    """One entry of it: all take a minute."""
+    smallest = next(one for one in write_architectures.PUBLISHED if "THUDM/CogVideoX-2b" in one.sources)
+    written = json.loads(json.dumps(write_architectures.entry(smallest)))
+    assert written in json.loads(architectures.FILE.read_text(encoding="utf-8"))["pipelines"]
+    sources = {source for one in write_architectures.PUBLISHED for source in one.sources}
+    assert sources == set(architectures.published())
+    assert sources >= {model.source for model in PUBLISHED}
+
+
+def test_a_repository_of_which_only_configs_are_here_is_built_by_a_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family, _ = find_model("ltx-video-2b-0.9.5")
+    assert isinstance(family, DiffusersFamily)
+    local = family.toy(tmp_path / "toy", "image")
+    expected = family.facts(local)
+    for weights in (tmp_path / "toy").rglob("*.safetensors"):
+        weights.unlink()
+    model = replace(local, source="someone/ltx", local=False)
+    monkeypatch.setattr(model_files, "find_configs", lambda repo, revision: tmp_path / "toy")
+    found = family.facts_of(model, None)
+    assert found == replace(expected, on_disk=False, stored="bfloat16")
+    (tmp_path / "toy" / "transformer" / "config.json").write_text('{"num_layers": "x"}')
+    architectures._built_by_a_child.cache_clear()
+    model_files.config.cache_clear()
+    with pytest.raises(ModelUnavailable, match="cannot be read"):
+        family.facts_of(model, None)
 
 
 def test_tokens_are_those_of_the_cost_model() -> None:
@@ -33,7 +80,7 @@ def test_tokens_are_those_of_the_cost_model() -> None:
     tokens = {}
     for name, shape in shapes.items():
         family, model = find_model(name)
-        tokens[name] = facts(model, None, family.lora_targets).tokens(*shape)
+        tokens[name] = family.facts(model).tokens(*shape)
     assert tokens == {"cogvideox-2b": 17_776, "cogvideox-5b": 17_776, "cogvideox1.5-5b": 45_106}
 
 

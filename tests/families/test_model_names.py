@@ -16,17 +16,16 @@ from tests.shell import Shell
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families import find_model, models, settle
 from workbench.families.cogvideox import FAMILY
-from workbench.families.hub_files import wanted_files
+from workbench.families.model_files import part_identity, wanted_files
 from workbench.fit.estimate import estimate
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.inputs import portable
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.trainer.inputs.cache import part_identity
 from workbench.workspace import Workspace
 
 REPO = "someone/finetune"
-PINNED = {model.id: model for model in models() if not model.local}
+PINNED = {model.id: model for model in models() if model.revision is not None}
 
 
 @pytest.fixture(scope="module")

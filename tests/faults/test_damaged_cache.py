@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.driving import create, session
 from workbench.clips.records import file_sha256
 from workbench.dataset_builder import Dataset
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.runs import checkpoints
 from workbench.trainer.loop import train_step
 from workbench.workspace import Workspace

@@ -7,11 +7,10 @@ import pytest
 from tests.driving import create, go, session
 from workbench import jobs
 from workbench.dataset_builder import Dataset
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.runs.run import Run
 from workbench.trainer import loop
 from workbench.trainer.commands import follow_commands
-from workbench.trainer.deadline import Deadline
 from workbench.trainer.previewing import preview, preview_start
 from workbench.workspace import Workspace
 
@@ -38,7 +37,7 @@ def test_previews_that_were_interrupted_after_their_save_are_generated_on_the_ne
     made.save()
     made.close()
     made = session(run)
-    loop.steps(made, Deadline(None))
+    loop.steps(made)
     made.close()
     assert previews(run) == [4, 4]
     assert run.lora is not None
@@ -47,7 +46,7 @@ def test_previews_that_were_interrupted_after_their_save_are_generated_on_the_ne
     before = first.stat().st_mtime_ns
     first.with_name("1.json").unlink()
     made = session(run)
-    loop.steps(made, Deadline(None))
+    loop.steps(made)
     made.close()
     assert previews(run) == [4, 4]
     assert first.stat().st_mtime_ns == before, "those that are there are left alone"
@@ -82,10 +81,10 @@ def test_stop_in_the_first_previews_ends_a_run_before_its_first_step(run: Run) -
     made = session(run)
     jobs.send(run.folder, "stop")
     with pytest.raises(jobs.Stop, match="Stopped at step 0 of 4"):
-        loop.steps(made, Deadline(None))
+        loop.steps(made)
     made.close()
     assert (run.checkpoints, previews(run)) == ([], [])
     made = session(run)
-    loop.steps(made, Deadline(None))
+    loop.steps(made)
     made.close()
     assert previews(run) == [0, 0, 2, 2, 4, 4]

@@ -14,7 +14,7 @@ from tests.drawing import MakeClip
 from tests.shell import Shell
 from workbench.clips.records import read_clips
 from workbench.dataset_builder.sources.parquet import unpack
-from workbench.dataset_builder.sources.survey import find_sources, survey
+from workbench.dataset_builder.sources.survey import survey
 from workbench.errors import DataError
 from workbench.workspace import Workspace
 
@@ -44,7 +44,7 @@ def records(path: Path, *rows: dict[str, object]) -> Path:
 
 
 def captions(*given: Path) -> dict[str, str]:
-    return {source.member or source.name: source.caption for source in find_sources(given)}
+    return {source.member or source.name: source.caption for source in survey(given).sources}
 
 
 def test_captions_beside_a_shard_come_along(tmp_path: Path) -> None:

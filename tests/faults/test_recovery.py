@@ -7,7 +7,7 @@ from tests.shell import Shell
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.jobs import State
 from workbench.runs import checkpoints
 from workbench.runs.run import Run

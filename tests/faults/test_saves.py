@@ -11,7 +11,7 @@ import psutil
 from tests.patience import PATIENCE, until_run
 from workbench import jobs
 from workbench.dataset_builder import Dataset
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.jobs import State
 from workbench.runs import checkpoints
 from workbench.runs.run import Run

@@ -21,7 +21,7 @@ from tests.drawing import draw
 from workbench.clips import media
 from workbench.dataset_builder import Dataset, ImportResult, ImportSettings
 from workbench.dataset_builder.ingest.job import run
-from workbench.dataset_builder.sources.survey import find_sources, survey
+from workbench.dataset_builder.sources.survey import survey
 from workbench.errors import DataError
 from workbench.workspace import Workspace
 
@@ -60,10 +60,10 @@ def test_a_video_of_any_kind_is_taken(tmp_path: Path, name: str) -> None:
         pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=100)
     result = judged(path, tmp_path)
     assert result.usable, result.sentence
-    assert result.frames == 12, result.sentence
-    shown = media.read_frames(tmp_path / result.file_name, [0, 11])
+    assert result.clip.frames == 12, result.sentence
+    shown = media.read_frames(tmp_path / result.clip.file_name, [0, 11])
     assert np.abs(shown[0].astype(int) - shown[1]).max() > 60, "it moves"
-    assert [source.name for source in find_sources([tmp_path]) if source.path == path] == [name]
+    assert [source.name for source in survey([tmp_path]).sources if source.path == path] == [name]
 
 
 def test_an_avif_picture_is_taken(tmp_path: Path) -> None:
@@ -87,17 +87,19 @@ def test_what_is_not_taken_is_named_with_its_reason(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(ImportSettings(sources=(str(given),), dataset="mixed").model_dump_json())
     run(dataset.folder, config, job)  # type: ignore[arg-type]
-    assert job.outcome["counts"] == {"taken": 1, "converted": 0, "known": 0, "refused": 4}
+    assert job.outcome["counts"] == {"taken": 1, "converted": 0, "known": 0, "refused": 4, "skipped": 2}
     reasons = {Path(v.source).name: v.notes[0] for v in dataset.import_results if not v.usable}
     assert reasons["phone.HEIC"] == "a HEIC picture, as iPhones take them: convert it to JPEG or PNG first"
     assert reasons["scan.tif"] == "a TIFF or raw camera picture: convert it to JPEG or PNG first"
     assert reasons["old.rm"] == "a RealMedia file: convert it to mp4 first"
     assert ":" in reasons["song.ogg"]
-    assert "given: 'notes.docx', 'deep/latents.npy': files of other kinds: passed over" in job.outcome["problems"]
+    skipped = [one["name"] for one in job.outcome["files"] if one["outcome"] == "skipped"]
+    assert skipped == ["notes.docx", "deep/latents.npy"]
+    assert not any("other kinds" in problem for problem in job.outcome["problems"])
     (given / "only").mkdir()
     (given / "only" / "a.docx").write_bytes(b"PK")
     with pytest.raises(DataError, match=r"'a.docx': files of other kinds"):
-        find_sources([given / "only"])
+        assert survey([given / "only"]).sources
 
 
 class Noted:
@@ -107,7 +109,7 @@ class Noted:
 
     def beat(self, *_: Any, **__: Any) -> None: ...
 
-    def take(self, _: str) -> None: ...
+    def check_stop(self, _: str) -> None: ...
 
 
 # ---- healthy files, and cut ones ------------------------------------------------------------------------------------
@@ -118,8 +120,8 @@ def test_a_long_still_is_shortened_and_the_rest_is_taken(tmp_path: Path, ending:
     times = [number / 30 for number in range(15)] + [7000 + number / 30 for number in range(15)]
     result = judged(write_video(tmp_path / f"screen.{ending}", draw(30), times=times), tmp_path)
     assert result.notes[1:] == ("a still of more than 30 s shortened to that",), result.sentence
-    assert result.frames == 30 * 30 + 29
-    shown = media.read_frames(tmp_path / result.file_name, [14, 900, 928]).astype(int)
+    assert result.clip.frames == 30 * 30 + 29
+    shown = media.read_frames(tmp_path / result.clip.file_name, [14, 900, 928]).astype(int)
     assert np.abs(shown[0] - shown[1]).max() < 12
     assert np.abs(shown[1] - shown[2]).max() > 60
 
@@ -137,7 +139,7 @@ def test_a_still_at_the_end_is_no_damage(tmp_path: Path) -> None:
     result = judged(path, tmp_path)
     assert result.usable
     assert not any("damaged" in note for note in result.notes), result.sentence
-    assert result.frames >= 12 * 12
+    assert result.clip.frames >= 12 * 12
 
 
 @pytest.mark.parametrize(("ending", "codec"), [("mkv", "libx264"), ("webm", "libvpx"), ("flv", "flv"), ("wmv", "wmv2")])
@@ -170,7 +172,7 @@ def test_a_mirrored_display_matrix_is_obeyed(tmp_path: Path, matrix: tuple[int, 
     path.write_bytes(data)
     result = judged(path, tmp_path)
     wanted = CORNERS[matrix][1](foreign.marked())
-    for shown in (media.read_frames(tmp_path / result.file_name, [6])[0], list(media.decode(path))[6][1]):
+    for shown in (media.read_frames(tmp_path / result.clip.file_name, [6])[0], list(media.decode(path))[6][1]):
         assert np.abs(shown.astype(int) - wanted[6]).mean() < 6, CORNERS[matrix][0]
 
 
@@ -227,7 +229,7 @@ def test_rare_colours_are_refused_in_words(tmp_path: Path, matrix: int) -> None:
 def test_colours_that_few_players_show_rightly_are_converted(tmp_path: Path) -> None:
     result = judged(write_coloured(tmp_path / "wide.mp4", colorspace=9), tmp_path)
     assert result.notes == ("rare colours brought to those that every player shows rightly (BT.709)",)
-    assert media.probe(tmp_path / result.file_name).matrix == 1
+    assert media.probe(tmp_path / result.clip.file_name).matrix == 1
 
 
 # ---- captions -------------------------------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ def test_a_caption_in_no_encoding_is_named_and_none_is_taken(tmp_path: Path) -> 
     (tmp_path / "a.txt").write_bytes(bytes(range(128, 256)) * 3)
     found = survey([tmp_path])
     assert [source.caption for source in found.sources] == [""]
-    assert any("'a.txt': text whose encoding nobody can tell: save it as UTF-8" in line for line in found.problems)
+    assert any("'a.txt': text of unknown encoding: save it as UTF-8" in line for line in found.problems)
 
 
 def test_the_import_result_of_an_ogg_video_does_not_name_sound(tmp_path: Path) -> None:

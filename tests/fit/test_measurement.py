@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.shell import Shell
 from workbench import jobs
 from workbench.dataset_builder import Dataset
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.fit import measurement, memory
 from workbench.fit.estimate import estimate
 from workbench.runs.settings import TrainSettings
@@ -40,9 +40,9 @@ def test_the_shell_says_what_would_fit(workspace: Workspace, shell: Shell) -> No
     said = shell("fit", "--model", "cogvideox-5b", "--rank", "64", "--gpu-memory", "24")
     assert said.code == 91
     assert "It does not fit: most is needed in training." in said.out
-    said = shell("fit", "--model", "cogvideox-5b", "--rank", "64", "--gpu-memory", "24", "--make-it-fit")
+    said = shell("fit", "--model", "cogvideox-5b", "--rank", "64", "--gpu-memory", "24", "--fit-to-gpu")
     assert said.code == 0
     assert "--gradient-checkpointing full" in said.out
     assert shell("fit", "--gpu-memory", "24", "--measure").code == 64
-    refused = shell("train", "--target", "nowhere", "--make-it-fit")
+    refused = shell("train", "--target", "nowhere", "--fit-to-gpu")
     assert refused.code == 64

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tests.loras.making import layer, put_lora, write_lora
 from tests.patience import PATIENCE
 from workbench import jobs
+from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.loras import library, tasks
@@ -32,7 +33,6 @@ from workbench.loras.settings import (
     MergeSettings,
     ResizeSettings,
 )
-from workbench.sampler.loras import sha256
 from workbench.workspace import Workspace, link_or_copy, read_json, write_json
 
 MODEL = "tiny-cogvideox"
@@ -105,7 +105,7 @@ def test_a_merge_adds_up_exactly_whatever_ranks_alphas_and_layers(workspace: Wor
     assert library.notes(lora)["made_of"][1] == {
         "name": "loras/b",
         "file": "lora.safetensors",
-        "sha256": sha256(b),
+        "sha256": file_sha256(b),
         "weight": -2.0,
     }
 
@@ -302,6 +302,7 @@ def test_a_lora_goes_out_in_a_format_and_comes_back_the_same(workspace: Workspac
         do(convert, workspace, ConvertSettings(lora="loras/a", format="comfyui", target=str(target)))
 
 
+@pytest.mark.from_nothing
 def test_an_operation_runs_as_a_job_of_its_own(workspace: Workspace) -> None:
     put_lora(workspace, "a", on((QUERY, 2)), alpha=3.0)
     place = tasks.start(workspace, MergeSettings(loras=("loras/a=2",), name="twice"))

@@ -16,7 +16,8 @@ from workbench.memory.block_swap import BlockSwap, parked, spread
 from workbench.memory.compiling import compile_blocks
 from workbench.memory.low_bit import shrink
 
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
 BLOCKS, WIDTH = 7, 64
 
 

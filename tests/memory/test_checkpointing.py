@@ -11,6 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workbench.memory import checkpointing
 from workbench.memory.checkpointing import Level, recomputing
 from workbench.memory.compiling import compile_blocks, interpret_blocks
 
@@ -91,6 +92,22 @@ def test_offloaded_inputs_are_nowhere_else_in_between() -> None:
         return count
 
     assert (held("offloaded"), held("full")) == (0, 4)
+
+
+def test_what_all_blocks_are_given_leaves_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captions and timesteps by token have the axes of a block's input: each block copied them into host memory."""
+    copies: list[torch.Size] = []
+    made = checkpointing._HostCopy.__init__
+    monkeypatch.setattr(
+        checkpointing._HostCopy, "__init__", lambda self, tensor: (copies.append(tensor.shape), made(self, tensor))[1]
+    )
+    value, shared = torch.randn(2, 5, WIDTH).requires_grad_(), torch.ones(2, 1, WIDTH)
+    recompute = recomputing("offloaded", random=False)
+    for block in blocks():
+        value = recompute(block, value, shared)
+    value.sum().backward()
+    assert copies.count(value.shape) == 4
+    assert copies.count(shared.shape) == 1
 
 
 @pytest.mark.parametrize("level", [None, "keep attention", "full"])

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from workbench.families import families
+from workbench.families.model_inputs import ModelInputs
 from workbench.memory.checkpointing import recomputing
 from workbench.memory.compiling import compile_blocks
 from workbench.memory.low_bit import BLOCK, NF4, Format, LowBitLinear, pack, shrink
@@ -41,7 +42,7 @@ class Model:
         latents, noise = torch.randn(2, *shape, generator=random), torch.randn(2, *shape, generator=random)
         text = {"prompt_embeds": torch.randn(2, 16, 64, generator=random)}
         times = torch.tensor([100, 700])
-        self.batch = (FAMILY.noise_schedule(BUILT_IN, CPU), latents, text, noise, times)
+        self.batch = (FAMILY.noise_schedule(BUILT_IN, CPU), ModelInputs(latents, text, noise, times))
 
     def output(self) -> torch.Tensor:
         with torch.no_grad():

@@ -21,3 +21,19 @@ def test_the_line_follows_the_form_and_the_button_makes_it_fit(workspace: Worksp
         assert "give its memory in GB" in panel.fit.table.value
     finally:
         panel.close()
+
+
+def test_a_recipe_fills_in_what_fits_the_chosen_gpu_and_says_why(workspace: Workspace) -> None:
+    panel = train_panel(workspace, TrainSettings(model="cogvideox1.5-5b"))
+    try:
+        panel.fit.gpu.value = "8 GB"
+        panel.subject.value = "style"
+        panel.recipe_button.click()
+        settings = panel.form.settings
+        assert (settings.rank, settings.learning_rate) == (64, 3e-4)
+        assert settings.frames is not None
+        assert panel.fit.fit.fits
+        assert f"81 frames: {settings.frames} would fit" in panel.reasons.value
+        assert "huggingface/diffusers" in panel.reasons.value
+    finally:
+        panel.close()

@@ -18,6 +18,7 @@ import pytest
 import workbench
 from tests.patience import until
 from workbench import Run, Workspace, inline_html, jobs
+from workbench.charts import thinned
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitSettings
@@ -153,11 +154,11 @@ def test_previews_are_a_table_of_prompts_by_steps_and_prompts_are_escaped(tmp_pa
         found += [Preview(step, index, prompt, path) for index, prompt in enumerate(prompts)]
     table = display.previews(RunPreviews(tuple(found)), 64)
     assert "<script>" not in table
-    ElementTree.fromstring(table.replace(" autoplay loop muted playsinline controls ", " "))
-    assert table.count("<video") == 2 * display.PREVIEW_COLUMNS
+    ElementTree.fromstring(f"<div>{table}</div>".replace(" autoplay loop muted playsinline controls ", " "))
+    assert table.count("<video") == 2 * display.COLUMNS
     assert "base model" in table
     assert "step 90" in table
-    assert display.chosen_steps([0, 10, 20, 30, 40, 50], 5)[0::4] == [0, 50]
+    assert thinned([0, 10, 20, 30, 40, 50], 5)[0::4] == [0, 50]
 
 
 # ---- the run panel --------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from tests.written_run import add_preview, ended, write_run
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
+from workbench.form_rules import without_effect
 from workbench.notebook import attach, clone_panel, compare_runs, fork_panel, form, train_panel
 from workbench.runs import retention
 from workbench.runs.queue import QUEUE, order
@@ -32,20 +33,37 @@ def not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "start", lambda run: run.status)
 
 
+def test_another_model_shows_its_settings_and_names_what_it_changes(workspace: Workspace) -> None:
+    panel = form(TrainSettings, workspace, model="cogvideox-5b-i2v", condition_frames="every", rank=64)
+    panel.sections.selected_index = 0
+    row, density = panel._row(panel._specs["condition_frames"]), panel._row(panel._specs["timestep_density"])
+    assert (row.layout.display or "", density.layout.display or "") == ("", "none")
+    assert "5.63B parameters" in panel.about_model.value
+    panel.fields["model"].value = "wan2.1-t2v-1.3b"
+    assert (row.layout.display or "", density.layout.display or "") == ("none", "")
+    assert "Where the first frame stands was every" in panel.about_model.value
+    assert (panel.settings.condition_frames, panel.settings.rank) == ("first", 64)
+    panel.set({"model": "cogvideox-5b-i2v", "condition_frames": "every"})  # filled in, as from a finished run
+    assert panel.settings.condition_frames == "every"
+    assert "was" not in panel.about_model.value
+
+
 def test_eighty_settings_are_folded_by_section_and_found_by_what_they_do(workspace: Workspace) -> None:
     panel = form(TrainSettings, workspace, ema_decay=0.9)
     advanced = [spec for spec in specs(TrainSettings) if spec.advanced]
-    counts = Counter(spec.section for spec in advanced)
+    off = without_effect(TrainSettings, panel.values)
+    counts = Counter(spec.section for spec in advanced if spec.name not in off)
 
     def titles() -> list[str]:
         return [panel.sections.get_title(place) for place in range(len(panel.sections.children))]
 
-    assert len(titles()) == len(counts)
+    assert len(titles()) == len(Counter(spec.section for spec in advanced))
     assert f"Model ({counts['Model']})" == titles()[0]
     assert f"Training ({counts['Training']}, 1 changed)" in titles()
     assert not any(fold.children for fold in panel.sections.children), "rows are made when somebody looks"
     panel.sections.selected_index = 0
-    assert len(panel.sections.children[0].children) == counts["Model"]
+    shown = [row for row in panel.sections.children[0].children if not row.layout.display]
+    assert len(shown) == counts["Model"]
     panel.search.value = "memory less"
     found = [name for name, row in panel._rows.items() if row in panel.found.children]
     assert {"gradient_checkpointing", "optimizer"} <= set(found)
@@ -78,7 +96,7 @@ def test_a_run_shows_its_diagnosis_and_renders_the_rest_when_it_is_opened(
     assert "LoRA at 0.5" in panel.previews.value
     assert panel.more.value == panel.inputs.value == ""
     panel.more_fold.selected_index = 0
-    assert panel.more.value.count('class="chart"') == 8
+    assert panel.more.value.count('class="chart"') == 9
     panel.inputs_fold.selected_index = 0
     assert "&lt;i&gt;a cat" in panel.inputs.value
     assert 'download="report.html"' in panel.write_report().data
@@ -114,7 +132,7 @@ def test_the_failure_of_a_run_has_buttons_that_act(workspace: Workspace, dataset
     assert "The GPU ran out of memory" in panel.failure.value
     assert "&lt;b&gt;" in panel.failure.value
     fork, new, resume = panel.button_row.children[:3]
-    assert fork.description == "Go on from step 100 with batch_size 2, gradient_accumulation 2"
+    assert fork.description == "Fork from step 100 with batch_size 2, gradient_accumulation 2"
     fork.click()
     assert panel.message.value == ""
     made = Run.open(workspace, "cats-2")

@@ -9,8 +9,16 @@ from tests.studio import Studio
 from workbench import Run
 from workbench.jobs import State
 from workbench.notebook import attach, preview_table, sample_panel, side_by_side, train_panel
+from workbench.notebook.run_panel import RunPanel
+from workbench.runs.actions import ActionKind
 
 pytestmark = pytest.mark.long
+
+
+def press(panel: RunPanel, kind: ActionKind) -> None:
+    """Click a button of a run once it is there: the panel fills in its parts one after another."""
+    until(lambda: kind in panel.buttons)
+    panel.buttons[kind].click()
 
 
 def test_the_buttons_command_a_run_and_another_panel_finds_it(studio: Studio) -> None:
@@ -22,27 +30,27 @@ def test_the_buttons_command_a_run_and_another_panel_finds_it(studio: Studio) ->
     live = panel.live
     assert panel.run.name == "long-run"
     until(lambda: "<svg" in live.chart.value and "running" in live.head.value)
-    live.buttons["pause"].click()
-    until(lambda: "paused" in live.head.value and "resume" in live.buttons)
-    live.buttons["resume"].click()
+    press(live, "pause")
+    until(lambda: "paused" in live.head.value)
+    press(live, "resume")
     until(lambda: "running" in live.head.value)
-    live.buttons["save"].click()
+    press(live, "save")
     until(lambda: panel.run.checkpoints)
     live.prompt.value = "a <ring> of one's own"
-    live.buttons["preview"].click()
+    press(live, "preview")
     until(lambda: "a &lt;ring&gt; of one&#x27;s own" in live.previews.value)
     panel.close()
     assert not live.ticker.running
     assert Run.open(studio.workspace, "long-run").status.state.alive, "closing a panel leaves the run alone"
 
     again = attach(studio.workspace, "long-run")
-    again.buttons["stop"].click()
+    press(again, "stop")
     assert again.wait(PATIENCE).state is State.STOPPED
     assert "The last checkpoint is of step" in again.head.value
     before = again.run.metrics[-1]["step"]
-    again.buttons["go on"].click()
+    press(again, "go on")
     until(lambda: again.run.metrics[-1]["step"] > before)
-    again.buttons["stop"].click()
+    press(again, "stop")
     assert again.wait(PATIENCE).state is State.STOPPED
     again.close()
 
@@ -53,7 +61,7 @@ def test_a_run_to_its_end_and_its_lora_beside_the_base_model(studio: Studio) -> 
     assert panel.wait(PATIENCE).state is State.FINISHED
     assert "The LoRA is ready" in panel.live.head.value
     assert "go on" not in panel.live.buttons
-    assert preview_table(run).data.count("<video") == 2, "the base model and the end"
+    assert preview_table(run).data.count("<video") == 4, "the base model and the end, of the prompt and of a control"
     panel.close()
 
     panel = sample_panel(studio.workspace, model=studio.settings.model, prompt="a ring", steps=2, loras=[run.name])

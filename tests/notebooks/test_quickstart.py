@@ -17,6 +17,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.notebook_outputs import shown_pages
 from workbench import Run, Samples, Workspace, demo
 from workbench.jobs import State
 from workbench.sampler import queue
@@ -87,9 +88,9 @@ def _check_outputs(notebook: nbformat.NotebookNode) -> None:
     """What a reader sees: no error, no warning, and the videos of the table and of the comparison."""
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output.text for output in outputs if output.get("name") == "stderr"]
-    pages = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    pages = shown_pages(outputs)
     table, pair = pages[1:]  # after the workspace
-    assert table.count("<video") == 12, "three prompts; base model and three steps"
+    assert table.count("<video") == 12 + 2, "three prompts; base model and three steps; a control, before and after"
     assert pair.count("<video") == 2
     said = "".join(output.text for output in outputs if output.output_type == "stream")
     before, after = (float(said.split("held-out loss ")[1].split()[word]) for word in (0, 2))

@@ -10,6 +10,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.families import documented
+from tests.notebook_outputs import shown_pages
 from workbench import Run, Samples, Workspace
 from workbench.jobs import State
 from workbench.notebook import colab
@@ -42,7 +44,7 @@ def executed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
     assert not [output.text for output in outputs if output.get("name") == "stderr"]
     assert not (NOTEBOOKS / "workspace").exists()
     said = "".join(output.text for output in outputs if output.output_type == "stream")
-    return workspace, said, [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    return workspace, said, shown_pages(outputs)
 
 
 @pytest.mark.long
@@ -51,20 +53,27 @@ def test_the_sampling_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypat
     assert [page.count("<video") for page in pages[:2]] == [2, 4]
     assert html.unescape(pages[2]).count('type="text/plain"') == 6, "the grid plays in the notebook"
     stacks = [len(sample.settings.loras) for sample in Samples(workspace).history()]
-    assert sorted(stacks) == [0, 0, 1, 1, 1, 2]
+    assert sorted(stacks) == [0, 0, 1, 1, 1, 1, 2]
     assert "2 by 3, complete: True" in said
     assert "loras/mixed" in said
     assert "model repository you/stripes (private)" in said
+    assert "the newest of 2 samples is the one from here: True" in said
     assert "No run is training" in said
 
 
 @pytest.mark.long
 def test_the_notebook_about_families_adds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, said, _ = executed("5_add_a_family.ipynb", tmp_path, monkeypatch)
-    assert "'aurora'" in said
+    workspace, said, _ = executed("5_add_a_family.ipynb", tmp_path, monkeypatch)
+    assert "'mochi'" in said
+    assert [run.status.state for run in Run.all(workspace)] == [State.FINISHED]
+    assert "'lora.safetensors'" in said
     assert "The contract is kept." in said
-    assert "Aurora text-to-video" in said
-    assert not (NOTEBOOKS.parent / "workbench" / "families" / "aurora.py").exists()
+
+
+def test_the_notebook_about_families_writes_the_documented_one() -> None:
+    notebook = nbformat.read(NOTEBOOKS / "5_add_a_family.ipynb", as_version=4)
+    written = [cell.source for cell in notebook.cells if cell.source.count("MODULE = r'''") == 1]
+    assert written[0].partition("r'''")[2].partition("'''")[0] == documented.text()
 
 
 def test_in_colab_a_workspace_is_on_drive_and_runs_end_in_time(

@@ -9,6 +9,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.notebook_outputs import shown_pages
 from workbench import Run, Workspace
 from workbench.jobs import State
 
@@ -51,6 +52,6 @@ def test_the_training_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypat
     assert rates == {3e-4, 3e-3}
     said = "".join(output.text for output in outputs if output.output_type == "stream")
     assert "demo-stripes: stopped, checkpoints of step [" in said
-    pages = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    pages = shown_pages(outputs)
     assert 'download="report.html"' in pages[-1]
     assert not (NOTEBOOK.parent / "workspace").exists()

@@ -54,6 +54,7 @@ def run(workspace: Workspace, weights: Path, make_clip: MakeClip, tmp_path: Path
     lines = [
         {
             "file_name": clip.file_name,
+            "name": clip.name,
             "sha256": clip.sha256,
             "caption": clip.text,
             "indices": list(range(9)),

@@ -120,6 +120,8 @@ def test_the_card_says_what_the_run_knows(workspace: Workspace, run: Run) -> Non
         "9 frames of 40x40",
         "| base model |",
         'pipe.load_lora_weights("me/cats", adapter_name="lora")',
+        "num_inference_steps=3",
+        "guidance_scale=3.0",
         "## Limits",
         "first frame.png",
     ):

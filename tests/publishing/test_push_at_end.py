@@ -38,7 +38,8 @@ def test_a_finished_run_pushes_its_lora_and_a_failing_push_is_not_its_failure(
     assert hub.private == {"me/cats"}
     assert read_json(run.folder / "published.json")["repo_id"] == "me/cats"
     assert "workbench publish lora cats" in jobs.log_tail(run.folder)
-    kept = [path for path in workspace.root.rglob("*") if path.is_file()]
+    until(lambda: not jobs.status(place).state.alive)
+    kept = [path for path in workspace.root.rglob("*") if path.is_file() and not path.name.endswith(".room")]
     assert not [path for path in kept if TOKEN.encode() in path.read_bytes()]
 
     # Refused by the Hub: the run stays what it was, and the push says why.

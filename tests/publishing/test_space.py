@@ -1,4 +1,4 @@
-"""A demo Space: what is pushed is run as a Space would run it, against the Hub on this machine, and draws."""
+"""A demo Space: what is pushed is run as a Space would run it, against the Hub on this machine, and generates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.workspace import Workspace, read_json, write_json
 
 
 @pytest.mark.usefixtures("run")
-def test_the_space_that_is_pushed_draws_with_the_lora(
+def test_the_space_that_is_pushed_generates_with_the_lora(
     shell: Shell, workspace: Workspace, hub: FakeHub, tmp_path: Path
 ) -> None:
     assert shell("publish", "lora", "cats", "--to", "me/cats").code == 0
@@ -56,13 +56,13 @@ def test_the_space_that_is_pushed_draws_with_the_lora(
         app = subprocess.Popen([sys.executable, "-u", "app.py"], cwd=home, env=environment, stdout=log, stderr=log)
         try:
             address = _address(app, tmp_path / "space.log")
-            drawn = [_draw(address, PROMPTS[0], seed) for seed in (0, 0, 1)]
+            videos = [_generate(address, PROMPTS[0], seed) for seed in (0, 0, 1)]
         finally:
             app.terminate()
             app.wait()
-    assert drawn[0].shape == (9, 40, 40, 3)
-    assert np.array_equal(drawn[0], drawn[1])
-    assert not np.array_equal(drawn[0], drawn[2])
+    assert videos[0].shape == (9, 40, 40, 3)
+    assert np.array_equal(videos[0], videos[1])
+    assert not np.array_equal(videos[0], videos[2])
 
 
 def _port() -> int:
@@ -82,15 +82,15 @@ def _address(app: subprocess.Popen[bytes], log: Path) -> str:
     return said.partition("Running on local URL:")[2].split()[0]
 
 
-def _draw(address: str, prompt: str, seed: int) -> np.ndarray:
+def _generate(address: str, prompt: str, seed: int) -> np.ndarray:
     from gradio_client import Client
 
-    answer = Client(address, verbose=False).predict(prompt, None, seed, 2, 3.0, api_name="/draw")
+    answer = Client(address, verbose=False).predict(prompt, None, seed, 2, 3.0, api_name="/generate")
     path = Path(answer["video"] if isinstance(answer, dict) else answer)
     return np.stack(list(media.read_frames(path, range(9))))
 
 
-def test_the_app_is_whole_and_a_private_lora_is_told(workspace: Workspace, run: Run) -> None:
+def test_the_app_is_whole_and_a_private_lora_is_named(workspace: Workspace, run: Run) -> None:
     write_json(run.folder / "published.json", {"repo_id": "me/cats", "url": "", "private": True})
     plan = push.plan_upload(workspace, "runs/cats", SpacePush(repo_id="me/demo"))
     assert "me/cats is private" in plan.notes[0]

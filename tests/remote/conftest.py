@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.dataset_builder import Dataset
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
@@ -17,7 +17,7 @@ def run(workspace: Workspace, dataset: Dataset, toy_model: Model) -> Run:
     chosen = TrainSettings(
         model=toy_model.source,
         dataset="squares",
-        steps=1000,
+        steps=100_000,
         rank=2,
         learning_rate=0.001,
         preview_every=5,

@@ -19,12 +19,13 @@ from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import State
 from workbench.remote import targets
-from workbench.remote.backends import choose_target, start_on
-from workbench.remote.hub_folder import HubFolder
-from workbench.remote.record import RemoteRecord
+from workbench.remote.base import RemoteRecord
 from workbench.remote.settings import HubJobsTarget
+from workbench.remote.targets import choose_target, start_on
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
+
+pytestmark = pytest.mark.long
 
 REPOSITORY = f"{USER}/runs"
 
@@ -84,12 +85,6 @@ def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run
     assert set(clips) < {name for name in hub.repos[f"datasets/{REPOSITORY}"] if name.startswith("contents/")}
     assert not RemoteRecord.load(run.folder).open
     choose_target(workspace, run, targets.LOCAL)
-
-
-def test_a_file_that_a_run_removes_while_it_is_sent_ends_nothing(tmp_path: Path) -> None:
-    """Retention takes a checkpoint away between the look at the folder and the commit: what sends tries again."""
-    with pytest.raises(FileNotFoundError, match="state.json"):
-        HubFolder(REPOSITORY).put({"out/state.json": tmp_path / "state.json"}, "a push")
 
 
 def test_a_missing_setting_is_reported_before_anything_is_sent(workspace: Workspace, hub: FakeJobs, run: Run) -> None:

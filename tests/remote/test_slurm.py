@@ -14,9 +14,9 @@ from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import State, processes
 from workbench.remote import targets
-from workbench.remote.backends import check_target, start_on
-from workbench.remote.record import RemoteRecord
+from workbench.remote.base import RemoteRecord
 from workbench.remote.settings import SlurmTarget
+from workbench.remote.targets import check_target, start_on
 from workbench.runs.run import Run
 from workbench.runs.sessions import read_sessions
 from workbench.workspace import Workspace, read_json

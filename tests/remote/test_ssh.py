@@ -17,11 +17,13 @@ from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import State
 from workbench.remote import targets
-from workbench.remote.backends import check_target, choose_target, start_on
-from workbench.remote.record import RemoteRecord
+from workbench.remote.base import RemoteRecord
 from workbench.remote.settings import SshTarget
+from workbench.remote.targets import check_target, choose_target, start_on
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from tests.shell import Shell
 from workbench.errors import ConfigError
 from workbench.remote import targets
-from workbench.remote.backends import backend_class
 from workbench.remote.settings import SshTarget
+from workbench.remote.targets import backend_class
 from workbench.runs.run import Run
 from workbench.workspace import Workspace
 
@@ -42,4 +42,4 @@ def test_an_unknown_target_makes_no_run(shell: Shell, workspace: Workspace) -> N
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.remote.base.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"asyncssh: pip install 'video-lora-workbench\[ssh\]'"):
-        backend_class(SshTarget()).require()
+        backend_class(SshTarget())

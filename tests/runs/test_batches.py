@@ -73,6 +73,26 @@ def test_a_shape_with_fewer_clips_than_a_batch_gets_its_due_all_the_same() -> No
     assert abs(seen[STILL] / 360 - 1 / 9) < 0.01
 
 
+def test_the_share_of_pictures_is_that_of_the_batches_that_hold_them() -> None:
+    assert batches(items(LARGE, 4), batch_size=2).pictures == 0
+    assert batches(items(STILL, 4), batch_size=2).pictures == 1
+    mixed = batches([*items(LARGE, 4), *items(STILL, 12)], items(LARGE, 4, "known"), regularization_share=0.5)
+    assert mixed.pictures == 0.6  # of 8 clips, half of them known, and 12 pictures
+    assert sum(mixed.batch(number)[0].bucket == STILL for number in range(100)) == 60
+
+
+def test_pictures_come_as_often_as_their_share_says_and_clips_as_often_as_before() -> None:
+    every = [*items(LARGE, 8), *items(SMALL, 4), *items(STILL, 24)]
+    found = batches(every, batch_size=2, picture_share=0.25)
+    assert (found.pictures, found.per_pass) == (0.25, 8)
+    seen = Counter(item.sha256 for number in range(80) for item in found.batch(number))
+    assert {seen[item.sha256] for item in every[:12]} == {10}
+    assert sum(seen[item.sha256] for item in every[12:]) == 40
+    for alone in (items(LARGE, 4), items(STILL, 4)):  # nothing to share with
+        plain, same = batches(alone), batches(alone, picture_share=0.25)
+        assert [plain.batch(number) for number in range(9)] == [same.batch(number) for number in range(9)]
+
+
 def grouped(bucket: Bucket, name: str, share: float, count: int) -> list[RunClip]:
     return [replace(item, sha256=f"{item.sha256} {name}", group=name, share=share) for item in items(bucket, count)]
 

@@ -63,13 +63,13 @@ def test_a_disk_without_room_is_seen_before_anything_is_written(
     checkpoints.publish(tmp_path, 1, fill)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=3000))
-    with pytest.raises(CannotWrite, match=r"needs 0 MB and the disk has 0 MB left"):
+    with pytest.raises(CannotWrite, match=r"needs [\d.]+ kB and the disk has 3.0 kB left"):
         checkpoints.publish(tmp_path, 2, lambda folder: pytest.fail("it began to write"))
     assert checkpoints.steps(tmp_path) == [1]
 
 
 SETTINGS = TrainSettings(dataset="cats", steps=100)
-CLIP = {"role": "train", "file_name": "clips/1.mp4", "sha256": "a" * 64, "caption": "a cat"}
+CLIP = {"role": "train", "file_name": "clips/1.mp4", "name": "walk.mp4", "sha256": "a" * 64, "caption": "a cat"}
 
 
 def refuse(saved: TrainSettings | dict[str, Any], now: TrainSettings, **more: Any) -> None:
@@ -84,7 +84,7 @@ def test_a_changed_setting_or_clip_is_named() -> None:
     refuse(SETTINGS, SETTINGS)
     with pytest.raises(ResumeRefused, match="rank was 16, is 8.*fork the run"):
         refuse(SETTINGS, SETTINGS.changed(rank=8))
-    with pytest.raises(ResumeRefused, match=r"gone: train clip clips/1.mp4 .* 'a cat'; new: .* 'a dog'"):
+    with pytest.raises(ResumeRefused, match=r"gone: train clip walk.mp4 .* 'a cat'; new: .* 'a dog'"):
         refuse(SETTINGS, SETTINGS, lock=[{**CLIP, "caption": "a dog"}])
     with pytest.raises(ResumeRefused, match="other frames or another order of the same clips"):
         refuse(SETTINGS, SETTINGS, lock=[{**CLIP, "frames": [1, 2]}])
@@ -120,6 +120,9 @@ def test_watching_and_more_steps_may_change_unless_the_schedule_counts_them() ->
         "loader_threads": 4,
     }
     refuse(SETTINGS, SETTINGS.changed(steps=200, **watched))
+    preserved = SETTINGS.changed(preservation_weight=1.0)
+    with pytest.raises(ResumeRefused, match=r"preservation_prompts was \[\], is \['a cat'\]"):
+        refuse(preserved, preserved.changed(preservation_prompts=["a cat"]))
     cosine = SETTINGS.changed(lr_schedule="cosine")
     refuse(cosine, cosine.changed(**watched))
     with pytest.raises(ResumeRefused, match="steps was 100, is 200"):

@@ -122,7 +122,7 @@ def test_the_next_step_depends_on_settings_and_checkpoints() -> None:
     message = f"Out of memory: {GPU_2}"
     first = shown(ExitCode.OUT_OF_MEMORY, message).actions[0]
     assert (first.kind, first.settings) == ("fork", {"gradient_checkpointing": "full"})
-    assert first.label == "Go on from step 20 with gradient_checkpointing full"
+    assert first.label == "Fork from step 20 with gradient_checkpointing full"
     tight = shown(ExitCode.OUT_OF_MEMORY, message, gradient_checkpointing="full", batch_size=4).actions[0]
     assert tight.settings == {"batch_size": 2, "gradient_accumulation": 2}
     nothing_saved = shown(ExitCode.OUT_OF_MEMORY, message, saved=())
@@ -131,8 +131,22 @@ def test_the_next_step_depends_on_settings_and_checkpoints() -> None:
     broken = "the loss of step 3 is not a number"
     assert shown(ExitCode.NON_FINITE_LOSS, broken, learning_rate=1e-3).actions[0].settings == {"learning_rate": 5e-4}
     assert shown(ExitCode.NON_FINITE_LOSS, broken, precision="fp16").actions[0].settings == {"precision": "bf16"}
-    assert [action.kind for action in shown(ExitCode.RESUME_REFUSED, "rank was 2").actions] == ["fork", "new run"]
-    assert [action.kind for action in shown(ExitCode.RESUME_REFUSED, "rank was 2", saved=()).actions] == ["new run"]
+    refused = shown(ExitCode.RESUME_REFUSED, "rank was 2").actions
+    assert [action.kind for action in refused] == ["fork", "new run", "go on"]
+    unsaved = shown(ExitCode.RESUME_REFUSED, "rank was 2", saved=()).actions
+    assert [action.kind for action in unsaved] == ["new run", "from start"]
+
+
+@pytest.mark.parametrize(("code", "message", "_"), MESSAGES, ids=lambda value: str(value)[:40])
+def test_a_failed_run_can_always_be_started_again_and_no_two_actions_are_equal(
+    code: ExitCode | None, message: str, _: str
+) -> None:
+    """What was wrong may have been repaired meanwhile: a dataset, a file of the model, the disk."""
+    for saved in ((10, 20), ()):
+        found = shown(code, message, saved=saved).actions
+        assert {"go on", "from start"} & {action.kind for action in found}
+        assert len({action.label for action in found}) == len(found)
+        assert len([action for action in found if not action.hint]) <= 3  # buttons on the page
 
 
 def test_a_gpu_s_message_says_what_was_requested_what_was_free_and_who_holds_the_rest() -> None:

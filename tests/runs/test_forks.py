@@ -11,7 +11,7 @@ from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.runs import checkpoints
 from workbench.runs.forks import carried
 from workbench.runs.run import Run

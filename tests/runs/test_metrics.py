@@ -8,36 +8,38 @@ from pathlib import Path
 import pytest
 
 from workbench.runs import metrics
-from workbench.runs.metrics import METRICS, MetricsReader, MetricsWriter, read_metrics, smooth
+from workbench.runs.metrics import METRICS, MetricsReader, MetricsWriter, read_metrics
 
 
 def test_each_line_is_read_once(tmp_path: Path) -> None:
     writer = MetricsWriter(tmp_path, 0)
     writer.write(step=1, loss=0.5)
-    lines, offset = read_metrics(tmp_path)
+    reader = MetricsReader(tmp_path)
+    assert [line["step"] for line in reader.lines()] == [1]
     writer.write(step=2, loss=0.25)
-    assert [line["step"] for line in lines] == [1]
-    assert [line["step"] for line in read_metrics(tmp_path, offset)[0]] == [2]
+    assert [line["step"] for line in reader.lines()] == [2]
 
 
 def test_a_torn_last_line_waits_until_it_is_whole(tmp_path: Path) -> None:
     (tmp_path / METRICS).write_bytes(b'{"step": 1, "loss": 0.5}\n{"step": 2, "lo')
-    lines, offset = read_metrics(tmp_path)
-    assert [line["step"] for line in lines] == [1]
+    reader = MetricsReader(tmp_path)
+    assert [line["step"] for line in reader.lines()] == [1]
     with (tmp_path / METRICS).open("ab") as file:
         file.write(b'ss": 0.25}\n')
-    assert [line["step"] for line in read_metrics(tmp_path, offset)[0]] == [2]
+    assert [line["step"] for line in reader.lines()] == [2]
 
 
 def test_going_on_cuts_back_to_the_checkpoint_and_readers_start_over(tmp_path: Path) -> None:
     writer = MetricsWriter(tmp_path, 0)
     for step in range(1, 9):
         writer.write(step=step, loss=1 / step)
-    _, offset = read_metrics(tmp_path)
+    reader = MetricsReader(tmp_path)
+    assert len(list(reader.lines())) == 8
     again = MetricsWriter(tmp_path, 5)
-    assert [line["step"] for line in read_metrics(tmp_path, offset)[0]] == [1, 2, 3, 4, 5]
+    assert reader.restarted()
+    assert [line["step"] for line in reader.lines()] == [1, 2, 3, 4, 5]
     again.write(step=6, loss=0.1)
-    assert [line["step"] for line in read_metrics(tmp_path)[0]] == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_number_that_is_none_is_json_and_left_out(tmp_path: Path) -> None:
@@ -47,7 +49,7 @@ def test_a_number_that_is_none_is_json_and_left_out(tmp_path: Path) -> None:
     assert json.loads(text, parse_constant=pytest.fail)["grad_norm"] is None
     with (tmp_path / METRICS).open("a") as file:
         file.write('{"step": 2, "loss": 0.25, "grad_norm": Infinity}\n[1, 2]\n{"loss": 1}\nno json\n')
-    assert read_metrics(tmp_path)[0] == [
+    assert read_metrics(tmp_path) == [
         {"step": 1, "loss": 0.5, "samples": [[10, None], [20, 0.5]]},
         {"step": 2, "loss": 0.25},
     ]
@@ -76,11 +78,3 @@ def test_a_reader_starts_over_though_the_new_file_is_longer_than_the_old_one(tmp
         again.write(step=step, loss=2 / step)
     assert reader.restarted()
     assert [line["step"] for line in reader.lines()] == list(range(1, 12))
-
-
-def test_smoothing_starts_at_the_first_value_and_keeps_a_level() -> None:
-    assert smooth([2.0, 2.0, 2.0]) == pytest.approx([2.0, 2.0, 2.0])
-    assert smooth([]) == []
-    rising = smooth([0.0, 1.0, 1.0, 1.0])
-    assert rising == sorted(rising)
-    assert 0 < rising[1] < 1

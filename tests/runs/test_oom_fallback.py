@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tests.driving import create
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.jobs import Job, State, Status
 from workbench.runs import oom_fallback
 from workbench.runs.failure_rules import lighter

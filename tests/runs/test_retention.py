@@ -32,10 +32,24 @@ def test_last_every_best_and_starred_stay_and_the_rest_is_told_first(run: Path) 
     assert [one.step for one in told] == [10, 20, 60, 70]
     assert all(one.bytes > 1000 for one in told)
     assert checkpoints.steps(run) == list(range(10, 110, 10))  # looking removes nothing
-    assert retention.retire_now(run, keep=2, keep_every=40) == told
+    assert retention.retire(run, keep=2, keep_every=40) == told
     assert checkpoints.steps(run) == [30, 40, 50, 80, 90, 100]
     retention.unstar(run, 50)
     assert [one.step for one in retention.doomed(run, keep=2, keep_every=40)] == [50]
+
+
+def test_the_best_one_is_kept_whose_previews_show_something(run: Path) -> None:
+    assert retention.best(run) == 30
+    effects = {20: (6.0, 5.0), 40: (7.0, 5.0), 60: (20.0, 5.0)}
+    lines = [
+        {"step": step, "preview_changes": [own], "control_changes": [control]}
+        for step, (own, control) in effects.items()
+    ]
+    with (run / METRICS).open("a") as metrics:
+        metrics.write("\n" + "".join(json.dumps(line) + "\n" for line in lines))
+    assert retention.best(run) == 60
+    assert 30 in [one.step for one in retention.retire(run, keep=2)]
+    assert checkpoints.steps(run) == [60, 90, 100]
 
 
 def test_what_goes_with_the_next_checkpoint_is_what_went_once_it_is_there(run: Path) -> None:
@@ -48,7 +62,7 @@ def test_what_goes_with_the_next_checkpoint_is_what_went_once_it_is_there(run: P
 def test_the_last_whole_checkpoint_stays_whatever_the_rules_say(run: Path) -> None:
     for step in (80, 90, 100):
         (checkpoints.folder_of(run, step) / "lora.safetensors").write_bytes(b"y" * 1000)
-    retention.retire_now(run, keep=1)
+    retention.retire(run, keep=1)
     assert checkpoints.steps(run) == [30, 70]
     assert checkpoints.newest(run) == (70, checkpoints.folder_of(run, 70))
     aside = [f"{checkpoints.DAMAGED}step-{step:08d}" for step in (80, 90, 100)]
@@ -71,7 +85,7 @@ def test_leftovers_are_swept_but_not_what_a_living_process_writes(run: Path) -> 
     (folder / f".tmp-110-{gone.pid}").mkdir()
     (folder / f".del-1-{gone.pid}").mkdir()
     (folder / f".tmp-110-{os.getppid()}").mkdir()
-    retention.retire_now(run, keep=100)
+    retention.retire(run, keep=100)
     assert [path.name for path in folder.glob(".*")] == [f".tmp-110-{os.getppid()}"]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,11 +17,13 @@ from tests.idle_jobs import BEHAVIOUR, MODULE
 from tests.patience import PATIENCE, until
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
-from workbench.jobs import State, gpu_lock
+from workbench.jobs import State, gpu_lock, processes
+from workbench.overview import OverviewReader
 from workbench.runs import queue
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace
+from workbench.runs.snapshot import snapshot
+from workbench.workspace import Workspace, write_json
 
 
 @pytest.fixture
@@ -47,6 +51,7 @@ def phase(run: Run, words: str) -> None:
     until(lambda: words in run.status.phase)
 
 
+@pytest.mark.from_nothing
 def test_runs_wait_in_order_and_without_torch(workspace: Workspace, runs: Callable[[str], Run]) -> None:
     first, second, third = (runs(name) for name in ("first", "second", "third"))
     with gpu_lock.hold(workspace.locks, "", "a person's own script"):
@@ -79,6 +84,32 @@ def test_runs_wait_in_order_and_without_torch(workspace: Workspace, runs: Callab
         second.stop()
         second.wait(PATIENCE)
     assert queue.order(workspace) == []
+
+
+def test_a_paused_run_that_goes_first_is_named_on_those_that_wait_and_is_not_counted(
+    workspace: Workspace, runs: Callable[[str], Run]
+) -> None:
+    """Every face has the same numbers: the run's own phase, the snapshot, Home, and the order."""
+    paused, first, second = (runs(name) for name in ("paused", "first", "second"))
+    sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    write_json(paused.folder / jobs.PROCESS, {**processes.identity(sleeper.pid), "started_at": time.time()})
+    write_json(paused.folder / jobs.HEARTBEAT, {"phase": "paused", "paused": True, "time": time.time()})
+    queue.join(workspace, "paused", first=True)
+    first.start()
+    second.start()
+    phase(first, "first in the queue; run paused is paused and goes first: resume or stop it")
+    phase(second, "second in the queue, after run first; run paused is paused and goes first")
+    assert queue.order(workspace) == ["first", "second"]
+    assert [snapshot(run).position for run in (paused, first, second)] == [None, 1, 2]
+    active = OverviewReader(workspace).read().active
+    assert [(line.name, line.state) for line in active] == [
+        ("paused", "paused"),
+        ("first", "waiting"),
+        ("second", "waiting"),
+    ]
+    assert "second in the queue, after run first; run paused is paused" in active[2].activity
+    sleeper.kill()
+    sleeper.wait()
 
 
 def test_a_failed_run_does_not_stop_the_next_and_neither_does_a_killed_one(

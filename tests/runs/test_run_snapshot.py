@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,21 @@ from tests.runs.test_forks import saved
 from tests.written_run import add_preview, ended, write_run
 from workbench import jobs
 from workbench.errors import ExitCode
+from workbench.html import escaped
 from workbench.jobs import processes
 from workbench.jobs.devices import Load
+from workbench.runs import facts
 from workbench.runs import snapshot as snapshots
+from workbench.runs.analysis.curves import curves_of
+from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
+from workbench.runs.analysis.report import write_report
+from workbench.runs.checkpoints import folder_of
+from workbench.runs.display import controls, run_html
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot, to_json
+from workbench.ui.train import head
 from workbench.workspace import Workspace, write_json
 
 
@@ -98,6 +107,15 @@ def test_a_failed_run_names_the_cause_and_what_helps(workspace: Workspace) -> No
     assert first.command == "workbench train --fork cats@200 --gradient-checkpointing full"
 
 
+def test_what_a_failure_offers_is_not_offered_twice(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    ended(run.folder, "failed", ExitCode.BAD_CONFIG, "rank must be at most 4")
+    seen = snapshot(run)
+    assert seen.failure is not None
+    assert [action.label for action in seen.failure.actions] == ["Copy settings to the form", "Resume from step 200"]
+    assert kinds(seen) == ["report"]
+
+
 def test_notes_say_what_nobody_expects(workspace: Workspace) -> None:
     run = write_run(workspace, "cats")
     parent = {"run": "dogs", "step": 50, "changed": {"rank": [8, 16]}, "dropped": ["the optimizer's state"]}
@@ -135,12 +153,41 @@ def test_previews_come_with_their_records(workspace: Workspace, make_clip: MakeC
     add_preview(run, 200, clip, "a cat", "0-scale-0.5", scale=0.5)
     add_preview(run, 200, clip, "a dog", "live-0", seed=3, steps=9, guidance_scale=6.0)
     add_preview(run, 0, clip, "a cat", "input-0")
+    for step in (0, 100, 200):
+        add_preview(run, step, clip, "a known thing", "control-0")
     found = reader.read().previews
+    assert [(one.step, one.prompt) for one in found.controls] == [(step, "a known thing") for step in (0, 100, 200)]
+    page = run_html(run)
+    first, folded = page[: page.index("<summary>Control previews")], page[page.index("<summary>Control previews") :]
+    assert "a known thing" not in first
+    assert folded.count("<video") == 2, "the base model's and the newest"
+    assert controls(found, lambda one: f"({one.title})").count("(step 200)") == 1
     assert [(one.step, one.record["seed"]) for one in found.previews] == [(0, 7), (200, 7)]
     assert [(before.step, after.step) for before, after in found.pairs] == [(0, 200)]
     assert [one.scale for one in found.by_scale[0]] == [0.5, 1.0]
     assert found.live[0].facts == ["step 200", "seed 3", "9 denoising steps", "guidance 6.0", "LoRA at 1"]
     assert found.inputs[0].reconstruction is None
+
+
+def test_a_failed_run_is_not_good_news_on_any_face(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    assert snapshot(run).diagnosis == diagnose(curves_of(run), [100, 200], ended=True)
+    ended(run.folder, "failed", int(ExitCode.OUT_OF_MEMORY), "CUDA out of memory")
+    seen = snapshot(run)
+    assert seen.failure is not None
+    assert seen.diagnosis is not None
+    assert (seen.diagnosis.kind, seen.diagnosis.tone, seen.diagnosis.advice) == ("learning", "plain", "")
+    assert seen.diagnosis.sentence.startswith("Until it failed: Learning: ")
+    cause, until = escaped(seen.failure.cause), "Until it failed"
+    report = write_report(run).read_text(encoding="utf-8")
+    for text in (run_html(run), report, head.head(seen) + head.ending(seen)):
+        assert 0 < text.index(cause) < text.index(until)
+    (run.folder / "metrics.jsonl").unlink()
+    assert snapshot(run).diagnosis is None
+    assert beside_failure(Diagnosis("too early", "It is too early to tell.", "Wait.", None)) is None
+    destroyed = beside_failure(Diagnosis("destroyed", "The model is destroyed.", "Begin again.", None))
+    assert destroyed is not None
+    assert (destroyed.tone, destroyed.advice) == ("bad", "Begin again.")
 
 
 def test_a_run_of_another_version_is_shown_without_its_settings(workspace: Workspace) -> None:
@@ -159,3 +206,28 @@ def test_it_is_one_json_object(workspace: Workspace) -> None:
     assert made["settings"]["dataset"] == "cats"
     assert made["actions"][0]["command"].startswith("workbench ")
     assert made["curves"]["loss, smoothed"][-1][0] == 200
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_listed_costs_nothing(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(workspace, "cats")
+    listed = run.checkpoints
+    assert listed
+    shutil.rmtree(folder_of(run.folder, listed[0]))
+    monkeypatch.setattr(Run, "checkpoints", listed)  # as listed a moment before
+    assert [(one.step, one.bytes > 0) for one in snapshot(run).checkpoints] == [
+        (step, step != listed[0]) for step in listed
+    ]
+
+
+@pytest.mark.parametrize(
+    ("load", "words"),
+    [
+        (Load(35.4, 10.0, 80.0), "35 %, 10.0 of 80"),
+        (Load(None, 10.0, 48.0), "10.0 of 48"),
+        (Load(None, None, 192.0), "192"),
+    ],
+)
+def test_a_load_says_what_is_known(load: Load, words: str) -> None:
+    assert facts.load_fact("a GPU", load).value == words

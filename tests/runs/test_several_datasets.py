@@ -12,7 +12,7 @@ from tests.trainer.test_exact import assert_exact
 from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, DataError
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.runs.batches import Batches
 from workbench.runs.checks import check
 from workbench.runs.data import load_data

@@ -6,9 +6,9 @@ import pytest
 
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.runs.settings import TrainSettings
-from workbench.runs.sweeps import parse_values, sweep
+from workbench.runs.sweeps import parse_values, problem_of, sweep
 from workbench.workspace import Workspace
 
 
@@ -57,5 +57,25 @@ def test_values_are_read_as_people_write_them() -> None:
     ):
         with pytest.raises(ConfigError, match=sentence):
             parse_values([text])
+    assert parse_values(["Learning rate=1e-4", "learning-rate SCHEDULE=cosine"]) == {
+        "learning_rate": [1e-4],
+        "lr_schedule": ["cosine"],
+    }
     with pytest.raises(ConfigError, match="listed twice"):
         parse_values(["rank=8", "rank=16"])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("Rank=8, 16", ""),
+        ("targets=a+b", ""),
+        ("rank=8, 0", "rank is 0, must be 1 to 1024"),
+        ("rank=8, 8", "8 is listed twice"),
+        ("lr_schedule=cosine, sine", 'lr_schedule is "sine", must be'),
+        ("rank=", "is no list of values"),
+        ("rnak=8", "did you mean rank"),
+    ],
+)
+def test_values_are_checked_by_the_settings_own_rules(text: str, sentence: str) -> None:
+    assert sentence in problem_of(text) if sentence else problem_of(text) == ""

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tests.fake_hub import FakeHub, login
 from tests.sampler.conftest import WriteLora
+from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.jobs.devices import pick_device
 from workbench.sampler import adapters
@@ -24,8 +27,14 @@ def sampler(toy_folder: Path) -> Sampler:
 
 
 def generate(sampler: Sampler, workspace: Workspace, *loras: str, **more: object) -> GeneratedVideo:
-    asked = SampleSettings(model=sampler.name, prompt="x", steps=2, device="cpu").changed(loras=list(loras), **more)
+    base = SampleSettings(model=sampler.name, prompt="x", steps=2, seed=0, device="cpu")
+    asked = base.changed(loras=list(loras), **more)
     return sampler.generate(workspace, asked)
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    with safe_open(path, "pt") as file:
+        return dict(file.metadata())
 
 
 def test_the_report_says_what_was_taken(
@@ -34,7 +43,8 @@ def test_the_report_says_what_was_taken(
     lora = write_lora(tmp_path / "one.safetensors", 1, rank=4, alpha=8.0)
     (facts,) = generate(sampler, workspace, f"{lora}=0.5").record["loras"]
     assert (facts["rank"], facts["alpha"], facts["scale"]) == (4, 8.0, 0.5)
-    assert facts["matched"] == facts["tensors"] == len(load_file(lora))
+    assert facts["matched"] == facts["layers"] == len(load_file(lora)) / 2
+    assert facts["left_out"] == []
 
 
 def test_kohyas_names_draw_the_same(
@@ -49,6 +59,19 @@ def test_kohyas_names_draw_the_same(
     assert theirs.record["loras"][0]["origin"] != ours.record["loras"][0]["origin"]
 
 
+def test_a_file_of_finetrainers_has_its_strength(
+    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
+) -> None:
+    """Its alpha is in a key of its own, which the stock loader does not read."""
+    lora = write_lora(tmp_path / "one.safetensors", 1, rank=4, alpha=8.0)
+    found = sampler.family.lora_weights(*sampler.family.lora_tensors(lora))
+    tensors, notes = sampler.family.export_lora(found, "finetrainers")
+    save_file(tensors, tmp_path / "theirs.safetensors", notes)
+    ours, theirs = (generate(sampler, workspace, f"{path}") for path in (lora, tmp_path / "theirs.safetensors"))
+    assert np.abs(ours.frames.astype(int) - theirs.frames).max() <= 1
+    assert theirs.record["loras"][0]["origin"] == "finetrainers"
+
+
 def test_a_lora_that_half_fits_is_taken_when_forced(
     sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
 ) -> None:
@@ -60,7 +83,9 @@ def test_a_lora_that_half_fits_is_taken_when_forced(
         generate(sampler, workspace, f"{tmp_path}/half.safetensors")
     forced = generate(sampler, workspace, f"{tmp_path}/half.safetensors", force_loras=True)
     (facts,) = forced.record["loras"]
-    assert facts["matched"] == sum("blocks.1." not in name for name in tensors) < facts["tensors"]
+    assert facts["matched"] == sum("blocks.1." not in name for name in tensors) / 2 < facts["layers"]
+    assert facts["left_out"][0]["why"] == "a layer that the model lacks"
+    assert facts["left_out"][0]["count"] == facts["layers"] - facts["matched"]
     save_file({k: v for k, v in tensors.items() if "blocks.1." not in k}, tmp_path / "kept.safetensors")
     assert np.array_equal(forced.frames, generate(sampler, workspace, f"{tmp_path}/kept.safetensors").frames)
 
@@ -70,6 +95,47 @@ def test_a_scale_of_nothing_is_the_model_alone(
 ) -> None:
     lora = write_lora(tmp_path / "one.safetensors", 1)
     assert np.array_equal(generate(sampler, workspace, f"{lora}=0").frames, generate(sampler, workspace).frames)
+
+
+def test_weights_trained_beside_a_lora_come_and_go_with_it(
+    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = write_lora(tmp_path / "alone.safetensors", 1)
+    notes = {"base_model": "toy", "step": "7", "seed": "0"}
+    lora, also = tmp_path / "run" / "lora.safetensors", tmp_path / "run" / "also.safetensors"
+    lora.parent.mkdir()
+    save_file(load_file(alone), lora, {**metadata_of(alone), **notes})
+    own = sampler.transformer.proj_out.weight
+    before, trained = own.detach().clone(), own.detach() * 1.5
+    plain = generate(sampler, workspace, f"{alone}").frames
+    half = generate(sampler, workspace, f"{alone}=0.5").frames
+
+    save_file({"proj_out.weight": trained}, also, notes)
+    found = generate(sampler, workspace, f"{lora}")
+    assert found.record["loras"][0]["also_trained_sha256"] == file_sha256(also)
+    assert torch.equal(own, trained)
+    generate(sampler, workspace)
+    assert torch.equal(own, before), "the model's own again"
+    own.data.copy_(trained)  # by hand, as the model card's code does it
+    assert np.array_equal(generate(sampler, workspace, f"{alone}").frames, found.frames)
+    own.data.copy_(before)
+    assert not np.array_equal(found.frames, plain)
+
+    generate(sampler, workspace, f"{lora}=0.5")
+    assert torch.allclose(own, before * 1.25)
+    assert np.array_equal(generate(sampler, workspace, f"{lora}=0").frames, generate(sampler, workspace).frames)
+    save_file({"proj_out.weight": trained}, also, notes | {"step": "8"})  # of another checkpoint
+    assert np.array_equal(generate(sampler, workspace, f"{lora}=0.5").frames, half)
+    save_file({"nowhere.weight": trained}, also, notes)
+    with pytest.raises(ConfigError, match=r"together with the model's nowhere.weight.*speed other than low-memory"):
+        generate(sampler, workspace, f"{lora}")
+    assert torch.equal(own, before)
+
+    save_file({"proj_out.weight": trained}, also, notes)
+    with FakeHub().serving() as hub:
+        login(monkeypatch, hub, tmp_path / "login")
+        hub.repos["ann/rings"] = {"pytorch_lora_weights.safetensors": lora.read_bytes(), also.name: also.read_bytes()}
+        assert np.array_equal(generate(sampler, workspace, "ann/rings").frames, found.frames)
 
 
 def test_only_the_last_few_stay_loaded(

@@ -24,7 +24,8 @@ def sampler(toy_folder: Path) -> Sampler:
 
 
 def settings(model: Path | str, **values: object) -> SampleSettings:
-    return SampleSettings(model=str(model)).changed(**{"prompt": PROMPT, "steps": 3, "device": "cpu", **values})
+    base = SampleSettings(model=str(model), seed=0, device="cpu")
+    return base.changed(**{"prompt": PROMPT, "steps": 3, **values})
 
 
 def stock(model: Path, loras: tuple[tuple[Path, float], ...] = (), scheduler: str = "", **values: object) -> np.ndarray:

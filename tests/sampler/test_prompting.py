@@ -61,7 +61,7 @@ def test_a_server_writes_a_prompt_that_is_kept_beside_what_it_came_from(
     ]
     assert prompt_enhancer.settings_of(workspace) == settings  # what a page opens with
 
-    prompt_enhancer.accept(workspace, "A ring rolls slowly, says a person.", found.short)
+    prompt_enhancer.take(workspace, "A ring rolls slowly, says a person.", found.short)
     assert prompt_enhancer.shorts(workspace) == {"A ring rolls slowly, says a person.": "a zwx ring rolls"}
 
     server.answer = lambda number, body: refuses(401, "no such key")

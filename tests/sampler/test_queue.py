@@ -22,8 +22,11 @@ from workbench.jobs.devices import Device
 from workbench.sampler import queue, request_files
 from workbench.sampler.queue import RequestState, cancel, pending, progress, stop_worker, submit, wait
 from workbench.sampler.samples import Samples, new_id, settings_of
-from workbench.sampler.settings import SampleSettings, WorkerSettings
+from workbench.sampler.settings import BatchSettings, SampleSettings, WorkerSettings, expand
+from workbench.sampler.view import actions, scenes_of, title
 from workbench.workspace import Workspace, write_json
+
+pytestmark = pytest.mark.long
 
 CLIENT = """
 import sys
@@ -45,7 +48,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 
 @pytest.fixture
 def ask(toy_folder: Path) -> Callable[..., SampleSettings]:
-    return lambda **values: SampleSettings(model=str(toy_folder), device="cpu").changed(**{"steps": 2, **values})
+    return lambda **values: SampleSettings(model=str(toy_folder), seed=0, device="cpu").changed(
+        **{"steps": 2, **values}
+    )
 
 
 def worker(workspace: Workspace) -> jobs.Status:
@@ -73,7 +78,8 @@ def test_two_clients_at_once_start_one_worker_that_outlives_them(served: Workspa
         assert done.state is RequestState.DONE, done.message
         assert done.video is not None
         assert settings_of(done.video, served) == done.settings
-    assert [sample.id for sample in Samples(served).history()] == sorted(ids, reverse=True)
+    found = [sample.id for sample in Samples(served).history() if sample.id in ids]
+    assert found == sorted(ids, reverse=True)
     assert pending(served) == []
 
 
@@ -169,6 +175,53 @@ def test_a_killed_worker_loses_only_its_active_request(served: Workspace, ask: C
     # It stays failed: nobody is surprised by a video that was given up.
     assert progress(served, active).state is RequestState.FAILED
     assert elsewhere not in [sample.id for sample in Samples(served).history()]
+
+
+def test_lines_may_be_scenes_each_from_the_last_frames_of_the_one_before(
+    served: Workspace, ask: Callable[..., SampleSettings]
+) -> None:
+    batch = BatchSettings(scenes=True, videos=2)
+    many = expand(ask(prompt="a red circle\na blue square"), batch)
+    ids = queue.submit_all(served, many, chains=batch.chains)
+    every = [wait(served, one, PATIENCE) for one in ids]
+    assert [one.state for one in every] == [RequestState.DONE] * 6, [one.message for one in every]
+    done = every[:4]
+    videos = [str(one.video) for one in done]
+    assert [(one.settings.prompt, one.settings.seed, one.settings.continue_from) for one in done if one.settings] == [
+        ("a red circle", 0, ""),
+        ("a red circle", 1, ""),
+        ("a blue square", 0, videos[0]),
+        ("a blue square", 1, videos[1]),
+    ]
+    # Behind them each story as one video, without the frames that its second scene took over.
+    assert [one.scenes for one in every] == [(), (), (), (), (ids[0], ids[2]), (ids[1], ids[3])]
+    joined = Samples(served).get(ids[5])
+    assert (joined.settings.prompt, joined.settings.seed) == ("a red circle\na blue square", 1)
+    first, second = (Samples(served).get(ids[number]).record for number in (1, 3))
+    assert 0 < second["kept_frames"] < second["frames"]
+    assert joined.record["frames"] == first["frames"] + second["frames"] - second["kept_frames"]
+    assert [one["prompt"] for one in joined.record["scenes"]] == scenes_of(joined) == ["a red circle", "a blue square"]
+    assert title(joined.settings) == "a red circle / a blue square"
+    assert not {"change", "grid"} & {name for name, _ in actions(joined)}
+    assert settings_of(joined.path, served) == joined.settings
+
+
+def test_a_scene_without_the_one_before_says_so(served: Workspace, ask: Callable[..., SampleSettings]) -> None:
+    first, second, joined = queue.submit_all(served, [ask(steps=1000), ask(seed=1)], chains=1)
+    cancel(served, first)
+    wait(served, first, PATIENCE)
+    assert f"the scene before, {first}, has no video" in wait(served, second, PATIENCE).message
+    assert f"scene 1, {first}, has no video" in wait(served, joined, PATIENCE).message
+
+    # Each again, under its own id: the story becomes whole.
+    queue.again(served, first, steps=2)
+    for one in (first, second, joined):
+        if one != first:
+            queue.again(served, one)
+        assert wait(served, one, PATIENCE).state is RequestState.DONE
+    assert str(progress(served, second).settings.continue_from) == str(progress(served, first).video)
+    with pytest.raises(ConfigError, match="submit it again"):
+        queue.again(served, first)
 
 
 def test_requests_that_end_every_worker_are_given_up(

@@ -76,7 +76,7 @@ def test_a_demo_clip_comes_back_and_is_there_at_once_when_asked_again(workspace:
 @pytest.mark.parametrize(
     ("frames", "shape", "error", "sentence"),
     [
-        (9, Shape(17, 40, 40, 8), DataError, "clips/a.mp4 is left out: too short"),
+        (9, Shape(17, 40, 40, 8), DataError, "a is left out: too short"),
         (9, Shape(8, 40, 40, 8), ConfigError, "frames is 8"),
         (9, Shape(9, 40, 41, 8), ConfigError, "width is 41"),
     ],

@@ -1,6 +1,8 @@
 """Samples on disk: written whole, read back, listed newest first, deleted without loss."""
 
 import json
+import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,17 @@ import pytest
 from tests.loras.making import layer, put_lora
 from workbench.errors import ConfigError
 from workbench.loras.library import find
-from workbench.sampler.samples import Samples, keep_as_preview, new_id, settings_of, video_path, write_sample
+from workbench.sampler.samples import (
+    SampleQuery,
+    Samples,
+    keep_as_preview,
+    new_id,
+    settings_of,
+    video_path,
+    write_sample,
+)
 from workbench.sampler.settings import SampleSettings
+from workbench.sampler.zip_file import write_download
 from workbench.workspace import Workspace
 
 
@@ -59,13 +70,60 @@ def test_unfinished_and_broken_samples_are_not_shown(workspace: Workspace) -> No
     assert [sample.id for sample in Samples(workspace).history()] == [whole]
 
 
-def test_delete_moves_both_files(workspace: Workspace) -> None:
-    sample_id = make(workspace)
-    Samples(workspace).delete(sample_id)
-    assert Samples(workspace).history() == []
-    removed = workspace.samples / ".removed"
-    assert json.loads((removed / f"{sample_id}.json").read_text())["seed"] == 7
-    assert (removed / f"{sample_id}.mp4").exists()
+def test_a_removed_sample_comes_back_from_the_bin_as_it_was(workspace: Workspace) -> None:
+    sample_id, samples = make(workspace), Samples(workspace)
+    before = samples.get(sample_id)
+    samples.star(sample_id)
+    samples.remove(sample_id)
+    assert samples.history() == []
+    (binned,) = samples.history(query=SampleQuery(show="removed"))
+    assert binned.path == workspace.samples / ".removed" / f"{sample_id}.mp4"
+    assert samples.restore(sample_id) == before
+    assert samples.get(sample_id).starred
+    assert list((workspace.samples / ".removed").iterdir()) == []
+    with pytest.raises(ConfigError, match="is not in the bin"):
+        samples.restore(sample_id)
+    for name in ("../../x", "20261123-000000-000000-abcd"):
+        with pytest.raises(ConfigError, match="there|exist"):
+            samples.star(name)
+
+
+def test_samples_are_found_by_words_days_and_stars(workspace: Workspace) -> None:
+    names = [make(workspace, f"a {animal} runs") for animal in ("cat", "dog", "cow")]
+    old = "20200101-120000-000000-abcd"
+    video_path(workspace, old).parent.mkdir()
+    for suffix in (".mp4", ".json"):
+        path = video_path(workspace, names[0]).with_suffix(suffix)
+        path.rename(video_path(workspace, old).with_suffix(suffix))
+    samples = Samples(workspace)
+    samples.star(names[1])
+
+    def found(**query: object) -> list[str]:
+        return [one.id for one in samples.history(query=SampleQuery.model_validate(query))]
+
+    assert found(search="RUNS a seed 7") == [names[2], names[1], old]
+    assert found(search="dog ring=0.5") == [names[1]]
+    assert found(show="starred") == [names[1]]
+    noon = samples.get(old).created
+    assert found(until=noon + 1) == found(since=noon, until=noon + 1) == [old]
+    assert found(since=noon + 1, search="cow") == [names[2]]
+
+
+def test_a_zip_has_each_video_by_a_readable_name_with_settings_without_paths(workspace: Workspace) -> None:
+    name = make(workspace, "A cat, on a sofa!")
+    sample = Samples(workspace).get(name)
+    record = {**sample.record, "file": str(workspace.root / "runs" / "x"), "other": "/home/somebody/y"}
+    sample.path.with_suffix(".json").write_text(json.dumps(record))
+    file = write_download(Samples(workspace).history(), workspace)
+    with zipfile.ZipFile(file) as archive:
+        stem = f"{name[:15]}-a-cat-on-a-sofa-{name[-4:]}"
+        assert sorted(archive.namelist()) == [f"{stem}.json", f"{stem}.mp4"]
+        assert archive.read(f"{stem}.mp4") == sample.path.read_bytes()
+        kept = json.loads(archive.read(f"{stem}.json"))
+    assert (kept["file"], kept["other"]) == ("runs/x", "y")
+    os.utime(file, (1, 1))
+    assert write_download([], workspace).exists()
+    assert not file.exists()
 
 
 def test_a_lora_without_a_run_keeps_the_first_videos_it_drew_alone_as_its_previews(workspace: Workspace) -> None:
@@ -86,7 +144,7 @@ def test_a_lora_without_a_run_keeps_the_first_videos_it_drew_alone_as_its_previe
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", "x", "20260101-000000-000000-abcd/.."])
 def test_only_ids_name_samples(workspace: Workspace, name: str) -> None:
     with pytest.raises(ConfigError, match="choose one from the history"):
-        Samples(workspace).delete(name)
+        Samples(workspace).remove(name)
 
 
 def test_a_file_without_settings_is_refused_in_a_sentence(tmp_path: Path) -> None:

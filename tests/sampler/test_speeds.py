@@ -64,7 +64,7 @@ def test_parts_in_turn_and_blocks_that_come_and_go_draw_the_same(
     toy_folder: Path, workspace: Workspace, write_lora: WriteLora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lora = write_lora(tmp_path / "one.safetensors", 1)
-    asked = SampleSettings(model=str(toy_folder), prompt="x", steps=3, device="cpu", loras=(str(lora),))
+    asked = SampleSettings(model=str(toy_folder), prompt="x", steps=3, seed=0, device="cpu", loras=(str(lora),))
     plain = Sampler(str(toy_folder), CPU).generate(workspace, asked).frames
     monkeypatch.setattr(
         offload_plan, "choose", lambda *_: OffloadPlan(model_offload=True, blocks_to_swap=2, tiled=False)
@@ -74,6 +74,17 @@ def test_parts_in_turn_and_blocks_that_come_and_go_draw_the_same(
     without = asked.changed(loras=[])
     assert not np.array_equal(pieces.generate(workspace, without).frames, plain)
     assert np.array_equal(pieces.generate(workspace, asked).frames, plain)
+
+
+def test_nothing_is_moved_off_a_gpu_that_shares_the_memory() -> None:
+    family, model = find_model("cogvideox-5b")
+    apple = Device("mps", "Apple M2", 10.0, uuid="mps")
+    plans = {
+        speed: offload_plan.choose(speed, apple, family.facts(model), shape_for(model))
+        for speed in ("exact", "fast", "low-memory")
+    }
+    assert plans["exact"] == plans["fast"] == OffloadPlan()
+    assert plans["low-memory"] == OffloadPlan("int8", sequential_guidance=True, tiled=True)
 
 
 @pytest.mark.parametrize(
@@ -117,18 +128,18 @@ def test_a_clip_is_not_lost_to_the_memory_of_the_last_step(
         vae.disable_tiling()  # tiles of a clip this small would show
         return own(vae, latents)
 
-    monkeypatch.setattr(type(tiny.family), "decode", lambda self, vae, latents: scarce(vae, latents))
+    monkeypatch.setattr(type(tiny.family), "decode", lambda self, vae, latents, noise: scarce(vae, latents))
     saved = tiny.generate(workspace, TINY)
     assert tries == [False, True, True]
     assert saved.record["decoded"] == "processor"
     assert np.array_equal(saved.frames, exact.frames)
     tries.clear()
-    monkeypatch.setattr(type(tiny.family), "decode", lambda self, vae, latents: own(vae, latents))
+    monkeypatch.setattr(type(tiny.family), "decode", lambda self, vae, latents, noise: own(vae, latents))
     assert tiny.generate(workspace, TINY).record["decoded"] == "whole"
 
 
 def test_a_clip_that_cannot_be_decoded_says_so(tiny: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(self: Any, vae: Any, latents: torch.Tensor) -> torch.Tensor:
+    def never(self: Any, vae: Any, latents: torch.Tensor, noise: Any) -> torch.Tensor:
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(type(tiny.family), "decode", never)

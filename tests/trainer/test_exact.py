@@ -19,12 +19,14 @@ from workbench.clips.records import file_sha256, read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ResumeRefused
 from workbench.families import families, find_model
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.trainer.inputs.conditions import FirstFrames
 from workbench.trainer.previewing import preview_start
 from workbench.workspace import Workspace
+
+pytestmark = pytest.mark.long
 
 STEPS, BREAK = 7, 3
 
@@ -39,6 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
         "buckets": ["9x16x16", "9x24x16", "1x16x16"],
         "horizontal_flip": 0.5,
         "loss_weighting": "min-snr",
+        "picture_share": 0.4,
         "batch_size": 2,
     },
     "everything trained, restarts": {"method": "full", "lr_schedule": "cosine_with_restarts", "lr_cycles": 2.0},
@@ -49,6 +52,7 @@ CASES: dict[str, dict[str, Any]] = {
         "batch_size": 3,
         "gradient_checkpointing": "full",
     },
+    "output preservation": {"preservation_weight": 0.5, "lora_dropout": 0.3, "gradient_accumulation": 2},
     "windows, random crop": {"frame_sampling": "windows", "crop": "random", "fps": 16.0},
 }
 PICTURES: dict[str, dict[str, Any]] = {
@@ -59,6 +63,7 @@ PICTURES: dict[str, dict[str, Any]] = {
         "image_latent_scale": "raw",
     },
     "low resolution": {"condition": "low resolution", "image_dropout": 0.3},
+    "output preservation": {"preservation_weight": 0.5, "image_dropout": 0.3},
 }
 
 
@@ -142,10 +147,11 @@ def test_noise_on_first_frames_is_drawn_anew_at_each_step_b23_b41(
     assert not (first == second).all()
     assert not (first[0] == first[1]).all()  # nor is it shared within a batch
     assert (first == again).all()
-    condition = made.inputs.batch(1, 0).condition
-    assert condition is not None
-    assert condition[:, 0].any()
-    assert not condition[:, 1:].any()
+    given = made.inputs.batch(1, 0).inputs.given
+    assert given is not None
+    assert given.beside is not None
+    assert given.beside[:, 0].any()
+    assert not given.beside[:, 1:].any()
     made.metrics.close()
 
 
@@ -157,9 +163,10 @@ def test_b5_pictures_and_captions_are_dropped_at_their_rates(
     nothing = made.inputs.embeddings([""])
     dropped, silent, count = 0, 0, 0
     for step in range(1, 40):
-        batch = made.inputs.batch(step, 0)
-        assert batch.condition is not None
-        dropped += int((~batch.condition.flatten(1).any(1)).sum())
+        batch = made.inputs.batch(step, 0).inputs
+        assert batch.given is not None
+        assert batch.given.beside is not None
+        dropped += int((~batch.given.beside.flatten(1).any(1)).sum())
         silent += sum(
             all((batch.text[name][index] == nothing[name][0]).all() for name in nothing) for index in range(6)
         )
@@ -195,3 +202,16 @@ def test_a_run_that_is_shown_low_resolution_generates_its_previews(
     made.close()
     assert [preview.step for preview in run.previews] == [0, 0]
     assert len(list(run.folder.glob("previews/*/input-*.mp4"))) == 2
+
+
+def test_controls_of_a_run_that_is_shown_pictures_are_clips_it_is_to_keep(
+    workspace: Workspace, dataset: Dataset, picture_model: Model
+) -> None:
+    """A picture of the new concept would be no control."""
+    known = {"regularization_dataset": "squares", "preview_every": 5, "preview_controls": 1}
+    for more, count in (({}, 0), (known, 1)):
+        made = session(create(workspace, picture_model.source, **more))
+        controls = made.preview_inputs.controls(made.inputs)
+        assert [one.prompt for one in controls] == [item.caption for item in made.data.regularization[:count]]
+        assert all(one.image is not None and one.control == 0 for one in controls)
+        made.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -11,10 +12,10 @@ from tests.driving import create, go, session
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import CannotWrite, ConfigError, NonFiniteLoss, ResumeRefused
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.runs import checkpoints
 from workbench.runs.checks import check
-from workbench.trainer.deadline import Deadline
+from workbench.runs.sessions import read_sessions
 from workbench.trainer.loop import steps, train_step
 from workbench.workspace import Workspace, read_json, write_json
 
@@ -28,10 +29,12 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 
 
 def test_when_the_time_is_up_it_saves_and_stops(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
-    run = create(workspace, toy_model.source)
+    run, began = create(workspace, toy_model.source), time.time()
     with pytest.raises(jobs.Stop, match=r"The time limit is reached.*at step 1 of 7; start it again"):
-        steps(session(run), Deadline(0.0))
+        steps(session(run, ends_at=time.monotonic()))
     assert run.checkpoints == [1]
+    stops_at = read_sessions(run.folder)[-1].stops_at
+    assert stops_at == pytest.approx(began, abs=5)  # when it was made, though loading came in between
 
 
 def test_epochs_become_steps(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:

@@ -14,8 +14,9 @@ from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State, gpu_lock
 from workbench.runs import queue
+from workbench.runs.previews import LiveSample
+from workbench.runs.sessions import read_sessions
 from workbench.sampler.samples import Samples
-from workbench.trainer.monitoring.live_sample import LiveSample
 from workbench.workspace import Workspace, read_json
 
 __all__ = ["start"]  # the fixture
@@ -43,7 +44,7 @@ def test_a_paused_run_lends_its_device_keeps_its_place_and_ends_in_the_same_byte
     paused_at = run.metrics[-1]["step"]
     assert paused_at < 100
     assert run.checkpoints == [paused_at]  # what sampling shows is what the run has reached
-    until_run(behind, lambda: "second in the queue, after run whole" in behind.status.phase)
+    until_run(behind, lambda: "first in the queue; run whole is paused" in behind.status.phase)
     assert queue.order(workspace) == ["behind"]  # a paused run is no waiting one
     with gpu_lock.hold(workspace.locks, "", "a person who samples"):
         run.resume()
@@ -51,6 +52,9 @@ def test_a_paused_run_lends_its_device_keeps_its_place_and_ends_in_the_same_byte
         assert run.metrics[-1]["step"] == paused_at
     assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
     assert digest(run) == want
+    first, after = read_sessions(run.folder)
+    assert (first.paused, after.paused, after.step) == (False, True, paused_at)
+    assert first.time < after.before < after.time
 
     # Told to stop while it is paused, a run ends without its device.
     reach(behind, 1)

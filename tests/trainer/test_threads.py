@@ -11,7 +11,7 @@ import torch
 
 from tests.driving import create, go, session
 from workbench.dataset_builder import Dataset
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.trainer import threads
 from workbench.workspace import Workspace
 

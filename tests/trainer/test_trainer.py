@@ -18,12 +18,16 @@ from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
-from workbench.families.base import Model
+from workbench.families import find_model
+from workbench.families.model import Model
 from workbench.jobs import State
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import snapshot
 from workbench.trainer.inputs.cache import Cache
 from workbench.workspace import Workspace, read_json
+
+pytestmark = pytest.mark.long
 
 Start = Callable[..., Run]
 
@@ -69,12 +73,13 @@ def digest(run: Run) -> str:
     return hashlib.sha256(run.lora.read_bytes()).hexdigest()
 
 
+@pytest.mark.from_nothing
 def test_a_run_leaves_everything_a_person_needs(start: Start) -> None:
     run = start(preview_every=3, preview_prompts=("a red square",), preview_steps=2)
     assert run.status.state == State.FINISHED, jobs.log_tail(run.folder)
     steps = [line for line in run.metrics if "loss" in line]
     assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]
-    assert {"lr", "grad_norm", "timestep", "seconds", "memory_gb", "time"} <= set(steps[0])
+    assert {"lr", "grad_norm", "samples", "seconds", "memory_gb", "time"} <= set(steps[0])
     assert [line["lr"] for line in steps[:3]] == pytest.approx([0.0, 0.005, 0.01])
     measured = {line["step"]: line["held_out_loss"] for line in run.metrics if "held_out_loss" in line}
     assert list(measured) == [0, 3, 6]
@@ -82,10 +87,20 @@ def test_a_run_leaves_everything_a_person_needs(start: Start) -> None:
     assert run.result["held_out_loss_before"] == measured[0]
     assert run.result["change"] > 0
     assert [(preview.step, preview.prompt) for preview in run.previews] == [(s, "a red square") for s in (0, 3, 6)]
+    moved = {line["step"]: line["preview_changes"] for line in run.metrics if "preview_changes" in line}
+    assert list(moved) == [3, 6]
+    assert all(change > 0 for (change,) in moved.values()), "it trains fast enough to see"
+    known = find_model(run.settings.model)[0].preservation_prompts[0]
+    controls = snapshot(run).previews.controls
+    assert [(one.step, one.prompt) for one in controls] == [(s, known) for s in (0, 3, 6)], "one a prompt"
+    effects = {line["step"]: line for line in run.metrics if "visible_effect" in line}
+    assert list(effects) == [3, 6]
+    assert all(line["control_changes"][0] > 0 and line["visible_effect"] > 0 for line in effects.values())
     assert run.checkpoints == [3, 6]
     card = (run.folder / "README.md").read_text()
     assert "load_lora_weights" in card
     assert "zwx" in card
+    assert "Videos of the same noise with and without it differ by" in card
     roles = [entry["role"] for entry in read_json(run.folder / "dataset.lock.json")]
     assert sorted(roles) == ["held_out", *["train"] * 5]
 

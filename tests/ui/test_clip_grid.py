@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from workbench.clips.records import Clip, write_clips
+from workbench.dataset_builder.checks.findings import finding_of, write_report
 from workbench.dataset_builder.dataset import Dataset
-from workbench.ui.datasets.clip_grid import ClipGrid, PageQuery, Query, Records, Save, answering
+from workbench.ui.core.boundary import answering
+from workbench.ui.datasets.clip_grid import ClipGrid, PageQuery, Query, Save, records_of
 from workbench.workspace import Workspace
 
 NAMES = [f"clips/{number:02}.mp4" for number in range(60)]
@@ -38,7 +40,9 @@ def many(workspace: Workspace) -> Dataset:
 
 @pytest.fixture
 def grid(workspace: Workspace, many: Dataset) -> ClipGrid:
-    return ClipGrid(workspace, lambda folder: {NAMES[3]: ("nothing moves",)})
+    still = finding_of("still", "", [many.clip(NAMES[3])], title="nothing moves")
+    write_report(many.folder, 0.0, "any", many.clips, [still])
+    return ClipGrid(workspace)
 
 
 def shown(answer: dict[str, Any]) -> list[str]:
@@ -54,6 +58,17 @@ def test_pages_hold_their_clips_and_the_totals(grid: ClipGrid) -> None:
     assert (beyond["page"], shown(beyond)) == (2, NAMES[48:])
     assert first["clips"][3]["marks"] == ["nothing moves"]
     json.dumps(first)  # plain data
+
+
+def test_parts_of_one_source_video_are_told_apart_by_their_times(grid: ClipGrid, many: Dataset) -> None:
+    spans = [(12.0, 15.0), (4.0, 8.0), None]
+    parts = [record(number).changed(source="walk.mp4", span=span) for number, span in enumerate(spans)]
+    write_clips(many.folder, parts)
+    names = ["walk.mp4", "walk.mp4 0:04-0:08", "walk.mp4 0:12-0:15"]
+    assert [one["name"] for one in grid.page(PageQuery(dataset="many", sort="name"))["clips"]] == names
+    found = grid.page(PageQuery(dataset="many", search="walk 0:12"))
+    assert [(one["source"], one["times"]) for one in found["clips"]] == [("walk.mp4", "0:12-0:15")]
+    assert [one["name"] for one in found["clips"]] == names[2:]
 
 
 @pytest.mark.parametrize(
@@ -111,16 +126,17 @@ def test_what_cannot_be_done_is_said_in_a_sentence(grid: ClipGrid, many: Dataset
 
 
 def test_records_are_parsed_once_for_each_state_of_the_file(many: Dataset) -> None:
-    records = Records()
-    once = records.of(many.folder)
-    assert records.of(many.folder) is once
+    once = records_of(many.folder)
+    assert records_of(many.folder) is once
     many.set_caption(NAMES[0], "changed")
-    assert records.of(many.folder)[NAMES[0]].text == "changed"
+    assert records_of(many.folder)[NAMES[0]].text == "changed"
 
 
-def test_the_value_changes_with_the_records(grid: ClipGrid, many: Dataset) -> None:
+def test_the_value_changes_with_the_records_and_with_the_findings(grid: ClipGrid, many: Dataset) -> None:
     before = grid.value(many)
     assert grid.value(many) == before
-    assert grid.value(many, marks=1) != before
+    write_report(many.folder, 1.0, "any", many.clips, [])
+    checked = grid.value(many)
+    assert checked != before
     many.set_caption(NAMES[0], "changed")
-    assert grid.value(many) != before
+    assert grid.value(many) != checked

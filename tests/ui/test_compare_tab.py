@@ -25,7 +25,7 @@ def test_runs_stand_side_by_side(workspace: Workspace, make_clip: MakeClip, tmp_
         add_preview(run, 0, clip, EVIL)
         add_preview(run, 200, clip, EVIL)
     shown = curves.comparison(compare(runs))
-    assert shown.count("<svg") == 5
+    assert shown.count('<figure class="chart"') == 5
     assert shown.count("<video") == 3  # the base model once
     assert "<th>slow</th><th>fast</th>" in shown
     assert "0.0003" in shown

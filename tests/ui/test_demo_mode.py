@@ -39,6 +39,8 @@ from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse
 from workbench.workspace import Workspace, read_json, write_json
 
+pytestmark = pytest.mark.long
+
 SECRET = "the-owners-own-words"
 
 

@@ -8,11 +8,13 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, DataError, DeviceBusy, WorkbenchError
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
 from workbench.ui.core.form import Form, from_component, sentences, to_component
+from workbench.ui.core.model_part import hints
+from workbench.ui.core.problems import described, refused
 from workbench.workspace import Workspace
 
 CLASSES = (TrainSettings, SampleSettings)
@@ -56,8 +58,9 @@ def test_the_fields_of_a_fresh_form_are_the_defaults(cls: type[Settings], worksp
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_field_explains_itself(cls: type[Settings], workspace: Workspace) -> None:
     for spec, component in zip(specs(cls), form_of(cls, workspace).inputs, strict=True):
-        assert component.info == spec.help
-        assert component.label.startswith(spec.title)
+        if not isinstance(component, gr.HTML):  # rows of LoRAs explain themselves in the browser
+            assert component.info == spec.help
+            assert component.label.startswith(spec.title)
         assert not spec.unit or spec.unit in component.label.lower()
 
 
@@ -93,6 +96,40 @@ def test_sentences_are_text_not_html() -> None:
     assert "<script>" not in sentences(ConfigError("prompt is <script>"), SampleSettings)
 
 
+def test_a_problem_names_its_field_whatever_the_kind_of_error() -> None:
+    shown = refused(described(DataError("no clips", {"dataset": "dataset cats has no clip"}), TrainSettings))
+    assert shown["problems"] == [{"name": "dataset", "text": "Dataset: dataset cats has no clip", "lasts": False}]
+    assert described(DeviceBusy("the GPU is held"), TrainSettings) == [{"name": "", "text": "the GPU is held"}]
+
+
+def test_what_a_check_refuses_goes_when_it_does_not_refuse_it_any_more(workspace: Workspace) -> None:
+    now: list[WorkbenchError] = [DataError("no clips", {"dataset": "dataset cats has no clip"})]
+
+    def check(settings: TrainSettings) -> None:
+        for error in now:
+            raise error
+
+    async def build() -> Form[TrainSettings]:
+        with gr.Blocks():
+            form = Form(TrainSettings, workspace, TrainSettings())
+            form.check_again(check)
+            return form
+
+    form = asyncio.run(build())
+    values = [component.value for component in form.inputs]
+    broken = [-1 if spec.name == "rank" else value for spec, value in zip(form.specs, values, strict=True)]
+    shown = refused(described(now[0], TrainSettings), form._refused_now(values) or ())
+    assert [one["lasts"] for one in shown["problems"]] == [True]
+    assert form._checked_again(shown, *values) == shown
+    now[:] = [ConfigError("the model is away")]
+    assert form._checked_again(shown, *values)["problems"] == []
+    assert form._checked_again(shown, *broken) == gr.skip(), "the check cannot be asked"
+    other = refused(
+        described(ConfigError("there is a run of that name"), TrainSettings), form._refused_now(values) or ()
+    )
+    assert form._checked_again(other, *values) == other, "the check does not know of it"
+
+
 def test_writing_some_settings_leaves_the_others(workspace: Workspace) -> None:
     form = form_of(SampleSettings, workspace)
     updates = dict(
@@ -103,7 +140,7 @@ def test_writing_some_settings_leaves_the_others(workspace: Workspace) -> None:
     assert "value" not in updates["seed"]
 
 
-def test_empty_fields_say_what_the_model_makes_of_them(workspace: Workspace) -> None:
-    form = form_of(SampleSettings, workspace)
-    assert any("9" in hint["placeholder"] for hint in form.hints("tiny-cogvideox"))
-    assert all("placeholder" not in hint for hint in form.hints("no such model"))
+def test_empty_fields_say_what_the_model_makes_of_them() -> None:
+    empty = [spec for spec in specs(SampleSettings) if spec.optional]
+    assert any("9" in hint["placeholder"] for hint in hints(empty, "tiny-cogvideox"))
+    assert all("placeholder" not in hint for hint in hints(empty, "no such model"))

@@ -16,8 +16,7 @@ from workbench.compare.export import export_page
 from workbench.runs import retention
 from workbench.ui.compare.form import GridForm
 from workbench.ui.compare.player import Best, Mark, OfCell, Player, Vote
-from workbench.ui.compare.videos import VIEW, VideosPart, exported
-from workbench.ui.core.boundary import Seen
+from workbench.ui.compare.videos import VideosPart, exported
 from workbench.workspace import Workspace
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -73,9 +72,9 @@ def test_a_run_fills_in_the_form_and_it_says_what_that_costs(workspace: Workspac
     form = built(lambda: GridForm(workspace))
     names = [spec.name for spec in form.specs]
     values = dict.fromkeys(names, "") | {"run": "first", "checkpoints": ["base", "100", "200"], "scales": "0.5, 1"}
-    assert "10 videos: 2 rows by 5 columns" in form._cost(*(values[name] for name in names), "", "exact")
+    assert "10 videos: 2 rows by 5 columns" in form._cost("", "exact", *(values[name] for name in names))
     values["guidance"] = "4 6"
-    assert "two at most" in form._cost(*(values[name] for name in names), "", "exact")
+    assert "two at most" in form._cost("", "exact", *(values[name] for name in names))
     assert form._first()[0]["value"] == "first"
     filled = form._suggested("first")
     assert filled[0]["value"] == f"{EVIL}\na cat"
@@ -85,9 +84,9 @@ def test_a_run_fills_in_the_form_and_it_says_what_that_costs(workspace: Workspac
 
 def test_the_tab_says_what_to_do_first(workspace: Workspace) -> None:
     tab = built(lambda: VideosPart(workspace))
-    shown = dict(zip(VIEW, tab._show(None, Seen()), strict=True))
-    assert "Make the grid" in shown["note"]
-    assert shown["player"] == {"grid": ""}
+    shown = tab._values(None)
+    assert "Train a LoRA first" in shown[tab.note][1]()
+    assert shown[tab.player.component] == {"grid": ""}
 
 
 def test_the_browser_gets_a_gif_of_one_video(workspace: Workspace, grid: Grid) -> None:

@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
+from tests.written_run import write_run
 from workbench import jobs
 from workbench.charts import thinned
 from workbench.errors import ExitCode
 from workbench.jobs import processes
+from workbench.runs import snapshot
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
-from workbench.ui.core.boundary import Seen
 from workbench.ui.core.live import Live
-from workbench.ui.train import failure, previews, run_view
+from workbench.ui.core.view import Seen
+from workbench.ui.server.serving import read_ahead
+from workbench.ui.train import head, previews
 from workbench.workspace import Workspace, write_json
 
 
@@ -93,9 +96,10 @@ def test_a_living_run_is_found_whoever_started_it(workspace: Workspace, run: Run
 def test_the_head_tells_phase_progress_and_time_left(workspace: Workspace, run: Run) -> None:
     alive(run, 40)
     write_steps(MetricsWriter(run.folder, 0), 1, 40)
-    shown = run_view.head(look(workspace, run))
-    for words in ("running", "train · 40 of 100", "about 2 min 00 s left", "width:40.0%", "loss, smoothed", "load"):
+    shown = head.head(look(workspace, run))
+    for words in ("running", "train · 40 of 100", "about 2 min 00 s left", "width:40.0%", "loss, smoothed"):
         assert words in shown
+    assert "load" not in shown, "one line of facts: the others stand below, in All figures"
 
 
 def test_previews_stand_in_a_table_with_the_base_model_first(workspace: Workspace, run: Run) -> None:
@@ -117,8 +121,8 @@ def test_what_people_and_files_wrote_is_shown_as_text(workspace: Workspace, run:
     ended(run, "failed", ExitCode.BUG, evil)
     snapshot = look(workspace, run)
     assert snapshot.failure is not None
-    shown = [previews.previews(snapshot), previews.before_after(snapshot), failure.ending(snapshot)]
-    for html in (*shown, run_view.head(snapshot)):
+    shown = [previews.previews(snapshot), previews.before_after(snapshot), head.ending(snapshot)]
+    for html in (*shown, head.head(snapshot)):
         assert "<img" not in html
 
 
@@ -131,6 +135,15 @@ def test_only_what_changed_is_sent_again() -> None:
     assert made == [1]
     seen.choose("other")
     assert seen.changed(values, values) == ["a", "drawn"]
+
+
+def test_what_is_typed_beside_a_button_is_sent_again_only_when_the_disk_changes() -> None:
+    seen, values = Seen(), {"notes": ("mine", lambda: "mine"), "head": "a"}
+    seen.changed(values, values)
+    seen.choose("same run", ["notes"])
+    notes, head = seen.changed(values, values)
+    assert ("value" in notes, head) == (False, "a")
+    assert seen.changed(["notes"], {"notes": ("mine, and more", lambda: "mine, and more")}) == ["mine, and more"]
 
 
 def test_a_tick_about_the_run_shown_before_comes_too_late() -> None:
@@ -155,3 +168,17 @@ def test_what_could_not_be_made_leaves_nothing_as_seen() -> None:
         "Go on",
         "there",
     ]
+
+
+def test_the_first_run_is_read_before_anybody_opens_the_page(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = Live(workspace)
+    read_ahead(live)  # no run: nothing to do
+    write_run(workspace, "newest", 20)
+    live.statuses(now=True)
+    read_ahead(live)
+    monkeypatch.setattr(snapshot, "curves_of", None)  # reads all lines, of a run that was not read before
+    seen = live.chosen(None)
+    assert seen is not None
+    assert (seen.name, seen.curves.last["step"]) == ("newest", 20)

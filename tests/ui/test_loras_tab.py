@@ -13,12 +13,12 @@ from tests.loras.making import layer, put_export, put_lora
 from workbench import jobs, policy
 from workbench.errors import ConfigError
 from workbench.jobs import State, Status
-from workbench.loras import library
-from workbench.loras.settings import MergeSettings, ResizeSettings
+from workbench.loras import library, tasks
+from workbench.loras.removal import CleaningSettings
+from workbench.loras.settings import LoraImportSettings, MergeSettings, ResizeSettings
 from workbench.loras.tasks import LoraTask
-from workbench.ui.core.boundary import Seen
-from workbench.ui.core.live import Live
-from workbench.ui.loras import chosen, grid, work
+from workbench.settings import Settings
+from workbench.ui.loras import listing, operations
 from workbench.ui.loras.tab import LorasTab
 from workbench.workspace import Workspace
 
@@ -30,7 +30,7 @@ QUERY = "transformer_blocks.0.attn1.to_q"
 def tab(workspace: Workspace) -> LorasTab:
     async def build() -> LorasTab:
         with gr.Blocks():
-            return LorasTab(workspace, Live(workspace))
+            return LorasTab(workspace)
 
     return asyncio.run(build())  # outside of a loop Gradio makes one and never closes it
 
@@ -39,66 +39,86 @@ def test_cards_stand_for_exports_checkpoints_and_made_loras(workspace: Workspace
     put_export(workspace, "ring", rank=4, alpha=2.0, step=30, checkpoints=(10, 30))
     put_lora(workspace, "made", layer(QUERY, 2, 8, 8), title=EVIL, summary=EVIL)
     library.star(workspace, "runs/ring@10")
-    cards = {card["name"]: card for card in grid.data(library.all_loras(workspace, True), ["runs/ring"])["loras"]}
-    assert cards["runs/ring"]["facts"][:2] == ["rank 4, alpha 2", "30 steps"]
-    assert cards["runs/ring"]["video"].endswith("/previews/step-00000030/0.mp4")
-    assert cards["runs/ring@10"]["run"] == "ring"
-    assert cards["runs/ring@10"]["flags"] == ["starred"]
-    assert cards["loras/made"]["video"] == ""
-    shown = chosen.description([library.find(workspace, "loras/made")])
-    assert "<img" not in shown
-    both = chosen.description([library.find(workspace, name) for name in ("loras/made", "runs/ring")])
+    shown = {card["name"]: card for card in listing.data(library.all_loras(workspace, True), ["runs/ring"])["loras"]}
+    assert shown["runs/ring"]["facts"][:2] == ["rank 4, alpha 2", "30 steps"]
+    assert shown["runs/ring"]["video"].endswith("/previews/step-00000030/0.mp4")
+    assert shown["runs/ring@10"]["run"] == "ring"
+    assert shown["runs/ring@10"]["flags"] == ["starred"]
+    assert shown["loras/made"]["video"] == ""
+    assert "<img" not in listing.description([library.find(workspace, "loras/made")])
+    both = listing.description([library.find(workspace, name) for name in ("loras/made", "runs/ring")])
     assert "different models" not in both
     put_lora(workspace, "other", layer(QUERY, 2, 8, 8), model="cogvideox-5b")
-    assert "different models" in chosen.description(
+    assert "different models" in listing.description(
         [library.find(workspace, name) for name in ("loras/other", "runs/ring")]
     )
 
 
-def test_fields_become_settings_or_a_sentence() -> None:
-    assert chosen._merge(["a"], "a=0.5\n\n b", "", "both") == MergeSettings(loras=("a=0.5", "b"), name="both")
-    assert chosen._resize(["a"], "8", "0.99", "") == ResizeSettings(lora="a", rank=8, share=0.99)
+def test_fields_become_settings_or_a_sentence(tab: LorasTab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(settings: type[Settings], names: list[str], **values: Any) -> Settings:
+        """What the form of an operation holds once these LoRAs are chosen and these fields are filled in."""
+        part = tab.operations[settings]
+        held = {"loras" if "loras" in settings.model_fields else "lora": part.value(names), **values}
+        found: Settings = part.form.parse([held.get(spec.name, spec.default) for spec in part.form.specs])
+        return found
+
+    merged = made(MergeSettings, ["a", "b"], name="both")
+    assert merged == MergeSettings(loras=("a=1", "b=1"), name="both")
+    assert made(ResizeSettings, ["a"], rank="8", share="0.99") == ResizeSettings(lora="a", rank=8, share=0.99)
     with pytest.raises(ConfigError, match="rank"):
-        chosen._merge(["a"], "a", "many", "")
-    with pytest.raises(ConfigError, match="2 LoRAs are chosen"):
-        chosen._resize(["a", "b"], "8", "", "")
+        made(MergeSettings, ["a"], rank="many")
+    started: list[Settings] = []
+    monkeypatch.setattr(tasks, "start", lambda workspace, settings: started.append(settings))
+    with pytest.raises(ConfigError, match="lora is empty: choose a LoRA above"):
+        tab._begin(made(ResizeSettings, ["a", "b"], rank="8"))
+    tab._begin(merged)
+    assert started == [merged]
 
 
 def test_a_removal_is_previewed_and_a_star_forbids_it(workspace: Workspace, tab: LorasTab) -> None:
     put_lora(workspace, "made", layer(QUERY, 2, 8, 8))
-    note, sure = tab.chosen.preview(["loras/made"])
+    note, sure = tab._preview(["loras/made"])
     assert "loras/made" in note
     assert sure["visible"]
-    tab._star(["loras/made"], Seen(), True)
+    tab._star(["loras/made"], True)
     with pytest.raises(ConfigError, match="remove the star"):
-        tab.chosen.preview(["loras/made"])
-    tab._star(["loras/made"], Seen(), False)
-    tab._remove(["loras/made"], Seen())
+        tab._preview(["loras/made"])
+    tab._star(["loras/made"], False)
+    tab._remove(["loras/made"])
     assert library.all_loras(workspace) == []
-    gone = tab._removed()
-    tab._restore([], Seen(), gone["value"])
+    tab._restore(tab._values([])[tab.removed]["value"])
     assert [lora.name for lora in library.all_loras(workspace)] == ["loras/made"]
+
+
+def test_a_cleanup_removes_what_it_has_listed_and_nothing_else(workspace: Workspace, tab: LorasTab) -> None:
+    put_lora(workspace, "old", layer(QUERY, 2, 8, 8))
+    note, sure, listed = tab._preview_cleaning(CleaningSettings(days=0, made=True))
+    assert ("loras/old" in note, sure["visible"], listed) == (True, True, ["loras/old"])
+    put_lora(workspace, "new", layer(QUERY, 2, 8, 8))
+    tab._clean(listed)
+    assert [lora.name for lora in library.all_loras(workspace)] == ["loras/new"]
 
 
 def test_a_file_outside_of_the_allowed_folders_is_not_read(tab: LorasTab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "_roots", [tab.workspace.root.resolve()])
     started: list[Any] = []
     monkeypatch.setattr("workbench.ui.loras.tab.tasks.start", lambda workspace, settings: started.append(settings))
-    index = [spec.name for spec in tab.importing.specs].index("source")
 
-    def imported(source: str, file: str | None = None) -> str:
-        values = ["", "", "", ""]
-        values[index] = source
-        return str(tab._import([], Seen(), file, *values)[0])
+    def imported(source: str, file: str | None = None) -> None:
+        tab._import(file, LoraImportSettings().changed(source=source))
+
+    def refused(source: str, why: str) -> None:
+        with pytest.raises(ConfigError, match=why):
+            imported(source)
 
     for source in ("/etc/secret.safetensors", "~/x.pt", "../x.safetensors", "/etc/passwd", "a/../../x.safetensors"):
-        assert "this page may not read" in imported(source), source
-    assert "there is nothing to import" in imported("")
+        refused(source, "this page may not read")
+    refused("", "there is nothing to import")
     assert not started
-    assert imported("owner/name") == ""
-    assert imported("owner/name:a.safetensors") == ""
-    assert imported(str(tab.workspace.root / "a.safetensors")) == ""
-    assert imported("", str(tab.workspace.cache / "page" / "dropped.safetensors")) == ""
+    imported("owner/name")
+    imported("owner/name:a.safetensors")
+    imported(str(tab.workspace.root / "a.safetensors"))
+    imported("", str(tab.workspace.cache / "page" / "dropped.safetensors"))
     assert [settings.source for settings in started][-1].endswith("dropped.safetensors")
 
 
@@ -109,9 +129,9 @@ def test_work_shows_how_far_it_is_and_how_it_ended(tmp_path: Path) -> None:
             tmp_path, name, Status(tmp_path, state, ended_at=4e9, **more), str(tmp_path / "a.pt"), "done: a"
         )
 
-    shown = work.operations([task(State.RUNNING, phase="merging", step=3, total=12, seconds_left=9.0)])
+    shown = operations.operations([task(State.RUNNING, phase="merging", step=3, total=12, seconds_left=9.0)])
     assert "merging · layer 3 of 12 · about 9 s left" in shown
-    assert "Resizing failed. no room" in work.operations([task(State.FAILED, message="no room", name="resize")])
-    assert 'download="a.pt"' in work.operations([task(State.FINISHED, name="convert")])
-    assert "nothing was made" in work.operations([task(State.STOPPED)])
+    assert "Resizing failed. no room" in operations.operations([task(State.FAILED, message="no room", name="resize")])
+    assert 'download="a.pt"' in operations.operations([task(State.FINISHED, name="convert")])
+    assert "nothing was made" in operations.operations([task(State.STOPPED)])
     assert jobs.log_tail(tmp_path) == ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import gradio as gr
 import pytest
 
 from tests.drawing import MakeClip
@@ -15,7 +18,10 @@ from tests.runs.test_forks import saved
 from tests.written_run import add_preview, ended, write_run
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
+from workbench.form_rules import NEEDED, without_effect
 from workbench.jobs import processes
+from workbench.overview import OverviewReader
+from workbench.quantities import moment
 from workbench.runs import retention
 from workbench.runs.actions import Action, perform
 from workbench.runs.run import Run
@@ -23,12 +29,12 @@ from workbench.runs.sessions import record_session
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot
 from workbench.ui.core import render
-from workbench.ui.core.applies import NEEDED, without_effect
 from workbench.ui.core.live import Live
-from workbench.ui.train import checkpoints, commands, curves, failure, previews, queue, run_view
+from workbench.ui.train import checkpoints, curves, head, previews, queue
 from workbench.ui.train.part import perform_chosen
 from workbench.workspace import Workspace, write_json
 
+T = TypeVar("T")
 MEMORY = "CUDA out of memory. Tried to allocate 2.50 GiB. 8.00 GiB total capacity, 1.20 GiB free."
 
 
@@ -53,6 +59,16 @@ def action_of(snapshot: RunSnapshot, kind: str) -> Action:
     return next(action for action in snapshot.failure.actions if action.kind == kind)
 
 
+def built(make: Callable[[], T]) -> T:
+    """What `make` builds inside a page."""
+
+    async def build() -> T:
+        with gr.Blocks():
+            return make()
+
+    return asyncio.run(build())  # outside of a loop Gradio makes one and never closes it
+
+
 def failed(workspace: Workspace, code: ExitCode, message: str, **settings: Any) -> Run:
     run = Run.create(workspace, TrainSettings(dataset="cats", steps=100).changed(**settings), "failed")
     write_json(run.folder / jobs.PROCESS, {"pid": 1, "start_time": "0", "boot_id": "none", "started_at": 0.0})
@@ -66,21 +82,23 @@ def failed(workspace: Workspace, code: ExitCode, message: str, **settings: Any) 
 
 def test_the_head_says_how_the_run_goes_in_words(workspace: Workspace) -> None:
     snapshot = look(workspace, write_run(workspace, "cats"))
-    head = run_view.head(snapshot)
+    shown = head.head(snapshot)
     assert snapshot.diagnosis is not None
-    assert snapshot.diagnosis.sentence in head
-    assert snapshot.diagnosis.advice in head
+    assert snapshot.diagnosis.sentence in shown
+    assert snapshot.diagnosis.advice in shown
 
 
 def test_the_loss_chart_marks_the_best_checkpoint_and_the_folded_ones_hold_every_band(workspace: Workspace) -> None:
     snapshot = look(workspace, write_run(workspace, "cats"))
     main = curves.main(snapshot)
     assert "best checkpoint, step 200" in main
-    assert "without the effect of the sampled timesteps" in main
+    assert "without the effect of the sampled noise levels" in main
     assert "prior drift" in main
+    assert "Held-out loss by noise level" in main
+    assert "80 to 100 %, much noise" in main
     folded = curves.folded(snapshot)
-    bands = re.findall(r"<b>(\d+ to \d+)</b>", folded)
-    assert bands == ["0 to 199", "200 to 399", "400 to 599", "600 to 799", "800 to 999"]
+    bands = re.findall(r"<b>(\d+ to \d+ %)</b>", folded)
+    assert bands == ["0 to 20 %", "20 to 40 %", "40 to 60 %", "60 to 80 %", "80 to 100 %"]
     assert "Learning rate" in folded
     assert "Loss per step" in folded
 
@@ -116,12 +134,12 @@ def test_every_failure_is_explained_and_every_action_is_a_button_or_a_sentence(
     snapshot = look(workspace, failed(workspace, code, "batch_size is 9, too much"))
     found = snapshot.failure
     assert found is not None
-    shown = failure.ending(snapshot)
+    shown = head.ending(snapshot)
     for words in (found.cause, found.advice, "batch_size is 9, too much", "step 50"):
         assert render.escaped(words) in shown
-    values = failure.FailurePart.values(object.__new__(failure.FailurePart), snapshot)
-    labels = [values[f"button{number}"][0] for number in range(failure.BUTTONS)]
-    for action in found.actions[: failure.BUTTONS]:
+    part = built(head.HeadPart)
+    labels = [part.values(snapshot)[button][0] for button in part.remedies]
+    for action in found.actions[: head.REMEDIES]:
         assert (action.label in labels) != (bool(action.hint) and render.escaped(action.hint) in shown)
 
 
@@ -135,24 +153,24 @@ def test_the_failures_fork_goes_on_with_what_helps(workspace: Workspace, monkeyp
     assert started == [fork.name]
     assert fork.settings == run.settings.changed(gradient_checkpointing="full")
     assert fork.checkpoints == [50]
-    assert "gradient_checkpointing none → full" in run_view.head(look(workspace, fork))
+    assert "gradient_checkpointing none → full" in head.head(look(workspace, fork))
     filled = perform(workspace, run, action_of(snapshot, "new run"))
     assert filled == run.settings.changed(gradient_checkpointing="full")
 
 
 def test_a_button_of_a_failure_that_is_gone_does_nothing(workspace: Workspace) -> None:
     run = failed(workspace, ExitCode.OUT_OF_MEMORY, MEMORY)
-    assert failure.pressable(look(workspace, run))
+    assert head.remedies(look(workspace, run))
     alive(run)
     with pytest.raises(ConfigError, match="gone on meanwhile"):
-        perform_chosen(workspace, look(workspace, run), lambda seen: next(iter(failure.pressable(seen)), None))
+        perform_chosen(workspace, look(workspace, run), lambda seen: next(iter(head.remedies(seen)), None))
 
 
 def test_logging_in_is_explained_and_never_done_on_the_page(workspace: Workspace) -> None:
     run = failed(workspace, ExitCode.MODEL_UNAVAILABLE, "the model asks for consent: gated repo")
     snapshot = look(workspace, run)
-    assert "hf auth login" in failure.ending(snapshot)
-    assert all(action.kind != "log in" for action in failure.pressable(snapshot))
+    assert "hf auth login" in head.ending(snapshot)
+    assert all(action.kind != "log in" for action in head.remedies(snapshot))
 
 
 # ---- checkpoints and forks
@@ -164,7 +182,7 @@ def test_the_table_says_what_is_kept_and_what_goes_before_it_goes(workspace: Wor
         saved(run.folder, step, run.settings)
     assert checkpoints.star(run, "10") == "The checkpoint of step 10 is kept for good."
     rows = re.findall(
-        r"<tr><td>step (\d+)</td><td>([\d.]+) MB</td><td>(.*?)</td>", checkpoints.table(look(workspace, run))
+        r"<tr><td>step (\d+)</td><td>([\d.]+) kB</td><td>(.*?)</td>", checkpoints.table(look(workspace, run))
     )
     assert [(step, words) for step, _, words in rows] == [
         ("30", "newest"),
@@ -172,13 +190,21 @@ def test_the_table_says_what_is_kept_and_what_goes_before_it_goes(workspace: Wor
         ("10", "starred"),
     ]
     saved(run.folder, 40, run.settings)
-    said, button = checkpoints.about_to_go(look(workspace, run))
+    said, button, listed = checkpoints.about_to_go(look(workspace, run))
     assert "1 would go" in said
     assert "step 20" in said
     assert button["visible"]
     assert run.checkpoints == [10, 20, 30, 40]
-    checkpoints.remove(run)
-    assert run.checkpoints == [10, 30, 40]
+    for other, why in ((["other", [20]], "is not of many"), ([], "is not of many")):
+        with pytest.raises(ConfigError, match=why):
+            checkpoints.remove(run, other)
+    checkpoints.star(run, "20")
+    with pytest.raises(ConfigError, match="nothing was removed: the checkpoint of step 20 is kept by now"):
+        checkpoints.remove(run, listed)
+    checkpoints.unstar(run, "20")
+    saved(run.folder, 50, run.settings)  # now step 30 would go, too, which nobody was shown
+    checkpoints.remove(run, listed)
+    assert run.checkpoints == [10, 30, 40, 50]
     checkpoints.unstar(run, "10")
     assert retention.starred(run.folder) == []
 
@@ -195,12 +221,17 @@ def test_a_checkpoint_that_is_not_there_is_refused(workspace: Workspace, run: Ru
 def test_what_a_fork_would_change_is_shown_before_it_starts(workspace: Workspace, run: Run) -> None:
     saved(run.folder, 10, run.settings)
     form = run.settings.model_dump(mode="json")
-    same, button = checkpoints.differences(look(workspace, run), "", form)
+    same, button, compared = checkpoints.differences(look(workspace, run), "", form)
     assert "nothing changed" in same
-    changed, button = checkpoints.differences(look(workspace, run), "10", {**form, "learning_rate": 3e-5})
+    changed, button, _ = checkpoints.differences(look(workspace, run), "10", {**form, "learning_rate": 3e-5})
     assert "<td>Learning rate</td><td>0.0001</td><td>3e-05</td>" in changed
     assert button["value"] == "Fork from step 10 and start"
-    wrong, button = checkpoints.differences(look(workspace, run), "10", {**form, "rank": 0})
+    saved(run.folder, 20, run.settings)
+    assert checkpoints.step_of_fork(run, compared, "", run.settings) == 10, "the step that was listed"
+    for step, settings in (("20", run.settings), ("", run.settings.changed(learning_rate=3e-5))):
+        with pytest.raises(ConfigError, match="nothing was started"):
+            checkpoints.step_of_fork(run, compared, step, settings)
+    wrong, button, _ = checkpoints.differences(look(workspace, run), "10", {**form, "rank": 0})
     assert "1 to 1024" in wrong
     assert not button["visible"]
 
@@ -217,12 +248,12 @@ def test_waiting_runs_stand_in_their_order(workspace: Workspace) -> None:
     assert snapshot.queue == ("two", "one")
     shown = queue.waiting_runs(snapshot.queue, "one")
     assert shown.index(">two<") < shown.index(">one<")
-    head = run_view.head(snapshot)
-    assert ">waiting<" in head
-    assert "second in the queue, after run one" in head
-    assert not commands.available(snapshot, "pause")
-    assert not commands.available(snapshot, "save")
-    assert commands.available(snapshot, "stop")
+    shown = head.head(snapshot)
+    assert ">waiting<" in shown
+    assert "second in the queue, after run one" in shown
+    assert not head.available(snapshot, "pause-run")
+    assert not head.available(snapshot, "save-run")
+    assert head.available(snapshot, "stop-run")
     assert queue.waiting_runs([], "one") == ""
 
 
@@ -230,27 +261,40 @@ def test_the_time_limit_is_a_time_of_day(workspace: Workspace) -> None:
     run = write_run(workspace, "limited", time_limit=90.0)
     (run.folder / "sessions.jsonl").unlink()  # it waits for its turn
     alive(run)
-    assert "stops at" not in run_view.head(look(workspace, run))
-    record_session(run.folder, 0)
-    when = time.strftime("%d %b, %H:%M", time.localtime(time.time() + 90 * 60))
-    assert f"<dt>stops at</dt><dd>{when}" in run_view.head(look(workspace, run))
+    assert "stops at" not in head.head(look(workspace, run))
+    limit = time.time() + 90 * 60
+    record_session(run.folder, 0, stops_at=limit)
+    when = moment(limit)
+    # Its last step comes first: 160 steps of 2 seconds.
+    assert f"<dt>time limit</dt><dd>{when}, after its last step</dd>" in head.head(look(workspace, run))
+    assert look(workspace, run).time_left == "about 5 min 20 s left"
+    alive(run, step_seconds=100.0)
+    seen = look(workspace, run)
+    assert re.search(f"<dt>stops at its time limit</dt><dd>{when}, near step 9[34] of 200</dd>", head.head(seen))
+    assert seen.time_left.endswith(" until its time limit")
+    assert [one.activity.endswith(" until its time limit") for one in OverviewReader(workspace).read().active] == [True]
+    alive(run, step_seconds=None)
+    assert f"<dt>stops at the latest</dt><dd>{when}</dd>" in head.head(look(workspace, run))
+    # A pause is no reason to stop later.
+    record_session(run.folder, 10, paused_at=time.time(), stops_at=limit)
+    assert f"<dt>stops at the latest</dt><dd>{when}</dd>" in head.head(look(workspace, run))
 
 
 def test_a_silent_run_says_so_and_offers_its_stacks(workspace: Workspace) -> None:
     run = write_run(workspace, "silent")
     alive(run, time=time.time() - 1000)
     snapshot = look(workspace, run)
-    assert "No sign of life for 16 min" in run_view.head(snapshot)
-    assert commands.available(snapshot, "stacks")
+    assert "No sign of life for 16 min" in head.head(snapshot)
+    assert head.available(snapshot, "show-stacks")
     alive(run)
-    assert "No sign of life" not in run_view.head(look(workspace, run))
+    assert "No sign of life" not in head.head(look(workspace, run))
 
 
 def test_the_report_is_a_link_once_it_is_written(workspace: Workspace) -> None:
     run = write_run(workspace, "cats")
-    assert commands.report_link(run) == ""
-    commands.report(run)
-    assert "cats-report.html" in commands.report_link(run)
+    assert head.report_link(run) == ""
+    head.report(run)
+    assert "cats-report.html" in head.report_link(run)
 
 
 # ---- previews
@@ -280,15 +324,15 @@ def test_previews_kept_as_latents_are_counted_and_can_be_decoded(workspace: Work
     folder.mkdir(parents=True)
     (folder / "0.safetensors").write_bytes(b"")
     snapshot = look(workspace, run)
-    part = object.__new__(previews.PreviewsPart)
+    part = built(lambda: previews.PreviewsPart(workspace))
     assert "1 preview is kept as latents" in previews.previews(snapshot)
-    assert part.values(snapshot)["decode"][0]
+    assert part.values(snapshot)[part.decode][0]
     job = Run(run.folder / ".decode")
     job.folder.mkdir()
     alive(job, phase="decoding previews", step=0, total=1)
     snapshot = look(workspace, run)
     assert "decoding previews, 0 of 1" in previews.previews(snapshot)
-    assert not part.values(snapshot)["decode"][0]
+    assert not part.values(snapshot)[part.decode][0]
 
 
 # ---- the form
@@ -296,10 +340,10 @@ def test_previews_kept_as_latents_are_counted_and_can_be_decoded(workspace: Work
 
 def test_settings_without_effect_are_known(workspace: Workspace) -> None:
     values = TrainSettings().model_dump(mode="json")
-    hidden = set(without_effect(values))
+    hidden = set(without_effect(TrainSettings, values))
     assert {"image_dropout", "preview_images", "snr_gamma", "lr_power"} <= hidden
     assert not hidden & {"rank", "dora", "learning_rate"}
-    assert {"rank", "dora", "start_from"} <= set(without_effect({**values, "method": "full"}))
-    assert "snr_gamma" not in without_effect({**values, "loss_weighting": "min-snr"})
-    assert "image_dropout" not in without_effect({**values, "model": "some/folder"})
-    assert set(NEEDED) <= set(values)
+    assert {"rank", "dora", "start_from"} <= set(without_effect(TrainSettings, {**values, "method": "full"}))
+    assert "snr_gamma" not in without_effect(TrainSettings, {**values, "loss_weighting": "min-snr"})
+    assert "image_dropout" not in without_effect(TrainSettings, {**values, "model": "some/folder"})
+    assert set(NEEDED[TrainSettings]) <= set(values)

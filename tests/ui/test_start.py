@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
+import webui
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -70,3 +72,35 @@ def test_other_machines_need_a_password(tmp_path: Path) -> None:
     said = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 2
     assert "WORKBENCH_PASSWORD" in said
+
+
+def test_the_password_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("correct horse\n", encoding="utf-8")
+    monkeypatch.setenv("WORKBENCH_PASSWORD_FILE", str(secret))
+    assert webui.options(["--listen"]).password == "correct horse"
+    monkeypatch.setenv("WORKBENCH_PASSWORD", "the other")
+    assert webui.options(["--listen"]).password == "the other"
+
+
+@pytest.mark.parametrize(("text", "said"), [("\n", "which is empty"), (None, "cannot be read")])
+def test_a_file_without_a_password_opens_nothing(
+    text: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = tmp_path / "password"
+    if text is not None:
+        secret.write_text(text, encoding="utf-8")
+    monkeypatch.setenv("WORKBENCH_PASSWORD_FILE", str(secret))
+    with pytest.raises(SystemExit):
+        webui.options([])
+    assert said in capsys.readouterr().err
+
+
+def test_gradio_sums_up_no_statistics_that_nobody_reads() -> None:
+    script = (  # in a process of its own: it leaves event loops open
+        "import workbench.ui, gradio; queue = gradio.Blocks().queue()._queue; queue.events_recorded = 10_000; "
+        "records = [{'function': 'f', 'status': 'success', 'process_time': 1.0}] * 10_000; "
+        "print(queue.compute_analytics_summary(records))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "{'functions': {}}"

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
 from workbench.errors import ConfigError, ModelUnavailable
+from workbench.paths import extra_command
 
 if TYPE_CHECKING:
     from workbench.captioners.settings import CaptionerSettings
@@ -89,8 +90,7 @@ class Captioner(ABC):
         """
         if missing := [name for name in self.imports if find_spec(name) is None]:
             raise ConfigError(
-                f"captioner is {self.id!r}, which needs {missing[0]}: install the extra: "
-                f"pip install 'video-lora-workbench[{self.extra}]'"
+                f"captioner is {self.id!r}, which needs {missing[0]}: install the extra: {extra_command(self.extra)}"
             )
 
     @property

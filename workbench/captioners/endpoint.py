@@ -54,7 +54,7 @@ class Endpoint(Captioner):
     def check(self) -> None:
         super().check()
         variable, host = self._settings.key_variable, urlsplit(self._settings.base_url).hostname or ""
-        # A near server wants no key as a rule, and none is named by default for it.
+        # Local servers rarely need a key, and the default variable names none for them.
         if not variable or find_key(variable, self._settings.base_url) or (is_near(host) and variable in USUAL):
             return
         if sentence := refusal(variable, self._settings.base_url):
@@ -133,12 +133,12 @@ class Endpoint(Captioner):
                 f"which is {self._settings.endpoint_model!r}"
             )
         if status in BUSY:
-            words = "asks for fewer requests" if status == 429 else "has no time"
+            words = "asks for fewer requests" if status == 429 else "is not available"
             raise NoAnswer(f"{self._url} {words} ({status}{reason}): wait and continue", _seconds(response))
         if 300 <= status < 400:
-            raise ConfigError(f"{self._url} sends us elsewhere ({status}): give the address it really has")
+            raise ConfigError(f"{self._url} redirects ({status}): give the address it redirects to")
         if status == 402:
-            raise ModelUnavailable(f"{self._url} wants to be paid (402{reason}): top up the account and continue")
+            raise ModelUnavailable(f"{self._url} requires payment (402{reason}): top up the account and continue")
         raise CaptionFailed(f"{self._url} could not answer ({status}{reason})", again=status >= 500)
 
     def _reason(self, response: httpx.Response) -> str:

@@ -20,12 +20,13 @@ import contextlib
 import ipaddress
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-PIPE = "WORKBENCH_KEY_PIPE"  # the number of the pipe's end in the environment of the job
+PIPE = "WORKBENCH_KEY_PIPE"  # its number in the environment of the job: that of its input
 HOSTS = "WORKBENCH_KEY_HOSTS"  # VARIABLE=HOST or VARIABLE=HOST:PORT, with commas between
 KEYRING_SERVICE = "video-lora-workbench"
 USUAL = {"OPENAI_API_KEY": "api.openai.com"}
@@ -35,21 +36,22 @@ HUB_TOKEN = "hf_"  # how the Hub begins all of them
 
 @contextlib.contextmanager
 def handed_over(variable: str, base_url: str, key: str = "") -> Iterator[dict[str, Any]]:
-    """What subprocess.Popen must get for its child to find the key for that address: pass_fds and env.
+    """What subprocess.Popen must get for its child to find the key for that address: stdin and env.
 
     key: the key itself, where it is not in this process's environment.
 
-    `env` holds only what is to be added to the child's environment. Both are empty when there is no key to hand over.
+    `env` holds only what is to be added to the child's environment. Nothing is in either when there is no key to hand
+    over.
     """
     key = key or _from_environment(variable, base_url)
     if not key:
-        yield {"pass_fds": (), "env": {}}
+        yield {"stdin": subprocess.DEVNULL, "env": {}}
         return
     reader, writer = os.pipe()
     try:
         with open(writer, "wb") as file:  # a key fits into the pipe's buffer, so nobody waits for the child
             file.write(json.dumps({"variable": variable, "address": _host_and_port(base_url), "key": key}).encode())
-        yield {"pass_fds": (reader,), "env": {PIPE: str(reader)}}
+        yield {"stdin": reader, "env": {PIPE: "0"}}
     finally:
         os.close(reader)
 
@@ -115,7 +117,7 @@ def _received() -> dict[str, str]:
     number = os.environ.pop(PIPE, "")
     if not number.isdecimal():
         return {}
-    with contextlib.suppress(OSError, ValueError), open(int(number), "rb") as file:
+    with contextlib.suppress(OSError, ValueError), open(int(number), "rb", closefd=False) as file:
         return {str(name): str(value) for name, value in json.loads(file.read()).items()}
     return {}
 

@@ -5,11 +5,11 @@ Not covered: which clips get captions, and what is asked about them (dataset_bui
 
 from __future__ import annotations
 
-from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import field_validator
 
+from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
 WHO, SERVER = "Captioner", "Server"
@@ -25,7 +25,7 @@ class CaptionerSettings(Settings):
     model: str = field("Qwen/Qwen3-VL-4B-Instruct", title="Model", section=WHO, source="caption_models", path=True)
     """For vision_language: a known model, downloaded once, or a folder with one in transformers' layout."""
 
-    device: Literal["auto", "cuda", "cpu"] = field("auto", title="Device", section=WHO, advanced=True)
+    device: DeviceChoice = field("auto", title="Device", section=WHO, advanced=True)
     """For vision_language: where the model computes. auto takes the GPU where there is one."""
 
     longest_answer: int = field(300, title="Longest answer", section=WHO, unit="tokens", low=8, high=4096)

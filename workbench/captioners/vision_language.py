@@ -10,7 +10,6 @@ weights, batches.
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import sys
 from pathlib import Path
@@ -21,6 +20,8 @@ from workbench.captioners.base import Captioner, CaptionFailed, CaptionModel, wh
 from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import Device, pick_device
+from workbench.jobs.torch_devices import free_memory
+from workbench.paths import extra_command
 
 if TYPE_CHECKING:
     from workbench.captioners.settings import CaptionerSettings
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 UNLOAD_SECONDS = 30.0  # seconds a warm sampler gets to unload its model
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
-INSTALL = "install the extra: pip install 'video-lora-workbench[caption]', with torchvision from where torch came from"
+INSTALL = f"install the extra: {extra_command('caption')}, with torchvision from where torch came from"
 
 QWEN, SMOL = "Qwen/Qwen", "HuggingFaceTB/SmolVLM2-"
 CHOICES = (
@@ -76,7 +77,7 @@ class VisionLanguage(Captioner):
         check_torchvision()
         device = pick_device(self._settings.device)
         folder = fetch(self._settings.model)
-        if device.kind == "cuda":
+        if device.is_gpu:
             self._held.enter_context(gpu_lock.hold(self._locks, device.uuid, "captions", UNLOAD_SECONDS))
         import torch
 
@@ -101,11 +102,8 @@ class VisionLanguage(Captioner):
 
     def close(self) -> None:
         if self._model is not None:
-            import torch
-
             self._model = self._processor = None
-            gc.collect()
-            torch.cuda.empty_cache()
+            free_memory()
         self._held.close()
 
     def _inputs(self, frames: Pixels, fps: float, instruction: str) -> Any:
@@ -188,7 +186,7 @@ def _load(folder: Path, device: Device) -> tuple[Any, Any]:
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
+    dtype = torch.bfloat16 if device.is_gpu else torch.float32
     try:
         processor = AutoProcessor.from_pretrained(folder, **local)
         model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True, **local)

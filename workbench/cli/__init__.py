@@ -1,16 +1,21 @@
 """`workbench`: the same library as the page and the notebooks, in a shell.
 
+    workbench status                                what goes on, and what comes next
     workbench dataset ...                           clips and captions: import, caption, cut, check, export ...
-    workbench fit                                   does a run fit the card?
+    workbench recipes                               settings for what is to be trained, with reasons and sources
+    workbench fit                                   does a run fit the GPU?
     workbench train, workbench runs ...             training runs, started here or anywhere else
     workbench targets                               machines and clusters that runs can be sent to
-    workbench sample                                draw a video
+    workbench sample                                generate a video
+    workbench samples ...                           earlier ones: search, star, remove, restore, export
     workbench grid ...                              the same prompts by checkpoints, scales ...: look, mark, export
     workbench publish ...                           a LoRA, its demo or a dataset, to the Hub
     workbench loras                                 the LoRAs there are, and what can be made of them
     workbench convert                               weights in another layout
     workbench record, replay                        a run's curves and previews as a small folder, and showing it
+    workbench api-token                             what programs use the page's HTTP API with
     workbench webui, demo, doctor                   the page; the whole loop once; is everything in order?
+    workbench notebooks                             the notebooks, copied to where they can be run
 
 A command's module is imported when the command runs, so that the shell answers at once. Every error a person can cause
 ends as one sentence on stderr and the exit code of `workbench.errors`. Not covered: what the commands do (beside this).
@@ -33,13 +38,16 @@ from workbench.errors import ExitCode, WorkbenchError
 
 # name -> (module beside this one, what the list of commands says)
 COMMANDS = {
+    "status": ("status", "What goes on in the workspace, and what comes next."),
     "dataset": ("datasets", "Build datasets of captioned clips."),
+    "recipes": ("recipes", "Settings for what is to be trained, with reasons and sources."),
     "train": ("training", "Train a LoRA and watch it; sweeps, clones and forks."),
-    "fit": ("fit", "Say whether a run fits the card: memory, disk and time."),
+    "fit": ("fit", "Say whether a run fits the GPU: memory, disk and time."),
     "encode": ("encoding", "Encode a dataset ahead of training, by many processes and machines."),
     "runs": ("runs", "List, watch, compare and command training runs."),
     "targets": ("targets", "Machines and clusters to which runs can be sent."),
-    "sample": ("samples", "Draw a video from a prompt."),
+    "sample": ("samples", "Generate a video from a prompt."),
+    "samples": ("sample_history", "Earlier samples: list, search, star, remove, restore, export."),
     "grid": ("grids", "Compare videos in lock-step: checkpoints, scales, guidance, LoRAs."),
     "loras": ("loras", "LoRAs: list, merge, resize, extract, fuse, import, convert, remove."),
     "publish": ("publish", "Push a LoRA, a demo of it or a dataset to the Hub."),
@@ -47,6 +55,8 @@ COMMANDS = {
     "record": ("replays", "Write what a run showed into a folder, to be replayed anywhere."),
     "replay": ("replays", "Show a replay of a run."),
     "webui": ("webui", "Open the page in a browser."),
+    "notebooks": ("notebooks", "Copy the notebooks into a folder, to be run there."),
+    "api-token": ("webui", "Print the token with which programs use the page's HTTP API."),
     "demo": ("demo", "The whole loop on the built-in model, in about two minutes."),
     "doctor": ("doctor", "Check this machine, import a clip and train two steps."),
 }
@@ -62,7 +72,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -15,10 +15,11 @@ from workbench import demo as material
 from workbench.cli.comparison import VideoPair, contact_sheet, side_by_side
 from workbench.cli.follow import follow
 from workbench.cli.options import with_workspace
-from workbench.cli.samples import generate
+from workbench.cli.samples import generate_all
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ExitCode
-from workbench.jobs import duration
+from workbench.paths import CODE, SHIPPED
+from workbench.quantities import duration
 from workbench.runs.run import Run
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
@@ -26,20 +27,24 @@ from workbench.workspace import Workspace
 STAGES = (
     "the demo's clips become datasets",
     "training a LoRA on the built-in model",
-    "the same prompts, drawn without and with the LoRA",
+    "the same prompts, without and with the LoRA",
     "before and after, side by side",
 )
 ROWS = 4  # prompts compared: as many as a screen shows
+WEBUI = "make webui" if SHIPPED == CODE else "workbench webui"
 VIDEO, SHEET = "before_after.mp4", "before_after.png"
 
 
 @click.command()
+@click.option("--steps", type=click.IntRange(1), metavar="N", help="Train so many steps: fewer end sooner, learn less.")
 @with_workspace
-def demo(workspace: Workspace) -> int:
+def demo(workspace: Workspace, steps: int | None) -> int:
     """The whole loop on the built-in model: clips, training, samples before and after. Needs no download."""
     began = time.monotonic()
     _stage(0)
     settings = material.prepare(workspace, _count)
+    if steps is not None:
+        settings = settings.model_copy(update={"steps": steps})
     for name in filter(None, (settings.dataset, settings.regularization_dataset)):
         click.echo(f"{name}: {Dataset.open(workspace, name).summary.sentence}")
 
@@ -56,7 +61,8 @@ def demo(workspace: Workspace) -> int:
     for number, prompt in enumerate(prompts):
         videos = []
         for loras in ((), (run.name,)):
-            done = generate(workspace, SampleSettings(model=settings.model, prompt=prompt, loras=loras, seed=number))
+            wanted = SampleSettings(model=settings.model, prompt=prompt, loras=loras, seed=number)
+            (done,) = generate_all(workspace, [wanted])
             if done.video is None:
                 click.echo(f"Error: {done.message}", err=True)
                 return int(done.exit_code or ExitCode.BUG)
@@ -89,4 +95,4 @@ def _tell(workspace: Workspace, run: Run, seconds: float) -> None:
     click.echo(f"contact sheet  {run.folder / SHEET}")
     click.echo(f"LoRA           {run.lora}")
     click.echo(f"everything     {workspace.root}")
-    click.echo(f"\ndone in {duration(seconds)}. See it in a browser: make webui")
+    click.echo(f"\ndone in {duration(seconds)}. See it in a browser: {WEBUI}")

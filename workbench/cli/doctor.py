@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -21,11 +21,13 @@ import click
 import psutil
 
 from workbench import strange_names
-from workbench.cli.options import with_workspace
-from workbench.errors import ExitCode
+from workbench.cli.options import json_flag, print_json, with_workspace
+from workbench.cli.tables import print_checks
+from workbench.errors import ConfigError, ExitCode
 from workbench.families import models
-from workbench.jobs import processes
-from workbench.jobs.devices import GIGABYTE, gpus
+from workbench.jobs import processes, torch_devices
+from workbench.jobs.devices import AUTO, GIGABYTE, MISSING, NO_XPU, gpus, pick_device
+from workbench.operating_system import system
 from workbench.workspace import Workspace
 
 PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate", "gradio", "av", "sentencepiece", "protobuf")
@@ -34,6 +36,8 @@ LOW_DISK_GB = 5.0
 CLIP_SECONDS, STEP_SECONDS = 180.0, 420.0  # generous: a machine may be slow, or busy with other work
 TRIAL_SECONDS = CLIP_SECONDS + STEP_SECONDS + 60  # it ends by itself long before
 CUDA_13_DRIVER = 580
+AMD_DRIVER = Path("/dev/kfd")  # of the kernel
+UNTRIED = "Nothing of this project has run on one yet: where it fails, choose device cpu"
 TRIAL = "workbench.cli.trial"
 CLIP, STEP = "a clip", "training steps"  # what it tries, in this order
 REINSTALL = "python scripts/install.py (or pip install --force-reinstall what the line names), then run it again"
@@ -50,8 +54,9 @@ class Check:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Check packages and devices only: import no clip, train nothing.")
+@json_flag
 @with_workspace
-def doctor(workspace: Workspace, quick: bool) -> int:
+def doctor(workspace: Workspace, quick: bool, as_json: bool) -> int:
     """Check this machine: versions, device, disk, models, browser; then import a clip and train two steps.
 
     Ends with 0 when nothing needs fixing.
@@ -60,12 +65,10 @@ def doctor(workspace: Workspace, quick: bool) -> int:
     if not quick:
         click.echo("importing a clip and training two steps on the built-in model ...", err=True)
         checks += tried()
-    width = max(len(check.title) for check in checks)
-    for check in checks:
-        click.echo(f"{'!' if check.remedy else ' '} {check.title:<{width}}  {check.found}")
-        if check.remedy:
-            click.echo(f"  {'':<{width}}  -> {check.remedy}")
-    wrong = sum(bool(check.remedy) for check in checks)
+    if as_json:
+        print_json([asdict(one) for one in checks])
+        return int(ExitCode.BAD_CONFIG) if any(one.remedy for one in checks) else 0
+    wrong = print_checks(map(astuple, checks))
     click.echo(f"{wrong} to fix" if wrong else "all in order")
     return int(ExitCode.BAD_CONFIG) if wrong else 0
 
@@ -81,17 +84,22 @@ def _versions() -> list[Check]:
 
 
 def _device() -> Check:
+    """Which device "auto" takes, and why."""
     memory = psutil.virtual_memory()
     machine = f"{psutil.cpu_count()} cores, {memory.total / GIGABYTE:.0f} GB of memory"
     try:
-        torch = version("torch")
-    except PackageNotFoundError:
-        torch = ""
-    found = gpus()
-    if not found:
-        return Check("device", f"processor, {machine} (no NVIDIA GPU)")
-    names = ", ".join(f"{gpu.name} with {gpu.total_gb:.0f} GB" for gpu in found)
-    if torch.endswith("+cpu"):
+        device = pick_device("auto")
+    except ConfigError as error:
+        return Check("device", str(error), f"unset {AUTO}, or set it to cpu")
+    if not device.is_gpu:
+        why, remedy = _why_processor()
+        return Check("device", f"processor, {machine} ({why})", remedy)
+    names = ", ".join(f"{gpu.name} with {gpu.total_gb:.0f} GB" for gpu in gpus())
+    if device.kind == "mps":
+        return Check("device", f"mps, as torch finds Apple's GPU: {names} for it; {machine}. {UNTRIED}")
+    if device.rocm:
+        return Check("device", f"cuda, as torch is built for ROCm {device.rocm}: {names}; {machine}. {UNTRIED}")
+    if _torch().endswith("+cpu"):
         return Check("device", names, "torch is the CPU build and cannot use the GPU: python scripts/install.py")
     driver = _driver()
     if driver and driver < CUDA_13_DRIVER:
@@ -100,7 +108,30 @@ def _device() -> Check:
             "from https://download.pytorch.org/whl/cu126"
         )
         return Check("device", names, remedy)
-    return Check("device", f"{names}; {machine}")
+    return Check("device", f"cuda, as NVIDIA's driver finds {names}; {machine}")
+
+
+def _why_processor() -> tuple[str, str]:
+    """Why no GPU is taken, and what to do about it, "" where nothing is wrong."""
+    if os.environ.get(AUTO):
+        return f"{AUTO} is cpu", ""
+    if sys.platform == "darwin":
+        return MISSING["mps"].partition(":")[0], ""
+    if (build := torch_devices.build()) == "hip":
+        return "torch is built for ROCm, and finds no AMD GPU", "install AMD's driver, or another build of torch"
+    if build == "xpu":
+        return f"torch is built for XPU. {NO_XPU.partition(':')[0]}", ""
+    if AMD_DRIVER.exists() and _torch().endswith("+cpu"):
+        remedy = "install torch's build for ROCm, with the --index-url that pytorch.org/get-started/locally names"
+        return "AMD's driver is here, and torch is the CPU build", remedy
+    return "no NVIDIA GPU", ""
+
+
+def _torch() -> str:
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
 
 
 def _driver() -> int:
@@ -133,9 +164,8 @@ def _models() -> list[Check]:
     for model in models():
         if model.local:
             there = (Path(model.source) / "model_index.json").exists()
-            found.append(
-                Check(model.id, "built in" if there else "missing", "" if there else "clone the project again")
-            )
+            state, remedy = ("built in", "") if there else ("missing", "clone the project again")
+            found.append(Check(model.id, state, remedy))
             continue
         folder = cache / f"models--{model.source.replace('/', '--')}" / "snapshots"
         state = "in the cache" if folder.exists() else f"not downloaded, {model.download_gb:g} GB when first used"
@@ -155,8 +185,8 @@ def tried(seconds: float = TRIAL_SECONDS) -> list[Check]:
     process = subprocess.Popen(
         processes.command(TRIAL),
         env=processes.environment(),
-        text=True,
-        start_new_session=True,
+        encoding="utf-8",
+        **system.detached(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

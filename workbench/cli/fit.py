@@ -11,36 +11,52 @@ from typing import Any
 import click
 
 from workbench import jobs
+from workbench.cli import json_values
 from workbench.cli.follow import watch
-from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
+from workbench.cli.options import (
+    SettingsCommand,
+    config_flag,
+    json_flag,
+    print_json,
+    settings_flags,
+    settings_from,
+    with_workspace,
+)
+from workbench.cli.recipes import gpu_flag, recipe_flag, with_recipe
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError, ExitCode
-from workbench.families import settle
-from workbench.fit import levels, measurement, rows
-from workbench.fit.estimate import Fit, estimate
+from workbench.fit import levels, measurement
+from workbench.fit.estimate import Fit, estimate, sized_model
 from workbench.fit.gpus import HERE
+from workbench.fit.memory import gb_text
+from workbench.run_warnings import run_warnings
+from workbench.runs import actions
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
-GPU_HELP = "Memory of the GPU to estimate for, in GB, as in 24. Else this machine's."
+clone_flag = click.option("--clone", metavar="RUN", help="Settings of that run, as of a new one. Flags win over them.")
 
 
 @click.command(cls=SettingsCommand)
 @settings_flags(TrainSettings)
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings from a JSON file.")
-@click.option("--clone", metavar="RUN", help="Settings of that run. Flags win over them.")
-@click.option("--gpu-memory", "gpu", default=HERE, metavar="GB", help=GPU_HELP)
-@click.option("--measure", is_flag=True, help=rows.MEASURE_HELP)
-@click.option("--make-it-fit", is_flag=True, help=f"{rows.MAKE_HELP} Prints the flags that set them.")
+@recipe_flag
+@config_flag()
+@clone_flag
+@gpu_flag
+@click.option("--measure", is_flag=True, help=measurement.HELP)
+@click.option("--fit-to-gpu", is_flag=True, help=f"{levels.HELP} Prints the flags that set them.")
+@json_flag
 @with_workspace
 def fit(
     workspace: Workspace,
+    recipe: str | None,
     config: Path | None,
     clone: str | None,
     gpu: str,
     measure: bool,
-    make_it_fit: bool,
+    fit_to_gpu: bool,
+    as_json: bool,
     **flags: Any,
 ) -> int:
     """Say what a run would need, with the flags of `workbench train`. Starts nothing.
@@ -51,43 +67,47 @@ def fit(
         raise ConfigError("--config and --clone both say where the settings come from: give one of them")
     parent = Run.open(workspace, clone) if clone else None
     settings = settings_from(TrainSettings, config, flags, parent.settings if parent else None)
-    settings = settings.changed(model=settle(settings.model))
-    if make_it_fit:
-        settings = fitted(workspace, settings, gpu)
+    settings = with_recipe(workspace, recipe, settings, flags, gpu, quiet=as_json)
+    settings = settings.changed(model=sized_model(settings.model)[1].id)
+    if fit_to_gpu:
+        settings = fitted(workspace, settings, gpu, quiet=as_json)
     if measure:
+        if as_json:
+            raise ConfigError("--measure shows its progress: measure first, then ask with --json")
         if gpu != HERE:
             raise ConfigError(f"GPU is {gpu!r}, but only this machine's can be measured: leave out --gpu-memory")
         _measure(workspace, settings)
-    found = estimate(workspace, settings, gpu)
-    show(found)
+    found, warnings = estimate(workspace, settings, gpu), run_warnings(workspace, settings)
+    if as_json:
+        print_json(json_values.fit(found, settings, warnings))
+    else:
+        show(found)
+        for sentence in warnings:
+            click.echo(sentence)
     return 0 if found.fits else int(ExitCode.OUT_OF_MEMORY)
 
 
-def fitted(workspace: Workspace, settings: TrainSettings, gpu: str = HERE) -> TrainSettings:
-    """The settings with which it fits, printed in a line. Raises ConfigError where none do."""
-    found = levels.make_it_fit(workspace, settings, gpu)
+def fitted(workspace: Workspace, settings: TrainSettings, gpu: str = HERE, quiet: bool = False) -> TrainSettings:
+    """The settings with which it fits, printed in a line unless quiet. Raises ConfigError where none do."""
+    found = levels.fit_to_gpu(workspace, settings, gpu)
     if found.settings is None:
         raise ConfigError(found.why)
-    click.echo(found.why)
-    if found.changed:
-        click.echo("  " + " ".join(_flag(name, value) for name, value in found.changed.items()))
+    if not quiet:
+        click.echo(found.why)
+        if found.changed:
+            click.echo(f" {actions.flags(found.changed)}")
     return found.settings
 
 
-def _flag(name: str, value: Any) -> str:
-    text = f'"{value}"' if isinstance(value, str) and " " in value else value
-    return f"--{name.replace('_', '-')} {text}"
-
-
 def _measure(workspace: Workspace, settings: TrainSettings) -> None:
-    """Measure, and show how far it is. Ctrl-C stops the measurement. Raises ConfigError when it fails."""
+    """Measure, with progress. Ctrl-C stops the measurement. Raises ConfigError when it fails."""
     folder = measurement.start(workspace, settings)
     status = watch(lambda: jobs.status(folder))
     if status is None:
         jobs.stop(folder)
         raise click.Abort
     if status.state is not jobs.State.FINISHED:
-        raise ConfigError(rows.progress(status))
+        raise ConfigError(measurement.progress(status))
 
 
 def show(found: Fit) -> None:
@@ -95,16 +115,16 @@ def show(found: Fit) -> None:
     click.echo(in_one_line(found))
     table = [
         (
-            row.name,
-            rows.size(row.gb),
-            f"{row.share:.0%}" + ("" if row.fits else ", too much"),
-            "measured" if row.measured else "estimated",
-            row.made_of,
+            phase.name,
+            gb_text(phase.gb),
+            f"{found.share(phase):.0%}" + ("" if found.phase_fits(phase) else ", too much"),
+            "estimated" if phase.measured is None else "measured",
+            phase.made_of,
         )
-        for row in rows.rows(found)
+        for phase in found.phases
     ]
     print_table(("phase", "memory", "of the GPU", "", "made of"), table, right=("memory",))
-    for name, words_of in rows.other_needs(found):
+    for name, words_of in found.beside:
         click.echo(f"{name}: {words_of}")
 
 

@@ -1,7 +1,6 @@
 """Watch a job from the shell: a progress bar on a terminal, plain lines in a log. Ctrl-C stops watching, not the job.
 
-Not covered: what a run is (workbench.runs.run), tasks of a dataset (datasets.tasks), how a job's state is known
-(workbench.jobs).
+Not covered: what a run is (workbench.runs.run), how a job's state is known (workbench.jobs).
 """
 
 from __future__ import annotations
@@ -11,85 +10,55 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from workbench import jobs
-from workbench.cli.next_steps import commands, failure_text
 from workbench.errors import ExitCode
-from workbench.jobs import duration
-from workbench.runs.metrics import read_metrics
+from workbench.quantities import duration
+from workbench.runs.analysis.curves import Curves, curves_of
+from workbench.runs.failures import Failure
 from workbench.runs.run import Run
 from workbench.runs.snapshot import snapshot
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 POLL_SECONDS = 0.2
 PLAIN_SECONDS = 5.0  # between the lines of a log that nobody watches live
 
 
-class Losses:
-    """The newest loss and held-out losses of a run, read as they are written."""
-
-    def __init__(self, run: Run) -> None:
-        self._run, self._offset = run, 0
-        self.step = 0
-        self.loss: float | None = None
-        self.held_out: list[float] = []
-
-    def refresh(self) -> None:
-        lines, self._offset = read_metrics(self._run.folder, self._offset)
-        for line in lines:
-            self.step = line["step"]
-            self.loss = line.get("loss", self.loss)
-            if "held_out_loss" in line:
-                self.held_out.append(line["held_out_loss"])
-
-    def __str__(self) -> str:
-        parts = [f"loss {self.loss:.4f}"] if self.loss is not None else []
-        if self.held_out:
-            parts.append(f"held-out {self.held_out[-1]:.4f}")
-        return ", ".join(parts)
-
-
-class StatusView(Protocol):
-    """Something that shows a status."""
-
-    def show(self, status: jobs.Status, losses: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class Bar:
     """A live progress bar."""
 
-    def __init__(self) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-            TextColumn("{task.fields[losses]}"),
-        )
-        self._task = self._progress.add_task("starting", total=None, left="", losses="")
+    def __init__(self, on_stderr: bool = False) -> None:
+        """on_stderr: where stdout holds results alone; the bar is removed at the end."""
+        self._progress = _progress(on_stderr)
+        self._task = self._progress.add_task("starting", total=None, note="")
         self._progress.start()
 
-    def show(self, status: jobs.Status, losses: str) -> None:
-        left = f"{duration(status.seconds_left)} left" if status.seconds_left is not None else ""
-        self._progress.update(
-            self._task,
-            description=doing(status),
-            completed=status.step,
-            total=status.total or None,
-            left=left,
-            losses=losses,
-        )
+    def show(self, doing: str, step: int, total: int, note: str) -> None:
+        self._progress.update(self._task, description=doing, completed=step, total=total or None, note=note)
 
     def close(self) -> None:
         self._progress.stop()
+
+
+def _progress(on_stderr: bool) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=Console(stderr=on_stderr),
+        transient=on_stderr,
+    )
 
 
 class Lines:
@@ -99,14 +68,13 @@ class Lines:
         self._last: tuple[str, int] = ("", -1)
         self._next = 0.0
 
-    def show(self, status: jobs.Status, losses: str) -> None:
-        now, last = (doing(status), status.step), self._last
-        if now == last or (now[0] == last[0] and time.monotonic() < self._next):
+    def show(self, doing: str, step: int, total: int, note: str) -> None:
+        now, last = (doing, step), self._last
+        if now == last or (doing == last[0] and time.monotonic() < self._next):
             return
         self._last, self._next = now, time.monotonic() + PLAIN_SECONDS
-        count = f" {status.step}/{status.total}" if status.total else ""
-        left = f"{duration(status.seconds_left)} left" if status.seconds_left is not None else ""
-        click.echo(f"{now[0]}{count}  " + ", ".join(filter(None, (losses, left))))
+        count = f" {step}/{total}" if total else ""
+        click.echo(f"{doing}{count}  {note}")
 
     def close(self) -> None:
         """Nothing to undo."""
@@ -136,25 +104,65 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def watch(
-    read: Callable[[], jobs.Status], losses: Callable[[], str] = lambda: "", begin: Callable[[], object] = lambda: None
+    read: Callable[[], jobs.Status], note: Callable[[], str] = lambda: "", begin: Callable[[], object] = lambda: None
 ) -> jobs.Status | None:
     """Show a job until it is over; returns how it ended, None when Ctrl-C ended the watching.
 
-    begin: starts it. A Ctrl-C while it does ends the watching, too, and not the command.
+    note: what is shown beside the progress;  begin: starts the job. A Ctrl-C while it does ends the watching, too, and
+    not the command.
     """
-    view: StatusView = Bar() if sys.stdout.isatty() else Lines()
+    view = Bar() if sys.stdout.isatty() else Lines()
+
+    def show(status: jobs.Status) -> None:
+        left = f"{duration(status.seconds_left)} left" if status.seconds_left is not None else ""
+        view.show(doing(status), status.step, status.total, ", ".join(filter(None, (note(), left))))
+
     try:
         with _uninterrupted():
             begin()
         while (status := read()).state.alive:
-            view.show(status, losses())
+            show(status)
             time.sleep(POLL_SECONDS)
-        view.show(status, losses())
+        show(status)
     except KeyboardInterrupt:
         return None
     finally:
         view.close()
     return status
+
+
+def follow_job(
+    read: Callable[[], jobs.Status],
+    outcome: Callable[[], Iterable[str]],
+    goes_on: str,
+    begin: Callable[[], object] = lambda: None,
+    detach: bool = False,
+    remedy: str = "",
+) -> int:
+    """Watch a job to its end and say what came of it; returns the exit code for the shell.
+
+    outcome: lines for one that finished;  goes_on: printed when Ctrl-C ends the watching, which ends with 0
+    begin: starts it;  detach: start it only;  remedy: printed below the error of one that failed
+    """
+    if detach:
+        begin()
+        click.echo(goes_on)
+        return 0
+    status = watch(read, begin=begin)
+    if status is None:
+        click.echo(f"\n{goes_on}")
+        return 0
+    if status.state is jobs.State.FINISHED:
+        for line in outcome():
+            click.echo(line)
+        return 0
+    click.echo(f"Error: {status.message or status.state.value}", err=True)
+    if remedy:
+        click.echo(remedy, err=True)
+    return int(status.exit_code or ExitCode.BUG)
+
+
+# ---- runs
 
 
 def follow(*runs: Run, begin: Callable[[], object] = lambda: None) -> int:
@@ -164,38 +172,38 @@ def follow(*runs: Run, begin: Callable[[], object] = lambda: None) -> int:
     """
     code = 0
     for number, run in enumerate(runs):
-        ended = _follow(run, (lambda: None) if number else begin)
-        if ended is None:
+        status = _watch_run(run, (lambda: None) if number else begin)
+        if status is None:
             what = "The run goes on" if len(runs) == 1 else "The runs go on"
             click.echo(
                 f"\n{what}. See it again: workbench runs follow {run.name}; end it: workbench runs stop {run.name}"
             )
             return 0
-        code = code or ended
+        code = code or _report(run, status)
     return code
 
 
-def _follow(run: Run, begin: Callable[[], object]) -> int | None:
-    """One run to its end; None when Ctrl-C ended the watching."""
-    losses = Losses(run)
-
-    def newest() -> str:
-        losses.refresh()
-        return str(losses)
-
-    status = watch(lambda: run.status, newest, begin)
-    return None if status is None else report(run, status, losses)
+def _watch_run(run: Run, begin: Callable[[], object]) -> jobs.Status | None:
+    curves = curves_of(run)
+    return watch(lambda: run.status, lambda: _newest(curves), begin)
 
 
-def report(run: Run, status: jobs.Status, losses: Losses) -> int:
+def _newest(curves: Curves) -> str:
+    """The newest loss and held-out loss."""
+    curves.refresh()
+    parts = [f"loss {curves.last['loss']:.4f}"] if curves.last else []
+    parts += [f"held-out {loss:.4f}" for loss in list(curves.held_out.values())[-1:]]
+    return ", ".join(parts)
+
+
+def _report(run: Run, status: jobs.Status) -> int:
     """Say how the run ended and what to do next."""
     if status.state is jobs.State.NEW:
         click.echo(f"{run.name} was never started: workbench runs start {run.name}")
         return 0
     seen = snapshot(run)
-    seconds = (status.ended_at or 0) - (status.started_at or 0)
-    took = f" after {duration(seconds)}" if seconds > 0 else ""
-    click.echo(f"{run.name} {status.state.value} at step {losses.step}{took}")
+    took = "".join(f" after {fact.text} of training" for fact in seen.facts if fact.key == "training_time")
+    click.echo(f"{run.name} {status.state.value} at step {seen.curves.last.get('step', 0)}{took}")
     for fact in seen.facts:
         if fact.key == "held_out_loss":
             click.echo(f"{fact.label} {fact.text}")
@@ -204,10 +212,19 @@ def report(run: Run, status: jobs.Status, losses: Losses) -> int:
     if status.state is jobs.State.FINISHED:
         return 0
     if seen.failure:
-        click.echo(failure_text(seen.failure), err=True)
-        for line in commands(seen.failure):
-            click.echo(line)
+        explain(seen.failure, err=True)
     elif seen.outcome:
         click.echo(seen.outcome.text, err=True)
         click.echo(f"next: workbench runs start {run.name}")
     return int(status.exit_code or ExitCode.BUG)
+
+
+def explain(failure: Failure, err: bool = False) -> None:
+    """What happened and what helps, the log's last lines, then a command for each action that helps.
+
+    err: all but the commands goes to stderr
+    """
+    tail = [f"  | {line}" for line in failure.tail.splitlines()]
+    click.echo("\n".join([failure.cause, *(f"  {text}" for text in failure.sentences), *tail]), err=err)
+    for action in failure.actions:
+        click.echo(f"next: {action.command}")

@@ -6,15 +6,22 @@ Ctrl-C stops watching, not the generation; `grid stop` cancels what is not gener
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from workbench import jobs
-from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
+from workbench.cli.options import (
+    SettingsCommand,
+    json_flag,
+    print_json,
+    settings_flags,
+    settings_from,
+    with_opened,
+    with_workspace,
+    yes_flag,
+)
 from workbench.cli.tables import print_table
 from workbench.compare import CellState, Grid, GridSettings, GridState
 from workbench.compare.export import FORMATS, export_cell, export_page
@@ -29,6 +36,10 @@ from workbench.workspace import Workspace
 OWN = ("prompt", "image", "seed", "loras", "guidance_scale", "steps", "scheduler", "video", "strength", "continue_from")
 EXTENDED = ("prompts", "seeds", "checkpoints", "scales", "loras", "guidance", "steps", "schedulers", "column_seeds")
 WORDS = {CellState.MISSING: "not generated"}
+with_grid = with_opened(Grid.open)
+wait_flag = click.option(
+    "--wait/--no-wait", default=True, help="Wait until all is generated; else the worker goes on alone."
+)
 
 
 @click.group()
@@ -40,10 +51,25 @@ def grid() -> None:
 
 
 @grid.command("list")
+@json_flag
 @with_workspace
-def list_(workspace: Workspace) -> None:
+def list_(workspace: Workspace, as_json: bool) -> None:
     """All grids, newest first."""
     grids = Grid.all(workspace)
+    if as_json:
+        states = [(one, one.state()) for one in grids]
+        print_json(
+            [
+                {
+                    "name": one.name,
+                    "folder": str(one.folder),
+                    "done": state.count(CellState.DONE),
+                    "videos": len(state.all),
+                }
+                for one, state in states
+            ]
+        )
+        return
     if not grids:
         click.echo("no grid yet: workbench grid make --run NAME")
     for one in grids:
@@ -52,7 +78,7 @@ def list_(workspace: Workspace) -> None:
 
 
 @grid.command(cls=SettingsCommand)
-@click.option("--wait/--no-wait", default=True, help="Wait until all is generated; else the worker goes on alone.")
+@wait_flag
 @settings_flags(GridSettings)
 @settings_flags(SampleSettings, leave_out=OWN)
 @with_workspace
@@ -61,7 +87,7 @@ def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
 
     Values of one axis stand with commas between them; at most two things may have several values.
     """
-    own = {name: flags.pop(name) for name in GridSettings.model_fields}
+    own = {name: flags.pop(name) for name in GridSettings.model_fields}  # some of a sample's have the same name
     settings = settings_from(GridSettings, None, own)
     base = settings_from(SampleSettings, None, flags, base=base_of(workspace, settings))
     made = Grid.create(workspace, settings, base)
@@ -70,13 +96,11 @@ def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
 
 
 @grid.command(cls=SettingsCommand)
-@click.argument("name")
-@click.option("--wait/--no-wait", default=True, help="Wait until all is generated; else the worker goes on alone.")
+@with_grid
+@wait_flag
 @settings_flags(GridSettings, only=EXTENDED)
-@with_workspace
-def extend(workspace: Workspace, name: str, wait: bool, **flags: Any) -> int:
+def extend(opened: Grid, wait: bool, **flags: Any) -> int:
     """Add columns or rows; only their videos are generated. Without any: generate what is missing."""
-    opened = Grid.open(workspace, name)
     more = {axis: values for axis, values in flags.items() if values}
     if more:
         opened.extend(**more)
@@ -84,110 +108,85 @@ def extend(workspace: Workspace, name: str, wait: bool, **flags: Any) -> int:
 
 
 @grid.command()
-@click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON, with all that the page has.")
-@with_workspace
-def show(workspace: Workspace, name: str, as_json: bool) -> None:
+@with_grid
+@json_flag
+def show(opened: Grid, as_json: bool) -> None:
     """The videos of a grid: a line each, with its measurements, its mark and its file."""
-    opened = Grid.open(workspace, name)
     state = opened.state()
     opened.maintain(state)
     if as_json:
-        click.echo(json.dumps(snapshot(opened, state, details=True), indent=1))
+        print_json(snapshot(opened, state, details=True))
     else:
         _print(opened, state)
 
 
 @grid.command()
-@click.argument("name")
+@with_grid
 @click.option("--cell", nargs=2, type=int, metavar="ROW COLUMN", help="Only this video, counted from 1.")
 @click.option("--format", type=click.Choice(FORMATS), default="mp4", help="Of a single video.")
-@with_workspace
-def export(workspace: Workspace, name: str, cell: tuple[int, int] | None, format: str) -> None:
+def export(opened: Grid, cell: tuple[int, int] | None, format: str) -> None:
     """Write the grid as a page that needs nothing else, or one of its videos; prints where it is."""
-    opened = Grid.open(workspace, name)
     click.echo(str(export_cell(opened, _key(opened, *cell), format) if cell else export_page(opened)))
 
 
 @grid.command()
-@click.argument("name")
-@with_workspace
-def stop(workspace: Workspace, name: str) -> None:
+@with_grid
+def stop(opened: Grid) -> None:
     """Cancel what is not generated yet; `grid extend NAME` requests it again."""
-    Grid.open(workspace, name).cancel()
+    opened.cancel()
     click.echo("what was not generated yet is cancelled")
 
 
 @grid.command()
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@with_workspace
-def delete(workspace: Workspace, name: str, yes: bool) -> None:
+@with_grid
+@yes_flag
+def delete(opened: Grid, yes: bool) -> None:
     """Remove a grid; its folder moves to grids/.removed."""
-    opened = Grid.open(workspace, name)
-    if yes or click.confirm(f"Remove the grid {name} with {opened.state().count(CellState.DONE)} videos?"):
+    if yes or click.confirm(f"Remove the grid {opened.name} with {opened.state().count(CellState.DONE)} videos?"):
         opened.delete()
-        click.echo(f"moved to {workspace.grids / '.removed'}")
+        click.echo(f"moved to {opened.folder.parent / '.removed'}")
 
 
 # ---- what people think
 
 
-def _of_a_video(function: Callable[..., None]) -> Callable[..., None]:
-    """The arguments of a command that marks a video, or takes the mark back."""
-    for argument in (
-        click.option("--off", is_flag=True, help="Take it back."),
-        click.argument("column", type=int),
-        click.argument("row", type=int),
-        click.argument("name"),
-    ):
-        function = argument(function)
-    return function
+def _mark(name: str, mark: str, help: str) -> None:
+    """A command that sets or takes back a mark of a video."""
+
+    @grid.command(name, help=f"{help} the video in a row and a column, counted from 1.")
+    @with_grid
+    @click.argument("row", type=int)
+    @click.argument("column", type=int)
+    @click.option("--off", is_flag=True, help="Take it back.")
+    def command(opened: Grid, row: int, column: int, off: bool) -> None:
+        opened.mark(_key(opened, row, column), **{mark: not off})
+        click.echo(f"not {mark} any more" if off else mark)
+
+
+_mark("star", "starred", "Star")
+_mark("reject", "rejected", "Reject")
 
 
 @grid.command()
-@_of_a_video
-@with_workspace
-def star(workspace: Workspace, name: str, row: int, column: int, off: bool) -> None:
-    """Star the video in a row and a column, counted from 1."""
-    opened = Grid.open(workspace, name)
-    opened.mark(_key(opened, row, column), starred=not off)
-    click.echo("not starred any more" if off else "starred")
-
-
-@grid.command()
-@_of_a_video
-@with_workspace
-def reject(workspace: Workspace, name: str, row: int, column: int, off: bool) -> None:
-    """Reject the video in a row and a column, counted from 1."""
-    opened = Grid.open(workspace, name)
-    opened.mark(_key(opened, row, column), rejected=not off)
-    click.echo("not rejected any more" if off else "rejected")
-
-
-@grid.command()
-@click.argument("name")
+@with_grid
 @click.argument("row", type=int)
 @click.argument("better", type=int)
 @click.argument("other", type=int)
 @click.option("--tie", is_flag=True, help="Neither is better.")
-@with_workspace
-def vote(workspace: Workspace, name: str, row: int, better: int, other: int, tie: bool) -> None:
+def vote(opened: Grid, row: int, better: int, other: int, tie: bool) -> None:
     """Note that in a row the video of column BETTER beats that of column OTHER, counted from 1; prints the votes."""
-    opened = Grid.open(workspace, name)
     first, second = _key(opened, row, better), _key(opened, row, other)
     opened.vote(first, second, "" if tie else first)
     _print_votes(snapshot(opened))
 
 
 @grid.command()
-@click.argument("name")
+@with_grid
 @click.argument("column", type=int)
 @click.option("--why", default="", metavar="TEXT", help="Why, for the run's page.")
-@with_workspace
-def best(workspace: Workspace, name: str, column: int, why: str) -> None:
+def best(opened: Grid, column: int, why: str) -> None:
     """Make a column's checkpoint, counted from 1, the best of its run, which stars it."""
-    click.echo(Grid.open(workspace, name).choose_best(column - 1, why))
+    click.echo(opened.choose_best(column - 1, why))
 
 
 def _key(opened: Grid, row: int, column: int) -> str:

@@ -5,16 +5,27 @@ An operation is a background job, as on the page; the shell follows it. Not cove
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from workbench import jobs
-from workbench.cli.follow import watch
-from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
+from workbench.cli import json_values
+from workbench.cli.follow import POLL_SECONDS, follow_job
+from workbench.cli.options import (
+    SettingsCommand,
+    json_flag,
+    print_json,
+    settings_flags,
+    settings_from,
+    with_workspace,
+    workspace_flag,
+    yes_flag,
+)
 from workbench.cli.tables import print_table
-from workbench.errors import ExitCode
 from workbench.loras import library, removal, tasks, view
 from workbench.loras.removal import CleaningSettings, PlannedRemoval
 from workbench.loras.settings import (
@@ -25,13 +36,23 @@ from workbench.loras.settings import (
     MergeSettings,
     ResizeSettings,
 )
+from workbench.quantities import byte_size
 from workbench.sampler.loras import split_scale
-from workbench.settings import Settings
+from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
+
+# command, its settings, the setting that its argument is, and how the help calls the argument
+OPERATIONS: tuple[tuple[str, type[Settings], str, str], ...] = (
+    ("merge", MergeSettings, "loras", "NAME=WEIGHT..."),
+    ("resize", ResizeSettings, "lora", "NAME"),
+    ("extract", ExtractSettings, "source", "RUN_OR_FOLDER"),
+    ("fuse", FuseSettings, "loras", "NAME=SCALE..."),
+    ("import", LoraImportSettings, "source", "FILE_OR_REPOSITORY"),
+)
 
 
 @click.group()
-@click.option("--workspace", metavar="FOLDER", help="The workspace's folder. Else $WORKBENCH_HOME, else ./workspace.")
+@workspace_flag
 def loras(workspace: str | None) -> None:
     """LoRAs: list, merge, extract, resize, fuse, import, convert, star, remove."""
 
@@ -41,10 +62,14 @@ def loras(workspace: str | None) -> None:
 
 @loras.command("list")
 @click.option("--checkpoints", is_flag=True, help="Also the LoRAs in runs' checkpoints.")
+@json_flag
 @with_workspace
-def list_(workspace: Workspace, checkpoints: bool) -> None:
+def list_(workspace: Workspace, checkpoints: bool, as_json: bool) -> None:
     """Every LoRA of the workspace, newest first."""
     found = library.all_loras(workspace, checkpoints)
+    if as_json:
+        print_json([json_values.lora(one) for one in found])
+        return
     if not found:
         click.echo("no LoRA yet: train one (workbench train) or import one (workbench loras import)")
         return
@@ -55,7 +80,7 @@ def list_(workspace: Workspace, checkpoints: bool) -> None:
             view.strength(one),
             one.trigger,
             "" if one.steps is None else str(one.steps),
-            view.size(one.bytes),
+            byte_size(one.bytes),
             ", ".join(sorted(one.flags)) or ("damaged" if one.sound else ""),
         ]
         for one in found
@@ -65,24 +90,34 @@ def list_(workspace: Workspace, checkpoints: bool) -> None:
 
 @loras.command()
 @click.argument("name")
+@json_flag
 @with_workspace
-def show(workspace: Workspace, name: str) -> None:
+def show(workspace: Workspace, name: str, as_json: bool) -> None:
     """Print the facts of a LoRA: NAME is runs/RUN, runs/RUN@STEP or loras/NAME."""
     one = library.find(workspace, name)
+    if as_json:
+        print_json(json_values.lora(one))
+        return
     marks = [("marks", ", ".join(sorted(one.flags))), ("published", view.link(one)), ("damaged", one.sound)]
     identity = [("name", one.name), ("title", one.title), ("file", str(one.path)), ("origin", one.origin)]
     for label, value in [*identity, *view.facts(one), *marks]:
         if value:
             click.echo(f"{label:<14}{value}")
+    for label, value in view.match(one):
+        click.echo(f"{label:<16}{value}")
     for weight, source, sha256 in view.sources(one):
         click.echo(f"{'made of':<14}{weight} x {source}  {sha256}")
 
 
 @loras.command()
-def formats() -> None:
+@json_flag
+def formats(as_json: bool) -> None:
     """What LoRAs can be converted to."""
     from workbench.loras.converting import formats as known
 
+    if as_json:
+        print_json([asdict(one) for one in known()])
+        return
     for one in known():
         click.echo(f"{one.id:<14}{one.title}: {one.help}")
 
@@ -90,76 +125,55 @@ def formats() -> None:
 # ---- operations
 
 
-def _do(workspace: Workspace, settings: Settings) -> int:
+def _do(workspace: Workspace, settings: Settings, as_json: bool = False) -> int:
     """Run an operation as a job and follow it; Ctrl-C does not stop it."""
     folder = tasks.start(workspace, settings)
-    ended = watch(lambda: jobs.status(folder))
-    if ended is None:
-        click.echo(f"\nit goes on in the background: {folder}")
-        return 0
-    if ended.state is not jobs.State.FINISHED:
-        click.echo(f"Error: {ended.message}", err=True)
-        return int(ended.exit_code or ExitCode.BUG)
-    done = tasks.read_task(folder)
-    click.echo(done.message)
-    click.echo(done.made)
-    return 0
+    if as_json:
+        while (status := jobs.status(folder)).state.alive:
+            time.sleep(POLL_SECONDS)
+        if status.state is jobs.State.FINISHED:
+            print_json(json_values.lora_task(tasks.read_task(folder)))
+            return 0
+
+    def outcome() -> tuple[str, ...]:
+        done = tasks.read_task(folder)
+        return done.message, done.made, *(f"{label:<16}{value}" for label, value in view.task_view(done).matches)
+
+    return follow_job(lambda: jobs.status(folder), outcome, f"it goes on in the background: {folder}")
 
 
-@loras.command(cls=SettingsCommand)
-@click.argument("loras", nargs=-1, required=True, metavar="NAME=WEIGHT...")
-@settings_flags(MergeSettings, leave_out=("loras",))
-@with_workspace
-def merge(workspace: Workspace, loras: Sequence[str], **flags: Any) -> int:
-    """Merge LoRAs into one: exactly, or to a rank. NAME is runs/RUN, runs/RUN@STEP, loras/NAME or a file."""
-    return _do(workspace, settings_from(MergeSettings, None, flags, loras=list(loras)))
+def _add(name: str, cls: type[Settings], source: str, metavar: str) -> None:
+    """Add the command of an operation; its help is the settings'."""
+    several = metavar.endswith("...")
+    about = next(spec.help for spec in specs(cls) if spec.name == source)
+
+    @loras.command(name, cls=SettingsCommand, help=f"{cls.__doc__}\n\n{metavar}: {about}")
+    @click.argument(source, nargs=-1 if several else 1, required=True, metavar=metavar)
+    @settings_flags(cls, leave_out=(source,))
+    @with_workspace
+    def command(workspace: Workspace, as_json: bool = False, **flags: Any) -> int:
+        return _do(workspace, settings_from(cls, None, flags), as_json)
+
+    if cls is LoraImportSettings:
+        json_flag(command)
 
 
-@loras.command(cls=SettingsCommand)
-@click.argument("lora", metavar="NAME")
-@settings_flags(ResizeSettings, leave_out=("lora",))
-@with_workspace
-def resize(workspace: Workspace, lora: str, **flags: Any) -> int:
-    """Resize a LoRA to another rank; prints how much of its change is lost."""
-    return _do(workspace, settings_from(ResizeSettings, None, flags, lora=lora))
-
-
-@loras.command(cls=SettingsCommand)
-@click.argument("source", metavar="RUN_OR_FOLDER")
-@settings_flags(ExtractSettings, leave_out=("source",))
-@with_workspace
-def extract(workspace: Workspace, source: str, **flags: Any) -> int:
-    """Make a LoRA of a full fine-tune: a run that trained all weights, or a folder in diffusers' layout."""
-    return _do(workspace, settings_from(ExtractSettings, None, flags, source=source))
-
-
-@loras.command(cls=SettingsCommand)
-@click.argument("loras", nargs=-1, required=True, metavar="NAME=SCALE...")
-@settings_flags(FuseSettings, leave_out=("loras",))
-@with_workspace
-def fuse(workspace: Workspace, loras: Sequence[str], **flags: Any) -> int:
-    """Fuse LoRAs into a model: writes a folder that can be used as a model."""
-    return _do(workspace, settings_from(FuseSettings, None, flags, loras=list(loras)))
-
-
-@loras.command("import", cls=SettingsCommand)
-@click.argument("source", metavar="FILE_OR_REPOSITORY")
-@settings_flags(LoraImportSettings, leave_out=("source",))
-@with_workspace
-def import_(workspace: Workspace, source: str, **flags: Any) -> int:
-    """Add a LoRA of another trainer, or of the Hub, to the library."""
-    return _do(workspace, settings_from(LoraImportSettings, None, flags, source=source))
+for operation in OPERATIONS:
+    _add(*operation)
 
 
 @loras.command()
 @click.argument("lora", metavar="NAME")
 @click.argument("format")
 @click.argument("target", required=False, default="")
+@click.option("--low-noise", default="", metavar="NAME", help="The low-noise expert's LoRA, for a file of both.")
+@json_flag
 @with_workspace
-def convert(workspace: Workspace, lora: str, format: str, target: str) -> int:
+def convert(workspace: Workspace, lora: str, format: str, target: str, low_noise: str, as_json: bool) -> int:
     """Write a LoRA as TARGET for another program; `workbench loras formats` lists the formats."""
     split_scale(lora)
-    return _do(workspace, ConvertSettings(lora=lora, format=format, target=target))
+    settings = ConvertSettings(lora=lora, low_noise=low_noise, format=format, target=target)
+    return _do(workspace, settings, as_json)
 
 
 # ---- keeping and removing
@@ -177,7 +191,7 @@ def star(workspace: Workspace, name: str, off: bool) -> None:
 
 @loras.command()
 @click.argument("names", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_flag
 @with_workspace
 def delete(workspace: Workspace, names: Sequence[str], yes: bool) -> None:
     """Remove LoRAs after listing them and asking. `restore` brings them back."""
@@ -187,7 +201,7 @@ def delete(workspace: Workspace, names: Sequence[str], yes: bool) -> None:
 
 @loras.command(cls=SettingsCommand)
 @settings_flags(CleaningSettings)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_flag
 @with_workspace
 def clean(workspace: Workspace, yes: bool, **flags: Any) -> None:
     """Remove old checkpoints, and other LoRAs with --made, after listing them and asking.
@@ -205,7 +219,7 @@ def clean(workspace: Workspace, yes: bool, **flags: Any) -> None:
 def _confirmed(planned: Sequence[PlannedRemoval], yes: bool) -> bool:
     """List what would be removed and ask; then print how to restore it."""
     for one in planned:
-        click.echo(f"{one.lora.name}  {view.size(one.bytes)}")
+        click.echo(f"{one.lora.name}  {byte_size(one.bytes)}")
     total = view.total_size(planned)
     if not yes and not click.confirm(f"Remove {len(planned)} LoRAs, {total}?"):
         click.echo("nothing was removed")
@@ -217,13 +231,16 @@ def _confirmed(planned: Sequence[PlannedRemoval], yes: bool) -> bool:
 @loras.command()
 @click.argument("id", required=False)
 @click.option("--empty", is_flag=True, help="Delete for good what was removed.")
+@json_flag
 @with_workspace
-def restore(workspace: Workspace, id: str | None, empty: bool) -> None:
+def restore(workspace: Workspace, id: str | None, empty: bool, as_json: bool) -> None:
     """Restore a removed LoRA; without ID, list the removed ones."""
     if empty:
-        click.echo(f"{view.size(removal.empty(workspace))} freed")
+        click.echo(f"{byte_size(removal.empty(workspace))} freed")
     elif id:
         click.echo(f"{removal.restore(workspace, id)} is restored")
+    elif as_json:
+        print_json([asdict(one) for one in removal.removed(workspace)])
     else:
         for lora in removal.removed(workspace):
-            click.echo(f"{lora.id}  {lora.title}  {view.size(lora.bytes)}")
+            click.echo(f"{lora.id}  {lora.title}  {byte_size(lora.bytes)}")

@@ -9,6 +9,7 @@ themselves, so the shell says the same sentences as the page. Not covered: what 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from workbench.errors import ConfigError
+from workbench.form_rules import owners
 from workbench.settings import Settings, Spec, parse, specs
 from workbench.workspace import Workspace, read_json
 
@@ -92,7 +94,10 @@ def settings_flags(
 def settings_from(
     cls: type[S], config: Path | None, flags: Mapping[str, Any], base: S | None = None, **fixed: Any
 ) -> S:
-    """Settings from others, a JSON file and the flags that were given, the later ones winning. Raises ConfigError."""
+    """Settings from others, a JSON file and the flags that were given, the later ones winning. Raises ConfigError.
+
+    flags: those of other settings are left out
+    """
     values: dict[str, Any] = {} if base is None else base.model_dump(mode="json")
     if config is not None:
         loaded = read_json(config)
@@ -101,7 +106,7 @@ def settings_from(
         values.update(loaded)
     known = {spec.name: spec for spec in specs(cls)}
     for name, raw in flags.items():
-        if raw is not None and raw != ():
+        if name in known and raw is not None and raw != ():
             values[name] = _value(known[name], raw)
     return parse(cls, {**values, **fixed})
 
@@ -117,7 +122,8 @@ def _names(spec: Spec) -> list[str]:
 
 
 def _looks(spec: Spec) -> dict[str, Any]:
-    notes = [] if spec.kind in ("switch", "choice", "text", "texts") else [spec.rule]
+    notes = [f"only {owners(spec.name)}"] if spec.own else []
+    notes += [] if spec.kind in ("switch", "choice", "text", "texts") else [spec.rule]
     if spec.default not in (None, "", ()):
         default = {True: "on", False: "off"}[spec.default] if spec.kind == "switch" else spec.default
         notes.append(f"default: {default}")
@@ -133,7 +139,7 @@ def _value(spec: Spec, raw: Any) -> Any:
     """The flag's text as JSON would have it; what is not a number stays text, for the settings to refuse."""
     if spec.kind == "texts":
         return [text for text in raw if text]  # an empty one takes away what a file or another run had
-    if spec.optional and raw == "":
+    if spec.optional and raw == "" and not spec.may_be_blank:
         return None
     if spec.kind in ("integer", "number"):
         for number in (int, float):
@@ -144,18 +150,52 @@ def _value(spec: Spec, raw: Any) -> Any:
     return raw
 
 
+# ---- what commands share
+
+
+workspace_flag = click.option(
+    "--workspace", metavar="FOLDER", help="The workspace's folder. Else $WORKBENCH_HOME, else ./workspace."
+)
+yes_flag = click.option("--yes", is_flag=True, help="Do not ask.")
+json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: all that is known, as JSON.")
+detach_flag = click.option("--detach", is_flag=True, help="Start it and return at once.")
+
+
+def config_flag(help: str = "Settings from a JSON file. Flags win over it.") -> Callable[[Command], Command]:
+    """--config FILE."""
+    return click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help=help)
+
+
 def with_workspace(command: Command) -> Command:
     """Give the command the opened workspace as its first argument: --workspace, here or on a group before it."""
 
-    @click.option(
-        "--workspace", metavar="FOLDER", help="The workspace's folder. Else $WORKBENCH_HOME, else ./workspace."
-    )
+    @workspace_flag
     @click.pass_context
     @functools.wraps(command)
     def opened(context: click.Context, /, *args: Any, workspace: str | None, **keywords: Any) -> Any:
         return command(Workspace.open(_workspace_of(context)), *args, **keywords)
 
     return opened
+
+
+def with_opened(open: Callable[[Workspace, str], object]) -> Callable[[Command], Command]:
+    """A decorator that gives the command what its first argument, NAME, names. open: Run.open, Dataset.open ..."""
+
+    def decorate(command: Command) -> Command:
+        @click.argument("name")
+        @with_workspace
+        @functools.wraps(command)
+        def opened(workspace: Workspace, *args: Any, name: str, **keywords: Any) -> Any:
+            return command(open(workspace, name), *args, **keywords)
+
+        return opened
+
+    return decorate
+
+
+def print_json(value: object) -> None:
+    """For --json."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def _workspace_of(context: click.Context) -> str | None:

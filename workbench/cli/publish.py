@@ -6,26 +6,25 @@ The token is the Hub's own login (`hf auth login`); no command takes one. Not co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
 from workbench.cli.datasets.tasks import run_task, with_dataset
-from workbench.cli.follow import watch
-from workbench.cli.options import Command, SettingsCommand, settings_flags, settings_from, with_workspace
+from workbench.cli.follow import follow_job
+from workbench.cli.options import Command, SettingsCommand, detach_flag, settings_flags, settings_from, with_workspace
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.errors import ConfigError, ExitCode
-from workbench.jobs import State
+from workbench.errors import ConfigError
 from workbench.publishing import account, push
 from workbench.publishing.settings import LoraPush, SpacePush
-from workbench.publishing.upload_plan import UploadPlan, megabytes
+from workbench.publishing.upload_plan import UploadPlan
+from workbench.quantities import byte_size
 from workbench.workspace import Workspace
 
 TO = {"repo_id": "--to"}
 dry_run = click.option("--dry-run", is_flag=True, help="Show the upload plan (every file, the README); send nothing.")
-detach = click.option("--detach", is_flag=True, help="Start the push and return at once.")
 
 
 @click.group()
@@ -38,7 +37,7 @@ def publish() -> None:
 
 def _push_flags(settings: type[LoraPush | SpacePush]) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
-        for add in (with_workspace, detach, dry_run, settings_flags(settings, short=TO), click.argument("name")):
+        for add in (with_workspace, detach_flag, dry_run, settings_flags(settings, short=TO), click.argument("name")):
             command = add(command)
         return command
 
@@ -67,7 +66,7 @@ def space(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags:
 @with_dataset
 @settings_flags(ExportSettings, only=("repo_id", "private", "license", "trigger_word"), short=TO)
 @dry_run
-@detach
+@detach_flag
 def dataset(dataset: Dataset, dry_run: bool, detach: bool, **flags: Any) -> int:
     """Push the dataset NAME in the Hub's VideoFolder layout, with a card."""
     settings = settings_from(ExportSettings, None, flags)
@@ -91,30 +90,21 @@ def _push(workspace: Workspace, name: str, settings: LoraPush | SpacePush, dry: 
         return 0
     push.start(workspace, name, chosen)
     what: push.What = "space" if isinstance(settings, SpacePush) else "lora"
-    if detached:
-        click.echo(f"pushing to {chosen.repo_id}")
-        return 0
-    status = watch(lambda: push.status(workspace, what, name))
-    if status is None:
-        click.echo(f"\nThe push to {chosen.repo_id} goes on. See it again: workbench publish {what} {name}")
-        return 0
-    if status.state is State.FINISHED:
-        _done(push.result(workspace, what, name))
-        return 0
-    click.echo(f"Error: {status.message}", err=True)
-    return int(status.exit_code or ExitCode.BUG)
 
+    def outcome() -> Iterator[str]:
+        result = push.result(workspace, what, name)
+        done = "pushed" if result.get("changed") else "nothing has changed, so there is no new commit"
+        yield f"{done}: {result.get('url')} (commit {str(result.get('commit'))[:8]})"
 
-def _done(result: Mapping[str, Any]) -> None:
-    outcome = "pushed" if result.get("changed") else "nothing has changed, so there is no new commit"
-    click.echo(f"{outcome}: {result.get('url')} (commit {str(result.get('commit'))[:8]})")
+    goes_on = f"The push to {chosen.repo_id} goes on. See it again: workbench publish {what} {name}"
+    return follow_job(lambda: push.status(workspace, what, name), outcome, goes_on, detach=detached)
 
 
 def _show(plan: UploadPlan) -> None:
     """The upload plan."""
     click.echo(plan.sentence)
     for name, size in plan.sizes.items():
-        click.echo(f"  {megabytes(size):>12}  {name}")
+        click.echo(f"  {byte_size(size):>12}  {name}")
     for note in plan.notes:
         click.echo(f"Note: {note}")
     if plan.readme:

@@ -12,6 +12,7 @@ import click
 from workbench.cli.options import with_workspace
 from workbench.demo_space import replays
 from workbench.errors import ConfigError
+from workbench.quantities import byte_size
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, write_text
 
@@ -27,9 +28,9 @@ def record(workspace: Workspace, run: str, folder: Path, description: str) -> No
     """Write what RUN showed over its time (curves and previews, no weights, no clips) into a new FOLDER."""
     made = replays.record(Run.open(workspace, run), folder, description)
     files = [path for path in folder.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files) / 1e6
+    size = sum(path.stat().st_size for path in files)
     count = len(made.record["previews"])
-    click.echo(f"{folder}: {made.record['steps']:,} steps, {count} previews, {size:.1f} MB")
+    click.echo(f"{folder}: {made.record['steps']:,} steps, {count} previews, {byte_size(size)}")
 
 
 @click.command()

@@ -5,6 +5,7 @@ Not covered: generating (workbench.sampler), the worker's life (workbench.sample
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -13,34 +14,51 @@ from typing import Any
 
 import click
 
-from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
+from workbench.cli import json_values
+from workbench.cli.follow import Bar
+from workbench.cli.options import (
+    SettingsCommand,
+    config_flag,
+    json_flag,
+    print_json,
+    settings_flags,
+    settings_from,
+    with_workspace,
+)
 from workbench.errors import ExitCode
-from workbench.sampler import queue
+from workbench.sampler import queue, scenes
 from workbench.sampler.input_files import kept
-from workbench.sampler.samples import settings_of
+from workbench.sampler.samples import joins_scenes, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.sampler.view import report, request_view
-from workbench.settings import specs
-from workbench.workspace import Workspace, read_json
+from workbench.workspace import Workspace, read_json, writing
 
+CONFIG_HELP = (
+    "Settings and prompt from a video made here, the JSON beside one, or a JSON file of settings. Flags and a PROMPT "
+    "win over it."
+)
+JOIN_HELP = "With --scenes: also copy the video that joins them to this file."
 POLL_SECONDS = 0.1
-BATCH = tuple(spec.name for spec in specs(BatchSettings))
 
 
 @click.command(cls=SettingsCommand)
 @click.argument("prompt", required=False)
 @settings_flags(BatchSettings)
 @settings_flags(SampleSettings, leave_out=("prompt",))
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Settings and prompt from a video made here, the JSON beside one, or a JSON file of settings. Flags and a "
-    "PROMPT win over it.",
-)
+@config_flag(CONFIG_HELP)
+@click.option("--join", type=click.Path(path_type=Path), metavar="FILE", help=JOIN_HELP)
 @click.option("--verbose", "-v", is_flag=True, help="Print on stderr how each LoRA fitted, seed and steps.")
+@json_flag
 @with_workspace
-def sample(workspace: Workspace, prompt: str | None, config: Path | None, verbose: bool, **flags: Any) -> int:
+def sample(
+    workspace: Workspace,
+    prompt: str | None,
+    config: Path | None,
+    join: Path | None,
+    verbose: bool,
+    as_json: bool,
+    **flags: Any,
+) -> int:
     """Generate videos of PROMPT and print the path of each. PROMPT - reads it from stdin.
 
     The first one loads the model; the worker keeps it warm for the next. --seed random gives another video each time.
@@ -49,80 +67,61 @@ def sample(workspace: Workspace, prompt: str | None, config: Path | None, verbos
     if prompt is None and config is None:
         raise click.UsageError("Missing argument 'PROMPT': describe the video, or give --config FILE.")
     prompt = sys.stdin.read() if prompt == "-" else prompt
-    batch = settings_from(BatchSettings, None, {name: flags.pop(name) for name in BATCH})
+    known = BatchSettings(scenes=config is not None and joins_scenes(config))
+    batch = settings_from(BatchSettings, None, flags, known)
+    if join is not None:
+        if not batch.scenes or batch.videos > 1:
+            raise click.UsageError("--join makes one video of scenes: give --scenes, and --videos 1.")
+        scenes.check_target(join)
     if flags.get("seed") == "random":
         flags["seed"] = ""  # as in the form: an empty one
     base = settings_of(config, workspace) if config else None
     fixed = {} if prompt is None else {"prompt": prompt.strip()}
     settings = settings_from(SampleSettings, None, flags, base, **fixed)
-    code = 0
-    for done in generate_all(workspace, kept(workspace, expand(settings, batch))):
+    many = kept(workspace, expand(settings, batch))
+    code, every = 0, generate_all(workspace, many, chains=batch.chains)
+    if as_json:
+        print_json([json_values.sample(done) for done in every])
+    for done in every:
         if done.video is None:
             click.echo(f"Error: {done.message}", err=True)
             code = code or int(done.exit_code or ExitCode.BUG)
             continue
-        click.echo(str(done.video))
+        if not as_json:
+            click.echo(str(done.video))
         if verbose:
             click.echo("\n".join(report(read_json(done.video.with_suffix(".json")))), err=True)
+    whole = every[-1].video  # what joins the scenes comes after them; one scene is all there is
+    if join is not None and code == 0 and whole is not None:
+        with writing(join):
+            shutil.copyfile(whole, join)
+        if not as_json:
+            click.echo(str(join))
     return code
 
 
-def generate(workspace: Workspace, settings: SampleSettings) -> queue.Progress:
-    """Generate one sample, with progress. Ctrl-C cancels it. Raises what `queue.submit` raises."""
-    return generate_all(workspace, [settings])[0]
+def generate_all(workspace: Workspace, many: Sequence[SampleSettings], chains: int = 0) -> list[queue.Progress]:
+    """Generate samples, with progress on a terminal's stderr; returns how each ended. Ctrl-C cancels those not done.
 
-
-def generate_all(workspace: Workspace, many: Sequence[SampleSettings]) -> list[queue.Progress]:
-    """Generate samples, with progress; returns how each ended. Ctrl-C cancels those that are not done."""
-    ids = queue.submit_all(workspace, many)
+    chains: see `queue.submit_all`
+    """
+    ids = queue.submit_all(workspace, many, chains=chains)
     ended: list[queue.Progress] = []
+    bar = Bar(on_stderr=True) if sys.stderr.isatty() else None
     try:
-        with _Bar(len(ids)) as bar:
-            for sample_id in ids:
-                while not (now := queue.progress(workspace, sample_id)).state.over:
-                    bar.show(now, len(ended))
-                    queue.revive(workspace)
-                    time.sleep(POLL_SECONDS)
-                ended.append(now)
+        for number, sample_id in enumerate(ids, 1):
+            which = f"video {number} of {len(ids)}: " if len(ids) > 1 else ""
+            while not (now := queue.progress(workspace, sample_id)).state.over:
+                if bar is not None:
+                    view = request_view(now)
+                    bar.show(which + view.status, now.step, now.total, view.message)
+                queue.revive(workspace)
+                time.sleep(POLL_SECONDS)
+            ended.append(now)
     except KeyboardInterrupt:
         queue.cancel_all(workspace, ids)
         raise
+    finally:
+        if bar is not None:
+            bar.close()
     return ended
-
-
-class _Bar:
-    """A bar on a terminal; on anything else nothing, so that stdout holds the videos' paths alone."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __enter__(self) -> _Bar:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            TextColumn("{task.fields[note]}"),
-            console=Console(file=sys.stderr),
-            transient=True,
-            disable=not sys.stderr.isatty(),
-        )
-        self._task = self._bar.add_task("waiting", total=None, note="")
-        self._bar.start()
-        return self
-
-    def show(self, now: queue.Progress, done: int) -> None:
-        """done: how many of all are over"""
-        view = request_view(now)
-        which = f"video {done + 1} of {self._count}: " if self._count > 1 else ""
-        self._bar.update(
-            self._task,
-            description=which + view.status,
-            completed=now.step,
-            total=now.total or None,
-            note=view.message,
-        )
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()

@@ -1,4 +1,4 @@
-"""Tables in the shell. Not covered: what stands in them."""
+"""Tables and lists of checks in the shell. Not covered: what stands in them."""
 
 from __future__ import annotations
 
@@ -46,6 +46,17 @@ def _print_wrapped(console: Console, heads: Sequence[str], rows: Sequence[Sequen
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
+
+
+def print_checks(checks: Iterable[tuple[str, str, str]]) -> int:
+    """What was looked at, what was found and, where something is wrong, a remedy below; returns how many have one."""
+    listed = list(checks)
+    width = max(len(title) for title, _, _ in listed)
+    for title, found, remedy in listed:
+        click.echo(f"{'!' if remedy else ' '} {title:<{width}}  {found}")
+        if remedy:
+            click.echo(f"  {'':<{width}}  -> {remedy}")
+    return sum(bool(remedy) for _, _, remedy in listed)
 
 
 def _printable(text: str) -> str:

@@ -5,55 +5,68 @@ Not covered: sending one (train --target, runs start --target), what each settin
 
 from __future__ import annotations
 
+from dataclasses import asdict, astuple
 from typing import Any
 
 import click
 
-from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
-from workbench.cli.tables import print_table
+from workbench.cli.options import SettingsCommand, json_flag, print_json, settings_flags, settings_from, with_workspace
+from workbench.cli.tables import print_checks, print_table
 from workbench.errors import ConfigError, ExitCode, ModelUnavailable
 from workbench.remote import targets as kept
-from workbench.remote.backends import check_target
 from workbench.remote.base import Unreachable
 from workbench.remote.settings import KINDS
 from workbench.settings import Settings
 from workbench.workspace import Workspace
 
-TARGET_HELP = "Train on a target (workbench targets), or local. A run stays where it is until it is sent elsewhere."
-KIND = ("kind",)
+target_flag = click.option(
+    "--target",
+    metavar="NAME",
+    help="Train on a target (workbench targets), or local. A run stays where it is until it is sent elsewhere.",
+)
 
 
 @click.group(invoke_without_command=True)
+@json_flag
 @with_workspace
 @click.pass_context
-def targets(context: click.Context, workspace: Workspace) -> None:
+def targets(context: click.Context, workspace: Workspace, as_json: bool) -> None:
     """Machines, clusters and accounts to which runs can be sent. Without a command: list them."""
     if context.invoked_subcommand is None:
-        _list(workspace)
+        _list(workspace, as_json)
 
 
 @targets.command("list")
+@json_flag
 @with_workspace
-def list_(workspace: Workspace) -> None:
+def list_(workspace: Workspace, as_json: bool) -> None:
     """List the targets."""
-    _list(workspace)
+    _list(workspace, as_json)
 
 
-def _list(workspace: Workspace) -> None:
+def _list(workspace: Workspace, as_json: bool) -> None:
     names = kept.names(workspace)
+    if as_json:
+        print_json([_document(workspace, name) for name in names])
+        return
     if not names:
         click.echo("no targets yet: workbench targets add ssh NAME --host HOST adds one")
         return
-    print_table(("target", "kind", "settings"), [_row(workspace, name) for name in names])
+    print_table(("target", "kind", "settings"), [_row(_document(workspace, name)) for name in names])
 
 
-def _row(workspace: Workspace, name: str) -> tuple[str, str, str]:
+def _row(one: dict[str, Any]) -> tuple[str, str, str]:
+    settings = ", ".join(f"{key}={value}" for key, value in one["settings"].items())
+    return one["name"], one["kind"] or "?", one["problem"] or settings
+
+
+def _document(workspace: Workspace, name: str) -> dict[str, Any]:
     try:
-        values = kept.load(workspace, name).model_dump(mode="json", exclude_defaults=True)
-        kind = str(getattr(kept.load(workspace, name), "kind"))  # noqa: B009 - each class of targets declares it
+        target = kept.load(workspace, name)
     except ConfigError as error:
-        return name, "?", str(error)
-    return name, kind, ", ".join(f"{key}={value}" for key, value in values.items())
+        return {"name": name, "kind": None, "settings": {}, "problem": str(error)}
+    values = target.model_dump(mode="json", exclude_defaults=True)
+    return {"name": name, "kind": target.model_dump()["kind"], "settings": values, "problem": ""}
 
 
 @targets.group()
@@ -61,20 +74,18 @@ def add() -> None:
     """Add a target, or replace one: its kind, then its name."""
 
 
-def _adding(kind: str, cls: type[Settings]) -> click.Command:
-    @click.command(kind, cls=SettingsCommand, help=cls.__doc__)
+def _add(kind: str, cls: type[Settings]) -> None:
+    @add.command(kind, cls=SettingsCommand, help=cls.__doc__)
     @click.argument("name")
-    @settings_flags(cls, leave_out=KIND)
+    @settings_flags(cls, leave_out=("kind",))
     @with_workspace
     def command(workspace: Workspace, name: str, **flags: Any) -> None:
         kept.save(workspace, name, settings_from(cls, None, flags))
         click.echo(f"{name} is a target now; check whether it is ready: workbench targets check {name}")
 
-    return command
-
 
 for kind, settings in KINDS.items():
-    add.add_command(_adding(kind, settings))
+    _add(kind, settings)
 
 
 @targets.command()
@@ -88,19 +99,18 @@ def remove(workspace: Workspace, name: str) -> None:
 
 @targets.command()
 @click.argument("name")
+@json_flag
 @with_workspace
-def check(workspace: Workspace, name: str) -> int:
+def check(workspace: Workspace, name: str, as_json: bool) -> int:
     """Check whether a target is ready: starts and changes nothing on it.
 
     Exits with 0 when nothing has to be fixed.
     """
     try:
-        found = check_target(workspace, name)
+        found = kept.check_target(workspace, name)
     except Unreachable as error:
         raise ModelUnavailable(f"{name} does not answer: {error}") from error
-    width = max(len(line.title) for line in found)
-    for line in found:
-        click.echo(f"{'!' if line.remedy else ' '} {line.title:<{width}}  {line.found}")
-        if line.remedy:
-            click.echo(f"  {'':<{width}}  -> {line.remedy}")
-    return int(ExitCode.BAD_CONFIG) if any(line.remedy for line in found) else 0
+    if as_json:
+        print_json([asdict(one) for one in found])
+        return int(ExitCode.BAD_CONFIG) if any(one.remedy for one in found) else 0
+    return int(ExitCode.BAD_CONFIG) if print_checks(map(astuple, found)) else 0

@@ -10,47 +10,59 @@ from typing import Any
 
 import click
 
-from workbench.cli.fit import fitted, in_one_line
+from workbench.cli.fit import clone_flag, fitted, in_one_line
 from workbench.cli.follow import follow
-from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
-from workbench.cli.targets import TARGET_HELP
+from workbench.cli.options import (
+    SettingsCommand,
+    config_flag,
+    detach_flag,
+    settings_flags,
+    settings_from,
+    with_workspace,
+)
+from workbench.cli.recipes import recipe_flag, with_recipe
+from workbench.cli.targets import target_flag
 from workbench.errors import ConfigError
-from workbench.fit import rows
 from workbench.fit.estimate import estimate
-from workbench.fit.gpu_offer import offer
-from workbench.remote.backends import choose_target, resolve_target
+from workbench.fit.gpus import HERE
+from workbench.fit.levels import HELP, offer
+from workbench.remote.targets import choose_target, resolve_target
+from workbench.run_warnings import run_warnings
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.sweeps import parse_values, sweep
+from workbench.runs.sweeps import created, parse_values
 from workbench.workspace import Workspace
 
-CONFIG_HELP = "Settings from a JSON file, such as an earlier run's config.json. Flags win over it."
-CLONE_HELP = "Settings of that run, in a run that begins anew. Flags win over them."
 FORK_HELP = "Go on from that run's checkpoint in a new run, with its settings. Flags win over them."
 MOST_DIGITS = 12  # of a step
-SWEEP_HELP = "A run for every value, as in learning_rate=1e-4,3e-4; given again, for every combination."
+SWEEP_HELP = (
+    "A run for every value, as in learning_rate=1e-4,3e-4 or, by a field's label, 'Learning rate=1e-4,3e-4'; given "
+    "again, for every combination."
+)
 
 
 @click.command(cls=SettingsCommand)
 @settings_flags(TrainSettings)
+@recipe_flag
 @click.option("--name", help="The run's name. Else the dataset's, or the other run's, numbered.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help=CONFIG_HELP)
-@click.option("--clone", metavar="RUN", help=CLONE_HELP)
+@config_flag("Settings from a JSON file, such as an earlier run's config.json. Flags win over it.")
+@clone_flag
 @click.option("--fork", metavar="RUN@STEP", help=FORK_HELP)
 @click.option("--sweep", "swept", metavar="SETTING=VALUE,VALUE", multiple=True, help=SWEEP_HELP)
-@click.option("--target", metavar="NAME", help=TARGET_HELP)
-@click.option("--make-it-fit", is_flag=True, help=rows.MAKE_HELP)
-@click.option("--detach", is_flag=True, help="Start the run and return at once.")
+@target_flag
+@click.option("--fit-to-gpu", is_flag=True, help=HELP)
+@detach_flag
 @with_workspace
 def train(
     workspace: Workspace,
+    recipe: str | None,
     name: str | None,
     config: Path | None,
     clone: str | None,
     fork: str | None,
     swept: tuple[str, ...],
     target: str | None,
-    make_it_fit: bool,
+    fit_to_gpu: bool,
     detach: bool,
     **flags: Any,
 ) -> int:
@@ -68,20 +80,21 @@ def train(
         raise ConfigError("--fork goes on with one run, --sweep begins several anew: give one of them")
     parent, step = _checkpoint(workspace, fork) if fork else (Run.open(workspace, clone) if clone else None, 0)
     settings = settings_from(TrainSettings, config, flags, parent.settings if parent else None)
+    settings = with_recipe(workspace, recipe, settings, flags, None if target else HERE)
     title = name or (parent.name if parent else None)
-    if target and make_it_fit:
-        raise ConfigError("--make-it-fit measures this machine: with --target, use workbench fit --gpu-memory")
-    if make_it_fit:
+    if target and fit_to_gpu:
+        raise ConfigError("--fit-to-gpu measures this machine: with --target, use workbench fit --gpu-memory")
+    if fit_to_gpu:
         settings = fitted(workspace, settings)
-    if swept:
-        runs = sweep(workspace, settings, parse_values(swept), title)
-    elif parent and fork:
+    if parent and fork:
         runs = [parent.fork(workspace, step, settings, title)]
     else:
-        runs = [Run.create(workspace, settings, title)]
+        runs = created(workspace, settings, parse_values(swept), title)
     for run in runs:
         if target:
             choose_target(workspace, run, target)
+    for sentence in run_warnings(workspace, settings):
+        click.echo(sentence)
     if not target:
         click.echo(in_one_line(estimate(workspace, settings)))
         if (more := offer(settings)) is not None:
@@ -101,8 +114,7 @@ def _start(runs: list[Run], detach: bool) -> int:
     if not detach:
         return follow(*runs, begin=lambda: _begin(runs))
     _begin(runs)
-    names = " ".join(run.name for run in runs)
-    click.echo("watch it: workbench runs follow " + names if len(runs) == 1 else "watch them: workbench runs")
+    click.echo(f"watch it: workbench runs follow {runs[0].name}" if len(runs) == 1 else "watch them: workbench runs")
     return 0
 
 
@@ -112,6 +124,6 @@ def _begin(runs: list[Run]) -> None:
         click.echo(f"started {run.name}: {run.folder}")
         for sentence in run.parent.get("dropped", ()):
             click.echo(f"not taken along: {sentence}")
-    names = " ".join(run.name for run in runs)
     if len(runs) > 1:
+        names = " ".join(run.name for run in runs)
         click.echo(f"they train one after another; compare them at any time: workbench runs compare {names}")

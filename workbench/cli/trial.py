@@ -42,7 +42,7 @@ def _run_trial(workspace: Workspace) -> int:
     if problem := _ended(run.folder, STEP_SECONDS):
         _say(STEP, problem, REINSTALL)
         return 1
-    loss = [line["loss"] for line in read_metrics(run.folder)[0] if "loss" in line][-1]
+    loss = [line["loss"] for line in read_metrics(run.folder) if "loss" in line][-1]
     _say(STEP, f"a prompt and the clip encoded, two steps taken (loss {loss:.2f}), the LoRA written and loaded")
     return 0
 

@@ -8,11 +8,8 @@ import sys
 import click
 
 from workbench.cli.options import with_workspace
-from workbench.paths import CODE
+from workbench.paths import PAGE
 from workbench.workspace import Workspace
-
-# By its path: a file of that name in the current folder, or a package, is somebody else's.
-PROGRAM = CODE / "webui.py"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
@@ -20,6 +17,16 @@ PROGRAM = CODE / "webui.py"
 @with_workspace
 def webui(workspace: Workspace, options: tuple[str, ...]) -> None:
     """Open the page in a browser; options are those of `python webui.py`."""
-    command = [sys.executable, str(PROGRAM), "--workspace", str(workspace.root), *options]
+    # By its path: a file of that name in the current folder, or a package, is somebody else's.
+    command = [sys.executable, str(PAGE), "--workspace", str(workspace.root), *options]
     sys.stdout.flush()
     os.execv(sys.executable, command)
+
+
+@click.command("api-token")
+@with_workspace
+def api_token(workspace: Workspace) -> None:
+    """Print the token with which programs use the page's HTTP API over this workspace; keep it as a password."""
+    from workbench.api.key import api_token_of
+
+    click.echo(api_token_of(workspace.root))

@@ -29,7 +29,7 @@ from workbench.clips.frame_plan import (
 )
 from workbench.clips.records import Clip
 from workbench.errors import ConfigError
-from workbench.families.base import Frames, Model
+from workbench.families.model import Frames, Model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -184,7 +184,14 @@ def assign(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Buck
         kept = _kept(list(kinds.values()), by_size, fps)
         for kind, index, value in zip(kinds, kept.argmax(1).tolist(), kept.max(1).tolist(), strict=True):
             best[kind] = by_size[index] if value > 0 else None
-    return BucketTable(ordered, tuple(_assignment(clip, best[_kind(clip)], ordered, fps) for clip in clips))
+
+    def assignment(clip: Clip) -> BucketAssignment:
+        if (bucket := best[_kind(clip)]) is None:
+            return BucketAssignment(clip, None, fps, dropped=_why_nowhere(clip, ordered, fps))
+        share = time_share(clip, bucket.frames, fps)
+        return BucketAssignment(clip, bucket, fps, share, *cover(clip, bucket.height, bucket.width))
+
+    return BucketTable(ordered, tuple(map(assignment, clips)))
 
 
 def choose(
@@ -276,21 +283,9 @@ def _sum_kept(kept: Matrix, chosen: Sequence[int]) -> float:
     return float(kept[:, list(chosen)].max(1).sum())
 
 
-def _assignment(clip: Clip, bucket: Bucket | None, buckets: Sequence[Bucket], fps: float) -> BucketAssignment:
-    if bucket is None:
-        return BucketAssignment(clip, None, fps, dropped=_why_nowhere(clip, buckets, fps))
-    return BucketAssignment(
-        clip, bucket, fps, time_share(clip, bucket.frames, fps), *cover(clip, bucket.height, bucket.width)
-    )
-
-
 def _why_nowhere(clip: Clip, buckets: Sequence[Bucket], fps: float) -> str:
     """Why a clip is in none of the buckets, which are in ascending order of frames."""
     fitting = [bucket for bucket in buckets if bucket.for_images == clip.is_image]
     if not fitting and clip.frames:
-        return (
-            "an image: no bucket takes 1 frame: add one"
-            if clip.is_image
-            else "no bucket takes more than 1 frame: add one"
-        )
+        return f"{'an image: no bucket takes' if clip.is_image else 'no bucket takes more than'} 1 frame: add one"
     return (why_dropped(clip, fitting[0].shape(fps)) if fitting else None) or UNKNOWN

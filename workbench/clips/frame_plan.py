@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from workbench.clips.records import Clip
-from workbench.families.base import Frames, Model
+from workbench.families.model import Frames, Model
 
 ENLARGED = 1.1  # from here on an enlarged picture is worth a warning: the model would learn its blur
 UNKNOWN = "its length or size is not known: import it again"
@@ -165,18 +165,11 @@ def _of_rule(clip: Clip, usable: Clip, shape: Shape, taking: Taking) -> tuple[in
     """The frames by a rule of its own, counted from the first that is not skipped; none where it takes none."""
     if taking.sampling == "sat":
         return _sat_indices(clip, shape, taking.skip_start, taking.skip_end)
-    return (_start_indices if taking.sampling == "start" else _spread_indices)(usable, shape)
-
-
-def _start_indices(clip: Clip, shape: Shape) -> tuple[int, ...]:
-    return () if why_dropped(clip, shape) else _indices(clip, shape, 0)
-
-
-def _spread_indices(clip: Clip, shape: Shape) -> tuple[int, ...]:
-    """First and last frame and evenly between them; none where frames would come twice."""
-    if clip.frames < shape.frames:
+    if taking.sampling == "start":
+        return () if why_dropped(usable, shape) else _indices(usable, shape, 0)
+    if usable.frames < shape.frames:  # frames would come twice
         return ()
-    return tuple(round(index * (clip.frames - 1) / max(1, shape.frames - 1)) for index in range(shape.frames))
+    return tuple(round(index * (usable.frames - 1) / max(1, shape.frames - 1)) for index in range(shape.frames))
 
 
 def _sat_indices(clip: Clip, shape: Shape, start: int, skip_end: int) -> tuple[int, ...]:
@@ -228,17 +221,17 @@ def plan(clip: Clip, shape: Shape) -> FramePlan:
     return FramePlan(clip, _indices(clip, shape, max(0, int((clip.frames - 1 - needed) / 2))), resize, crop, shape.fps)
 
 
-def windows(clip: Clip, shape: Shape, most: int | None = None) -> list[FramePlan]:
+def windows(clip: Clip, shape: Shape) -> list[FramePlan]:
     """Windows of a clip that share no frame, in order, as far from one another as from the clip's ends.
 
-    As many as fit, at most `most`. A single one is the window of `plan`; a dropped clip gives its one dropped plan.
+    As many as fit. A single one is the window of `plan`; a dropped clip gives its one dropped plan.
     """
     middle = plan(clip, shape)
     if middle.dropped:
         return [middle]
     length = middle.indices[-1] - middle.indices[0] + 1
-    count = min(max(1, clip.frames // length), most or clip.frames)
-    if count == 1:
+    count = clip.frames // length
+    if count <= 1:
         return [middle]
     free = clip.frames - count * length
     firsts = [free * (number + 1) // (count + 1) + number * length for number in range(count)]

@@ -6,9 +6,11 @@ what happened to the source files (dataset_builder's sources.jsonl).
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import math
 import re
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from workbench.errors import ConfigError, DataError
+from workbench.quantities import time_range
 from workbench.workspace import read_json, write_json, write_text
 
 METADATA = "metadata.jsonl"
@@ -66,6 +69,29 @@ class Clip(BaseModel):
         return Path(self.file_name).stem
 
     @property
+    def source_id(self) -> str:
+        """The same for all parts of a source video."""
+        return Path(self.master or self.file_name).stem
+
+    @property
+    def name(self) -> str:
+        """What people know it by, on page, shell, notebook and in messages: "walk.mp4", "walk.mp4 0:12-0:15" of a part.
+
+        A clip without a source is called by its file, as a folder of another tool has it.
+        """
+        return f"{self.source_name} {self.times}".strip()
+
+    @property
+    def source_name(self) -> str:
+        """The source video's name."""
+        return Path(self.source).name or self.source_id
+
+    @property
+    def times(self) -> str:
+        """ "0:12-0:15" of a part, else ""."""
+        return time_range(*self.span) if self.span else ""
+
+    @property
     def is_image(self) -> bool:
         """Whether it is a picture: a clip of one frame."""
         return self.frames == 1
@@ -102,6 +128,31 @@ def _read_clips(path: Path, *version: int) -> tuple[Clip, ...]:
     return tuple(clips)
 
 
+def find_clip(clips: Sequence[Clip], name: str) -> Clip:
+    """The clip of that file name, id or name. Raises ConfigError when there is none, or several have the name."""
+    for clip in clips:
+        if name in (clip.file_name, clip.id):
+            return clip
+    found = [clip for clip in clips if clip.name == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ids = ", ".join(clip.id for clip in found[:6]) + (" ..." if len(found) > 6 else "")
+        raise ConfigError(f"{len(found)} clips are called {name!r}: name one by its id, {ids}")
+    near = difflib.get_close_matches(name, [clip.name for clip in clips], n=1, cutoff=0.3)
+    hint = f"did you mean {near[0]!r}?" if near else "look at the list of clips"
+    raise ConfigError(f"there is no clip {name[:120]!r} in this dataset: {hint}")
+
+
+def clips_named(clips: Sequence[Clip], names: Collection[str] | None) -> list[Clip]:
+    """The clips of those file names, ids or names, all of them for None. Raises ConfigError as `find_clip`."""
+    if names is None:
+        return list(clips)
+    known = {key: clip.file_name for clip in clips for key in (clip.id, clip.file_name)}
+    wanted = {known[name] if name in known else find_clip(clips, name).file_name for name in names}
+    return [clip for clip in clips if clip.file_name in wanted]
+
+
 def write_clips(dataset: Path, clips: list[Clip]) -> None:
     """Replace metadata.jsonl, atomically. Raises CannotWrite."""
     lines = [clip.model_dump_json() for clip in clips]
@@ -109,12 +160,13 @@ def write_clips(dataset: Path, clips: list[Clip]) -> None:
 
 
 class DatasetInfo(BaseModel):
-    """What holds for a whole dataset (dataset.json)."""
+    """What holds for a whole dataset (dataset.json). created: Unix time, None of a plain VideoFolder"""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     title: str = ""
     trigger_word: str = ""
+    created: float | None = None
 
     def caption(self, clip: Clip) -> str:
         """The clip's text as the model is taught it: the trigger word in front, unless the text already has it."""

@@ -14,10 +14,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from workbench.clips.frame_plan import shape_for
+from workbench.clips.frame_plan import Shape, shape_for
 from workbench.compare.settings import BASE, EXPORT, NONE, GridSettings
 from workbench.errors import ConfigError
 from workbench.families import find_model
+from workbench.families.model import Model
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.run import EXPORT as EXPORT_FILE
 from workbench.sampler.loras import split_scale
@@ -27,6 +28,7 @@ from workbench.workspace import Workspace
 AXES = ("checkpoints", "loras", "scales", "guidance", "steps", "schedulers", "column_seeds")
 LORA_AXES = frozenset({"checkpoints", "loras", "scales"})
 MOST_CELLS = 2000
+PLAIN = SampleSettings().model_dump(mode="json")
 BASE_MODEL = "base model"
 STACK = " + "
 
@@ -82,13 +84,14 @@ def plan_grid(workspace: Workspace, settings: GridSettings, base: SampleSettings
             f"the grid has {len(rows) * len(columns)} videos, at most {MOST_CELLS} are allowed: leave out "
             f"some prompts, seeds or columns"
         )
-    name = _Namer(workspace, base)
+    model = find_model(base.model)[1]
+    shape = shape_for(model, base.frames, base.height, base.width)
     keys, samples = [], {}
     for row in rows:
         line = []
         for column in columns:
             sample = base.changed(**{"prompt": row.prompt, "image": row.image, "seed": row.seed, **column.changes})
-            line.append(name(sample))
+            line.append(_name(workspace, model, shape, sample))
             samples[line[-1]] = sample
         keys.append(tuple(line))
     return GridPlan(tuple(rows), tuple(columns), tuple(keys), samples, tuple(fixed))
@@ -157,30 +160,21 @@ def _changes(workspace: Workspace, run: str, choice: dict[str, str], base: Sampl
     kept = list(base.loras)
     if "checkpoints" not in choice and "loras" not in choice:
         kept, compared = [], kept
-    loras = kept + [text for one in compared if (text := _scaled(one, scale))]
-    changes: dict[str, Any] = {"loras": loras}
-    if "guidance" in choice:
-        changes["guidance_scale"] = float(choice["guidance"])
-    if "steps" in choice:
-        changes["steps"] = int(choice["steps"])
-    if "schedulers" in choice:
-        changes["scheduler"] = choice["schedulers"]
-    if "column_seeds" in choice:
-        changes["seed"] = int(choice["column_seeds"])
-    return changes
+    scaled = [(name, own * scale) for name, own in map(split_scale, compared)]
+    loras = kept + [f"{name}={value:g}" for name, value in scaled if value]
+    read: dict[str, tuple[str, Callable[[str], Any]]] = {
+        "guidance": ("guidance_scale", float),
+        "steps": ("steps", int),
+        "schedulers": ("scheduler", str),
+        "column_seeds": ("seed", int),
+    }
+    return {"loras": loras, **{name: of(choice[axis]) for axis, (name, of) in read.items() if axis in choice}}
 
 
 def lora_file(workspace: Workspace, run: str, checkpoint: str) -> Path:
     """Path of the LoRA of a run's checkpoint, there or not. Raises ConfigError for a name that is no run's."""
     folder = workspace.run(run)
     return folder / EXPORT_FILE if checkpoint == EXPORT else folder_of(folder, int(checkpoint)) / LORA
-
-
-def _scaled(text: str, scale: float) -> str:
-    """The LoRA at a multiple of its scale; "" when nothing of it is left."""
-    name, own = split_scale(text)
-    value = own * scale
-    return f"{name}={value:g}" if value else ""
 
 
 def _labels(choice: dict[str, str], wide: Sequence[str], bare: bool) -> tuple[str, ...]:
@@ -195,7 +189,6 @@ def _labels(choice: dict[str, str], wide: Sequence[str], bare: bool) -> tuple[st
 
 
 def _word(name: str, value: str) -> str:
-    """A value of an axis, for people."""
     if name == "checkpoints":
         return BASE_MODEL if value == BASE else "final LoRA" if value == EXPORT else f"step {value}"
     if name == "loras":
@@ -214,53 +207,39 @@ def _reference(column: Column, columns: Sequence[Column]) -> int:
     return (same or bare or [0])[0]
 
 
-class _Namer:
-    """Names a cell by all that decides its video. Open settings are filled in as the model does, so that giving the
+def _name(workspace: Workspace, model: Model, shape: Shape, sample: SampleSettings) -> str:
+    """A cell's name, from all that decides its video. Open settings are filled in as the model does, so that giving the
     model's own value changes nothing; the device and the workspace's location do not count."""
-
-    def __init__(self, workspace: Workspace, base: SampleSettings) -> None:
-        self._root = workspace.root
-        self._family, self._model = find_model(base.model)
-        self._shape = shape_for(self._model, base.frames, base.height, base.width)
-        # Only what differs from the defaults: a setting of a later version changes no name.
-        self._plain = SampleSettings().model_dump(mode="json")
-
-    def __call__(self, sample: SampleSettings) -> str:
-        values: dict[str, Any] = {
-            **{name: value for name, value in sample.model_dump(mode="json").items() if value != self._plain[name]},
-            "model": self._model.id,
-            "prompt": sample.prompt,
-            "seed": sample.seed,
-            "steps": sample.steps or self._model.steps,
-            "guidance_scale": self._model.guidance_scale if sample.guidance_scale is None else sample.guidance_scale,
-            "scheduler": self._model.scheduler if sample.scheduler == "model" else sample.scheduler,
-            "frames": self._shape.frames,
-            "height": self._shape.height,
-            "width": self._shape.width,
-            "loras": [self._within(text) for text in sample.loras],
-        }
-        values.pop("device", None)
-        for name in ("image", "video", "continue_from"):
-            if values.get(name):
-                values[name] = self._within(values[name])
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:20]
-
-    def _within(self, text: str) -> str:
-        """A path inside the workspace from there on, so that a workspace can be moved."""
-        return text.removeprefix(f"{self._root}/")
+    within = f"{workspace.root}/"  # a path inside the workspace counts from there on, so that a workspace can be moved
+    # Only what differs from the defaults: a setting of a later version changes no name.
+    values: dict[str, Any] = {
+        **{name: value for name, value in sample.model_dump(mode="json").items() if value != PLAIN[name]},
+        "model": model.id,
+        "prompt": sample.prompt,
+        "seed": sample.seed,
+        "steps": sample.steps or model.steps,
+        "guidance_scale": model.guidance_scale if sample.guidance_scale is None else sample.guidance_scale,
+        "scheduler": model.scheduler if sample.scheduler == "model" else sample.scheduler,
+        "frames": shape.frames,
+        "height": shape.height,
+        "width": shape.width,
+        "loras": [text.removeprefix(within) for text in sample.loras],
+    }
+    values.pop("device", None)
+    for name in ("image", "video", "continue_from"):
+        if values.get(name):
+            values[name] = values[name].removeprefix(within)
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def merged(name: str, now: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
     """The values of an axis and more of them, each once: sorted where they were in order, else the new ones last."""
     every = tuple(dict.fromkeys((*now, *more)))
     if name == "checkpoints":
-        return tuple(sorted(every, key=_checkpoint_order))
+        ends = {BASE: -1.0, EXPORT: float("inf")}
+        return tuple(sorted(every, key=lambda value: ends[value] if value in ends else float(value)))
     number: Callable[[str], float] = float
     try:
         return tuple(sorted(every, key=number)) if list(now) == sorted(now, key=number) else every
     except ValueError:
         return every
-
-
-def _checkpoint_order(name: str) -> float:
-    return -1.0 if name == BASE else float("inf") if name == EXPORT else float(name)

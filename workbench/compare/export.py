@@ -1,18 +1,16 @@
-"""A grid as one HTML page with its videos and its player in it, and single videos of it as mp4 or GIF.
+"""A grid as one HTML page with its videos and its player in it, in a notebook too; single videos as mp4 or GIF.
 
-The page opens anywhere and loads nothing. Its player is that of the Compare tab (assets/grid.js, assets/grid.css). Not
-covered: what the player is given (snapshot).
+The page opens anywhere and loads nothing; a notebook carries it in a frame, since its page cannot reach the kernel's
+files everywhere. Its player is that of the Compare tab (assets/grid.js, assets/grid.css). Not covered: what the player
+is given (snapshot).
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import html
 import json
-import os
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,28 +20,27 @@ from workbench.compare.grid import Grid
 from workbench.compare.snapshot import snapshot
 from workbench.compare.state import CellState
 from workbench.errors import ConfigError
+from workbench.inline_html import heading, note
 from workbench.paths import ASSETS
-from workbench.workspace import writing
+from workbench.workspace import replacing
 
 FOLDER = "export"
 FORMATS = ("mp4", "gif")
 GIF_FPS, GIF_WIDTH = 12.5, 640
 PIXEL_ART, ENLARGED = 128, 192  # videos up to this width are enlarged to about that one
+PLAYER_LIMIT = 48 * 1024 * 1024  # bytes of videos; a notebook that carries more gets slow to open
+LOWEST, ROW, HIGHEST = 420, 240, 860  # height of the player, pixels: with one row, more for each other, at most
+TOO_LARGE = "These videos are too large for a notebook: export the grid, or open it in the web app."
 
 # Nothing is loaded, whatever a prompt contains: the browser itself refuses it.
 POLICY = (
     "default-src 'none'; media-src blob: data:; img-src blob: data:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'"
 )
-COLOURS = """
-:root { --wb-line: #d9dfea; --wb-soft: #f4f6fa; --wb-text: #1d2738; --wb-faint: #5d6a80; --wb-going: #2f6fd0;
-  --wb-good: #1f8a4c; --wb-bad: #c23434; --wb-bad-soft: #fdeeee; --wb-good-soft: #e8f6ee;
-  --input-background-fill: #fff; --button-secondary-background-fill: #fff; --block-background-fill: #fff;
-  --body-background-fill: #fff; color-scheme: light; }
-@media (prefers-color-scheme: dark) { :root { --wb-line: #37445c; --wb-soft: #1b2436; --wb-text: #e6ebf4;
-  --wb-faint: #9aa8c0; --wb-going: #5d97f2; --wb-good: #45b878; --wb-bad: #ef6b6b; --wb-bad-soft: #3a1b1e;
-  --wb-good-soft: #14301f; --input-background-fill: #1b2436; --button-secondary-background-fill: #1b2436;
-  --block-background-fill: #131a28; --body-background-fill: #0f1522; color-scheme: dark; } }
+# What the player's style sheet takes from the page around it, beside assets/tokens.css.
+AROUND = """
+:root { color-scheme: light dark; --input-background-fill: var(--wb-panel); --block-background-fill: var(--wb-panel);
+  --button-secondary-background-fill: var(--wb-panel); --body-background-fill: var(--wb-page); }
 body { margin: 0; padding: 16px; font: 15px/1.45 system-ui, sans-serif; background: var(--body-background-fill);
   color: var(--wb-text); }
 """
@@ -69,7 +66,7 @@ def export_page(grid: Grid) -> Path:
     if not grid.state().count(CellState.DONE):
         raise ConfigError(f"the grid {grid.name} has no video yet: wait for the first one")
     path = exported_page(grid)
-    with _replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(page(grid))
     return path
 
@@ -83,7 +80,7 @@ def export_cell(grid: Grid, key: str, format: str) -> Path:
     assert video is not None
     row, column = next((row, keys.index(key)) for row, keys in enumerate(state.plan.keys) if key in keys)
     path = grid.folder / FOLDER / f"{grid.name}-{row + 1}-{column + 1}.{format}"
-    with _replacing(path) as temporary:
+    with replacing(path) as temporary:
         if format == "gif":
             _write_gif(video, temporary)
         else:
@@ -104,15 +101,31 @@ def page(grid: Grid) -> Iterator[str]:
     yield f"<script>\n{player}\n{START}</script></body></html>\n"
 
 
+def grid_html(grid: Grid) -> str:
+    """The grid as it is now. Raises ConfigError when its file was damaged or the model is gone."""
+    state = grid.state()
+    head = heading(state.title) + note(snapshot(grid, state)["progress"]["text"])
+    videos = [cell.video for cell in state.all if cell.video]
+    if not videos:
+        return head
+    if sum(path.stat().st_size for path in videos) > PLAYER_LIMIT:
+        return head + note(TOO_LARGE)
+    height = min(HIGHEST, LOWEST + ROW * (len(state.rows) - 1))
+    return (
+        f'{head}<iframe srcdoc="{html.escape("".join(page(grid)))}" title="{html.escape(state.title)}" '
+        f'style="width:100%;height:{height}px;border:0;resize:vertical" allowfullscreen></iframe>'
+    )
+
+
 def _head(title: str, data: dict[str, Any]) -> str:
     # What a person wrote must not end the element that holds it.
     packed = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
-    css = (ASSETS / "grid.css").read_text(encoding="utf-8")
+    tokens, css = ((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in ("tokens", "grid"))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{COLOURS}\n#grid {{ {css} }}</style></head>\n"
+        f"<style>{tokens}{AROUND}\n#grid {{ {css} }}</style></head>\n"
         f'<body><div id="grid"></div>\n<script type="application/json" id="grid-data">{packed}</script>\n'
     )
 
@@ -134,16 +147,3 @@ def _write_gif(video: Path, path: Path) -> None:
             pictures.append(Image.fromarray(frame).resize(size, how).quantize(256, dither=Image.Dither.NONE))
     duration = round(1000 * every / fps)
     pictures[0].save(path, "GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary name for a file that takes its place when the block ends, whole or not at all. Raises CannotWrite."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-    with writing(path):
-        try:
-            path.parent.mkdir(exist_ok=True)
-            yield temporary
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)

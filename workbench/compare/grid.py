@@ -16,21 +16,23 @@ measuring (measurements, a job of its own), what faces show (snapshot).
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 from workbench import inline_html, jobs
+from workbench.clips.records import file_sha256
 from workbench.compare import marks
 from workbench.compare.axes import AXES, Column, GridPlan, merged, plan_grid
-from workbench.compare.cell_files import outdated, record_of, stamp
 from workbench.compare.settings import GridSettings
 from workbench.compare.state import Cell, CellState, GridState, seconds_left
 from workbench.compare.suggestions import base_of, completed
 from workbench.errors import ConfigError
 from workbench.families import find_model
+from workbench.operating_system import system
+from workbench.records import read_once
 from workbench.runs import retention
 from workbench.runs.run import Run
 from workbench.sampler import queue
@@ -52,9 +54,6 @@ STATES = {
     RequestState.GENERATING: CellState.GENERATING,
     RequestState.FAILED: CellState.FAILED,
 }
-
-_PLANS: dict[Path, tuple[int, GridSettings, SampleSettings, GridPlan]] = {}
-MOST_KEPT = 50
 
 
 class Grid:
@@ -118,18 +117,13 @@ class Grid:
 
     def _read(self) -> tuple[GridSettings, SampleSettings, GridPlan]:
         """Settings, base and plan, computed once for each version of grid.json."""
-        try:
-            changed = (self.folder / FILE).stat().st_mtime_ns
-        except OSError:
-            raise ConfigError(f"the grid {self.name} is no longer there: choose another one") from None
-        known = _PLANS.get(self.folder)
-        if known is None or known[0] != changed:
-            settings, base = self.settings, self.base
-            known = (changed, settings, base, plan_grid(self.workspace, settings, base))
-            if len(_PLANS) > MOST_KEPT:
-                _PLANS.clear()
-            _PLANS[self.folder] = known
-        return known[1:]
+        if not (self.folder / FILE).exists():
+            raise ConfigError(f"the grid {self.name} is no longer there: choose another one")
+        return read_once(self.folder / FILE, self._laid_out)
+
+    def _laid_out(self, _: Path) -> tuple[GridSettings, SampleSettings, GridPlan]:
+        settings, base = self.settings, self.base
+        return settings, base, plan_grid(self.workspace, settings, base)
 
     def video(self, key: str) -> Path:
         """Where a cell's video is, or will be."""
@@ -158,7 +152,7 @@ class Grid:
         jobs.kill(self.folder / MEASURING)
         with writing(self.folder):
             removed = fresh_folder(self.workspace.grids / REMOVED, self.name)
-            os.replace(self.folder, removed)
+            system.replace(self.folder, removed)
 
     def _save(self, settings: GridSettings, base: SampleSettings) -> None:
         created = self._file("created") if (self.folder / FILE).exists() else time.time()
@@ -244,23 +238,27 @@ class Grid:
             for key, sample in plan.samples.items()
         }
         steps = find_model(base.model)[1].steps
+        times = sorted(stamp(cell.video) / 1e9 for cell in cells.values() if cell.video)
         return GridState(
             self.name,
             settings.title,
             plan,
             tuple(tuple(cells[key] for key in keys) for keys in plan.keys),
-            seconds_left(cells.values(), steps, _gaps(cells.values())),
+            seconds_left(cells.values(), steps, [later - earlier for earlier, later in pairwise(times)]),
             references(plan, cells),
         )
 
     def _cell(
         self, key: str, sample: SampleSettings, request: str | None, measured: dict[str, Any], marked: marks.Marks
     ) -> Cell:
-        video = self.video(key)
-        record = record_of(video.with_suffix(".json"))
-        common: dict[str, Any] = {"starred": key in marked.stars, "rejected": key in marked.rejects}
-        progress = self._progress(request) if request else None
+        progress = None
+        if request:  # first: a video that is done this very moment is neither pending nor missing
+            with contextlib.suppress(ConfigError):
+                progress = queue.progress(self.workspace, request)
         state = STATES.get(progress.state) if progress else None
+        video = self.video(key)
+        record = read_once(video.with_suffix(".json"), read_object)
+        common: dict[str, Any] = {"starred": key in marked.stars, "rejected": key in marked.rejects}
         if record and video.exists() and not (state and state.pending):
             common |= {"measurements": measured} if measured.get("version") == stamp(video) else {}
             old = outdated(record, video)
@@ -271,11 +269,6 @@ class Grid:
         if cause := self._missing_lora(sample):
             return Cell(key, sample, CellState.FAILED, message=cause, **common)
         return Cell(key, sample, CellState.MISSING, message=progress.message if progress else "", **common)
-
-    def _progress(self, request: str) -> queue.Progress | None:
-        with contextlib.suppress(ConfigError):
-            return queue.progress(self.workspace, request)
-        return None
 
     # ---- what people think of it
 
@@ -307,7 +300,25 @@ class Grid:
         return f"step {step} is now the best checkpoint of {run}: it is starred, and shown on the run's page"
 
     def _repr_html_(self) -> str:
-        return inline_html.rendered("workbench.compare.display:grid_html", self)
+        return inline_html.rendered("workbench.compare.export:grid_html", self)
+
+
+def stamp(video: Path) -> int:
+    """The version of a video: another number after it was generated again."""
+    try:
+        return video.with_suffix(".json").stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def outdated(record: dict[str, Any], video: Path) -> bool:
+    """Whether a LoRA that the video was generated with is another file by now."""
+    for lora in record.get("loras") or ():
+        path = Path(str(lora.get("file", "")))
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime_ns > stamp(video) and read_once(path, file_sha256) != lora.get("sha256"):
+                return True
+    return False
 
 
 def references(plan: GridPlan, cells: Mapping[str, Cell]) -> dict[str, str]:
@@ -318,12 +329,6 @@ def references(plan: GridPlan, cells: Mapping[str, Cell]) -> dict[str, str]:
             other = cells[keys[column.reference]]
             found[key] = f"{other.key}@{stamp(other.video)}" if other.video and other.key != key else ""
     return found
-
-
-def _gaps(cells: Iterable[Cell]) -> list[float]:
-    """Seconds from one finished video to the next."""
-    times = sorted(stamp(cell.video) / 1e9 for cell in cells if cell.video)
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
 
 
 def _step(workspace: Workspace, run: str, column: Column) -> int:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import jobs
 from workbench.clips import frame_metrics, media
+from workbench.clips.media.difference import WORDS
 from workbench.compare import similarity
-from workbench.compare.cell_files import stamp
-from workbench.compare.grid import MEASUREMENTS, Grid
+from workbench.compare.grid import MEASUREMENTS, Grid, stamp
 from workbench.compare.state import Cell, GridState
 from workbench.errors import DataError
 from workbench.runs.run import Run
@@ -34,7 +34,6 @@ MOTION_FPS = 8  # as in the dataset check
 SHARP_LONGEST, SHARP_FRAMES = 720, 4
 POLL_SECONDS = 0.5
 TIMEOUT = 60.0  # seconds without a new video; `Grid.maintain` starts the job again when one comes
-SAME = 99.0  # dB for equal videos
 
 HELP = {
     "distance": "How much the pixels differ from the video of the base model in this row, on average, in levels of "
@@ -44,7 +43,13 @@ HELP = {
     "sharpness": "How much fine detail there is: 100 % is crisp, below about 40 % looks soft. Training too long or too "
     "strong often blurs, or frays into false detail.",
     "nearest": "How much the video differs from the training clip it is nearest to. Different scenes differ by 0.5 and "
-    "more; below 0.25 it is that clip again: the LoRA may have learned it by heart.",
+    "more; below 0.25 it is that clip again: the LoRA may have memorized it.",
+}
+# Measurement -> its title, how it is written, below what it hints at a fault, and the word of each limit it is below.
+SCALES: dict[str, tuple[str, str, float, dict[float, str]]] = {
+    "distance": ("from {}", "{:.1f}", 0.0, WORDS),
+    "motion": ("motion", "{:.1f}", 0.5, {0.5: "stands still", 2: "calm", 8: "lively", math.inf: "wild"}),
+    "sharpness": ("sharpness", "{:.0%}", 0.38, {0.38: "blurred", 0.5: "soft", math.inf: "sharp"}),
 }
 
 
@@ -68,8 +73,7 @@ def run(grid: Grid, job: jobs.Job) -> None:
         if todo and clips is None:
             clips = _clips(grid)
         for index, cell in enumerate(todo):
-            if job.take("stop") is not None:
-                raise jobs.Stop("Stopped; what was measured is kept.")
+            job.check_stop("Stopped; what was measured is kept.")
             job.beat("measuring", index, len(todo))
             known = read_object(grid.folder / MEASUREMENTS).get("cells", {})
             measured = {**known, cell.key: measure(cell, state, clips or [])}
@@ -91,7 +95,8 @@ def measure(cell: Cell, state: GridState, clips: Sequence[similarity.TrainingCli
         found = of_video(cell.video)
         signature = found.pop("signature")
         if reference and (other := state.cell(reference.partition("@")[0]).video):
-            found |= distance(cell.video, other)
+            apart = media.difference(cell.video, other)
+            found |= {"distance": apart.levels, "psnr": apart.psnr} if apart else {}
         nearest = similarity.nearest(signature, clips, similarity.usual(clips))
     except DataError as error:
         return {**versions, "error": str(error)}
@@ -124,27 +129,6 @@ def of_video(path: Path) -> dict[str, Any]:
     }
 
 
-def distance(one: Path, other: Path) -> dict[str, float]:
-    """distance (mean difference of the pixels, levels) and psnr (dB) of two videos, as far as the shorter one goes.
-
-    Videos of different sizes have neither. Raises DataError.
-    """
-    import numpy as np
-
-    total = squares = count = 0.0
-    for (_, left), (_, right) in zip(media.decode(one), media.decode(other), strict=False):
-        if left.shape != right.shape:
-            return {}
-        difference = left.astype(np.float32) - right
-        total += float(np.abs(difference).sum())
-        squares += float((difference**2).sum())
-        count += difference.size
-    if not count:
-        return {}
-    psnr = 10 * math.log10(255**2 * count / squares) if squares else SAME
-    return {"distance": round(total / count, 2), "psnr": round(min(psnr, SAME), 1)}
-
-
 def _clips(grid: Grid) -> list[similarity.TrainingClip]:
     run = grid.settings.run
     if not run or not grid.workspace.run(run).is_dir():
@@ -158,23 +142,13 @@ def describe(measured: dict[str, Any], reference: str = "base model") -> list[Vi
     if measured.get("error"):
         return [VideoMeasurement("error", "not measured", "", str(measured["error"]), warn=True)]
     found = []
-    if (value := measured.get("distance")) is not None:
-        words = _word(value, {1: "the same", 6: "nearly the same", 25: "clearly different"}, "another video")
-        found.append(VideoMeasurement("distance", f"from {reference}", f"{value:.1f}", words))
-    if (value := measured.get("motion")) is not None:
-        words = _word(value, {0.5: "stands still", 2: "calm", 8: "lively"}, "wild")
-        found.append(VideoMeasurement("motion", "motion", f"{value:.1f}", words, warn=value < 0.5))
-    if (value := measured.get("sharpness")) is not None:
-        words = _word(value, {0.38: "blurred", 0.5: "soft"}, "sharp")
-        found.append(VideoMeasurement("sharpness", "sharpness", f"{value:.0%}", words, warn=value < 0.38))
+    for name, (title, form, warned, limits) in SCALES.items():
+        if (value := measured.get(name)) is not None:
+            words = next(word for limit, word in limits.items() if value < limit)
+            found.append(VideoMeasurement(name, title.format(reference), form.format(value), words, value < warned))
     if "nearest" in measured:
         value, clip, copied = measured["nearest_difference"], measured["nearest"], bool(measured.get("copied"))
         near = "nearly" if copied else "resembles" if value < similarity.NEAR else ""
         words = f"{near} the training clip {clip}" if near else "like no training clip"
         found.append(VideoMeasurement("nearest", "training clips", f"{value:.2f}", words, warn=copied))
     return found
-
-
-def _word(value: float, limits: dict[float, str], last: str) -> str:
-    """The word of the first limit that the value is below."""
-    return next((word for limit, word in limits.items() if value < limit), last)

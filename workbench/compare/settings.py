@@ -57,7 +57,7 @@ class GridSettings(Settings):
     """More is finer and slower. Empty: those of the run's previews."""
 
     schedulers: tuple[str, ...] = field((), title="Schedulers", section=OTHER, advanced=True)
-    """How noise is removed: model (what the model was published with), DDIM or DPM."""
+    """How noise is removed: model (what the model was published with), and for CogVideoX DDIM or DPM."""
 
     column_seeds: tuple[str, ...] = field((), title="Seeds as columns", section=OTHER, advanced=True)
     """A column for each seed, instead of a row."""

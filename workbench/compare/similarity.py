@@ -1,4 +1,4 @@
-"""How near a video is to the clips that a LoRA was trained on: has it learned a clip by heart?
+"""How near a video is to the clips that a LoRA was trained on: has it memorized a clip?
 
 A video's signature is that of near-duplicate clips (clips.frame_metrics): four frames at 8x8 pixels, in colour. Of
 a clip those frames are taken that training took. Not covered: a piece of a clip in another place or at another time.
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.clips import frame_metrics, media
-from workbench.compare.suggestions import lock
 from workbench.errors import ConfigError, DataError
+from workbench.runs.data import read_lock
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, confined, read_object, write_json
 
@@ -50,7 +50,7 @@ class Nearest:
 
     @property
     def copied(self) -> bool:
-        """Whether it looks like a clip learned by heart."""
+        """Whether it looks like a memorized clip."""
         return self.difference < COPY and (self.usual is None or self.difference < APART * self.usual)
 
 
@@ -68,7 +68,7 @@ def trained_on(workspace: Workspace, run: Run, kept: Path) -> list[TrainingClip]
     """The clips of a run with their signatures; kept: a file that remembers them. Those that are gone are left out."""
     known, found = read_object(kept), []
     prints = dict(known)
-    for clip in lock(run):
+    for clip in read_lock(run.folder):
         path = _file(workspace, run, clip)
         if path is None or clip.get("role") == "held_out":
             continue
@@ -77,7 +77,7 @@ def trained_on(workspace: Workspace, run: Run, kept: Path) -> list[TrainingClip]
             with contextlib.suppress(DataError, OSError):
                 prints[mark] = base64.b64encode(_print(path, clip)).decode()
         if mark in prints:
-            found.append(TrainingClip(path.name, base64.b64decode(prints[mark])))
+            found.append(TrainingClip(clip["name"], base64.b64decode(prints[mark])))
     if prints != known:
         write_json(kept, prints)
     return found

@@ -24,8 +24,8 @@ from workbench.compare.grid import Grid
 from workbench.compare.state import Cell, CellState, GridState
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.jobs import duration
-from workbench.sampler.embedded import shareable
+from workbench.quantities import duration
+from workbench.sampler.samples import shareable
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import specs
 
@@ -67,7 +67,9 @@ def details_of(cell: Cell) -> list[list[str]]:
         if spec.name == "scheduler":
             value = record.get("scheduler", value)
         if isinstance(value, tuple):
-            value = ", ".join(_lora(text) if spec.name == "loras" else Path(text).name for text in value)
+            # The end of a LoRA's path has the names of run and step.
+            parts = 4 if spec.name == "loras" else 1
+            value = ", ".join("/".join(text.replace("\\", "/").split("/")[-parts:]) for text in value)
         if isinstance(value, str):
             value = shareable({spec.name: value}, None)[spec.name]  # without paths of this machine
         rows.append([spec.title, f"{value:g}" if isinstance(value, float) else str(value)])
@@ -76,11 +78,6 @@ def details_of(cell: Cell) -> list[list[str]]:
     if record.get("device"):
         rows.append(["Device", str(record["device"])])
     return rows
-
-
-def _lora(path: str) -> str:
-    """The end of a LoRA's path, which has the names of run and step."""
-    return "/".join(path.replace("\\", "/").split("/")[-4:])
 
 
 def _columns(state: GridState, marked: marks.Marks) -> list[dict[str, Any]]:
@@ -139,7 +136,6 @@ def _cell(cell: Cell, state: GridState, column: int, url: Callable[[Path], str],
 
 
 def _progress(state: GridState) -> dict[str, Any]:
-    """How many videos are done, and a sentence about it."""
     every, done = len(state.all), state.count(CellState.DONE)
     failed, missing = state.count(CellState.FAILED), state.count(CellState.MISSING)
     outdated = sum(cell.outdated for cell in state.all)
@@ -159,7 +155,6 @@ def _progress(state: GridState) -> dict[str, Any]:
 
 
 def _shape(base: SampleSettings) -> dict[str, Any]:
-    """Rate, frames and size of the videos."""
     try:
         _, model = find_model(base.model)
         shape = shape_for(model, base.frames, base.height, base.width)

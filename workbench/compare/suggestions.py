@@ -1,4 +1,4 @@
-"""What a run suggests for a grid: its previews' prompts, sizes and seed, the base model and its last checkpoints.
+"""Before a grid is created: what a run suggests (prompts, sizes and seed of its previews, last checkpoints), the cost.
 
 Not covered: what the settings come to (axes).
 """
@@ -8,16 +8,21 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from workbench.compare.axes import AXES, lora_file
+from workbench.compare.axes import AXES, lora_file, plan_grid
 from workbench.compare.settings import BASE, EXPORT, GridSettings
+from workbench.compare.state import work
 from workbench.errors import ConfigError
 from workbench.families import find_model
+from workbench.quantities import duration
 from workbench.runs.checkpoints import LORA, folder_of
+from workbench.runs.data import read_lock
 from workbench.runs.run import Run
+from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
-from workbench.workspace import Workspace, read_json, read_object
+from workbench.workspace import Workspace, read_object
 
 LAST = 3  # checkpoints that a grid begins with
+HISTORY = 24  # newest samples, which tell the pace
 SCALES = ("0.5", "0.75", "1")
 SHAPE = ("frames", "height", "width", "steps", "guidance_scale", "dynamic_guidance", "seed")
 
@@ -81,7 +86,9 @@ def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed
     if not settings.run:
         return SampleSettings().changed(speed=speed, **({"model": model} if model else {}))
     run = Run.open(workspace, settings.run)
-    train, record = run.settings, _preview(run)
+    train, record = run.settings, dict[str, Any]()
+    for preview in run.previews[:1]:
+        record = read_object(preview.video.with_suffix(".json"))
     values: dict[str, Any] = {
         "frames": train.frames,
         "height": train.height,
@@ -89,6 +96,7 @@ def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed
         "steps": train.preview_steps,
         "guidance_scale": train.preview_guidance,
         "dynamic_guidance": train.preview_dynamic_guidance,
+        "flow_shift": train.preview_flow_shift,
         "seed": train.preview_seed,
     }
     values |= {name: record[name] for name in SHAPE if name in record}
@@ -119,6 +127,35 @@ def of_sample(settings: SampleSettings, guidance: float) -> tuple[GridSettings, 
     return GridSettings().changed(**rows, **columns), settings.changed(loras=[])
 
 
+def cost(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> str:
+    """A sentence: how many videos, and the time at the pace of earlier samples like these. Raises ConfigError.
+
+    base: what the samples begin with (`base_of`)
+    """
+    if not settings.run and not settings.prompts:
+        return "Choose a run, or write prompts and choose LoRAs."
+    plan = plan_grid(workspace, completed(workspace, settings), base)
+    rows, columns = len(plan.rows), len(plan.columns)
+    text = f"{rows * columns} videos: {rows} {'row' if rows == 1 else 'rows'} by {columns} columns"
+    seconds = _pace(workspace, base)
+    if seconds is not None:
+        model = find_model(base.model)[1]
+        total = sum(work(sample, model.steps) for sample in plan.samples.values())
+        text += f", about {duration(total * seconds)} at the pace of earlier samples"
+    return f"{text}. Videos that exist already are not generated again."
+
+
+def _pace(workspace: Workspace, base: SampleSettings) -> float | None:
+    """Seconds for a pass of the model in earlier samples like these; None where there are none."""
+    model = find_model(base.model)[1]
+    for sample in Samples(workspace).history(HISTORY):
+        record = sample.record
+        alike = sample.settings.model in (base.model, model.id) and sample.settings.speed == base.speed
+        if alike and record.get("frames") in (base.frames, None) and record.get("seconds"):
+            return float(record["seconds"]) / work(sample.settings, model.steps)
+    return None
+
+
 def prompts(run: Run) -> tuple[str, ...]:
     """The prompts of a run's previews; its first captions where it has none yet."""
     settings = run.settings
@@ -127,16 +164,8 @@ def prompts(run: Run) -> tuple[str, ...]:
     of_previews = tuple(dict.fromkeys(preview.prompt for preview in run.previews if preview.prompt))
     if of_previews:
         return of_previews
-    captions = [str(clip.get("caption", "")) for clip in lock(run) if clip.get("role") == "train"]
+    captions = [clip["caption"] for clip in read_lock(run.folder) if clip["role"] == "train"]
     return tuple(dict.fromkeys(filter(None, captions)))[:2]
-
-
-def lock(run: Run) -> list[dict[str, Any]]:
-    """The clips a run trains on, as dataset.lock.json keeps them; none before its first start."""
-    with contextlib.suppress(ConfigError):
-        value = read_json(run.folder / "dataset.lock.json")
-        return [clip for clip in value if isinstance(clip, dict)] if isinstance(value, list) else []
-    return []
 
 
 def _last(run: Run) -> tuple[str, ...]:
@@ -146,21 +175,8 @@ def _last(run: Run) -> tuple[str, ...]:
 
 
 def _refuse_whole_models(run: Run) -> None:
-    settings = run.settings
-    if settings.method != "lora":
+    if run.settings.method != "lora":
         raise ConfigError(f"{run.name} trained the whole model, a grid compares LoRAs: extract a LoRA from it first")
-    if settings.train_also:
-        raise ConfigError(
-            f"{run.name} trained {', '.join(settings.train_also)} beside its LoRA, which no sample loads: its previews "
-            f"show it, a grid cannot"
-        )
-
-
-def _preview(run: Run) -> dict[str, Any]:
-    """The record of one of the run's previews, {} before the first."""
-    for preview in run.previews[:1]:
-        return read_object(preview.video.with_suffix(".json"))
-    return {}
 
 
 def _images(run: Run, wanted: list[str]) -> list[str]:

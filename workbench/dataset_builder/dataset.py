@@ -2,7 +2,8 @@
 
 Every property is read afresh from the folder, every change is on disk when its call returns:
 
-    dataset.json metadata.jsonl          title and trigger word; a line a clip (workbench.clips.records)
+    dataset.json metadata.jsonl          title, trigger word ...; a line a clip (workbench.clips.records)
+    notes.txt                            what a person wrote about it
     clips/<id>.mp4 thumbs/<id>.jpg       named by the source file's content
     sources.jsonl                        what became of each source file (ImportResult)
     .import/                             the import job: config.json, job.log, result.json ... (workbench.jobs)
@@ -10,43 +11,52 @@ Every property is read afresh from the folder, every change is on disk when its 
     first_frames/                        pictures that came with clips as their first frames (first_frames)
     .masters/                            whole source videos whose parts are clips (workbench.clips.records.Clip.master)
 
-Long work runs as tasks (tasks). Not covered: what a task does.
+Long work runs as tasks (tasks). Not covered: what a task does, datasets as a whole (dataset_library).
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from workbench import jobs, policy
-from workbench.clips import media
-from workbench.clips.frame_plan import Shape
-from workbench.clips.records import INFO, METADATA, Clip, DatasetInfo, read_clips, read_info, write_info
-from workbench.dataset_builder import history
-from workbench.dataset_builder.checks.findings import FILE, Finding, Fix
+from workbench.clips import buckets, frame_plan, media
+from workbench.clips.frame_plan import FramePlan, Shape, shape_for
+from workbench.clips.records import INFO, METADATA, Clip, DatasetInfo, find_clip, read_clips, read_info, write_info
+from workbench.dataset_builder import display, history
+from workbench.dataset_builder.checks import fixes
+from workbench.dataset_builder.checks.findings import FILE, CheckReport, Finding, Fix, read_report
 from workbench.dataset_builder.checks.measures import FOLDER
+from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.dataset_builder.checks.statistics import Statistics, statistics
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cut import Box
+from workbench.dataset_builder.display import ChangeList, ClipView, PlanTable
 from workbench.dataset_builder.history import REMOVED, Change
-from workbench.dataset_builder.ingest.importing import import_files
-from workbench.dataset_builder.ingest.intake import Progress
+from workbench.dataset_builder.ingest.intake import Progress, import_files
 from workbench.dataset_builder.ingest.results import SOURCES, ImportResult, read_import_results
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.snapshot import DatasetSnapshot, Summary, dataset_snapshot, summarize
 from workbench.dataset_builder.sources.survey import USUAL
 from workbench.dataset_builder.sources.text import clean_caption
 from workbench.dataset_builder.sources.tree import Columns
-from workbench.dataset_builder.tasks import Name, Task
-from workbench.dataset_builder.views import ChangeList, DatasetViews
-from workbench.errors import ConfigError
+from workbench.dataset_builder.tasks import Name, Task, changed_at
+from workbench.errors import ConfigError, DataError, WorkbenchError
+from workbench.families import default_model, find_model
+from workbench.jobs import State
+from workbench.notes import NOTES, read_notes, write_notes
+from workbench.settings import parse
 from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
 
+PLANS = "plans"  # folder below the workspace's cache
+MOST_BUCKETS = 3
 
-class Dataset(DatasetViews):
+
+class Dataset:
     """One dataset's folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -55,8 +65,9 @@ class Dataset(DatasetViews):
     @classmethod
     def create(cls, workspace: Workspace, title: str, trigger_word: str = "") -> Self:
         """A new, empty dataset. Raises CannotWrite."""
-        folder = fresh_folder(workspace.datasets, title)
-        write_info(folder, DatasetInfo(title=title.strip(), trigger_word=trigger_word.strip()))
+        folder = fresh_folder(workspace.datasets, title, workspace.former_names)
+        info = DatasetInfo(title=title.strip(), trigger_word=trigger_word.strip(), created=time.time())
+        write_info(folder, info)
         return cls(folder)
 
     @classmethod
@@ -95,6 +106,11 @@ class Dataset(DatasetViews):
         return read_info(self.folder)
 
     @property
+    def notes(self) -> str:
+        """What a person wrote about it, "" without any."""
+        return read_notes(self.folder)
+
+    @property
     def clips(self) -> list[Clip]:
         return read_clips(self.folder)
 
@@ -119,9 +135,8 @@ class Dataset(DatasetViews):
     @property
     def version(self) -> tuple[int, ...]:
         """Changes whenever records, import results, history or findings do; costs a few looks at the disk."""
-        files = (METADATA, INFO, SOURCES, history.HISTORY, f"{FOLDER}/{FILE}")
-        paths = [self.folder / name for name in files]
-        return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+        files = (METADATA, INFO, NOTES, SOURCES, history.HISTORY, f"{FOLDER}/{FILE}")
+        return changed_at(self.folder / name for name in files)
 
     @property
     def import_results(self) -> list[ImportResult]:
@@ -138,8 +153,12 @@ class Dataset(DatasetViews):
         return dataset_snapshot(self.folder, shape)
 
     def clip(self, name: str) -> Clip:
-        """The clip of that file name or id. Raises ConfigError."""
-        return _find(self.clips, name)
+        """The clip of that file name, id or name. Raises ConfigError."""
+        return find_clip(self.clips, name)
+
+    def successor(self, file_name: str) -> Clip | None:
+        """The clip that stands where the one of that file name stood before it was cut, undone or redone, or itself."""
+        return history.successor(self.folder, file_name)
 
     def path_of(self, clip: Clip) -> Path:
         """The clip's video file."""
@@ -147,10 +166,77 @@ class Dataset(DatasetViews):
 
     def thumbnail_of(self, clip: Clip) -> Path:
         """A JPEG of the clip; made now if it is missing (a plain VideoFolder has none). Raises DataError."""
-        path = _thumbnail(self.folder, clip)
+        path = self.folder / history.thumbnail_name(clip)
         if not path.exists():
             media.thumbnail(self.path_of(clip), path)
         return path
+
+    def _repr_html_(self) -> str:
+        return display.dataset_html(self.folder, self.summary, self.import_results)
+
+    # ---- checks and numbers
+
+    @property
+    def report(self) -> CheckReport | None:
+        """What the last check found, as far as it still holds; None when there was none."""
+        return read_report(self.folder)
+
+    def check(self, **values: Any) -> CheckReport:
+        """Check every clip and caption in a background task, wait for its end, and return what it found.
+
+        values: settings of `CheckSettings`, such as captions=False. Nothing is changed; an interrupt leaves the task
+        running. Raises ConfigError (a setting, or a task is running already), CannotWrite, WorkbenchError when the
+        check fails.
+        """
+        task = self.task("check")
+        task.start(parse(CheckSettings, values))
+        status = task.wait()
+        report = self.report
+        if status.state is not State.FINISHED or report is None:
+            raise WorkbenchError(f"the check did not finish: {status.message or status.state}")
+        return report
+
+    @property
+    def statistics(self) -> Statistics:
+        """The dataset in numbers. Raises DataError, ConfigError where its files are broken."""
+        return statistics(self.folder)
+
+    # ---- what a model gets
+
+    def plans(self, shape: Shape) -> list[FramePlan]:
+        """Which frames and which part of the picture a model of that shape gets, a plan a clip."""
+        return [frame_plan.plan(clip, shape) for clip in self.clips]
+
+    def plan_table(self, model: str = "", frames: int | None = None, most_buckets: int = MOST_BUCKETS) -> PlanTable:
+        """The plans of all clips for a model, and the buckets (at most so many) that lose least of them.
+
+        model: "" is the built-in one;  frames: None is the model's own number. Raises ConfigError.
+        """
+        known, clips = find_model(model or default_model())[1], self.clips
+        shape = shape_for(known, frames)
+        chosen = buckets.choose(clips, known, most_buckets)
+        return PlanTable(shape, self.plans(shape), buckets.assign(clips, chosen, known.fps))
+
+    def view_as_model(self, name: str, model: str = "", frames: int | None = None) -> ClipView:
+        """The clip of that file name or id as a model gets it. model, frames: as for `plan_table`.
+
+        Raises ConfigError, DataError when the clip is left out, CannotWrite.
+        """
+        return self.planned_video(self.clip(name), shape_for(find_model(model or default_model())[1], frames))
+
+    def planned_video(self, clip: Clip, shape: Shape, target: Path | None = None) -> ClipView:
+        """Exactly the frames that the model gets of a clip as a video, in the workspace's cache unless told where.
+
+        Raises DataError when it is left out, CannotWrite.
+        """
+        plan = frame_plan.plan(clip, shape)
+        if plan.dropped:
+            raise DataError(f"{clip.name} is left out: {plan.dropped}")
+        if target is None:
+            size = f"{shape.frames}-{shape.width}x{shape.height}-{shape.fps:g}"
+            target = Workspace(self.folder.parent.parent).cache / PLANS / f"{self.name}-{clip.id}-{size}.mp4"
+        media.encode(media.read_frames(self.path_of(clip), plan.indices, plan.resize, plan.crop), target, plan.fps)
+        return ClipView(target, plan)
 
     # ---- changing
 
@@ -166,7 +252,7 @@ class Dataset(DatasetViews):
             same = one.text == new or (over is not None and one.text != over)
             return [] if same else [one.changed(text=new, caption_by=by)]
 
-        history.edit(self.folder, f"caption of {clip.source or clip.id}", make)
+        history.edit(self.folder, f"caption of {clip.name}", make)
         return self.clip(name)
 
     def tag(self, word: str, *names: str) -> int:
@@ -187,15 +273,19 @@ class Dataset(DatasetViews):
         if info != self.info:
             history.change(self.folder, f"trigger word {info.trigger_word or 'removed'}", info=info)
 
+    def write_notes(self, text: str) -> None:
+        """Replace the notes. Raises ConfigError where they are too long, CannotWrite."""
+        write_notes(self.folder, text)
+
     def remove(self, *names: str) -> None:
         """Remove clips from the dataset; `restore` brings them back. Raises ConfigError, CannotWrite."""
         found = [self.clip(name) for name in names]
-        history.change(self.folder, f"removed: {_named(found)}", {clip.file_name: () for clip in found})
+        history.change(self.folder, f"removed: {cutting.named(found)}", {clip.file_name: () for clip in found})
 
     def restore(self, *names: str) -> None:
         """Bring back clips that were removed, caption and all. Raises ConfigError, CannotWrite."""
-        found = [_find(self.removed, name) for name in names]
-        history.change(self.folder, f"restored: {_named(found)}", added=found)
+        found = [find_clip(self.removed, name) for name in names]
+        history.change(self.folder, f"restored: {cutting.named(found)}", added=found)
 
     @property
     def history(self) -> ChangeList:
@@ -214,16 +304,11 @@ class Dataset(DatasetViews):
 
     def undo(self, number: int | None = None) -> Change:
         """Take back the change of that number, else the newest one that stands. Raises ConfigError, CannotWrite."""
-        return history.undo(self.folder, self._number(number, self.undoable, "undo"))
+        return history.undo(self.folder, number)
 
     def redo(self, number: int | None = None) -> Change:
         """Redo what was undone last. Raises ConfigError, CannotWrite."""
-        return history.undo(self.folder, self._number(number, self.redoable, "redo"))
-
-    def _number(self, number: int | None, standing: Sequence[Change], verb: str) -> int:
-        if number is None and not standing:
-            raise ConfigError(f"there is nothing to {verb} in {self.name}")
-        return number if number is not None else standing[0].number
+        return history.undo(self.folder, number, redo=True)
 
     def task(self, name: Name) -> Task:
         """A background task on this dataset: import, split, check, fix, caption or export."""
@@ -239,7 +324,7 @@ class Dataset(DatasetViews):
         longest_side: int | None = None,
         columns: Columns = USUAL,
     ) -> list[ImportResult]:
-        """Import videos, pictures, folders and archives of them, now (ingest.importing); returns a result a file.
+        """Import videos, pictures, folders and archives of them, now (ingest.intake); returns a result a file.
 
         Raises DataError when no file is found or none can be used, ConfigError, CannotWrite.
         """
@@ -281,15 +366,15 @@ class Dataset(DatasetViews):
 
         Raises ConfigError, DataError, CannotWrite.
         """
-        from workbench.dataset_builder.checks import fixes
-
         return fixes.apply(self.folder, findings, fix)
+
+    def preview_fix(self, findings: Sequence[Finding], fix: Fix) -> str:
+        """What `fix` would do, in words; changes nothing. Raises ConfigError."""
+        return fixes.preview(self.folder, findings, fix)
 
     def start_fix(self, findings: Sequence[Finding], fix: Fix) -> str:
         """The same without a wait: what encodes clips becomes the task "fix", and "" is returned. Raises as `fix`."""
-        from workbench.dataset_builder.checks import fixes
-
-        if not fixes.is_task(fix):
+        if fix not in fixes.CUTTING:
             return self.fix(findings, fix)
         fixes.check_findings(self.folder, findings, fix)
         self.task("fix").start(fixes.FixSettings(fix=fix, findings=tuple(found.id for found in findings)))
@@ -298,21 +383,3 @@ class Dataset(DatasetViews):
 
 def _is_dataset(folder: Path) -> bool:
     return is_slug(folder.name) and any((folder / name).exists() for name in (INFO, METADATA))
-
-
-def _thumbnail(folder: Path, clip: Clip) -> Path:
-    return folder / "thumbs" / f"{Path(clip.file_name).stem}.jpg"
-
-
-def _find(found: Sequence[Clip], name: str) -> Clip:
-    for clip in found:
-        if name in (clip.file_name, Path(clip.file_name).stem):
-            return clip
-    near = difflib.get_close_matches(name, [clip.file_name for clip in found], n=1, cutoff=0.3)
-    hint = f"did you mean {near[0]}?" if near else "look at the list of clips"
-    raise ConfigError(f"there is no clip {name[:120]!r}: {hint}")
-
-
-def _named(found: Sequence[Clip]) -> str:
-    """One clip by its name, several by their number."""
-    return found[0].source or found[0].id if len(found) == 1 else f"{len(found)} clips"

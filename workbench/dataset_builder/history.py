@@ -2,7 +2,7 @@
 
     history.jsonl       a line a change: number, time, kind, what (in words), clips (how many), undoes, task; a change
                         that grows, as captions come in, is written again: the last line of a number counts
-    .history/N.json     {before, positions, after, info_before, info_after}: the records it replaced, and the new ones
+    .history/N.json     {before, positions, after, info_before}: the records it replaced, and the new ones
     .removed/           files and records of clips that are not in the dataset at present, in the dataset's own layout
 
 A clip's file never changes: another span or crop is another file with another name. So undoing a change is putting the
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,8 +24,12 @@ from pydantic import BaseModel, ConfigDict
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info, write_clips, write_info
 from workbench.errors import ConfigError
 from workbench.jobs.locks import locked
+from workbench.operating_system import system
+from workbench.quantities import counted
+from workbench.records import read_json_lines
 from workbench.workspace import append_line, read_json, write_json, writing
 
+MOST_FOLLOWED = 50  # changes through which a clip is followed
 HISTORY, DETAILS, REMOVED, LOCK = "history.jsonl", ".history", ".removed", ".lock"
 
 
@@ -65,15 +69,11 @@ def editing(dataset: Path) -> Iterator[None]:
 
 def read_history(dataset: Path) -> list[Change]:
     """Every change, the oldest first; a torn last line is left out."""
-    path = dataset / HISTORY
     found: dict[int, Change] = {}
-    if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").split(
-            "\n"
-        ):  # not splitlines: names may hold U+2028
-            with contextlib.suppress(ValueError):
-                entry = Change.model_validate_json(line)
-                found[entry.number] = entry
+    for line in read_json_lines(dataset / HISTORY):
+        with contextlib.suppress(ValueError):
+            entry = Change.model_validate(line)
+            found[entry.number] = entry
     return list(found.values())
 
 
@@ -128,22 +128,29 @@ def _standing_of(dataset: Path, task: str, names: Iterable[str], now: Mapping[st
     return None if touched & set(names) else found
 
 
-def undo(dataset: Path, number: int) -> Change:
-    """Take one change back. Raises ConfigError when there is none, or when its clips were changed again since."""
+def undo(dataset: Path, number: int | None = None, redo: bool = False) -> Change:
+    """Take back the change of that number, else the newest one that stands; redo: the newest undoing.
+
+    Raises ConfigError when there is none, or when its clips were changed again since, CannotWrite.
+    """
     with editing(dataset):
+        newest = next(iter(redoable(dataset) if redo else undoable(dataset)), None)
+        if number is None and newest is None:
+            raise ConfigError(f"there is nothing to {'redo' if redo else 'undo'} in {dataset.name}")
         standing = {entry.number: entry for entry in _standing(dataset, ("change", "undo", "redo"))}
-        if number not in standing:
+        change = newest if number is None else standing.get(number)
+        if change is None:
             raise ConfigError(f"change {number} cannot be undone: it is no change of records, or was undone already")
-        kept = read_json(dataset / DETAILS / f"{number}.json")
+        kept = read_json(dataset / DETAILS / f"{change.number}.json")
         before, after = ([Clip.model_validate(one) for one in kept[side]] for side in ("before", "after"))
         now = {clip.file_name: clip for clip in read_clips(dataset)}
-        if standing[number].task:  # killed while it grew: what it did not come to is as it was
+        if change.task:  # killed while it grew: what it did not come to is as it was
             pairs = [(old, new) for old, new in zip(before, after, strict=True) if now.get(old.file_name) != old]
             before, after = [old for old, _ in pairs], [new for _, new in pairs]
-        if clash := [clip.source or clip.file_name for clip in after if now.get(clip.file_name) != clip]:
+        if clash := [clip.name for clip in after if now.get(clip.file_name) != clip]:
             raise ConfigError(f"{clash[0]} was changed again since: undo the later change first")
         there = {clip.file_name for clip in after}
-        if clash := [c.source or c.file_name for c in before if c.file_name in now and c.file_name not in there]:
+        if clash := [c.name for c in before if c.file_name in now and c.file_name not in there]:
             raise ConfigError(f"{clash[0]} is in the dataset again: remove it first")
         replaced: dict[str, Sequence[Clip]] = {clip.file_name: () for clip in after}
         added: Sequence[Clip] = before
@@ -151,8 +158,11 @@ def undo(dataset: Path, number: int) -> Change:
             replaced, added = {new.file_name: (old,) for old, new in zip(before, after, strict=True)}, ()
         elif after:
             replaced, added = {**replaced, after[0].file_name: before}, ()
-        info = DatasetInfo.model_validate(kept["info_before"]) if kept.get("info_before") else None
-        return _apply(dataset, standing[number].what, replaced, added, info, kept["positions"], standing[number])
+        info = None
+        if kept.get("info_before"):  # the title may have changed since
+            before_it = DatasetInfo.model_validate(kept["info_before"])
+            info = read_info(dataset).model_copy(update={"trigger_word": before_it.trigger_word})
+        return _apply(dataset, change.what, replaced, added, info, kept["positions"], change)
 
 
 def undoable(dataset: Path) -> list[Change]:
@@ -161,8 +171,34 @@ def undoable(dataset: Path) -> list[Change]:
 
 
 def redoable(dataset: Path) -> list[Change]:
-    """The undoings that can be taken back, so that the change stands again, the newest first."""
-    return _standing(dataset, ("undo",))
+    """The undoings that can be taken back, so that the change stands again, the newest first.
+
+    A new change ends that: what was undone before it can be redone no more.
+    """
+    newest = max((entry.number for entry in read_history(dataset) if entry.kind == "change"), default=0)
+    return [entry for entry in _standing(dataset, ("undo",)) if entry.number > newest]
+
+
+def successor(dataset: Path, file_name: str) -> Clip | None:
+    """The clip that stands where this one stood before it was cut, undone or redone; None when none does."""
+    now = {clip.file_name: clip for clip in read_clips(dataset)}
+    if file_name not in now and (dataset / HISTORY).exists():
+        about = (dataset / HISTORY).stat()
+        file_name = _followed(dataset, file_name, about.st_mtime_ns, about.st_size)
+    return now.get(file_name)
+
+
+@lru_cache(maxsize=64)
+def _followed(dataset: Path, file_name: str, *version: int) -> str:
+    """What a clip's file became in the newest changes, read once for each state of the history."""
+    for entry in read_history(dataset)[-MOST_FOLLOWED:]:
+        kept = read_json(dataset / DETAILS / f"{entry.number}.json") if entry.kind != "note" else {}
+        if any(one["file_name"] == file_name for one in kept.get("before", ())):
+            before, after = ([Clip.model_validate(one) for one in kept[side]] for side in ("before", "after"))
+            source = next(one.source_id for one in before if one.file_name == file_name)
+            parts = [one.file_name for one in after if one.source_id == source]
+            file_name = file_name if file_name in parts or not parts else parts[0]
+    return file_name
 
 
 def _standing(dataset: Path, kinds: Sequence[str]) -> list[Change]:
@@ -186,7 +222,7 @@ def _apply(
     now = read_clips(dataset)
     names = {clip.file_name for clip in now}
     if missing := sorted(replaced.keys() - names):
-        raise ConfigError(f"there is no clip {missing[0]!r} in this dataset any more: look at the list of clips")
+        raise ConfigError(f"{counted(len(missing), 'clip')} of this change left the dataset: look at the list of clips")
     before = [clip for clip in now if clip.file_name in replaced]
     after = [new for clip in before for new in replaced[clip.file_name]] + list(added)
     records = [new for clip in now for new in replaced.get(clip.file_name, (clip,))]
@@ -194,7 +230,6 @@ def _apply(
         records.insert(positions[number] if number < len(positions) else len(records), clip)
     if len({clip.file_name for clip in records}) < len(records):
         raise ConfigError("two records would name the same file: the part is in the dataset already")
-    old_info = read_info(dataset)
     kind: Kind = "change" if undoes is None else "redo" if undoes.kind == "undo" else "undo"
     entry = Change(
         number=grown.number if grown else _next_number(dataset),
@@ -206,11 +241,11 @@ def _apply(
         task=task,
     )
     for clip in after:
-        _fetch(dataset, clip)
+        _move_files(clip, dataset / REMOVED, dataset)
     stood = [position for position, clip in enumerate(now) if clip.file_name in replaced]
     details: dict[str, Any] = {"before": _dumped(before), "after": _dumped(after), "positions": stood}
     if info is not None:
-        details |= {"info_before": old_info.model_dump(mode="json"), "info_after": info.model_dump(mode="json")}
+        details["info_before"] = read_info(dataset).model_dump(mode="json")
     path = dataset / DETAILS / f"{entry.number}.json"
     if grown:
         kept, sides = read_json(path), ("before", "after", "positions")
@@ -226,7 +261,7 @@ def _apply(
     there = {clip.file_name for clip in records}
     for clip in before:
         if clip.file_name not in there:
-            _put_away(dataset, clip)
+            _move_files(clip, dataset, dataset / REMOVED)
     return entry
 
 
@@ -234,27 +269,18 @@ def _dumped(clips: Sequence[Clip]) -> list[dict[str, Any]]:
     return [clip.model_dump(mode="json") for clip in clips]
 
 
-def _files(clip: Clip) -> tuple[str, str]:
-    """The clip's file and its thumbnail, below a dataset folder."""
-    return clip.file_name, f"thumbs/{Path(clip.file_name).stem}.jpg"
+def thumbnail_name(clip: Clip) -> str:
+    """The clip's thumbnail, below a dataset folder."""
+    return f"thumbs/{clip.id}.jpg"
 
 
-def _fetch(dataset: Path, clip: Clip) -> None:
-    """Bring a clip's files back from .removed where they are not in place."""
-    for name in _files(clip):
-        _move(dataset / REMOVED / name, dataset / name)
-
-
-def _put_away(dataset: Path, clip: Clip) -> None:
-    for name in _files(clip):
-        _move(dataset / name, dataset / REMOVED / name)
-
-
-def _move(old: Path, new: Path) -> None:
-    if old.exists() and not new.exists():
-        with writing(new):
-            new.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(old, new)
+def _move_files(clip: Clip, old: Path, new: Path) -> None:
+    """Move a clip's file and thumbnail to the other folder where they are not in place."""
+    for name in (clip.file_name, thumbnail_name(clip)):
+        if (old / name).exists() and not (new / name).exists():
+            with writing(new / name):
+                (new / name).parent.mkdir(parents=True, exist_ok=True)
+                system.replace(old / name, new / name)
 
 
 def _remember_removed(dataset: Path, before: Sequence[Clip], records: Sequence[Clip]) -> None:

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.clips.frame_plan import FramePlan, Shape, plan
-from workbench.clips.records import Clip, read_clips, read_info
-from workbench.dataset_builder.ingest.results import OUTCOMES, read_import_results
+from workbench.clips.records import INFO, METADATA, Clip, read_clips, read_info
+from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, read_import_results
 from workbench.dataset_builder.tasks import NAMES, Name, Task
-from workbench.jobs import State, duration, log_tail
+from workbench.jobs import State, log_tail
+from workbench.notes import NOTES, read_notes
+from workbench.quantities import counted, duration, moment
 
 LOG_LINES = 8
+RESUMABLE = (State.STOPPED, State.FAILED, State.DIED)
 Result = dict[str, Any]
 
 
@@ -57,12 +60,30 @@ def summarize(clips: Sequence[Clip], refused: int) -> Summary:
 
 
 @dataclass(frozen=True)
+class FileResult:
+    """What became of one file of an import.
+
+    outcome: in words for people;  note: how it was converted, why it was refused;  tone: good, idle or bad
+    """
+
+    name: str
+    outcome: str
+    note: str
+    tone: Literal["good", "idle", "bad"]
+
+    @property
+    def sentence(self) -> str:
+        """ "'cat.mov': converted: turned upright"."""
+        return ": ".join(filter(None, (repr(self.name), self.outcome, self.note)))
+
+
+@dataclass(frozen=True)
 class TaskSnapshot:
     """A task at one moment.
 
     share: of the work that is done, None while unknown;  activity: what it does now, "" unless it works
     sentence: how it ended, "" before;  details: more of that, a line each;  log: the end of it, of one that failed
-    actions: what may be done now
+    actions: what may be done now;  files: what became of each file of an import, the refused first
     """
 
     name: Name
@@ -72,19 +93,24 @@ class TaskSnapshot:
     sentence: str
     details: tuple[str, ...]
     log: str
-    actions: tuple[Literal["stop", "resume"], ...]
+    actions: tuple[Literal["stop", "resume", "dismiss"], ...]
+    files: tuple[FileResult, ...] = ()
 
 
 @dataclass(frozen=True)
 class DatasetSnapshot:
     """A dataset at one moment.
 
+    created_at, changed_at: Unix time; None where unknown;  own_notes: what a person wrote about it
     facts: label -> value;  next_steps: what is still to do, a sentence each;  tasks: those that were ever started
     """
 
     name: str
     title: str
     trigger_word: str
+    created_at: float | None
+    changed_at: float | None
+    own_notes: str
     summary: Summary
     facts: dict[str, str]
     next_steps: tuple[str, ...]
@@ -97,24 +123,35 @@ def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapsh
     summary = summarize(clips, sum(not one.usable for one in read_import_results(dataset)))
     dropped = sum(plan(clip, shape).dropped is not None for clip in clips) if shape else 0
     tasks = [task_snapshot(Task(dataset, name)) for name in NAMES]
+    changed = last_change(dataset)
     return DatasetSnapshot(
         name=dataset.name,
         title=info.title or dataset.name,
         trigger_word=info.trigger_word,
+        created_at=info.created,
+        changed_at=changed,
+        own_notes=read_notes(dataset),
         summary=summary,
-        facts=_facts(summary, dropped if shape else None) if clips else {},
+        facts=_facts(summary, dropped if shape else None, changed) if clips else {},
         next_steps=tuple(_next_steps(summary, dropped)),
         tasks=tuple(task for task in tasks if task.state is not State.NEW),
     )
 
 
-def _facts(numbers: Summary, dropped: int | None) -> dict[str, str]:
+def last_change(dataset: Path) -> float | None:
+    """When its clips, captions, title or notes were last changed, as Unix time."""
+    times = [path.stat().st_mtime for name in (METADATA, INFO, NOTES) if (path := dataset / name).exists()]
+    return max(times, default=None)
+
+
+def _facts(numbers: Summary, dropped: int | None, changed: float | None) -> dict[str, str]:
     found = {
         "clips": f"{numbers.clips:,}",
         "length": duration(numbers.seconds) if numbers.seconds >= 60 else f"{numbers.seconds:.1f} s",
         "size": ", ".join(list(numbers.sizes)[:2]) + (" ..." if len(numbers.sizes) > 2 else ""),
         "frame rate": ", ".join(f"{fps:g}" for fps in list(numbers.fps)[:3]) + " fps",
         "without caption": f"{numbers.missing_captions:,}",
+        **({"changed": moment(changed)} if changed else {}),
     }
     return found | ({} if dropped is None else {"left out by the model": f"{dropped:,}"})
 
@@ -148,9 +185,7 @@ def plan_sentence(shape: Shape, plans: Sequence[FramePlan]) -> str:
 def plan_rows(plans: Sequence[FramePlan], most: int) -> list[tuple[str, ...]]:
     """(clip, length, model input, share of the clip) of at most so many, the clips that are left out first."""
     ordered = sorted(plans, key=lambda plan: plan.dropped is None)[:most]
-    return [
-        (plan.clip.source or plan.clip.id, f"{plan.clip.seconds:.1f} s", plan.sentence, plan.use) for plan in ordered
-    ]
+    return [(plan.clip.name, f"{plan.clip.seconds:.1f} s", plan.sentence, plan.use) for plan in ordered]
 
 
 # ---- tasks ----------------------------------------------------------------------------------------------------------
@@ -168,7 +203,8 @@ def task_snapshot(task: Task) -> TaskSnapshot:
     elif not status.state.alive and status.state is not State.NEW:
         sentence = f"The task {task.name} did not end well. {status.message}"
         log = log_tail(status.folder, LOG_LINES)
-    resumable = status.state in (State.STOPPED, State.FAILED, State.DIED)
+    resume: tuple[Literal["resume"], ...] = ("resume",) if status.state in RESUMABLE else ()
+    dismiss: tuple[Literal["dismiss"], ...] = ("dismiss",) if sentence else ()
     return TaskSnapshot(
         name=task.name,
         state=status.state,
@@ -177,7 +213,8 @@ def task_snapshot(task: Task) -> TaskSnapshot:
         sentence=sentence.strip(),
         details=tuple(details),
         log=log,
-        actions=("stop",) if status.state.alive else ("resume",) if resumable else (),
+        actions=("stop",) if status.state.alive else (*resume, *dismiss),
+        files=file_results(result),
     )
 
 
@@ -188,10 +225,33 @@ def _activity(task: Task) -> str:
     return " · ".join(filter(None, (status.phase or "starting", steps, left, status.message)))
 
 
+OUTCOME_WORDS = {**{str(name): words for name, words in OUTCOMES.items()}, SKIPPED: "skipped"}
+# In the order in which people want to read them.
+OUTCOME_TONES: dict[str, Literal["good", "idle", "bad"]] = {
+    "refused": "bad",
+    SKIPPED: "bad",
+    "known": "idle",
+    "converted": "good",
+    "taken": "good",
+}
+
+
 def _imported(result: Result) -> tuple[str, list[str]]:
     counts = result.get("counts", {})
-    named = ", ".join(f"{counts[outcome]:,} {words}" for outcome, words in OUTCOMES.items() if counts.get(outcome))
-    return f"Imported: {named or 'nothing'}.", list(result.get("problems", ()))
+    named = ", ".join(f"{counts[name]:,} {words}" for name, words in OUTCOME_WORDS.items() if counts.get(name))
+    missing = sum(counts.values()) - len(result.get("files", ()))
+    more = [f"{missing:,} more files are not named here: the dataset's history has them."] if missing > 0 else []
+    return f"Imported: {named or 'nothing'}.", [*result.get("problems", ()), *more]
+
+
+def file_results(result: Result) -> tuple[FileResult, ...]:
+    """What became of each file of an import that is over, the refused first."""
+    order = list(OUTCOME_TONES)
+    found = sorted(result.get("files", ()), key=lambda one: order.index(one["outcome"]))
+    return tuple(
+        FileResult(one["name"], OUTCOME_WORDS[one["outcome"]], one["note"], OUTCOME_TONES[one["outcome"]])
+        for one in found
+    )
 
 
 def _split(result: Result) -> tuple[str, list[str]]:
@@ -205,21 +265,13 @@ def _split(result: Result) -> tuple[str, list[str]]:
     return f"{counted(clips, 'clip')} {were} cut into {result.get('parts', 0):,}.", lines + result.get("failed", [])
 
 
-def _checked(result: Result) -> tuple[str, list[str]]:
-    return "", []  # the report says it (checks.findings)
-
-
-def _fixed(result: Result) -> tuple[str, list[str]]:
-    return result.get("done", ""), []
-
-
 def _captioned(result: Result) -> tuple[str, list[str]]:
     counts, failed = result.get("counts", {}), result.get("failed") or {}
     written = counts.get("captioned", 0)
     sentence = f"{counted(written, 'caption')} {'was' if written == 1 else 'were'} written."
     sentence += f" {counted(counts['kept'], 'clip')} got one by hand meanwhile." if counts.get("kept") else ""
     sentence += f" {counted(len(failed), 'clip')} failed." if failed else ""
-    return sentence, [f"{name}: no caption: {reason}" for name, reason in failed.items()]
+    return sentence, list(failed.values())
 
 
 def _exported(result: Result) -> tuple[str, list[str]]:
@@ -232,13 +284,8 @@ def _exported(result: Result) -> tuple[str, list[str]]:
 OUTCOME_OF: dict[Name, Callable[[Result], tuple[str, list[str]]]] = {
     "import": _imported,
     "split": _split,
-    "check": _checked,
-    "fix": _fixed,
+    "check": lambda _: ("", []),  # the report says it (checks.findings)
+    "fix": lambda result: (result.get("done", ""), []),
     "caption": _captioned,
     "export": _exported,
 }
-
-
-def counted(number: int, noun: str) -> str:
-    """ "1 clip", "1,200 clips"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -13,6 +13,7 @@ Not covered: what a task does, how a job lives (workbench.jobs).
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -81,6 +82,10 @@ class Task:
         """Ask it to end; what is done stays. Raises CannotWrite."""
         jobs.stop(self.folder)
 
+    def dismiss(self) -> None:
+        """Forget how it ended, so that nobody is shown it again; what it made stays."""
+        jobs.forget(self.folder)
+
     def wait(self, seconds: float | None = None) -> jobs.Status:
         return jobs.wait(self.folder, seconds)
 
@@ -91,10 +96,14 @@ class Task:
     @property
     def version(self) -> tuple[int, ...]:
         """Changes with every start, heartbeat and end; costs three looks at the disk."""
-        paths = (self.folder / name for name in (jobs.PROCESS, jobs.HEARTBEAT, jobs.RESULT))
-        return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+        return changed_at(self.folder / name for name in (jobs.PROCESS, jobs.HEARTBEAT, jobs.RESULT))
 
     @property
     def result(self) -> dict[str, Any]:
         """How it ended (result.json with what it made), {} while it is not over."""
         return jobs.result(self.folder)
+
+
+def changed_at(paths: Iterable[Path]) -> tuple[int, ...]:
+    """When each file was changed last, nanoseconds; 0 where there is none."""
+    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)

@@ -94,13 +94,8 @@ class Limits:
             most=MOST,
             only=ONLY,
             empty=EMPTY,
-            runs=self.runs,
-            size=self.size,
-            at_once=self.at_once,
-            together=self.together,
-            all_at_once=self.all_at_once,
             everybody=str(everybody),
-            memory=self.memory,
+            **{name: getattr(self, name) for name in ("runs", "size", "at_once", "together", "all_at_once", "memory")},
         )
 
 

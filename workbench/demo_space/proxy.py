@@ -133,7 +133,6 @@ class SessionProxy:
     # ---- passing on
 
     async def _upload(self, request: Request, session: DemoSession) -> Response:
-        """An upload, when it is within the visitor's limits."""
         length = request.headers.get("content-length", "")
         try:
             size = int(length) if length.isdecimal() else None
@@ -146,7 +145,6 @@ class SessionProxy:
             self.sessions.release(session, reserved)
 
     async def _forward(self, request: Request, session: DemoSession) -> Response:
-        """The session's own answer, as it comes."""
         if self._client is None:  # inside the loop that it will be used in
             self._client = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None), trust_env=False)
         dropped = {*HOP, b"cookie", b"x-workbench-proxy"}

@@ -24,10 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import __version__, jobs
+from workbench import __version__
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model
+from workbench.operating_system import system
 from workbench.paths import ASSETS
+from workbench.quantities import duration
 from workbench.runs.run import Run
 from workbench.runs.sessions import read_sessions
 from workbench.workspace import confined, read_json, write_text, writing
@@ -120,7 +122,7 @@ def record(run: Run, target: Path, description: str = "") -> Replay:
     }
     write_text(partial / REPLAY, json.dumps(found, ensure_ascii=False) + "\n")
     with writing(target):
-        partial.rename(target)
+        system.replace(partial, target)
     return Replay(target, found)
 
 
@@ -170,7 +172,7 @@ def player(replay: Replay, address: Callable[[Path], str]) -> str:
     facts = [
         record.get("model_title") or record["model"],
         f"{record['steps']:,} steps",
-        jobs.duration(record["seconds"]),
+        duration(record["seconds"]),
         record.get("device", ""),
         f"workbench {record['versions']['workbench']}",
     ]
@@ -209,7 +211,7 @@ def at(replay: Replay, seconds: float) -> str:
     loss = next((point[3] for point in reversed(points) if point[3] is not None), None)
     held = next((point[4] for point in reversed(points) if point[4] is not None), None)
     generated = sorted({step for when, step, *_ in replay.record["previews"] if when <= seconds})
-    parts = [f"{jobs.duration(seconds)}", f"step {points[-1][1]:,} of {replay.record['steps']:,}"]
+    parts = [f"{duration(seconds)}", f"step {points[-1][1]:,} of {replay.record['steps']:,}"]
     parts += [f"loss {loss:.4f}"] if loss is not None else []
     parts += [f"held out {held:.4f}"] if held is not None else []
     parts += [f"previews of step {generated[-1]:,}"] if generated else []

@@ -18,23 +18,26 @@ import os
 import re
 import secrets
 import shutil
-import signal
 import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from workbench import jobs, policy
 from workbench.demo_space.limits import Limits, allowed
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.jobs import admission, processes
+from workbench.operating_system import system
 from workbench.workspace import read_json, read_object, write_text, writing
 
 MODULE = "workbench.ui.server.session_page"
 PROXY_SECRET = "WORKBENCH_PROXY_SECRET"  # its name keeps it from the session's jobs (processes.environment)
 LOGIN = "WORKBENCH_LOGIN"  # where the owner signs in, for the page to say so
 REMOVE_SECONDS = 10.0
+REMOVALS, REMOVALS_APART = 20, 0.1  # how often a session's files are removed until none is left; seconds between
 ZERO_GPU = "SPACES_ZERO_GPU"
 PREFIX = "workbench-visitors-"
 SESSION = re.compile(r"[0-9a-f]{32}")
@@ -67,9 +70,6 @@ class DemoSession:
     def broken(self) -> bool:
         return self.process is None or self.process.poll() is not None
 
-    def use(self) -> None:
-        self.seen = time.monotonic()
-
 
 class DemoSessions:
     """All sessions of this server. `close` ends them."""
@@ -99,7 +99,7 @@ class DemoSessions:
                 self._remove(session)
                 session = None
         if session is not None:
-            session.use()
+            session.seen = time.monotonic()
         return session
 
     def open(self, visitor: str, address: str = "") -> DemoSession | None:
@@ -174,6 +174,7 @@ class DemoSessions:
             for session in (*self._open.values(), *self._spare):
                 self._remove(session)
             self._open, self._spare = {}, []
+            _clear(self.root)
             (self.root / admission.LOCK).unlink(missing_ok=True)
 
     # ---- one session
@@ -195,6 +196,9 @@ class DemoSessions:
 
     def _remove(self, session: DemoSession) -> None:
         if session.process is not None:  # first, so that it starts nothing more
+            with contextlib.suppress(psutil.Error):  # what it has started stays known by it until all are killed
+                psutil.Process(session.process.pid).suspend()
+            processes.end_children(session.process.pid)
             session.process.kill()
             session.process.wait()
             if session.process.stdin:
@@ -212,20 +216,26 @@ class Full(Exception):
 
 
 def _clear(root: Path) -> None:
-    """Remove the sessions of a server that was killed."""
-    for rules in root.glob("*/policy.json"):
-        if SESSION.fullmatch(rules.parent.name):
-            _empty(rules.parent)
+    """Remove what a server that was killed has left, and the empty folders that its last page made after that."""
+    for folder in root.glob("*"):
+        if SESSION.fullmatch(folder.name) and folder.is_dir():
+            files = (path for path in folder.rglob("*") if not path.is_dir())
+            if (folder / "policy.json").exists() or next(files, None) is None:
+                _empty(folder)
 
 
 def _empty(session: Path) -> None:
     """End what a visitor started, at once since nothing of it stays, and remove the session."""
     for job in (found := _jobs(session)):
         with contextlib.suppress(ConfigError):
-            processes.signal_group(read_object(job / jobs.PROCESS), signal.SIGKILL)
+            processes.end(read_object(job / jobs.PROCESS))
     for job in found:
         jobs.wait(job, 2.0)
-    shutil.rmtree(session, ignore_errors=True)
+    for _ in range(REMOVALS):
+        shutil.rmtree(session, ignore_errors=True)
+        if not session.exists():
+            break
+        time.sleep(REMOVALS_APART)  # a killed process ends its last write
 
 
 def owner_session(folder: Path, workspace: Path) -> DemoSession:
@@ -240,7 +250,6 @@ def owner_session(folder: Path, workspace: Path) -> DemoSession:
 
 
 def _start(session: DemoSession, environment: dict[str, str]) -> None:
-    """Start the page of a session."""
     with (session.folder / "page.log").open("ab") as log:
         # The page reads its input to the end, which comes when this process is gone: then it ends, too.
         session.process = subprocess.Popen(
@@ -250,7 +259,7 @@ def _start(session: DemoSession, environment: dict[str, str]) -> None:
             stderr=subprocess.STDOUT,
             cwd=session.folder / "home",
             env=environment,
-            start_new_session=True,
+            **system.detached(),
         )
 
 
@@ -297,7 +306,7 @@ def default_root() -> Path:
 
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
         pid = folder.name.removeprefix(PREFIX).split("-")[0]
-        if pid.isdigit() and processes.start_time(int(pid)) is None and folder.stat().st_uid == os.getuid():
+        if pid.isdigit() and processes.start_time(int(pid)) is None and system.owns(folder.stat()):
             _clear(folder)
             shutil.rmtree(folder, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))

@@ -1,8 +1,9 @@
 """Video model families: one module or package each. Facts are torch-free; methods load torch and diffusers when run.
 
-`families()` finds every module and package beside this one, each of which has a `FAMILY`; `find_model` is how the rest
-of the project turns a model's name, or a folder of weights, into a family and a model, and `settle` turns whatever a
-person may write into such a name; `convert` writes weights in another layout.
+`families()` finds every module and package beside this one that has a `FAMILY`, and those of installed packages that
+name theirs in the entry points "video_lora_workbench.families"; `find_model` is how the rest of the project turns a
+model's name, or a folder of weights, into a family and a model, and `settle` turns whatever a person may write into
+such a name; `convert` writes weights in another layout.
 """
 
 from __future__ import annotations
@@ -11,22 +12,26 @@ import importlib
 import pkgutil
 from dataclasses import replace
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 from workbench import policy
 from workbench.errors import ConfigError
-from workbench.families import hub_files
-from workbench.families.base import Family, Model, Report
+from workbench.families import model_files, other_families
+from workbench.families.base import Family, Report
+from workbench.families.model import Model
 from workbench.families.names import ModelName, split
 
-SHARED = ("base", "facts", "guidance", "hub_files", "lora_files", "names")  # modules beside the families
+ENTRY_POINTS = "video_lora_workbench.families"  # the group under which other packages name the modules of theirs
 
 
 @cache
 def families() -> tuple[Family, ...]:
-    """Every family, in the order of their modules' names."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in SHARED)
-    return tuple(importlib.import_module(f"{__name__}.{name}").FAMILY for name in names)
+    """Every family: what is named FAMILY in a module or package beside this one, then in other packages' modules."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    found = [getattr(importlib.import_module(f"{__name__}.{name}"), "FAMILY", None) for name in names]
+    found += [entry.load().FAMILY for entry in sorted(metadata.entry_points(group=ENTRY_POINTS))]
+    return tuple(family for family in found if family is not None)
 
 
 def models() -> list[Model]:
@@ -44,8 +49,8 @@ def find_model(name: str) -> tuple[Family, Model]:
     """The family and model of a name. Looks at this disk alone. Raises ConfigError.
 
     name: a known id, or a known model's name on the Hub, in any case, under either organisation; a folder in diffusers'
-          layout; OWNER/NAME of a Hub repository in that layout, which `settle` has looked at. All but a folder may go
-          on with :VARIANT and @REVISION.
+          layout; OWNER/NAME of a Hub repository in that layout, whose configs `settle` has fetched. All but a folder
+          may go on with :VARIANT and @REVISION.
     """
     for family in families():
         for model in family.models:
@@ -53,6 +58,7 @@ def find_model(name: str) -> tuple[Family, Model]:
                 return family, model
     if _is_folder(name):
         return _described(policy.resolve(name, "model"), name)
+    _refuse_file(name)
     named = split(name)
     if named is None or _is_folder(named.base):
         raise _unknown(name)
@@ -60,7 +66,7 @@ def find_model(name: str) -> tuple[Family, Model]:
         return known[0], _at(known[1], named)
     if not named.on_hub:
         raise _unknown(name)
-    here = hub_files.find_configs(named.base, named.revision or None)
+    here = model_files.find_configs(named.base, named.revision or None)
     if here is None:
         sentence = (
             f"model is {name}, which is none of {_known()} and not on this disk: if it is a model on the Hub, start "
@@ -81,22 +87,24 @@ def settle(name: str) -> str:
 
     Of a repository that is not pinned the configs are fetched. Raises ConfigError, ModelUnavailable.
     """
+    _refuse_file(name)
     named = split(name)
     if named is None or _is_folder(name) or _is_folder(named.base):
         return find_model(name)[1].id
     known = _known_model(named.base)
     if known is None and not named.on_hub:
         raise _unknown(name)
-    repo, pinned = (known[1].source, known[1].local or not named.revision) if known else (named.base, False)
+    repo, pinned = named.base, False
+    if known:
+        repo, pinned = known[1].source, known[1].local or (not named.revision and known[1].revision is not None)
     if not pinned and not named.settled:
-        named = replace(named, revision=hub_files.fetch_configs(repo, named.revision or None).name)
-    elif known is None and hub_files.find_configs(repo, named.revision) is None:
-        hub_files.fetch_configs(repo, named.revision)
+        named = replace(named, revision=model_files.fetch_configs(repo, named.revision or None).name)
+    elif known is None and model_files.find_configs(repo, named.revision) is None:
+        model_files.fetch_configs(repo, named.revision)
     return find_model(str(named))[1].id
 
 
 def _known_model(base: str) -> tuple[Family, Model] | None:
-    """The model that goes by this name, in any case."""
     for family in families():
         for model in family.models:
             spellings = {model.id} if model.local else {model.id, model.source, *model.aliases}
@@ -128,12 +136,23 @@ def _described(folder: Path, name: str) -> tuple[Family, Model]:
     for family in families():
         if (model := family.describe_folder(folder)) is not None:
             return family, model
-    raise ConfigError(f"model is {name}, a pipeline of a family this version does not know: choose {_known()}")
+    title = other_families.family_of_pipeline(str(model_files.index(folder).get("_class_name", "")))
+    sentence = f"model is {name}, a model of {title}, which is not trained here: choose {_known()}"
+    raise ConfigError(sentence, {"model": sentence})
+
+
+def _refuse_file(name: str) -> None:
+    """Raises ConfigError, with what it is, for a model in one file."""
+    if "\0" in name or not name.endswith(other_families.FILES) or not policy.names_file(name):
+        return
+    if (path := policy.resolve(name, "model")).is_file():
+        sentence = other_families.single_file(path, families())
+        raise ConfigError(sentence, {"model": sentence})
 
 
 def _is_folder(name: str) -> bool:
     found = "\0" not in name and policy.names_file(name)
-    return found and (policy.resolve(name, "model") / hub_files.INDEX).is_file()
+    return found and (policy.resolve(name, "model") / model_files.INDEX).is_file()
 
 
 def _unknown(name: str) -> ConfigError:

@@ -1,8 +1,8 @@
 """The contract between a video model family and everything else. Nothing outside `families/` knows a family's tensors.
 
 A family states facts (usable without torch) and offers methods (torch and diffusers are imported inside them). Tensors
-cross the border in three dicts whose keys only the family knows: `moments` (what the VAE says of a clip), `text` (what
-the text encoder says of a caption) and the batch made of both. Randomness is an argument everywhere: the caller
+cross the border in three dicts whose keys only the family knows: `moments` (the VAE's output for a clip), `text` (the
+text encoder's output for a caption) and the batch made of both. Randomness is an argument everywhere: the caller
 samples.
 
 Shapes: B clips, F frames, H x W pixels; latents are the family's own affair, `latents_shape` tells their shape.
@@ -12,126 +12,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from workbench.errors import ConfigError
+from workbench.families import model_files
 from workbench.families.facts import ModelFacts
 from workbench.families.guidance import Guidance
 from workbench.families.lora_files import LoraFormat, LoraWeights, read_lora
+from workbench.families.model import Model
+from workbench.families.model_inputs import CaptionTokens, Given, ModelInputs, Tensors
+from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSchedule, NoiseSettings
+from workbench.families.own_settings import OwnSetting
+from workbench.families.recipes import Recipe
 
 if TYPE_CHECKING:
     import torch
 
-Task = Literal["text-to-video", "image-to-video"]
+    from workbench.families.denoising import SamplerSteps, StepOptions
+
 ImageScale = Literal["pipeline", "raw"]  # how a first frame's latents are scaled: as the stock pipeline does, or not
-Tensors = Mapping[str, "torch.Tensor"]
 Report = Callable[[str], None]
 OnStep = Callable[[int, int, "torch.Tensor"], None]
 """Called after each denoising step with (steps done, all steps, the clean latents as predicted); may raise."""
-
-
-@dataclass(frozen=True)
-class Frames:
-    """Legal frame counts: step * n + 1, up to `longest`."""
-
-    step: int
-    longest: int
-
-    def legal(self) -> list[int]:
-        return list(range(1 + self.step, self.longest + 1, self.step))
-
-    def __str__(self) -> str:
-        return f"{self.step}k+1, from {self.step + 1} to {self.longest}"
-
-
-@dataclass(frozen=True)
-class Model:
-    """One set of weights.
-
-    id:       its name in settings;  title: its name for people
-    source:   Hub repository, or a folder when `local`
-    revision: commit of the Hub repository: the pinned one, or one that a person named
-    variant:  which of the repository's sets of weights, "" for the one without a name
-    aliases:  the repository's other names on the Hub
-    frames, fps, height, width: what it was made for and what a form starts with
-    frame_rule, size_multiple, largest: what is legal; largest is (height, width), None when there is no limit
-    fixed_size: whether no height and width but its own are legal
-    steps, guidance_scale, scheduler: what samples start with
-    preservation_prompts: what a LoRA on it should leave alone; empty: the family's
-    """
-
-    id: str
-    title: str
-    family: str
-    source: str
-    revision: str | None
-    task: Task
-    frames: int
-    fps: int
-    height: int
-    width: int
-    frame_rule: Frames
-    size_multiple: int
-    steps: int
-    guidance_scale: float
-    scheduler: str
-    license: str
-    largest: tuple[int, int] | None = None
-    download_gb: float = 0.0
-    local: bool = False
-    embedded: bool = False
-    fixed_size: bool = False
-    preservation_prompts: tuple[str, ...] = ()
-    variant: str = ""
-    aliases: tuple[str, ...] = ()
-
-    @property
-    def pinned(self) -> str:
-        """Repository, variant and commit of a Hub model: what decides its weights."""
-        return f"{self.source}{':' if self.variant else ''}{self.variant}@{self.revision}"
-
-    def check_shape(self, frames: int, height: int, width: int) -> None:
-        """Refuse what the model cannot generate. Raises ConfigError naming the nearest legal values."""
-        legal = self.frame_rule.legal()
-        if frames not in legal:
-            nearest = sorted(sorted(legal, key=lambda n: abs(n - frames))[:2])
-            choice = " or ".join(str(n) for n in nearest)
-            raise ConfigError(
-                f"frames is {frames}, {self.title} needs {self.frame_rule}: use {choice}", {"frames": f"use {choice}"}
-            )
-        for name, pixels in (("height", height), ("width", width)):
-            if pixels < self.size_multiple or pixels % self.size_multiple:
-                nearest_size = max(self.size_multiple, round(pixels / self.size_multiple) * self.size_multiple)
-                rule = f"use {nearest_size}"
-                raise ConfigError(
-                    f"{name} is {pixels}, {self.title} needs a multiple of {self.size_multiple}: {rule}", {name: rule}
-                )
-        if self.fixed_size and (height, width) != (self.height, self.width):
-            rule = f"use {self.width}x{self.height}"
-            raise ConfigError(
-                f"size is {width}x{height}, {self.title} knows positions of {self.width}x{self.height} alone: {rule}",
-                {"height": rule, "width": rule},
-            )
-        if self.largest and (height > self.largest[0] or width > self.largest[1]):
-            rule = f"use at most {self.largest[1]}x{self.largest[0]}"
-            raise ConfigError(
-                f"size is {width}x{height}, {self.title} is made for {self.largest[1]}x{self.largest[0]}: {rule}"
-            )
-
-
-@dataclass(frozen=True)
-class CaptionTokens:
-    """How much of one caption the text encoder reads.
-
-    count, limit: tokens it has and tokens that are read, the closing one included
-    cut:          the end of the caption that is never read, as it is written; "" when all is read
-    """
-
-    count: int
-    limit: int
-    cut: str
 
 
 class Family(ABC):
@@ -144,10 +47,14 @@ class Family(ABC):
     lora_prefix: ClassVar[str]  # first part of every tensor's name in a LoRA file
     lora_formats: ClassVar[tuple[LoraFormat, ...]]  # what `export_lora` can write, diffusers' own first
     schedulers: ClassVar[tuple[str, ...]]
-    timesteps: ClassVar[int]  # training timesteps are 0 .. timesteps - 1
+    channel_axis: ClassVar[int] = 1  # of latents [B, ...], where a condition's channels are joined
+    frame_axis: ClassVar[int] = 2  # of latents [B, ...]
+    has_pipeline: ClassVar[bool] = True  # diffusers has a pipeline that generates with its models
     toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write
     preservation_prompts: ClassVar[tuple[str, ...]]  # what a LoRA should leave alone, where a model has none of its own
-    image_noise: ClassVar[tuple[float, float]]  # mean and deviation of log sigma, the noise put on a first frame
+    recipes: ClassVar[tuple[Recipe, ...]] = ()  # what published LoRAs were trained with
+    # Mean and deviation of log sigma, the noise put on a first frame at each step; None: a picture is encoded once.
+    image_noise: ClassVar[tuple[float, float] | None] = None
 
     # ---- facts that need files, not torch
 
@@ -158,25 +65,33 @@ class Family(ABC):
         Raises ConfigError for configs that lack what is needed.
         """
 
-    @abstractmethod
+    def weighted_parts(self, model: Model) -> tuple[str, ...]:
+        """The folders of a model that hold weights."""
+        return "text_encoder", *(expert.part for expert in model.experts), "vae"
+
     def fetch(self, model: Model, report: Report = print) -> Path:
         """The folder with the model's files, downloaded at the pinned revision if need be. Raises ModelUnavailable."""
+        return model_files.fetch(model, self.weighted_parts(model), report)
 
-    @abstractmethod
     def on_disk(self, model: Model) -> Path | None:
         """The folder with the model's files where nothing needs to be downloaded, else None."""
+        return model_files.find(model, self.weighted_parts(model))
 
     @abstractmethod
     def caption_tokens(self, folder: Path, captions: Sequence[str]) -> list[CaptionTokens]:
         """What `encode_text` reads of each caption, counted by the model's own tokenizer. Raises ModelUnavailable."""
 
-    @abstractmethod
     def stored_dtype(self, folder: Path) -> str:
-        """The transformer's dtype on disk: "float32", "float16" or "bfloat16"."""
+        """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
+        return model_files.stored_dtype(folder)
 
     @abstractmethod
     def facts(self, model: Model) -> ModelFacts:
         """The model's sizes: from its configs where it is on the disk, else as published. Raises ConfigError."""
+
+    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
+        """The settings marked `own` that the model has, and what an empty one stands for."""
+        return {}
 
     # ---- loading: one part at a time, so that two never share memory without need
 
@@ -189,10 +104,12 @@ class Family(ABC):
         """The video autoencoder, frozen."""
 
     @abstractmethod
-    def load_transformer(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-        """The denoiser, frozen."""
+    def load_transformer(
+        self, folder: Path, device: torch.device, dtype: torch.dtype, part: str = "transformer"
+    ) -> Any:
+        """The denoiser, frozen. part: of the expert, for models that have two"""
 
-    # ---- what makes a transformer cheaper: see engine
+    # ---- what makes a transformer cheaper: see workbench.memory
 
     @abstractmethod
     def blocks(self, transformer: Any) -> Sequence[Any]:
@@ -233,88 +150,148 @@ class Family(ABC):
 
     @abstractmethod
     def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
-        """The noise for `sample_latents` or `image_condition`, sampled as the stock pipelines do, in their order."""
+        """The noise for `sample_latents` or `given`, sampled as the stock pipelines do, in their order."""
 
     @abstractmethod
     def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
         """Shape of one clip's latents, without the batch axis, as `sample_latents` returns it and `loss` takes it."""
 
     @abstractmethod
-    def decode(self, vae: Any, latents: torch.Tensor) -> torch.Tensor:
+    def decode(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
         """Latents (with or without what `sample_latents` put in front) to clips [B, 3, F, H, W] in [-1, 1].
 
+        noise: of the processor, for decoders that need some; None: always the same
         F is what was encoded: what stands in front of the latents is not decoded, as in the stock pipeline.
         """
 
-    # ---- image-to-video: a condition beside the latents
+    # ---- image-to-video: what a model is given beside the caption
 
-    @abstractmethod
-    def encode_image(self, vae: Any, images: torch.Tensor, scale: ImageScale) -> Tensors:
-        """Moments of pictures [B, 3, H, W] in [-1, 1], scaled as the denoiser takes a first frame."""
+    def load_image_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any | None:
+        """What `encode_image` needs beside the VAE, frozen; None for models that need nothing more."""
+        return None
 
-    @abstractmethod
-    def image_condition(
-        self, image: Tensors, noise: torch.Tensor, latents_shape: tuple[int, ...], every_frame: bool = False
-    ) -> torch.Tensor:
-        """The condition [B, *latents_shape] of moments and noise [B, 1, ...]: the picture beside the first latent frame
-        and zeros elsewhere, or the picture beside every frame."""
+    def encode_image(
+        self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
+    ) -> Tensors:
+        """What `given` needs of pictures [B, 3, H, W] in [-1, 1] that clips of so many frames begin with."""
+        raise ConfigError(f"{self.title} takes text alone: leave out the image, or choose a model for images")
 
-    def first_frame(
+    def given(
         self,
-        vae: Any,
-        image: torch.Tensor,
-        scale: ImageScale,
+        image: Tensors,
+        noise: torch.Tensor,
+        latents_shape: tuple[int, ...],
+        kept: torch.Tensor | None = None,
+        every_frame: bool = False,
+    ) -> Given:
+        """What the model is shown of encoded pictures.
+
+        noise:       standard normal, [B, *one_frame(latents_shape)], where the pictures' latents are sampled
+        kept:        [B] bool, the clips that are shown their picture; None: all
+        every_frame: the picture beside every frame instead of the first, where the model can be trained so
+        """
+        raise ConfigError(f"{self.title} takes text alone: leave out the image, or choose a model for images")
+
+    def given_to_sample(
+        self,
+        folder: Path,
+        image: Tensors,
         latents_shape: tuple[int, ...],
         noise: torch.Generator,
         dtype: torch.dtype,
-    ) -> torch.Tensor:
-        """The condition that the stock pipelines make of a picture [1, 3, H, W], with noise that they sample first."""
-        moments = self.encode_image(vae, image, scale)
-        return self.image_condition(moments, self.posterior_noise(moments, noise, dtype), latents_shape)
+    ) -> Given:
+        """What `denoise` is given of one encoded picture. noise: of the processor, in the stock pipeline's order"""
+        return self.given(image, self.posterior_noise(image, noise, dtype), latents_shape)
+
+    def one_frame(self, latents_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of one latent frame of latents of a shape, both without the batch axis."""
+        return tuple(1 if axis == self.frame_axis - 1 else size for axis, size in enumerate(latents_shape))
 
     # ---- training
 
     @abstractmethod
-    def noise_schedule(self, folder: Path, device: torch.device) -> Any:
-        """What `loss` needs of the model's scheduler, in float32."""
+    def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> NoiseSchedule:
+        """How the model's noise is mixed, in float32, and drawn in training. chosen: by a person"""
 
     @abstractmethod
-    def predict(
+    def call(
         self,
         transformer: Any,
-        schedule: Any,
         latents: torch.Tensor,
         text: Tensors,
-        noise: torch.Tensor,
         timesteps: torch.Tensor,
-        condition: torch.Tensor | None = None,
+        given: Given | None,
+        fps: float,
     ) -> torch.Tensor:
-        """What the transformer makes of the latents noised to those timesteps [B]."""
+        """The transformer's prediction, shaped as the noisy latents [B, ...]; all tensors in its dtype, but timesteps.
 
-    @abstractmethod
-    def loss(
-        self,
-        transformer: Any,
-        schedule: Any,
-        latents: torch.Tensor,
-        text: Tensors,
-        noise: torch.Tensor,
-        timesteps: torch.Tensor,
-        condition: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """The training loss per sample [B], float32. A pure function of its arguments.
-
-        condition: for image-to-video models, shaped as the latents: what `image_condition` makes, or `sample_latents`
-                   of a degraded clip; all zero where it is dropped
+        Known frames are in the latents' place already. Raises ConfigError for latents that the model cannot take.
         """
 
-    @abstractmethod
-    def min_snr_weights(self, schedule: Any, timesteps: torch.Tensor, gamma: float) -> torch.Tensor:
-        """What the loss of each timestep [B] counts under min-SNR weighting (arXiv 2303.09556), float32."""
+    def predict(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> torch.Tensor:
+        """What the transformer makes of the latents noised to the inputs' timesteps, shaped as they are."""
+        noisy = self.with_known(schedule.mix(inputs.latents, inputs.noise, inputs.timesteps), inputs.given)
+        dtype = transformer.dtype
+        text = {name: tensor.to(dtype) for name, tensor in inputs.text.items()}
+        given = inputs.given and inputs.given.to(noisy.device, dtype)
+        return self.call(transformer, noisy.to(dtype), text, inputs.timesteps, given, inputs.fps)
+
+    def loss(
+        self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs, base: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Pure: the squared error per sample [B], float32, of the target, or of `base`, the base model's prediction."""
+        target = schedule.target(inputs.latents, inputs.noise, inputs.timesteps) if base is None else base.float()
+        error = (self.predict(transformer, schedule, inputs).to(target.dtype) - target).square()
+        if (counted := self._counted(error, inputs.given)) is None:
+            return error.flatten(1).mean(1)
+        return (error * counted).flatten(1).sum(1) / counted.expand_as(error).flatten(1).sum(1)
+
+    def with_known(self, noisy: torch.Tensor, given: Given | None) -> torch.Tensor:
+        """Noisy latents with the known frames in their place, where they are shown."""
+        import torch
+
+        if given is None or given.known is None:
+            return noisy
+        kept = given.known.shape[self.frame_axis]
+        rest = noisy.narrow(self.frame_axis, kept, noisy.shape[self.frame_axis] - kept)
+        filled = torch.cat([given.known.to(noisy), rest], dim=self.frame_axis)
+        if given.kept is None:
+            return filled
+        return torch.where(given.kept.view(-1, *[1] * (noisy.ndim - 1)), filled, noisy)
+
+    def _counted(self, error: torch.Tensor, given: Given | None) -> torch.Tensor | None:
+        """1 where the loss counts, 0 at known frames that are shown, [B, 1, frames, 1, 1] or so; None: everywhere."""
+        if given is None or given.known is None:
+            return None
+        shape = [error.shape[axis] if axis in (0, self.frame_axis) else 1 for axis in range(error.ndim)]
+        counted = error.new_ones(shape)
+        kept = 1.0 if given.kept is None else given.kept.to(error).view(-1, *[1] * (error.ndim - 1))
+        counted.narrow(self.frame_axis, 0, given.known.shape[self.frame_axis]).sub_(kept)
+        return counted
 
     # ---- sampling
 
     @abstractmethod
+    def sampler_steps(self, options: StepOptions) -> SamplerSteps:
+        """The way from noise to latents in so many steps."""
+
+    def check_start(
+        self, transformer: Any, latents_shape: tuple[int, ...], given: Given | None, prefix: torch.Tensor | None
+    ) -> None:
+        """Refuse what the model cannot generate, before anything is computed. Raises ConfigError."""
+        if prefix is None:
+            return
+        kept = self.as_prefix(prefix, latents_shape).shape[self.frame_axis]
+        if kept >= (generated := latents_shape[self.frame_axis - 1]):
+            raise ConfigError(
+                f"the clip to continue has {kept} latent frames and the new one {generated}: generate more frames, or "
+                f"continue fewer"
+            )
+
+    def as_prefix(self, latents: torch.Tensor, latents_shape: tuple[int, ...]) -> torch.Tensor:
+        """Latents of a clip to be continued as they stand at the beginning of latents of a shape."""
+        return latents
+
     def denoise(
         self,
         transformer: Any,
@@ -328,27 +305,53 @@ class Family(ABC):
         guidance: Guidance,
         noise: torch.Generator,
         on_step: OnStep,
-        condition: torch.Tensor | None = None,
+        given: Given | None = None,
         prefix: torch.Tensor | None = None,
         source: torch.Tensor | None = None,
         strength: float = 1.0,
         sequential_guidance: bool = False,
         skip_steps: bool = False,
+        fps: float = 8.0,
+        at_timestep: Callable[[float], Any] | None = None,
+        flow_shift: float | None = None,
     ) -> torch.Tensor:
         """Generate the latents of one clip [1, *latents_shape], as the stock pipelines do, on the text's device.
 
         text, negative_text: of one caption each, on the device where the transformer computes, in its dtype
-        scheduler:  one of `schedulers`, or "model"
-        noise:      a generator of the processor; the pipelines' order: what `posterior_noise` takes goes first
-        condition:  latents-shaped, for image-to-video models (see `loss`)
+        noise:      a generator of the processor; the pipelines' order: what `given_to_sample` takes goes first
+        given:      of a batch of one, for models that start from a picture
         prefix:     latents of the clip that this one continues, as `sample_latents` makes them of one frame or a
                     legal number: they are put back at every step, noised to that step, and clean at the end
         source:     latents of the clip to change; `strength` says how far: the part of the steps that is made
         sequential_guidance: compute the two predictions of guidance one after the other, which takes less memory
+        at_timestep: gives the transformer for a timestep, where the model has two experts
+        flow_shift: as `StepOptions` has it
         skip_steps: skip steps in the middle whose clean latents can be extrapolated from earlier ones
 
         Raises ConfigError.
         """
+        from workbench.families.denoising import Denoising, StepOptions
+
+        device = next(iter(text.values())).device
+        denoising = Denoising(
+            family=self,
+            transformer=transformer,
+            schedule=self.noise_schedule(folder, device),
+            steps=self.sampler_steps(StepOptions(folder, steps, latents_shape, device, scheduler, flow_shift)),
+            text=text,
+            negative=negative_text,
+            latents_shape=latents_shape,
+            guidance=guidance,
+            noise=noise,
+            given=given,
+            prefix=prefix,
+            source=source,
+            sequential_guidance=sequential_guidance,
+            skip_steps=skip_steps,
+            fps=fps,
+            at_timestep=at_timestep,
+        )
+        return denoising.run(strength, on_step)
 
     @abstractmethod
     def usage(
@@ -359,9 +362,11 @@ class Family(ABC):
         prompt: str,
         shape: tuple[int, int, int],
         image_scale: ImageScale = "pipeline",
+        experts: Sequence[str] = (),
     ) -> str:
         """Python code that generates (frames, height, width) with a LoRA file in plain diffusers, for model cards.
 
+        experts: those that the LoRA is for, where the model has two; (): both
         Where plain diffusers would not do what training did, the code says so and does it.
         """
 

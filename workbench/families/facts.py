@@ -1,7 +1,7 @@
-"""What a model's sizes say before a weight is read: enough to estimate the memory and the time of a run. No torch.
+"""A model's sizes, known before a weight is read: enough to estimate the memory and the time of a run. No torch.
 
-A family fills `ModelFacts` in from a model's configs, or states it for a model that is not on the disk. Not covered:
-what follows from the sizes (fit).
+A family fills `ModelFacts` in from the sizes of a model's parts (architectures). Not covered: what follows from them
+(fit).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+On = Literal["video", "text", "picture", "clip"]
 BLOCK = "{}"  # stands for a block's number in a name
 
 
@@ -17,15 +19,16 @@ BLOCK = "{}"  # stands for a block's number in a name
 class Linear:
     """A linear layer of the transformer, or the same one of every block.
 
-    name:      as in the transformer's parameters; a block's number is written as BLOCK
-    per_token: whether it sees every token; else one vector a clip (the timestep's)
-    shared:    whether it is given what the layer before it is given
+    name:   as in the transformer's parameters; a block's number is written as BLOCK
+    on:     what it computes: each token of the video (and of the caption where both stand beside each other), each
+            of the caption, each of a picture (cross-attention), or one vector a clip (the timestep's)
+    shared: whether another layer is given the same, and this one is not the first of them
     """
 
     name: str
     inputs: int
     outputs: int
-    per_token: bool = True
+    on: On = "video"
     shared: bool = False
 
     @property
@@ -43,6 +46,7 @@ class VaeFacts:
     """The video autoencoder.
 
     encoder_width, decoder_width: channels at full resolution, the most on each side
+    encoder_tensors, decoder_tensors: of that width it holds at its worst moment on a GPU
     frames_at_once: it works on so many at a time;  tile: (height, width) of one where it works in tiles
     """
 
@@ -51,6 +55,8 @@ class VaeFacts:
     decoder_width: int
     frames_at_once: int
     tile: tuple[int, int]
+    encoder_tensors: float = 11.5
+    decoder_tensors: float = 11.5
 
 
 @dataclass(frozen=True)
@@ -60,9 +66,13 @@ class ModelFacts:
     stored:   the format on disk: "float32", "float16" or "bfloat16"
     spatial, temporal: pixels and frames that one latent stands for, in a row
     patch, patch_frames: latents in a row that one token stands for
-    channels: of the latents;  in_channels: what the transformer is shown, the condition included
+    channels: of the latents;  in_channels: of the transformer's input, the condition included
     presets:  names of layers by the presets of the setting `targets`
-    on_disk:  whether the model was looked at, rather than known
+    on_disk:  whether the sizes were read from the model's files
+    text_joint: whether the caption's tokens stand beside the video's, or are only looked at (cross-attention)
+    timed_bytes: of each number that a token's own timestep becomes, for known first frames; 0: one timestep a clip
+    position_bytes: for each token and unit of the width, of what stands for positions
+    picture_tokens, image_encoder_values: of the encoder through which a model looks at a picture; 0: it has none
     """
 
     stored: str
@@ -83,6 +93,11 @@ class ModelFacts:
     in_channels: int
     presets: Mapping[str, tuple[str, ...]]
     on_disk: bool
+    text_joint: bool = True
+    timed_bytes: int = 0
+    position_bytes: int = 0
+    picture_tokens: int = 0
+    image_encoder_values: int = 0
 
     def latents(self, frames: int, height: int, width: int) -> tuple[int, int, int, int]:
         """(frames, channels, height, width) of one clip's latents as the transformer is given them."""
@@ -91,9 +106,19 @@ class ModelFacts:
         return padded, self.channels, height // self.spatial, width // self.spatial
 
     def tokens(self, frames: int, height: int, width: int) -> int:
-        """Tokens of one clip with its caption."""
+        """Tokens of one clip, with its caption's where they stand beside it."""
         count, _, tall, wide = self.latents(frames, height, width)
-        return count // self.patch_frames * (tall // self.patch) * (wide // self.patch) + self.text_tokens
+        video = count // self.patch_frames * (tall // self.patch) * (wide // self.patch)
+        return video + (self.text_tokens if self.text_joint else 0)
+
+    def computed(self, linear: Linear, video: int) -> int:
+        """Vectors that a linear layer computes for a clip of so many tokens."""
+        return {"video": video, "text": self.text_tokens, "picture": self.picture_tokens, "clip": 1}[linear.on]
+
+    @property
+    def feed_forward(self) -> int:
+        """The width inside of a block's feed-forward network."""
+        return max((one.outputs for one in self.linears if one.in_blocks and one.on == "video"), default=0)
 
     @property
     def block_values(self) -> int:

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 Curve = Literal["off", "cosine", "stock"]
 
 
-def curve_of(value: Any) -> Any:
-    """A curve as settings give it. It was a switch for `stock` once, which is still read."""
-    return {True: "stock", False: "off"}[value] if isinstance(value, bool) else value
-
-
 @dataclass(frozen=True)
 class Guidance:
     """How one video is guided.
@@ -34,6 +29,7 @@ class Guidance:
                 cosine: the same formula given the step: it rises from 1 to 1 + scale
     begin, end: parts of the steps between which it is guided
     rescale:    how much of what guidance adds to the prediction's spread is taken back, 0 to 1
+    second, below: the scale at timesteps below that, where a model has two experts; None: the same
     zero_star:  whether the negative prediction is first scaled to lie as near as it can to the prompt's
     """
 
@@ -43,37 +39,37 @@ class Guidance:
     end: float = 1.0
     rescale: float = 0.0
     zero_star: bool = False
+    second: float | None = None
+    below: float = 0.0
 
     @property
     def wanted(self) -> bool:
         """Whether any step needs the negative prompt."""
-        return self.scale > 1 and self.begin < self.end
+        return max(self.scale, self.second or 0.0) > 1 and self.begin < self.end
 
     def guides(self, step: int, steps: int) -> bool:
         """Whether this step, counted from 0, is guided."""
         return self.wanted and int(self.begin * steps) <= step < int(self.end * steps)
 
-    def scale_at(self, step: int, steps: int, timestep: int) -> float:
+    def scale_at(self, step: int, steps: int, timestep: float) -> float:
         """The scale of a step."""
+        scale = self.second if self.second is not None and timestep < self.below else self.scale
         if self.curve == "off":
-            return self.scale
+            return scale
         part = step / steps if self.curve == "cosine" else (steps - timestep) / steps
-        return 1 + self.scale * (1 - math.cos(math.pi * part**5.0)) / 2
+        return 1 + scale * (1 - math.cos(math.pi * part**5.0)) / 2
 
     def combine(self, prompt: torch.Tensor, negative: torch.Tensor, scale: float) -> torch.Tensor:
         """The guided prediction of two, [B, ...] each."""
         if self.zero_star:
-            negative = negative * _projection(prompt, negative)
+            axes = tuple(range(1, prompt.dim()))
+            along = (prompt * negative).sum(axes, keepdim=True)
+            # What it is multiplied by to come nearest to the prompt's, for each of the batch.
+            negative = negative * (along / negative.square().sum(axes, keepdim=True).clamp(min=1e-8))
         guided = negative + scale * (prompt - negative)
         if not self.rescale:
             return guided
         return guided * (self.rescale * _spread(prompt) / _spread(guided) + (1 - self.rescale))
-
-
-def _projection(prompt: torch.Tensor, negative: torch.Tensor) -> torch.Tensor:
-    """What the negative prediction is multiplied by to come nearest to the prompt's, for each of the batch."""
-    axes = tuple(range(1, prompt.dim()))
-    return (prompt * negative).sum(axes, keepdim=True) / negative.square().sum(axes, keepdim=True).clamp(min=1e-8)
 
 
 def _spread(prediction: torch.Tensor) -> torch.Tensor:

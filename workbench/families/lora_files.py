@@ -1,4 +1,4 @@
-"""A LoRA file's contents by the names of ours, whoever wrote it; and what all families' formats have in common.
+"""A LoRA file's contents by our names, whichever trainer wrote it; and what all families' formats have in common.
 
 A layer's change of the model's weight is `scale_of(layer) * B @ A`. Not covered: names of other trainers (each family's
 own module), whether a file is a sound one (sampler.loras).
@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.errors import ConfigError
+from workbench.families.model import HIGH_NOISE, LOW_NOISE
 
 if TYPE_CHECKING:
     import torch
 
+Value = TypeVar("Value")
 PEFT_FILE, PEFT_NOTES = "adapter_model.safetensors", "adapter_config.json"  # peft's folder of a LoRA
 PEFT_KEY = PEFT_NOTES  # under which `read_lora` gives what peft's notes say
 NOTES_LIMIT = 1 << 20
@@ -55,6 +57,7 @@ class LoraFormat:
 
     id: its name in settings;  title, help: for people;  suffix: of its files
     warning: where such a file loads without an error and changes nothing, "" where nothing is known of that
+    both: whether one file may hold the LoRAs of both experts
     """
 
     id: str
@@ -62,6 +65,7 @@ class LoraFormat:
     help: str
     suffix: str = ".safetensors"
     warning: str = ""
+    both: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,12 @@ class LoraWeights:
 
     tensors: by peft's names, without the family's `lora_prefix`, as `set_peft_model_state_dict` takes them
     rank:    of its matrices, the largest where layers differ
-    alpha:   what makes alpha / rank the scale it was trained with (a rank-stabilised scale is worked in); None when the
+    alpha:   what makes alpha / rank the scale it was trained with (a rank-stabilised scale is included); None when the
              file does not say, then stock loaders take alpha = rank
     origin:  who wrote it, in words: "diffusers", "SAT" ...
     alphas:  layer -> its alpha, where it is another than `alpha`
+    expert:  which of a model's two transformers it is for (families.model.Expert); "" where the file does not say
+    left_out: what the file holds besides, and a LoRA cannot: the layer as the file names it -> why
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -81,6 +87,8 @@ class LoraWeights:
     alpha: float | None
     origin: str
     alphas: Mapping[str, float] = field(default_factory=dict)
+    expert: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dora(self) -> bool:
@@ -94,7 +102,7 @@ class LoraWeights:
 
     @property
     def layers(self) -> list[str]:
-        """Names of the layers it sits on, in order."""
+        """Names of the layers it changes, in order."""
         return sorted(name.removesuffix(f".{DOWN}") for name in self.tensors if name.endswith(f".{DOWN}"))
 
     @property
@@ -111,6 +119,54 @@ class LoraWeights:
     def scale_of(self, layer: str) -> float:
         """What the layer's B @ A counts when the LoRA's own scale is 1."""
         return self.alpha_of(layer) / self.rank_of(layer)
+
+
+EXPERT_KEY = "expert"  # of our files' metadata
+# What a file with both experts' LoRAs calls each transformer, and by which words people name files of one.
+NUMBERS = {HIGH_NOISE: "1", LOW_NOISE: "2"}
+NUMBERED = re.compile(r"(?P<before>(?:\w+\.)*?)transformer_(?P<number>[12])\.(?P<after>.+)")
+IN_FILE_NAMES = {HIGH_NOISE: r"(?<![a-z])high(?![a-z])|highnoise", LOW_NOISE: r"(?<![a-z])low(?![a-z])|lownoise"}
+
+
+def experts_of(names: Iterable[str], metadata: Mapping[str, str], file: str = "") -> tuple[str, ...]:
+    """The experts that a LoRA file is for: by its metadata, its tensors' names, its own name; () where nothing says."""
+    if expert := metadata.get(EXPERT_KEY):
+        return (expert,)
+    if found := tuple(by_expert(dict.fromkeys(names))):
+        return found
+    found = tuple(expert for expert, words in IN_FILE_NAMES.items() if re.search(words, file.lower()))
+    return found if len(found) == 1 else ()
+
+
+def by_expert(tensors: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
+    """The tensors for each expert that a file's names tell apart, named as in a file for one; {} where none is named.
+
+    ai-toolkit names both (transformer_1, transformer_2); where the second alone is named, the others are the first's.
+    """
+    found: dict[str, dict[str, Value]] = {expert: {} for expert in NUMBERS}
+    numbered = False
+    for name, tensor in tensors.items():
+        match = NUMBERED.fullmatch(name)
+        numbered |= match is not None
+        low = match is not None and match["number"] == NUMBERS[LOW_NOISE]
+        found[LOW_NOISE if low else HIGH_NOISE][match["before"] + match["after"] if match else name] = tensor
+    return {expert: part for expert, part in found.items() if part} if numbered else {}
+
+
+def of_expert(tensors: Mapping[str, Value], expert: str) -> Mapping[str, Value]:
+    """The tensors for one expert of a file for both, named as in a file for one; all of another file."""
+    parts = by_expert(tensors)
+    return parts.get(expert, {}) if parts else tensors
+
+
+def joined(parts: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:
+    """A file for both experts of the files for each: what `by_expert` takes apart."""
+    prefix = "diffusion_model."
+    return {
+        f"{prefix}transformer_{NUMBERS[expert]}.{name.removeprefix(prefix)}": tensor
+        for expert, tensors in parts.items()
+        for name, tensor in tensors.items()
+    }
 
 
 def weights(
@@ -238,6 +294,16 @@ def read_lora(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     return tensors, metadata
 
 
+def check_finite(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raises ConfigError for a LoRA with a number that is none."""
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise ConfigError(
+                f"the LoRA {path.name} holds NaN or infinite numbers (in {name[:80]!r}): its training went wrong, use "
+                f"an earlier checkpoint"
+            )
+
+
 def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """(tensors, metadata) of a safetensors file. Raises ConfigError."""
     from safetensors import SafetensorError, safe_open
@@ -247,3 +313,17 @@ def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ConfigError(f"{path.name} cannot be read ({error}): download or export it again") from error
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name as it is without a LoRA beside it."""
+    return name.replace(".base_layer.", ".")
+
+
+def with_metadata(data: bytes, metadata: Mapping[str, str]) -> bytes:
+    """A safetensors file with metadata in sorted order; the library's own order changes from process to process."""
+    length = int.from_bytes(data[:8], "little")
+    header = {"__metadata__": dict(sorted(metadata.items())), **json.loads(data[8 : 8 + length])}
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    return len(encoded).to_bytes(8, "little") + encoded + data[8 + length :]

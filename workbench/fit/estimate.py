@@ -14,21 +14,26 @@ import psutil
 
 from workbench.clips.records import METADATA
 from workbench.errors import ConfigError
-from workbench.families import find_model
-from workbench.families.base import Model
+from workbench.families import find_model, settle
+from workbench.families.base import Family
 from workbench.families.facts import ModelFacts
+from workbench.families.model import Model
 from workbench.fit import measurement, memory, timing
 from workbench.fit.gpus import HERE, GpuModel, gpu_of
 from workbench.fit.measurement import Measurement
-from workbench.fit.memory import Phase
+from workbench.fit.memory import Phase, gb_text, parts_text
 from workbench.fit.timing import RunTimes
-from workbench.jobs import duration
 from workbench.jobs.devices import GIGABYTE, pick_device
+from workbench.quantities import duration
 from workbench.runs.data import datasets_of
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, is_slug
 
+GPU_HELP = (
+    "The GPU to estimate for: this machine's, or one with that much memory. A number of GB is accepted, too, as in 20."
+)
 TIGHT = 0.93  # of what is usable: an estimate may be off by that much
+FAR_GB = 1000.0  # more than any GPU has: from here on a figure says nothing
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Fit:
     @property
     def fits(self) -> bool:
         out = self.measured is not None and bool(self.measured.ran_out)
-        return not out and self.peak.gb <= self.gpu.usable_gb and self.host_fits
+        return not out and self.phase_fits(self.peak) and self.host_fits
 
     @property
     def host_fits(self) -> bool:
@@ -68,27 +73,72 @@ class Fit:
         return self.fits and self.measured is None and self.peak.gb > TIGHT * self.gpu.usable_gb
 
     @property
+    def far(self) -> bool:
+        """Whether it needs more than any GPU has."""
+        return self.peak.gb > max(FAR_GB, self.gpu.memory_gb)
+
+    @property
+    def need(self) -> str:
+        """How much memory of how much."""
+        if self.far:
+            return f"far more memory than the {self.gpu.memory_gb:.0f} GB there are"
+        return f"about {self.peak.gb:.1f} of {self.gpu.memory_gb:.0f} GB"
+
+    @property
     def sentence(self) -> str:
         """One line: memory, time, and how it is known."""
-        words = [f"Needs about {self.peak.gb:.1f} of {self.gpu.memory_gb:.0f} GB"]
+        words = [f"Needs {self.need}"]
         if self.measured is not None and self.measured.ran_out:
             words = [f"Ran out of the {self.gpu.memory_gb:.0f} GB while {self.measured.ran_out}"]
-        words += [f"{pace(self.times.step)} a step", f"{duration(self.times.total)} in all"]
+        if not self.far:
+            words += [f"{pace(self.times.step)} a step", f"{duration(self.times.total)} in all"]
         how = "measured" if self.measured is not None else "estimated"
         return f"{', '.join(words)}; {how}."
 
     @property
     def advice(self) -> str:
         """What to think of it, "" where all is well."""
+        if self.far:
+            return "It does not fit: lower batch_size, frames, height or width first."
         if not self.host_fits:
-            return f"CPU memory is too small: {self.host_gb:.0f} of {self.host_total_gb:.0f} GB are needed."
+            return f"CPU memory is too small: {gb_text(self.host_gb)} of {self.host_total_gb:.0f} GB are needed."
         if not self.fits:
             return f"It does not fit: most is needed in {self.peak.name}."
         return "That is close: measure it to be sure." if self.tight else ""
 
+    def share(self, phase: Phase) -> float:
+        """What a phase needs of the GPU's memory."""
+        return phase.gb / self.gpu.memory_gb
+
+    def phase_fits(self, phase: Phase) -> bool:
+        return phase.gb <= self.gpu.usable_gb
+
+    @property
+    def beside(self) -> list[tuple[str, str]]:
+        """What is needed beside the GPU: (name, words)."""
+        found = []
+        if self.gpu.kind == "cuda":
+            available = f" of {self.host_total_gb:.0f} GB" if self.host_total_gb else ""
+            found.append(("CPU memory", f"{gb_text(self.host_gb)}{available}"))
+        disk = gb_text(sum(self.disk.values())), parts_text(self.disk)
+        found.append(("disk", ": ".join(filter(None, disk))))
+        spent = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.times.parts.items() if seconds >= 1)
+        return [*found, ("time", f"{duration(self.times.total)}: {spent}")]
+
 
 def pace(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
+
+
+def sized_model(name: str) -> tuple[Family, Model]:
+    """The family and model of a name. The Hub is asked only where this disk does not know the model's sizes.
+
+    Raises ConfigError, ModelUnavailable.
+    """
+    try:
+        return find_model(name)
+    except ConfigError:
+        return find_model(settle(name))
 
 
 def estimate(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> Fit:
@@ -143,7 +193,7 @@ def clips_of(workspace: Workspace, settings: TrainSettings) -> int:
         names = [name for setting, name in datasets_of(settings) if setting != "validation_dataset"]
     except ConfigError:
         names = [settings.dataset]
-    paths = [workspace.datasets / name / METADATA for name in names if name]
+    paths = [workspace.dataset(name) / METADATA for name in names if is_slug(name)]
     return sum(_lines(path, path.stat().st_mtime_ns) for path in paths if path.is_file())
 
 

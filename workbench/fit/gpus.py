@@ -2,7 +2,7 @@
 
 Rates are what trainings reach, not what is printed on the box: calibrated on published times where there are some
 (docs/memory.md), else about 70 % of the maker's figure for consumer GPUs and half of it for the others. Not covered:
-GPUs that are not NVIDIA's.
+AMD's, which count as NVIDIA's of their memory.
 """
 
 from __future__ import annotations
@@ -50,12 +50,17 @@ RATES = {
     "3060": 20.0,
     "2080": 35.0,
 }
+# Of Apple's by class: half of what the newest is said to do. Nothing was measured.
+APPLE_RATES = {"Ultra": 14.0, "Max": 8.0, "Pro": 4.0}
+APPLE_RATE = 2.0
 # Where the name says nothing: by memory in GiB, a usual GPU of that size.
 USUAL = ((10, 33.0), (14, 35.0), (20, 70.0), (36, 110.0), (60, 150.0))
 FASTEST = 300.0
 CORE_RATE = 0.03  # TFLOP/s that a processor's core does in fp32
-USABLE = {"cuda": 0.97, "cpu": 0.90}  # of its memory: the driver and the system keep some
+# Of its memory: the driver and the system keep some. Apple's was not measured.
+USABLE = {"cuda": 0.97, "mps": 0.90, "cpu": 0.90}
 HERE = "this machine"
+MOST_GB = 10_000.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class GpuModel:
     """Where a run computes. memory_gb: GiB it has; rate: TFLOP/s that it reaches."""
 
     name: str
-    kind: Literal["cuda", "cpu"]
+    kind: Literal["cuda", "mps", "cpu"]
     memory_gb: float
     rate: float
 
@@ -78,6 +83,7 @@ SIZES = {
     "12 GB": (12.0, "RTX 4070"),
     "16 GB": (16.0, "RTX 4080"),
     "24 GB": (24.0, "RTX 4090"),
+    "32 GB": (32.0, "RTX 5090"),
     "48 GB": (48.0, "RTX 6000 Ada"),
     "80 GB": (80.0, "H100"),
 }
@@ -96,9 +102,12 @@ def gpu_of(choice: str, device: str = "auto") -> GpuModel:
         return GpuModel(f"{choice} (such as {example})", "cuda", memory, RATES[_known(example)])
     try:
         memory = float(choice.lower().removesuffix("gb").strip())
-        assert 1.0 <= memory <= 10_000.0
-    except (ValueError, AssertionError):
+    except ValueError:
         raise ConfigError(f"GPU is {choice!r}: give its memory in GB, as in 24, or choose {HERE!r}") from None
+    if not 1.0 <= memory <= MOST_GB:
+        raise ConfigError(
+            f"GPU is {choice!r}, must have 1 to {MOST_GB:,.0f} GB of memory: give it as in 24, or choose {HERE!r}"
+        )
     return GpuModel(f"{memory:g} GB", "cuda", memory, _usual(memory))
 
 
@@ -106,8 +115,11 @@ def _of(device: Device) -> GpuModel:
     if device.kind == "cpu":
         cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
         return GpuModel(device.name, "cpu", psutil.virtual_memory().total / GIGABYTE, cores * CORE_RATE)
+    if device.kind == "mps":
+        rate = next((rate for word, rate in APPLE_RATES.items() if word in device.name.split()), APPLE_RATE)
+        return GpuModel(device.name, "mps", device.total_gb, rate)
     key = _known(device.name)
-    return GpuModel(device.name, "cuda", device.total_gb, RATES[key] if key else _usual(device.total_gb))
+    return GpuModel(device.name, device.kind, device.total_gb, RATES[key] if key else _usual(device.total_gb))
 
 
 def _known(name: str) -> str:

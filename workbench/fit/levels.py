@@ -1,4 +1,5 @@
-"""The memory levels: which are cheaper, and what is the least that one gives up to fit a GPU. No torch.
+"""The memory levels: which are cheaper, and what is the least that one gives up to fit a GPU; what to set so that
+several GPUs share the steps. No torch.
 
 Not covered: what each level needs (estimate, timing), how it is carried out (trainer.model.memory_levels).
 """
@@ -8,38 +9,44 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.errors import ConfigError
-from workbench.families import find_model, settle
-from workbench.families.base import Model
 from workbench.families.facts import ModelFacts
-from workbench.fit.estimate import Fit, clips_of, estimate_from_facts, pace
+from workbench.families.model import Model
+from workbench.fit.estimate import Fit, clips_of, estimate_from_facts, pace, sized_model
 from workbench.fit.gpus import HERE, GpuModel, gpu_of
+from workbench.jobs.devices import gpus
 from workbench.runs.oom_fallback import RECOMPUTING
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 from workbench.workspace import Workspace
 
+HELP = "Choose the fastest memory settings that fit the GPU."
 # How much faster a level must make a step to be worth what it does to the model: rounding it, or another optimizer.
 WORTH = {"as stored": 1.0, "int8": 1.25, "fp8": 1.25, "nf4": 1.6}
 ANOTHER_OPTIMIZER = 1.05
 SHRUNK = (0.75, 0.5)  # sizes that are tried for a remedy, as shares of what was wanted
+NAMES = ("gradient_checkpointing", "base_model_precision", "blocks_to_swap", "optimizer")  # what levels set
 
 
 @dataclass(frozen=True)
 class FittingSettings:
-    """The settings that fit, or None; what was changed, by name; and why, in a sentence."""
+    """The settings that fit, or None; what was changed, by name; and why, in a sentence.
+
+    given_up: why the clips are smaller, shorter or fewer at a time than was wanted; "" where they are not
+    """
 
     settings: TrainSettings | None
     changed: dict[str, Any]
     why: str
+    given_up: str = ""
 
 
-def make_it_fit(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> FittingSettings:
+def fit_to_gpu(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> FittingSettings:
     """The fastest settings that fit the GPU (gpus.gpu_of). Raises ConfigError, ModelUnavailable."""
-    family, model = find_model(settle(settings.model))
+    family, model = sized_model(settings.model)
     return fitting(
         settings,
         model,
@@ -54,18 +61,44 @@ def fitting(
     settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel, clips: int = 0, here: bool = False
 ) -> FittingSettings:
     """The same, from sizes alone."""
+    best = _fastest(settings, model, facts, gpu, clips, here)
+    if best is None:
+        return FittingSettings(None, {}, _remedy(settings, model, facts, gpu))
+    return _described(settings, *best)
+
+
+def fitting_smaller(
+    settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel, clips: int = 0, here: bool = False
+) -> FittingSettings:
+    """The same; where no level fits, with one clip at a time, then with fewer frames, then with a smaller picture."""
+    found = fitting(settings, model, facts, gpu, clips, here)
+    if found.settings is not None:
+        return found
+    for changed, words in _smaller(settings, model):
+        try:
+            best = _fastest(settings.changed(**changed), model, facts, gpu, clips, here)
+        except ConfigError:  # a shape that the model cannot take
+            continue
+        if best is not None:
+            return replace(_described(settings, *best), given_up=f"No level fits {gpu.memory_gb:.0f} GB {words}.")
+    return found
+
+
+def _fastest(
+    settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel, clips: int, here: bool
+) -> tuple[TrainSettings, Fit] | None:
     best: tuple[float, TrainSettings, Fit] | None = None
     for one, worth in candidates(settings, facts, gpu):
         found = estimate_from_facts(one, model, facts, gpu, clips, here)
         cost = found.times.step * worth
         if found.fits and not found.tight and (best is None or cost < best[0]):
             best = (cost, one, found)
-    if best is None:
-        return FittingSettings(None, {}, _remedy(settings, model, facts, gpu))
-    _, chosen, fit = best
-    before, after = settings.model_dump(mode="json"), chosen.model_dump(mode="json")
-    changed = {name: value for name, value in after.items() if before[name] != value}
-    need = f"about {fit.peak.gb:.1f} of {gpu.memory_gb:.0f} GB, {pace(fit.times.step)} a step"
+    return best[1:] if best else None
+
+
+def _described(wanted: TrainSettings, chosen: TrainSettings, fit: Fit) -> FittingSettings:
+    changed = wanted.difference(chosen)
+    need = f"{fit.need}, {pace(fit.times.step)} a step"
     if not changed:
         return FittingSettings(chosen, {}, f"These are the fastest settings that fit already: {need}.")
     return FittingSettings(chosen, changed, f"Fits with {in_words(changed)}: {need}.")
@@ -80,7 +113,8 @@ def in_words(changed: dict[str, Any]) -> str:
 def candidates(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel) -> Iterator[tuple[TrainSettings, float]]:
     """Every combination of memory levels, with what it must be worth."""
     lora, cuda = settings.method == "lora", gpu.kind == "cuda"
-    fewer = settings.base_model_precision if settings.base_model_precision != "as stored" else "fp8"
+    half = "int8" if gpu.kind == "mps" else "fp8"
+    fewer = settings.base_model_precision if settings.base_model_precision != "as stored" else half
     weights = dict.fromkeys(("as stored", fewer, "nf4")) if lora else ("as stored",)
     swapped = dict.fromkeys((0, *(round(facts.blocks * quarter / 4) for quarter in range(1, 5))))
     optimizers = [settings.optimizer]
@@ -101,27 +135,39 @@ def candidates(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel) -> Ite
         yield settings.model_copy(update=update), worth
 
 
+def can_fit(model: Model, facts: ModelFacts, gpu: GpuModel) -> bool:
+    """Whether a LoRA of the model fits the GPU with the usual settings and the cheapest memory level."""
+    *_, (cheapest, _) = candidates(TrainSettings(model=model.id), facts, gpu)
+    return estimate_from_facts(cheapest, model, facts, gpu).fits
+
+
 def _remedy(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> str:
-    """What would fit where no level does: fewer frames, else a smaller size."""
-    least = settings.changed(batch_size=1)
-    if settings.batch_size > 1 and _fits(least, model, facts, gpu):
-        return f"No level fits {gpu.memory_gb:.0f} GB with {settings.batch_size} clips at a time: lower batch_size."
+    for changed, words in _smaller(settings, model):
+        if _fits(settings.changed(**changed), model, facts, gpu):
+            return f"No level fits {gpu.memory_gb:.0f} GB {words}."
+    what = "a LoRA needs far less" if settings.method == "full" else "a smaller model may"
+    return f"No memory level fits {gpu.memory_gb:.0f} GB, at any size: {what}."
+
+
+def _smaller(settings: TrainSettings, model: Model) -> Iterator[tuple[dict[str, Any], str]]:
+    """What may fit instead, the least change first: settings, and what to do in words."""
+    one = {"batch_size": 1, "gradient_accumulation": settings.gradient_accumulation * settings.batch_size}
+    if settings.batch_size > 1:
+        yield one, f"with {settings.batch_size} clips at a time: lower batch_size"
     frames, height, width = (
         settings.frames or model.frames,
         settings.height or model.height,
         settings.width or model.width,
     )
-    fewer = [count for count in model.frame_rule.legal() if count < frames]
-    for count in sorted(fewer, reverse=True):
-        if _fits(least.changed(frames=count, buckets=()), model, facts, gpu):
-            return f"No level fits {gpu.memory_gb:.0f} GB with {frames} frames: {count} would fit."
-    if not model.fixed_size:
-        for share in SHRUNK:
-            tall, wide = (round(side * share / model.size_multiple) * model.size_multiple for side in (height, width))
-            if tall and wide and _fits(least.changed(height=tall, width=wide, buckets=()), model, facts, gpu):
-                return f"No level fits {gpu.memory_gb:.0f} GB at {width}x{height}: {wide}x{tall} would fit."
-    what = "a LoRA needs far less" if settings.method == "full" else "a smaller model may"
-    return f"No memory level fits {gpu.memory_gb:.0f} GB, at any size: {what}."
+    for count in sorted((count for count in model.frame_rule.legal() if count < frames), reverse=True):
+        yield {**one, "frames": count, "buckets": ()}, f"with {frames} frames: {count} would fit"
+    for share in () if model.fixed_size else SHRUNK:
+        tall, wide = (round(side * share / model.size_multiple) * model.size_multiple for side in (height, width))
+        if tall and wide:
+            yield (
+                {**one, "height": tall, "width": wide, "buckets": ()},
+                f"at {width}x{height}: {wide}x{tall} would fit",
+            )
 
 
 def _fits(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> bool:
@@ -129,3 +175,35 @@ def _fits(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuMode
         return any(estimate_from_facts(one, model, facts, gpu).fits for one, _ in candidates(settings, facts, gpu))
     except ConfigError:
         return False
+
+
+# ---- several GPUs
+
+
+@dataclass(frozen=True)
+class Offer:
+    """All GPUs of this machine for one run. `changed`: the settings that bring it about; `sentence`: what they do."""
+
+    count: int
+    changed: dict[str, Any]
+    sentence: str
+
+    @property
+    def flags(self) -> str:
+        """The same for a shell."""
+        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.changed.items())
+
+
+def offer(settings: TrainSettings) -> Offer | None:
+    """The offer for these settings; None where there is nothing to gain."""
+    count = 0 if settings.device == "cpu" else len(gpus())
+    if count < 2 or settings.gpus == 0 or settings.gpus >= count:
+        return None
+    before = settings.gradient_accumulation
+    batches = -(-before // count) * count
+    changed: dict[str, Any] = {"gpus": count}
+    sentence = f"All {count} GPUs share each step, and what is learned stays the same."
+    if batches != before:
+        changed["gradient_accumulation"] = batches
+        sentence = f"All {count} GPUs share each step, which looks at {batches} batches now instead of {before}."
+    return Offer(count, changed, sentence)

@@ -4,7 +4,7 @@
     cache/measured/KEY.json    {device, phases: {phase: GiB}, host_gb, step_seconds, checkpoint_bytes, ran_out, time}
 
 The key is the hash of all that decides the figures: model, device, and those settings that change what is computed at
-a time. Nothing is ever left in runs/. No torch. Not covered: the steps themselves (trial).
+a time. Nothing is ever left in runs/. No torch. Not covered: the steps themselves (trainer.trial).
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from typing import Any
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs.devices import Device, pick_device
+from workbench.runs import device_rules
 from workbench.runs.checks import check
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json, write_json
 
 MODULE = "workbench.trainer.trial"
 FOLDER = ".measuring"
+HELP = "Some real steps, a preview and a save in a process of their own. Takes a minute or more, leaves no run."
 # Settings that change the figures; every other one can change without a new measurement.
 MATTERS = (
     "model",
@@ -101,7 +103,11 @@ def start(workspace: Workspace, settings: TrainSettings) -> Path:
     Raises ConfigError for settings with which no run could start, CannotWrite.
     """
     check(workspace, settings)
-    folder = workspace.root / FOLDER / key_of(settings, pick_device(settings.device))
+    device = pick_device(settings.device)
+    device_rules.check(settings, device)
+    if device.kind == "mps":
+        raise ConfigError("device is mps, where torch tells no peak of memory to measure: go by the estimate")
+    folder = workspace.root / FOLDER / key_of(settings, device)
     for status in jobs.jobs_in(workspace.root / FOLDER):
         if not status.state.alive:
             shutil.rmtree(status.folder, ignore_errors=True)
@@ -124,8 +130,21 @@ def newest(workspace: Workspace, within: float = 3600.0) -> jobs.Status | None:
     return alive or max(ended, key=lambda status: status.ended_at or 0.0, default=None)
 
 
+def progress(status: jobs.Status | None) -> str:
+    """What a measurement does, or how it ended, in words; "" when there is none."""
+    if status is None:
+        return ""
+    if status.state.alive:
+        doing = status.phase or "starting"
+        return f"Measuring: {doing}" + (f", {status.step} of {status.total}" if status.total else "")
+    if status.state is jobs.State.FINISHED:
+        return "Measured."
+    message = status.message or jobs.log_tail(status.folder, 1)
+    return f"Not measured: {message}" if message else "Not measured."
+
+
 class TrialJob(jobs.Job):
-    """The measuring process's job: somebody else hears, too, what it says that it does (phase, message)."""
+    """The measuring process's job, which passes its phase and message on to a listener, too."""
 
     listener: Callable[[str, str], None] | None = None
 

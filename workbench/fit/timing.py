@@ -1,14 +1,14 @@
-"""Seconds a step and in total, from the operations that a run asks for and what its GPU does in a second. No torch.
+"""Seconds a step and in total, from the operations of a run and what its GPU does in a second. No torch.
 
-Not covered: memory (estimate), waiting for a turn, several GPUs.
+Not covered: memory (memory), waiting in the queue, several GPUs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.families.base import Model
 from workbench.families.facts import ModelFacts
+from workbench.families.model import Model
 from workbench.fit.gpus import GpuModel
 from workbench.fit.memory import Sizes
 from workbench.runs.analysis.curves import BANDS
@@ -45,9 +45,10 @@ class RunTimes:
 
 def forward_operations(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> tuple[float, float, float]:
     """Of one clip, through all blocks: (linear layers, attention, trained matrices)."""
-    per_token = sum(one.values for one in facts.linears if one.in_blocks and one.per_token)
-    linear = 2.0 * per_token * size.tokens * facts.blocks
-    attention = 4.0 * size.tokens**2 * facts.width * facts.blocks
+    block = [one for one in facts.linears if one.in_blocks]
+    linear = 2.0 * sum(one.values * facts.computed(one, size.tokens) for one in block) * facts.blocks
+    looked_at = 0 if facts.text_joint else facts.text_tokens + facts.picture_tokens
+    attention = 4.0 * size.tokens * (size.tokens + looked_at) * facts.width * facts.blocks
     beside = 0.0 if settings.method == "full" else 2.0 * size.trained.values * size.tokens
     return linear, attention, beside
 
@@ -59,20 +60,22 @@ def step_seconds(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size
     again = {"none": 0.0, "keep attention": linear + beside}.get(level, linear + attention + beside)
     # A frozen layer passes the gradient on; a trained one also has a gradient of its own.
     backward = linear * (2 if settings.method == "full" else 1) + attention * ATTENTION_BACKWARD + 2 * beside
-    operations = (linear + attention + beside + again + backward) * settings.batch_size
+    forward, passes = linear + attention + beside, 2 if level == "none" else 3
+    operations = (forward + again + backward) * settings.batch_size
+    if settings.preservation_weight:  # the same with preservation prompts, and the base model's predictions
+        operations, passes = 2 * operations + forward * settings.batch_size, 2 * passes + 1
     seconds = operations / _rate(facts, gpu)
     seconds *= UNPACKING[settings.base_model_precision] * OPTIMIZING.get(settings.optimizer, 1.0)
     seconds *= STOCK if settings.attention == "stock" else 1.0
     seconds *= COMPILED if settings.compile and gpu.kind == "cuda" else 1.0
     if gpu.kind == "cpu":
-        seconds += DISPATCH * facts.blocks * (2 if level == "none" else 3)
+        seconds += DISPATCH * facts.blocks * passes
     else:
         seconds = _with_copies(settings, facts, size, seconds)
     return seconds * settings.gradient_accumulation
 
 
 def _with_copies(settings: TrainSettings, facts: ModelFacts, size: Sizes, seconds: float) -> float:
-    """With what has to come over from the machine's memory, and back."""
     copied = 0.0
     if settings.gradient_checkpointing == "offloaded":
         copied += 2 * facts.blocks * size.rates.boundary * size.unit / LINK
@@ -81,7 +84,7 @@ def _with_copies(settings: TrainSettings, facts: ModelFacts, size: Sizes, second
 
 
 def _rate(facts: ModelFacts, gpu: GpuModel) -> float:
-    narrower = min(1.0, (facts.width / FULL_WIDTH) ** NARROWER) if gpu.kind == "cuda" else 1.0
+    narrower = min(1.0, (facts.width / FULL_WIDTH) ** NARROWER) if gpu.kind != "cpu" else 1.0
     return gpu.rate * TERA * narrower
 
 
@@ -107,10 +110,9 @@ def times(
         passes = BANDS * settings.held_out + DRIFT_PASSES
         parts["measuring"] = (steps // settings.evaluate_every + 1) * passes * forward
     if settings.preview_every:
-        generated = (len(settings.preview_prompts) or 2) * settings.preview_count
         guided = model.guidance_scale if settings.preview_guidance is None else settings.preview_guidance
         one = (settings.preview_steps or model.steps) * forward * (2 if guided > 1 else 1) + decoding
-        parts["previews"] = (steps // settings.preview_every + 1) * generated * one
+        parts["previews"] = (steps // settings.preview_every + 1) * settings.previews_at_once * one
     return RunTimes(step, parts)
 
 

@@ -9,21 +9,20 @@ The folder holds everything; any process may read it at any time and derives the
     control/NAME     a file a command (stop, pause, resume, save, preview); the job takes it by deleting it
     waiting.json     of a job that waits and has no process yet (tickets)
     job.log          the job's output (log)
-    result.json      {status, exit_code, message, ended_at, ...}: how it ended, written last, by the job (reserve)
+    result.json      {status, exit_code, message, ended_at, ...}: how it ended, written last, by the job
 
 State is derived, never stored: a result file says how it ended; else the process with that pid, start time and boot is
 alive, or it waits for one, or it died.
 
-Everything that knows the operating system belongs in this package: processes, signals, locks, GPUs, workers. This
-module names what others use most. Not covered: what a job does (dataset_builder, trainer, sampler), jobs on other
-machines (remote), Windows.
+Everything that starts, ends and watches processes belongs in this package, with locks, GPUs and workers. This module
+names what others use most. Not covered: what a job does (dataset_builder, trainer, sampler), jobs on other machines
+(remote), what differs between operating systems (operating_system).
 """
 
 from __future__ import annotations
 
 from workbench.jobs.control import (
-    FORCED,
-    WITHDRAWN,
+    forget,
     kill,
     put_off,
     send,
@@ -32,7 +31,6 @@ from workbench.jobs.control import (
     start_waiting,
     stop,
     wait,
-    withdraw,
 )
 from workbench.jobs.job import Command, Job, Stop
 from workbench.jobs.locks import locked
@@ -43,13 +41,10 @@ from workbench.jobs.reading import (
     HEARTBEAT,
     PROCESS,
     RESULT,
-    STALE_SECONDS,
     WAITING,
     State,
     Status,
     ago,
-    duration,
-    folders_in,
     jobs_in,
     result,
     status,
@@ -58,22 +53,18 @@ from workbench.jobs.reading import (
 __all__ = [
     "CONFIG",
     "CONTROL",
-    "FORCED",
     "HEARTBEAT",
     "LOG",
     "PROCESS",
     "RESULT",
-    "STALE_SECONDS",
     "WAITING",
-    "WITHDRAWN",
     "Command",
     "Job",
     "State",
     "Status",
     "Stop",
     "ago",
-    "duration",
-    "folders_in",
+    "forget",
     "jobs_in",
     "kill",
     "locked",
@@ -87,5 +78,4 @@ __all__ = [
     "status",
     "stop",
     "wait",
-    "withdraw",
 ]

@@ -6,8 +6,6 @@ Without a policy (workbench.policy) everything may. Not covered: which settings 
 from __future__ import annotations
 
 import contextlib
-import json
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,9 @@ from workbench import policy
 from workbench.errors import ConfigError
 from workbench.jobs import processes
 from workbench.jobs.locks import locked
+from workbench.operating_system import system
 from workbench.policy import OFF, Policy
+from workbench.workspace import read_object
 
 TRAINER, RUNS = "workbench.trainer", "workspace/runs/*"
 STARTER, LOCK = "workbench.runs.queue_starter", ".starting"
@@ -66,10 +66,9 @@ def _living(home: Path) -> list[str]:
     """The modules of a visitor's jobs that are at work, or wait for their process."""
     found = []
     for path in (home / "workspace").rglob("process.json"):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if processes.alive(record) and record.get("module") != STARTER:
-                found.append(str(record.get("module")))
+        record = read_object(path)
+        if processes.alive(record) and record.get("module") != STARTER:
+            found.append(str(record.get("module")))
     return [*found, *(TRAINER for _ in home.glob(f"{RUNS}/waiting.json"))]
 
 
@@ -77,6 +76,4 @@ def limit_process() -> None:
     """Hold this process, and every job that it starts, to a visitor's memory and largest file."""
     limits = policy.current()
     if limits is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (limits.memory, limits.memory))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limits.size, limits.size))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        system.limit_visitor(limits.memory, limits.size)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import threading
 import time
@@ -17,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import CannotWrite, ConfigError, ExitCode
-from workbench.jobs import admission, processes, tickets
-from workbench.jobs.job import START_LOCK, Command, clear, ended
+from workbench.jobs import admission, log, processes, tickets
+from workbench.jobs.job import STACKS, START_LOCK, Command, clear, ended
 from workbench.jobs.locks import locked
 from workbench.jobs.log import LOG
 from workbench.jobs.reading import CONTROL, PROCESS, RESULT, State, Status, status
+from workbench.operating_system import system
 from workbench.workspace import read_object, write_json, writing
 
 WITHDRAWN = "Stopped while it waited for its turn; start it again to put it into the queue."
@@ -33,13 +33,13 @@ FORCED = "Ended by force before it could save. Start it again: it goes on from w
 def start(
     folder: Path,
     module: str,
-    pass_fds: tuple[int, ...] = (),
+    stdin: int = subprocess.DEVNULL,
     env: Mapping[str, str] | None = None,
     before: Callable[[], None] = lambda: None,
 ) -> Status:
     """Start `python -m module FOLDER` detached: own session, output to job.log, no inherited secrets.
 
-    pass_fds, env: open files and variables that it gets in addition (how a secret reaches a job without a trace).
+    stdin, env: an open file and variables that it gets in addition (how a secret reaches a job without a trace).
     before: done once it is certain that this call starts the process.
     Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite; ConfigError (policy).
     """
@@ -53,7 +53,7 @@ def start(
             before()
             _await_exit(folder)
             clear(folder)
-            _spawn(folder, module, pass_fds, {**processes.environment(), **(env or {})})
+            _spawn(folder, module, stdin, {**processes.environment(), **(env or {})})
         return status(folder)
 
 
@@ -80,7 +80,7 @@ def start_waiting(folder: Path) -> None:
         ticket = tickets.read(folder)
         if ticket is not None and ticket.holds and ticket.own:
             if not processes.alive(read_object(folder / PROCESS)):
-                _spawn(folder, ticket.module, (), {**processes.environment(), **ticket.environment})
+                _spawn(folder, ticket.module, subprocess.DEVNULL, {**processes.environment(), **ticket.environment})
             tickets.remove(folder)
 
 
@@ -96,6 +96,14 @@ def withdraw(folder: Path) -> bool:
     return True
 
 
+def forget(folder: Path) -> None:
+    """Take away how an ended job ended: it counts as never started. One that is alive stays as it is."""
+    with locked(folder / START_LOCK):
+        if not status(folder).state.alive:
+            clear(folder)
+            (folder / PROCESS).unlink(missing_ok=True)
+
+
 def _await_exit(folder: Path) -> None:
     """Wait until the previous process, which has written its result, is gone: it may still fetch files."""
     before, end = read_object(folder / PROCESS), time.monotonic() + EXIT_SECONDS
@@ -103,32 +111,30 @@ def _await_exit(folder: Path) -> None:
         time.sleep(0.02)
 
 
-def _spawn(folder: Path, module: str, pass_fds: tuple[int, ...], environment: Mapping[str, str]) -> None:
-    """Start the process, and write down which it is."""
+def _spawn(folder: Path, module: str, stdin: int, environment: Mapping[str, str]) -> None:
     with writing(folder), (folder / LOG).open("ab") as output:
         process = subprocess.Popen(
             processes.command(module, folder),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
             env=environment,
-            pass_fds=pass_fds,
+            **system.detached(),
         )
     record = {"module": module, **processes.identity(process.pid), "started_at": time.time()}
     write_json(folder / PROCESS, record)
     # Collect the exit code, else a dead job stays behind as a zombie for as long as this process lives.
-    threading.Thread(target=_collect, args=(folder, process, processes.memory_kills()), daemon=True).start()
+    threading.Thread(target=_collect, args=(folder, process, system.memory_kills()), daemon=True).start()
 
 
 def _collect(folder: Path, process: subprocess.Popen[bytes], memory_kills: int) -> None:
     """Wait for the process and, when a signal ended it, note which."""
-    if (code := process.wait()) < 0:
-        ran_out = -code == signal.SIGKILL and processes.memory_kills() > memory_kills
+    if number := system.death_signal(process.wait()):
+        ran_out = number == processes.KILLED and system.memory_kills() > memory_kills
         with contextlib.suppress(CannotWrite), locked(folder / START_LOCK):
             record = read_object(folder / PROCESS)
             if record.get("pid") == process.pid:
-                write_json(folder / PROCESS, {**record, "signal": -code, "memory_ran_out": ran_out})
+                write_json(folder / PROCESS, {**record, "signal": number, "memory_ran_out": ran_out})
 
 
 def send(folder: Path, command: Command, payload: dict[str, Any] | None = None) -> None:
@@ -161,12 +167,16 @@ def stop(folder: Path, grace: float | None = None) -> None:
 
 
 def kill(folder: Path) -> None:
-    """End the job's process group at once (SIGTERM, two seconds, SIGKILL). Only ever touches that very process."""
-    for number, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
+    """End the job and what it has started: it is asked to, and ended two seconds later. Only ever touches that very
+    process."""
+    for force, patience in ((False, 2.0), (True, 5.0)):
         process = read_object(folder / PROCESS)
         if withdraw(folder) or not processes.alive(process):
             return
-        processes.signal_group(process, number)
+        if force:
+            processes.end(process)
+        elif not processes.request_end(process):
+            send(folder, "stop")
         end = time.monotonic() + patience + SAVE_SECONDS
         while wait(folder, patience).phase.startswith(SAVING) and processes.alive(process) and time.monotonic() < end:
             patience = 0.1
@@ -183,6 +193,10 @@ def wait(folder: Path, seconds: float | None = None, poll: float = 0.05) -> Stat
 def stacks(folder: Path) -> str:
     """What every thread of a living job is doing now; it goes on. Raises ConfigError when it cannot answer."""
     process = read_object(folder / PROCESS)
-    if not processes.handles(process, signal.SIGUSR1):
+
+    def requested() -> bool:
+        return processes.alive(process) and system.request_stacks(process["pid"], folder / CONTROL / STACKS)
+
+    if (written := log.written_after(requested, folder)) is None:
         raise ConfigError(f"{folder.name} cannot show its stacks: it does not run, or has only just started")
-    return processes.output_on(process, signal.SIGUSR1, folder / LOG)
+    return written

@@ -1,44 +1,86 @@
-"""The machine's processor and GPUs: which one a job takes, and how busy it is. No torch.
+"""The machine's processor and GPUs: which one a job takes, and how busy it is. No torch in this process.
 
-Not covered: cards that are not NVIDIA's.
+    NVIDIA     "cuda", found by the driver's library (NVML)
+    AMD        "cuda" with `rocm` set, found by a torch that was built for ROCm (torch_devices)
+    Apple      "mps", found by torch on macOS; one device, whose memory is the machine's
+
+Not covered: Intel's GPUs (XPU), which are refused by name; what a device cannot do (runs.device_rules).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import psutil
+from pydantic import BeforeValidator
 
 from workbench.errors import ConfigError
+from workbench.jobs import torch_devices
 
-GIGABYTE = 1024**3
+GIGABYTE = torch_devices.GIGABYTE
+AUTO = "WORKBENCH_DEVICE"  # what "auto" takes in this environment, in place of the first GPU
+NO_XPU = "Intel GPUs (XPU) are not supported: choose auto, which takes a GPU of NVIDIA, AMD or Apple, or cpu"
+
+
+def _refuse_xpu(value: object) -> object:
+    if str(value).lower().partition(":")[0] == "xpu":
+        raise ValueError(f"device is {value}, but {NO_XPU}")
+    return value
+
+
+DeviceChoice = Annotated[Literal["auto", "cuda", "mps", "cpu"], BeforeValidator(_refuse_xpu)]
 
 
 @dataclass(frozen=True)
 class Device:
-    """Where a job computes. `uuid` names a GPU across processes; `torch_name` is what torch calls the device."""
+    """Where a job computes. `uuid` names a GPU across processes, "" is the processor.
 
-    kind: Literal["cuda", "cpu"]
+    kind: what torch calls the kind of device; AMD's GPUs are "cuda" to it;  rocm: the version of ROCm, "" without
+    """
+
+    kind: Literal["cuda", "mps", "cpu"]
     name: str
     total_gb: float
     index: int = 0
     uuid: str = ""
+    rocm: str = ""
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.kind != "cpu"
 
     @property
     def torch_name(self) -> str:
-        return f"cuda:{self.index}" if self.kind == "cuda" else "cpu"
+        return f"cuda:{self.index}" if self.kind == "cuda" else self.kind
+
+    @property
+    def alone(self) -> dict[str, str]:
+        """The environment in which a process sees no other GPU."""
+        if self.rocm:
+            visible = next(filter(None, map(os.environ.get, ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"))), "")
+            listed = [word.strip() for word in visible.split(",") if word.strip()]
+            return {"HIP_VISIBLE_DEVICES": listed[self.index] if listed else str(self.index)}
+        return {"CUDA_VISIBLE_DEVICES": self.uuid} if self.kind == "cuda" else {}
+
+
+# A kind of GPU that was asked for by name and is not here.
+MISSING = {
+    "cuda": "no NVIDIA GPU is usable here, nor an AMD one by ROCm: choose auto or cpu, or install the driver",
+    "mps": "torch finds no Apple GPU here (MPS needs Apple silicon and macOS 14): choose auto or cpu",
+}
 
 
 @dataclass(frozen=True)
 class Load:
-    """How busy a device is now: `utilisation` in percent, memory in GiB."""
+    """How busy a device is now: `utilisation` in percent, memory in GiB. None where nobody tells."""
 
-    utilisation: float
-    memory_used_gb: float
+    utilisation: float | None
+    memory_used_gb: float | None
     memory_total_gb: float
 
 
@@ -60,6 +102,8 @@ def _nvml() -> Iterator[Any]:
 
 def gpus() -> list[Device]:
     """The GPUs this process may use, in torch's numbering."""
+    if torch_devices.build() == "hip" or sys.platform == "darwin":
+        return [Device(**one) for one in torch_devices.found()]
     with _nvml() as nvml:
         if nvml is None:
             return []
@@ -90,12 +134,22 @@ def _position(word: str, uuids: list[str]) -> int:
 
 
 def pick_device(choice: str) -> Device:
-    """The device for "auto", "cuda" or "cpu". Raises ConfigError when "cuda" is chosen and there is no GPU."""
-    found = gpus() if choice in ("auto", "cuda") else []
+    """The device for "auto", "cuda", "mps" or "cpu". Raises ConfigError for a kind that is not here.
+
+    The variable WORKBENCH_DEVICE says what "auto" takes, such as cpu where a GPU makes trouble.
+    """
+    name = "device"
+    if choice == "auto" and (chosen := os.environ.get(AUTO, "").strip()):
+        choice, name = chosen, AUTO
+        if choice == "xpu":
+            raise ConfigError(f"{AUTO} is xpu, but {NO_XPU}")
+        if choice not in ("auto", *MISSING, "cpu"):
+            raise ConfigError(f"{AUTO} is {choice!r}, must be one of auto, cuda, mps, cpu: unset it")
+    found = [] if choice == "cpu" else [gpu for gpu in gpus() if choice in ("auto", gpu.kind)]
     if found:
         return found[0]
-    if choice == "cuda":
-        raise ConfigError("device is cuda, but no NVIDIA GPU is usable here: choose auto or cpu, or install the driver")
+    if choice in MISSING:
+        raise ConfigError(f"{name} is {choice}, but {MISSING[choice]}")
     return Device("cpu", f"processor, {psutil.cpu_count()} cores", psutil.virtual_memory().total / GIGABYTE)
 
 
@@ -105,7 +159,7 @@ def pick_devices(choice: str, count: int) -> list[Device]:
     The processor shares with itself: it is in the list `count` times. Raises ConfigError when there are fewer GPUs.
     """
     first = pick_device(choice)
-    if first.kind == "cpu":
+    if not first.is_gpu:
         return [first] * max(1, count)
     found = gpus()
     if count > len(found):
@@ -115,13 +169,21 @@ def pick_devices(choice: str, count: int) -> list[Device]:
 
 
 def load(device: Device) -> Load:
-    """How busy the device is. The processor's figure covers the time since the last call."""
+    """How busy the device is. The processor's figure covers the time since the last call.
+
+    Of an AMD GPU torch alone tells, in a process that has it. Apple's GPU shares the machine's memory with all.
+    """
+    memory = psutil.virtual_memory()
+    if device.kind == "mps":
+        free = min(device.total_gb - (torch_devices.used_gb("mps", 0) or 0.0), memory.available / GIGABYTE)
+        return Load(None, device.total_gb - max(0.0, free), device.total_gb)
+    if device.rocm:
+        return Load(None, torch_devices.used_gb("cuda", device.index), device.total_gb)
     if device.kind == "cuda":
         with _nvml() as nvml:
             if nvml is not None:
                 handle = nvml.nvmlDeviceGetHandleByUUID(device.uuid)
-                memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+                held = nvml.nvmlDeviceGetMemoryInfo(handle)
                 busy = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-                return Load(busy, memory.used / GIGABYTE, memory.total / GIGABYTE)
-    memory = psutil.virtual_memory()
+                return Load(busy, held.used / GIGABYTE, held.total / GIGABYTE)
     return Load(psutil.cpu_percent(), (memory.total - memory.available) / GIGABYTE, memory.total / GIGABYTE)

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.errors import ConfigError, DeviceBusy
+from workbench.errors import DeviceBusy
 from workbench.jobs import processes
+from workbench.jobs.job import Job
 from workbench.jobs.locks import acquire
-from workbench.workspace import read_json, write_json, writing
+from workbench.workspace import read_object, write_json, writing
 
 CHECK_SECONDS = 1.0  # for which a check of the lock may delay whoever takes it
 RETRY_SECONDS = 0.2  # between two attempts while waiting
@@ -45,14 +48,24 @@ def hold(
     path = _lock_path(locks, uuid)
     with contextlib.ExitStack() as held:
         with writing(path):
-            file = held.enter_context(path.open("a+"))
+            file = held.enter_context(path.open("a+", encoding="utf-8"))
         if not _acquired(file, min(patience, CHECK_SECONDS)) and not _requested(file, path, patience, meanwhile):
             who = holder(locks, uuid) or "another process"
             raise DeviceBusy(f"the {_kind(uuid)} is held by {who}: wait until it ends, or stop it")
         file.truncate(0)
-        file.write(json.dumps({"holder": name, "pid": os.getpid()}))
+        file.write(" " + json.dumps({"holder": name, "pid": os.getpid()}))  # the first byte is the lock's
         file.flush()
         yield file.fileno()
+
+
+def hold_for(job: Job, locks: Path, uuid: str, name: str) -> AbstractContextManager[int]:
+    """As `hold`, for a job that waits as long as it takes. Raises jobs.Stop on request."""
+
+    def report(holder: str) -> None:
+        job.beat(f"waiting, the {_kind(uuid)} is held by {holder}", patient=True)
+        job.check_stop(f"Stopped while it waited for the {_kind(uuid)}.")
+
+    return hold(locks, uuid, name, math.inf, report)
 
 
 def holder(locks: Path, uuid: str | None = None) -> str | None:
@@ -77,11 +90,11 @@ def _lock_path(locks: Path, uuid: str) -> Path:
 
 
 def _holder_of(path: Path) -> str | None:
-    with contextlib.suppress(FileNotFoundError), path.open("a+") as file:
+    with contextlib.suppress(FileNotFoundError), path.open("a+", encoding="utf-8") as file:
         try:
             acquire(file, shared=True, wait=False)
         except BlockingIOError:
-            file.seek(0)
+            file.seek(1)
             with contextlib.suppress(ValueError):
                 return str(json.loads(file.read()).get("holder"))
             return "another process"
@@ -89,11 +102,7 @@ def _holder_of(path: Path) -> str | None:
 
 
 def _requester(lock: Path) -> dict[str, Any]:
-    """The process that requests the lock, {} when none does."""
-    with contextlib.suppress(ConfigError):
-        value = read_json(lock.with_suffix(".wanted"))
-        return value if isinstance(value, dict) else {}
-    return {}
+    return read_object(lock.with_suffix(".wanted"))
 
 
 def _requested(file: IO[str], lock: Path, patience: float, meanwhile: Callable[[str], None]) -> bool:

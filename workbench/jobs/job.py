@@ -1,12 +1,13 @@
 """The job's own side of the protocol, inside its process: heartbeats, commands, result.
 
-Not covered: starting and commanding it from outside (control), reading its status (reading).
+Disk space for the result is reserved while the job runs, in `.result.json.room`: on a full disk the cause would be
+lost. File systems that write each block to a new location (btrfs, zfs) may refuse that room as well. Not covered:
+starting and commanding it from outside (control), reading its status (reading).
 """
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import json
 import os
 import signal
@@ -17,13 +18,18 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from workbench.errors import CannotWrite, ExitCode, explain
-from workbench.jobs import leftovers, log, processes, reserve, tickets
+from workbench.jobs import leftovers, log, processes, tickets
 from workbench.jobs.locks import locked
 from workbench.jobs.reading import CONTROL, HEARTBEAT, PROCESS, RESULT, State
-from workbench.workspace import read_object, write_json, writing
+from workbench.operating_system import system
+from workbench.workspace import read_object, sync_folder, write_bytes, write_json, writing
 
 START_LOCK = ".start.lock"
+STACKS = "stacks"  # a file beside the commands, where there is no signal
 HEARTBEAT_SECONDS = 1.0
+RESERVED_BYTES = 16 * 1024
+ENDING = {"status", "exit_code", "message", "ended_at"}  # of a result: how the job ended
+MOST_MESSAGE = 2000  # characters of it where the disk is full
 Command = Literal["stop", "pause", "resume", "save", "preview"]
 
 
@@ -36,11 +42,11 @@ class Job:
 
         with Job(folder) as job:
             job.beat("train", step, total)
-            if job.take("stop") is not None: raise Stop
+            job.check_stop("Stopped; what was done is kept.")
 
     On leaving, result.json is written: "finished" for a normal end, "stopped" after `Stop`, "failed" with the error's
-    sentence otherwise. `exit_code` then holds the process's exit code. SIGTERM and SIGINT count as the stop command,
-    SIGUSR1 writes every thread's stack to the log.
+    sentence otherwise. `exit_code` then holds the process's exit code. SIGTERM and SIGINT count as the stop command.
+    `control.stacks` has every thread's stack written to the log.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -58,10 +64,10 @@ class Job:
         (self.folder / CONTROL).mkdir(exist_ok=True)
         self._announce()
         with contextlib.suppress(CannotWrite):
-            reserve.reserve(self._result)
+            write_bytes(self._reserved, b" " * RESERVED_BYTES)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop_signal.set())
-        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+        system.prepare_stacks()
         self._write_beat()
         threading.Thread(target=self._keep_beating, daemon=True).start()
         return self
@@ -97,22 +103,35 @@ class Job:
             with contextlib.suppress(OSError):  # a full disk has no room for it in the log
                 traceback.print_exception(error)
             self.fail(error)
-        reserve.release(self._result)
+        self._reserved.unlink(missing_ok=True)
         return isinstance(error, Exception)
 
     def fail(self, error: BaseException) -> None:
-        """Write how the job ended; for a thread that ends the process itself (the watchdog), and for `__exit__`."""
+        """Write how the job ended: for `__exit__`, and for a thread that ends the process (the stall timeout)."""
         self.exit_code, message = explain(error)
         self._end(State.FAILED, message)
 
     def _end(self, status: State, message: str) -> None:
-        result = {**self.outcome, **ended(status, self.exit_code, message)}
+        self._write_result({**self.outcome, **ended(status, self.exit_code, message)})
+
+    def _write_result(self, result: dict[str, Any]) -> None:
         self._write_beat()  # where it ended; the last one may be a second old
         try:
             write_json(self._result, result)
         except CannotWrite:
-            with contextlib.suppress(CannotWrite):
-                reserve.use(self._result, result)
+            with contextlib.suppress(CannotWrite), writing(self._result):
+                data = _shortened(result)
+                with self._reserved.open("r+b") as file:
+                    file.write(data)
+                    file.truncate(len(data))
+                    file.flush()
+                    os.fsync(file.fileno())
+                system.replace(self._reserved, self._result)
+                sync_folder(self._result.parent)
+
+    @property
+    def _reserved(self) -> Path:
+        return self._result.with_name(f".{self._result.name}.room")
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
         """Report where the job is. Cheap: written by a thread.
@@ -141,13 +160,19 @@ class Job:
             if command == "stop":
                 self._beat["stopping"] = True
         self._write_beat()
-        path.unlink(missing_ok=True)
+        system.patiently(lambda: path.unlink(missing_ok=True))
         return payload
+
+    def check_stop(self, message: str) -> None:
+        """Raises Stop with this sentence once a stop was requested."""
+        if self.take("stop") is not None:
+            raise Stop(message)
 
     def _keep_beating(self) -> None:
         leftovers.sweep(self.folder)
         while not self._over.wait(HEARTBEAT_SECONDS):
             self._write_beat()
+            system.answer_stacks(self.folder / CONTROL / STACKS)
             with contextlib.suppress(CannotWrite):
                 log.bound(self.folder)
 
@@ -157,8 +182,26 @@ class Job:
         temporary = self.folder / f".{HEARTBEAT}.{threading.get_ident()}"
         # No fsync: a heartbeat is worth nothing after a power cut. A full disk misses one.
         with contextlib.suppress(CannotWrite), writing(temporary):
-            temporary.write_text(json.dumps(beat))
-            os.replace(temporary, self.folder / HEARTBEAT)
+            temporary.write_text(json.dumps(beat), encoding="utf-8")
+            system.replace(temporary, self.folder / HEARTBEAT)
+
+
+def _shortened(result: dict[str, Any]) -> bytes:
+    """The result as JSON that fits into the reserved room, whole: without its longest parts where it is too long.
+
+    How the job ended always stays; `left_out` names what does not.
+    """
+    kept, left_out = {**result, "message": str(result["message"])[:MOST_MESSAGE]}, list[str]()
+
+    def written(value: object) -> bytes:
+        return json.dumps(value, ensure_ascii=False).encode()
+
+    while len(data := written(kept)) > RESERVED_BYTES:
+        longest = max(set(kept) - ENDING - {"left_out"}, key=lambda name: len(written(kept[name])))
+        left_out.append(longest)
+        del kept[longest]
+        kept["left_out"] = left_out
+    return data
 
 
 def clear(folder: Path) -> None:

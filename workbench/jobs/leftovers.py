@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -23,34 +23,26 @@ HEARTBEAT = re.compile(r"\.heartbeat\.json\.\d+")
 UPLOAD = re.compile(r"tmp[a-z0-9_]{8}")  # what Gradio writes an upload to until it is whole
 
 
-def sweep(folder: Path, deep: bool = True) -> list[Path]:
-    """Remove what nobody will finish in a folder, and with `deep` below it; returns what went. Raises nothing."""
-    gone = []
-    for path in _files(folder, deep):
-        with contextlib.suppress(OSError):
-            written = path.lstat().st_mtime
-            if time.time() - written > SECONDS and _nobodys(path, written):
-                path.unlink()
-                gone.append(path)
-    return gone
+def sweep(folder: Path) -> list[Path]:
+    """Remove what nobody will finish in a folder and below it; returns what went. Raises nothing."""
+    return _remove((Path(parent, name) for parent, _, names in os.walk(folder) for name in names), _nobodys)
 
 
 def sweep_uploads(folder: Path) -> list[Path]:
     """Remove uploads that were cut off, from the folder in which the page takes them. Raises nothing."""
+    return _remove(folder.glob("*"), lambda path, _: UPLOAD.fullmatch(path.name) is not None)
+
+
+def _remove(files: Iterable[Path], unwanted: Callable[[Path, float], bool]) -> list[Path]:
+    """unwanted: by a file's path and when it was last written"""
     gone = []
-    for path in _files(folder, deep=False):
+    for path in files:
         with contextlib.suppress(OSError):
-            if UPLOAD.fullmatch(path.name) and time.time() - path.lstat().st_mtime > SECONDS:
+            written = path.lstat().st_mtime
+            if time.time() - written > SECONDS and unwanted(path, written):
                 path.unlink()
                 gone.append(path)
     return gone
-
-
-def _files(folder: Path, deep: bool) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder):
-        if not deep:
-            folders.clear()
-        yield from (Path(parent, name) for name in names)
 
 
 def _nobodys(path: Path, written: float) -> bool:

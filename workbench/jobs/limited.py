@@ -1,8 +1,8 @@
 """A child process with limits on time and memory that does one small task after another: for what may be hostile.
 
 The child runs `serve`: it says READY, then each line on its stdin is a task (JSON), each line on its stdout the answer,
-after lines of ALIVE while it makes progress. It is told how many seconds of computing may pass without progress, which
-holds in native code, too; the parent waits longer, for a child that hangs without computing. It has low priority, no
+after lines of ALIVE while it makes progress. Its argument limits the seconds of computing without progress, also in
+native code; the parent waits longer, for a child that hangs without computing. It has low priority, no
 tokens in its environment, and ends with its parent. Not covered: what the tasks are, and what becomes of a lost one.
 """
 
@@ -12,17 +12,16 @@ import contextlib
 import importlib
 import json
 import os
-import resource
-import select
-import signal
+import queue
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import IO, Any
 
 from workbench.jobs import processes
+from workbench.operating_system import VARIABLE, system
 from workbench.paths import CODE
 
 READY, ALIVE = b"ready\n", b"alive\n"
@@ -30,7 +29,8 @@ MEMORY_BYTES = 6 * 1024**3
 ALIVE_SECONDS = 1.0
 STARTING_SECONDS = 300.0
 WAITING = 20.0  # times as long on the clock as the child may compute
-ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+WINDOWS = ("SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "USERPROFILE")
+ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", VARIABLE, *WINDOWS)
 
 
 class ChildLost(Exception):
@@ -52,7 +52,7 @@ class LimitedChild:
         """The child runs `python -m module arguments`, which calls `serve`."""
         self._command = processes.command(module, *arguments)
         self._child: subprocess.Popen[bytes] | None = None
-        self._lines = _Lines(-1)
+        self._lines = _Lines()
         self._closed = False
         self._lock = threading.Lock()
 
@@ -63,20 +63,18 @@ class LimitedChild:
         """
         child = self._started()
         assert child.stdin is not None
-        answer: bytes | None = ALIVE
-        try:
+        answer: bytes | None = b""
+        with system.guard(child.pid, MEMORY_BYTES, seconds) as guard, contextlib.suppress(OSError):
             child.stdin.write(json.dumps({**task, "seconds": seconds}).encode() + b"\n")
             child.stdin.flush()
-            while answer == ALIVE:
-                answer = self._lines.next(waiting * seconds)
-        except BrokenPipeError:
-            answer = b""
+            while (answer := self._lines.next(waiting * seconds)) == ALIVE:
+                guard.progress()
         if answer:
             return answer
         if answer is None:
             child.kill()
         code = self.close()
-        raise ChildLost(code, late=answer is None or code == -signal.SIGPROF)
+        raise ChildLost(code, late=answer is None or guard.ended_late(code))
 
     def close(self) -> int | None:
         """Close the child's pipes, upon which it ends; its exit code, None when there is none."""
@@ -84,8 +82,9 @@ class LimitedChild:
             child, self._child = self._child, None
         if child is None:
             return None
-        with contextlib.suppress(BrokenPipeError):
-            child.communicate()
+        assert child.stdin is not None
+        with contextlib.suppress(OSError):
+            child.stdin.close()
         return child.wait()
 
     def kill(self) -> None:
@@ -107,33 +106,35 @@ class LimitedChild:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    env={**kept, "PYTHONPATH": str(CODE), "OPENBLAS_NUM_THREADS": "1"},
+                    env={**kept, **system.python()[1], "PYTHONPATH": str(CODE), "OPENBLAS_NUM_THREADS": "1"},
                 )
                 assert self._child.stdout is not None
-                self._lines = _Lines(self._child.stdout.fileno())
+                self._lines = _Lines()
+                threading.Thread(target=self._lines.read, args=(self._child.stdout,), daemon=True).start()
                 self._lines.next(STARTING_SECONDS)
             return self._child
 
 
 class _Lines:
-    """A child's output, line by line, with a limit on the waiting."""
+    """A child's output, line by line, with a limit on the waiting. A thread reads it: Windows waits for no pipe."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._read = descriptor, b""
+    def __init__(self) -> None:
+        self._read: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def read(self, output: IO[bytes]) -> None:
+        """Read until the child ends; then b"" follows its last line."""
+        with output:
+            for line in output:
+                self._read.put(line)
+        self._read.put(b"")
 
     def next(self, seconds: float) -> bytes | None:
         """The child's next line; b"" when it ended, None when the time is up."""
-        end = time.monotonic() + seconds
-        while b"\n" not in self._read:
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([self._descriptor], [], [], left)[0]:
-                return None
-            piece = os.read(self._descriptor, 65536)
-            if not piece:
-                return b""
-            self._read += piece
-        line, _, self._read = self._read.partition(b"\n")
-        return line + b"\n"
+        try:
+            line = self._read.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        return line if line.endswith(b"\n") else b""
 
 
 # ---- in the child ---------------------------------------------------------------------------------------------------
@@ -142,23 +143,22 @@ class _Lines:
 class Watch:
     """Ends the process when a task takes too long to the next sign of progress.
 
-    The timer's default action works in native code too, so that even an orphan cannot spin for ever. It counts
-    computing time: a busy machine makes no task bad.
+    It counts computing time: a busy machine makes no task bad.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._reported = seconds, time.monotonic()
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+        system.limit_computing(seconds)
 
     def progress(self) -> None:
         """Note some progress: the time starts anew, and now and then the parent hears of it."""
         if time.monotonic() - self._reported > ALIVE_SECONDS:
             self._reported = time.monotonic()
-            signal.setitimer(signal.ITIMER_PROF, self._seconds)
+            system.limit_computing(self._seconds)
             _write(ALIVE)
 
     def end(self) -> None:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        system.limit_computing(0)
 
 
 def serve(handle: Callable[[dict[str, Any], Watch], str], modules: Sequence[str]) -> None:
@@ -166,9 +166,8 @@ def serve(handle: Callable[[dict[str, Any], Watch], str], modules: Sequence[str]
 
     modules: loaded before the first task, because starting up is no task's fault
     """
-    os.nice(10)
-    with contextlib.suppress(ValueError, OSError):  # macOS refuses the limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    system.lower_priority(10)
+    system.limit_child(MEMORY_BYTES)
     for module in modules:
         importlib.import_module(module)
     _write(READY)

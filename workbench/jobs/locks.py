@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from workbench.errors import CannotWrite, ConfigError
+from workbench.operating_system import system
 from workbench.workspace import writing
 
 # What flock(2) returns where the file system has no locks: some network and user-space file systems.
@@ -27,7 +27,7 @@ def locked(path: Path, busy: str = "") -> Iterator[None]:
     Raises ConfigError; CannotWrite, also where the file system has no locks.
     """
     with writing(path):
-        file = path.open("w")
+        file = path.open("a", encoding="utf-8")
     with file:
         try:
             acquire(file, wait=not busy)
@@ -37,12 +37,12 @@ def locked(path: Path, busy: str = "") -> Iterator[None]:
 
 
 def acquire(file: IO[Any], shared: bool = False, wait: bool = True) -> None:
-    """Lock an open file until it is closed.
+    """Lock an open file until it is closed. Its first byte must not be read meanwhile: Windows refuses it.
 
     Raises BlockingIOError when it is held and `wait` is False; CannotWrite where the file system has no locks.
     """
     try:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        system.lock(file, shared, wait)
     except OSError as error:
         if error.errno in _NO_LOCKS:
             raise CannotWrite(

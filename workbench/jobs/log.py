@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from workbench.errors import CannotWrite
@@ -26,6 +28,29 @@ def log_tail(folder: Path, lines: int = 50, limit: int = 65536) -> str:
         file.seek(max(0, path.stat().st_size - limit))
         text = file.read().decode("utf-8", "replace")
     return "\n".join(line.rsplit("\r", 1)[-1] for line in text.rstrip("\r\n").split("\n")[-lines:])
+
+
+def written_after(ask: Callable[[], bool], folder: Path, patience: float = 4.0) -> str | None:
+    """What a job writes to its log once it was asked for it, until it falls silent or the time is up.
+
+    None where `ask` says that it cannot be asked.
+    """
+    path = folder / LOG
+    size = before = path.stat().st_size if path.exists() else 0
+    if not ask():
+        return None
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        time.sleep(0.1)
+        now = path.stat().st_size if path.exists() else 0
+        if now == size > before:
+            break
+        size = now
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(before)
+        return file.read().decode("utf-8", "replace")
 
 
 def bound(folder: Path, most: int = MOST, head: int = HEAD, tail: int = TAIL) -> None:

@@ -1,6 +1,6 @@
 """Which process is it? A pid is reused; a pid with its start time and the machine's boot is not.
 
-And how a process starts quickly and without secrets, what it writes on a signal, what it died of. Not covered: what
+And how a process starts quickly and without secrets, how it is ended, what it died of. Not covered: what
 it does (jobs), processes on other machines.
 """
 
@@ -13,13 +13,12 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 
+from workbench.operating_system import system
 from workbench.paths import CODE
 
 # What a job gets of the environment, by the variables' names: how the machine, Python and the libraries that compute
@@ -37,20 +36,20 @@ ACCOUNT = re.compile(
     r"|(XDG|HF|HUGGINGFACE_HUB|TRANSFORMERS|DIFFUSERS|ACCELERATE|WANDB|TRACKIO|SLURM|SBATCH|WORKBENCH)_.*"
 )
 SECRETS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL", "JWT")  # of those, none with such a word
-DEATHS = {
-    signal.SIGKILL: "The process was killed: by a person, or by the system when memory ran out.",
-    signal.SIGSEGV: "The process crashed inside a native library (segmentation fault).",
-    signal.SIGBUS: "The process crashed on reading a mapped file (bus error): often a full disk or a file cut short.",
-    signal.SIGABRT: "The process gave up inside a native library (abort).",
+_DEATHS = {
+    "SIGKILL": "The process was killed: by a person, or by the system when memory ran out.",
+    "SIGSEGV": "The process crashed inside a native library (segmentation fault).",
+    "SIGBUS": "The process crashed on reading a mapped file (bus error): often a full disk or a file cut short.",
+    "SIGABRT": "The process gave up inside a native library (abort).",
 }
+KILLED = 9
+DEATHS = {int(getattr(signal, name)): text for name, text in _DEATHS.items() if hasattr(signal, name)}
 
 
 @functools.cache
 def boot_id() -> str:
     """Changes with every start of the machine."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return str(int(psutil.boot_time()))
+    return system.boot_id()
 
 
 def start_time(pid: int) -> str | None:
@@ -58,16 +57,7 @@ def start_time(pid: int) -> str | None:
 
     A zombie counts as gone: it only waits for its parent to read the exit code.
     """
-    try:
-        process = psutil.Process(pid)
-        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-            return None
-        if sys.platform.startswith("linux"):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            return fields[19]
-        return f"{process.create_time():.2f}"
-    except (psutil.Error, OSError, IndexError, ValueError):
-        return None
+    return system.start_time(pid)
 
 
 def identity(pid: int) -> dict[str, Any]:
@@ -83,33 +73,15 @@ def alive(process: dict[str, Any]) -> bool:
     return bool(start_time(pid) == began)
 
 
-def signal_group(process: dict[str, Any], number: signal.Signals) -> None:
-    """Signal the process and, where it leads its own group, all its children; nothing when it is gone."""
-    if not alive(process):
-        return
-    pid = process["pid"]
-    with contextlib.suppress(ProcessLookupError):
-        # A process started by hand shares its group with a shell, which must not be signalled.
-        if os.getpgid(pid) == pid:
-            os.killpg(pid, number)
-        else:
-            os.kill(pid, number)
+def request_end(process: dict[str, Any]) -> bool:
+    """Ask the process and all that it has started to end; False where the system has no way to ask."""
+    return not alive(process) or system.request_end(process["pid"])
 
 
-def handles(process: dict[str, Any], number: signal.Signals) -> bool:
-    """Whether the process of an `identity` lives and takes this signal, rather than dying of it. Linux only."""
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        if alive(process):
-            caught = Path(f"/proc/{process['pid']}/status").read_text().split("SigCgt:")[1].split()[0]
-            return bool(int(caught, 16) >> (number - 1) & 1)
-    return False
-
-
-def memory_kills() -> int:
-    """How often this machine has ended a process because memory ran out, since it was started; 0 where unknown."""
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        return int(Path("/proc/vmstat").read_text().split("oom_kill ")[1].split()[0])
-    return 0
+def end(process: dict[str, Any]) -> None:
+    """End the process and all that it has started, at once; nothing when it is gone."""
+    if alive(process):
+        system.end(process["pid"])
 
 
 def death(process: dict[str, Any]) -> str:
@@ -120,34 +92,17 @@ def death(process: dict[str, Any]) -> str:
     return DEATHS.get(process.get("signal", 0), unknown)
 
 
-def output_on(process: dict[str, Any], number: signal.Signals, log: Path, patience: float = 2.0) -> str:
-    """Send a signal and return what the process then writes to its log, until it falls silent or the time is up."""
-    size = before = log.stat().st_size if log.exists() else 0
-    os.kill(process["pid"], number)
-    end = time.monotonic() + patience
-    while time.monotonic() < end:
-        time.sleep(0.1)
-        now = log.stat().st_size if log.exists() else 0
-        if now == size > before:
-            break
-        size = now
-    if not log.exists():
-        return ""
-    with log.open("rb") as file:
-        file.seek(before)
-        return file.read().decode("utf-8", "replace")
-
-
-def end_children() -> None:
-    """End every process that this one has started, and theirs, at once."""
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            child.kill()
+def end_children(pid: int | None = None) -> None:
+    """Kill all that a process has started (default: this one), and what they have."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.kill()
 
 
 def command(module: str, *arguments: object) -> list[str]:
     """How a module of ours is run in a process of its own: never one of that name from the current folder (-P)."""
-    return [sys.executable, "-P", "-m", module, *map(str, arguments)]
+    return [system.python()[0], "-P", "-m", module, *map(str, arguments)]
 
 
 def environment(account: bool = True) -> dict[str, str]:
@@ -161,7 +116,9 @@ def environment(account: bool = True) -> dict[str, str]:
     # Threads that wait for their next piece of work in a loop keep it from the thread that does it wherever there are
     # more of them than free cores: a step then takes many times as long (benchmarks/threads.py).
     kept.setdefault("GOMP_SPINCOUNT", "1000")
-    return {**kept, "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if sys.platform == "darwin":
+        kept.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # what MPS lacks is computed on the processor
+    return {**kept, **system.python()[1], "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def _kept(name: str, account: bool) -> bool:

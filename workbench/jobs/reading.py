@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.jobs import processes, tickets
+from workbench.quantities import duration
 from workbench.workspace import is_slug, read_json, read_object
 
 CONFIG, PROCESS, HEARTBEAT, RESULT = "config.json", "process.json", "heartbeat.json", "result.json"
@@ -128,7 +129,6 @@ def status(folder: Path) -> Status:
 
 
 def _waiting(folder: Path, ticket: tickets.Ticket) -> Status:
-    """The status of a job that has no process yet."""
     if not ticket.holds:
         return Status(folder, State.DIED, message=tickets.LOST, started_at=ticket.time)
     state = State.STOPPING if (folder / CONTROL / "stop").exists() else State.RUNNING
@@ -154,16 +154,6 @@ def folders_in(parent: Path) -> list[Path]:
             if is_slug(path.parent.name):
                 found.append((path.stat().st_mtime, path.parent))
     return [folder for _, folder in sorted(found, reverse=True)]
-
-
-def duration(seconds: float) -> str:
-    """45 s, 3 min 20 s, 2 h 05 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def ago(moment: float) -> str:

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import CannotWrite, ConfigError
+from workbench.errors import CannotWrite
 from workbench.jobs import processes
-from workbench.workspace import read_json, write_json, writing
+from workbench.workspace import read_json, read_object, write_json, writing
 
 FOLDER, CLAIM, DONE = "shards", ".claim", ".done"
 BEAT_SECONDS = 5.0
@@ -49,11 +49,9 @@ class Shards:
 
     def under_way(self) -> int:
         """Pieces done so far in shards that are not finished."""
-        over, total = self.finished(), 0
-        for number, (_, path) in self._newest().items():
-            if number not in over:
-                total += int(_read(path).get("count", 0))
-        return total
+        over = self.finished()
+        claims = [path for number, (_, path) in self._newest().items() if number not in over]
+        return sum(int(read_object(path).get("count", 0)) for path in claims)
 
     def claim(self) -> Claim | None:
         """A shard for this process; None when all are finished or in good hands. Raises CannotWrite."""
@@ -65,7 +63,7 @@ class Shards:
             if generation >= 0 and not self._gone(path):
                 continue
             target = self.folder / FOLDER / f"{number:05d}.{generation + 1}{CLAIM}"
-            if _make(target, _words(0, 0, released=False)):
+            if _make(target, _record(0, 0, released=False)):
                 claim = Claim(self, number, generation + 1, target)
                 if number in self.finished():  # it was finished between the two looks
                     claim.release()
@@ -83,7 +81,7 @@ class Shards:
 
     def _gone(self, path: Path) -> bool:
         """Whether the worker that holds this claim has given it back, or is no more."""
-        held = _read(path)
+        held = read_object(path)
         if held.get("released"):
             return True
         if held.get("host") == socket.gethostname() and held.get("boot_id") == processes.boot_id():
@@ -132,7 +130,7 @@ class Claim:
 
     def release(self) -> None:
         """Let another worker have it at once. Raises CannotWrite."""
-        write_json(self._path, _words(self._beat, self.done, released=True))
+        write_json(self._path, _record(self._beat, self.done, released=True))
 
     def _keep_beating(self) -> None:
         following = self._path.with_name(f"{self.number:05d}.{self._generation + 1}{CLAIM}")
@@ -141,7 +139,7 @@ class Claim:
             self._beat += 1
             if not self._lost and not self._over.is_set():
                 with contextlib.suppress(CannotWrite):
-                    write_json(self._path, _words(self._beat, self.done, released=False))
+                    write_json(self._path, _record(self._beat, self.done, released=False))
 
 
 def work(shards: Shards) -> Iterator[Claim]:
@@ -162,7 +160,7 @@ def make_once(path: Path, value: Any) -> Any:
     return read_json(path)
 
 
-def _words(beat: int, count: int, released: bool) -> dict[str, Any]:
+def _record(beat: int, count: int, released: bool) -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         **processes.identity(os.getpid()),
@@ -185,10 +183,3 @@ def _make(path: Path, value: Any) -> bool:
         finally:
             temporary.unlink(missing_ok=True)
     return True
-
-
-def _read(path: Path) -> dict[str, Any]:
-    with contextlib.suppress(ConfigError):
-        value = read_json(path)
-        return value if isinstance(value, dict) else {}
-    return {}

@@ -9,7 +9,6 @@ address) are not written. Not covered: in which order jobs are started (runs.que
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.jobs import processes
+from workbench.operating_system import system
 from workbench.workspace import read_object, write_json
 
 WAITING = "waiting.json"
@@ -54,7 +54,7 @@ def read(folder: Path) -> Ticket | None:
         inode, stat = folder.stat().st_ino, (folder / WAITING).stat()
     except OSError:  # taken this very moment
         return None
-    if stat.st_uid != os.getuid():
+    if not system.owns(stat):
         return Ticket("", {}, stat.st_mtime, holds=True, own=False)
     values = read_object(folder / WAITING)
     environment, module, moment = (values.get(name) for name in ("environment", "module", "time"))
@@ -78,4 +78,4 @@ def write(folder: Path, module: str, environment: Mapping[str, str]) -> None:
 
 def remove(folder: Path) -> None:
     """It waits no longer."""
-    (folder / WAITING).unlink(missing_ok=True)
+    system.patiently(lambda: (folder / WAITING).unlink(missing_ok=True))

@@ -1,26 +1,28 @@
 """Workers of this machine: a given number of processes, each on a GPU of its own, watched until the work is done.
 
 A worker that dies is started again, its shard is taken over meanwhile; one that dies again and again ends the job with
-its last words. Workers end with the process that started them. Not covered: who works on what (shards), workers of
+its last output. Workers end with the process that started them. Not covered: who works on what (shards), workers of
 other machines, which simply do the same.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from workbench import jobs
-from workbench.errors import ProcessFailed
+from workbench.errors import ProcessFailed, WorkbenchError, explain
 from workbench.jobs import processes
 from workbench.jobs.devices import Device
-from workbench.jobs.shards import Shards
+from workbench.jobs.shards import Overtaken, Shards, work
 from workbench.workspace import writing
 
 POLL_SECONDS = 0.3
@@ -36,7 +38,7 @@ class Workers:
     def __init__(
         self, job: jobs.Job, module: str, count: int, gpus: Sequence[Device], handing: Handing = nullcontext
     ) -> None:
-        """handing: gives what Popen gets for each worker besides (pass_fds, env); gpus: empty on a processor"""
+        """handing: gives what Popen gets for each worker besides (stdin, env); gpus: empty on a processor"""
         self._handing = handing
         self._job, self._module, self._count, self._gpus = job, module, count, gpus
         self._running: dict[int, subprocess.Popen[bytes]] = {}
@@ -58,15 +60,14 @@ class Workers:
             while (now := len(shards.finished())) < shards.count:
                 if now > finished:
                     finished, self._deaths = now, 0
-                self._look_after_them()
+                self._restart_dead()
                 meanwhile()
                 done = already + _pieces(shards)
                 seconds = (time.monotonic() - began) / (done - before) if done > before else None
                 more: dict[str, Any] = {} if seconds is None else {"step_seconds": seconds}
-                words = f"{len(self._running)} workers here, shard {now} of {shards.count} done"
-                self._job.beat(phase, min(done, total), total, message=words, **more)
-                if self._job.take("stop") is not None:
-                    raise jobs.Stop(f"Stopped while {phase}, {done} of {total} done; start it again to go on.")
+                message = f"{len(self._running)} workers here, shard {now} of {shards.count} done"
+                self._job.beat(phase, min(done, total), total, message=message, **more)
+                self._job.check_stop(f"Stopped while {phase}, {done} of {total} done; start it again to go on.")
                 time.sleep(POLL_SECONDS)
             meanwhile()
             self._job.beat(phase, min(already + _pieces(shards), total), total)
@@ -76,7 +77,7 @@ class Workers:
     def _start(self, number: int) -> None:
         environment = {**processes.environment(), PARENT: str(os.getpid())}
         if self._gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = self._gpus[number % len(self._gpus)].uuid
+            environment |= self._gpus[number % len(self._gpus)].alone
         else:
             environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self._count)))
         path = self._log(number)
@@ -84,17 +85,16 @@ class Workers:
             given = more or {}
             self._running[number] = subprocess.Popen(
                 processes.command(self._module, self._job.folder, number),
-                stdin=subprocess.DEVNULL,
+                stdin=given.get("stdin", subprocess.DEVNULL),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**environment, **given.get("env", {})},
-                pass_fds=given.get("pass_fds", ()),
             )
 
     def _log(self, number: int) -> Path:
         return self._job.folder / f"worker-{number}.log"
 
-    def _look_after_them(self) -> None:
+    def _restart_dead(self) -> None:
         """Start those again that died before the work was done. Raises ProcessFailed."""
         for number, process in list(self._running.items()):
             code = process.poll()
@@ -104,10 +104,10 @@ class Workers:
             if code == 0:  # nothing was left for it
                 continue
             self._deaths += 1
-            words = _last_line(self._log(number))
-            sys.stdout.write(f"worker {number} ended with {code}: {words}\n")
+            last = _last_line(self._log(number))
+            sys.stdout.write(f"worker {number} ended with {code}: {last}\n")
             if self._deaths >= DEATHS:
-                raise ProcessFailed(f"workers end again and again, the last one with: {words}", code)
+                raise ProcessFailed(f"workers end again and again, the last one with: {last}", code)
             self._start(number)
 
     def _end(self) -> None:
@@ -122,9 +122,29 @@ class Workers:
                 process.wait()
 
 
-def orphaned() -> bool:
-    """Whether the process that started this worker is gone."""
-    return os.environ.get(PARENT, str(os.getppid())) != str(os.getppid())
+def take_shards(shards: Shards, pieces: Callable[[int], Iterable[int]], ready: AbstractContextManager[object]) -> int:
+    """What a worker does: shard after shard until none is left, or it is to end; its exit code.
+
+    pieces: works on a shard and gives, after each piece, how many are done by it;  ready: entered before the first
+    shard. It ends after a SIGTERM, and when the process that started it is gone.
+    """
+    stop, parent = threading.Event(), int(os.environ.get(PARENT, os.getppid()))
+    began = processes.start_time(parent)
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        with ready:
+            for claim in work(shards):
+                with claim, suppress(Overtaken):
+                    for count in pieces(claim.number):
+                        claim.piece(count)
+                        if stop.is_set() or processes.start_time(parent) != began:
+                            return 0
+                    claim.finish()
+    except (WorkbenchError, RuntimeError, OSError, ValueError) as error:
+        code, sentence = explain(error)
+        sys.stdout.write(f"{sentence}\n")
+        return int(code)
+    return 0
 
 
 def _pieces(shards: Shards) -> int:

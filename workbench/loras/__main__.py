@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import importlib
 import sys
 import time
 from pathlib import Path
 
 from workbench import jobs
-from workbench.loras.tasks import TASKS, operation_of, settings_of
+from workbench.loras.tasks import MODULE, TASKS, settings_of
+from workbench.operating_system import system
 from workbench.workspace import Workspace
 
 
@@ -23,21 +24,22 @@ class TaskProgress:
         self._began = time.monotonic()
 
     def step(self, done: int, total: int) -> None:
-        if self._job.take("stop") is not None:
-            raise jobs.Stop("stopped; nothing was made")
+        self._job.check_stop("stopped; nothing was made")
         pace = {"step_seconds": (time.monotonic() - self._began) / done} if done else {}
         self._job.beat(self._phase, done, total, **pace)
 
 
 def main() -> int:
-    os.nice(5)  # it may share the processor with a run
+    system.lower_priority(5)  # it may share the processor with a run
     folder = Path(sys.argv[1]).resolve()
     with jobs.Job(folder) as job:
         name, settings = settings_of(folder)
-        progress = TaskProgress(job, TASKS[name][3])
+        _, module, function, phase = TASKS[name]
+        progress = TaskProgress(job, phase)
         job.beat("loading torch")
-        made = operation_of(name)(Workspace.open(folder.parent.parent.parent), settings, progress.report, progress.step)
-        job.outcome = {"made": made.name, "summary": made.message, "error": made.error}
+        operation = getattr(importlib.import_module(f"{MODULE}.{module}"), function)
+        made = operation(Workspace.open(folder.parent.parent.parent), settings, progress.report, progress.step)
+        job.outcome = {"made": made.name, "summary": made.message, "error": made.error, "reports": list(made.reports)}
         sys.stdout.write(f"{made.message}\n")
     return int(job.exit_code)
 

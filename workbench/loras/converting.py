@@ -5,26 +5,38 @@ Not covered: the formats (each family's), files of other programs read here (imp
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import families
-from workbench.families.lora_files import LoraFormat
+from workbench.families.lora_files import EXPERT_KEY, LoraFormat, joined, with_metadata
+from workbench.families.lora_match import match_report
+from workbench.loras.importing import pair
 from workbench.loras.making import OperationResult, Step
-from workbench.loras.opened import Report, opened
+from workbench.loras.opened import Opened, Report, common_model, opened
 from workbench.loras.settings import ConvertSettings
-from workbench.trainer.model.lora import with_metadata
-from workbench.workspace import Workspace, slugify, write_bytes, writing
+from workbench.workspace import Workspace, replacing, slugify, write_bytes
 
 CONVERTED = "converted"  # the folder of the cache for files that were written without a target
 
 
 def formats() -> list[LoraFormat]:
     """What LoRAs can be written as, of every family."""
-    return list({one.id: one for family in families() for one in family.lora_formats}.values())
+    found: dict[str, tuple[LoraFormat, dict[str, str]]] = {}
+    for family in families():
+        for one in family.lora_formats:
+            found.setdefault(one.id, (one, {}))[1][family.title] = one.help
+    return [replace(one, help=_help(helps)) for one, helps in found.values()]
+
+
+def _help(helps: Mapping[str, str]) -> str:
+    """Of a format that several families write: one sentence for all, or each family's."""
+    same = len(set(helps.values())) == 1 and len(helps) == len(families())
+    return next(iter(helps.values())) if same else " ".join(f"{title}: {help}" for title, help in helps.items())
 
 
 def target_of(workspace: Workspace, lora: str, format: LoraFormat) -> Path:
@@ -36,10 +48,15 @@ def convert(workspace: Workspace, settings: ConvertSettings, report: Report, ste
     """Write a LoRA in another format. Raises ConfigError, CannotWrite."""
     from safetensors.torch import save
 
-    (one,) = opened(workspace, [settings.lora], report)
+    names = [name for name in (settings.lora, settings.low_noise) if name.strip()]
+    loras = [one for name in names for one in opened(workspace, [name], report)]
     step(1, 2)
+    one = loras[0]
     tensors, metadata = one.family.export_lora(one.weights, settings.format)
     format = next(known for known in one.family.lora_formats if known.id == settings.format)
+    if settings.low_noise.strip():
+        tensors = _both(loras, format, settings)
+        metadata = {key: value for key, value in metadata.items() if key != EXPERT_KEY}
     if settings.target:
         target = policy.resolve(settings.target, "target")
         if target.exists():
@@ -52,19 +69,24 @@ def convert(workspace: Workspace, settings: ConvertSettings, report: Report, ste
         labels = {"base_model": one.base_model, "trigger_word": one.trigger}
         write_bytes(target, with_metadata(save(tensors), {**metadata, **{k: v for k, v in labels.items() if v}}))
     else:
-        _write_torch(target, {"module": tensors})
+        import torch
+
+        with replacing(target) as temporary:
+            torch.save({"module": tensors}, temporary)
     warning = f". {format.warning}" if format.warning else ""
-    return OperationResult(str(target), f"{one.title} for {format.title}: {target}{warning}")
+    matched = tuple(match_report(each.weights) for each in loras)
+    titles = " and ".join(each.title for each in loras)
+    return OperationResult(str(target), f"{titles} for {format.title}: {target}{warning}", reports=matched)
 
 
-def _write_torch(target: Path, value: Any) -> None:
-    import torch
-
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            torch.save(value, scratch)
-            os.replace(scratch, target)
-        finally:
-            scratch.unlink(missing_ok=True)
+def _both(loras: Sequence[Opened], format: LoraFormat, settings: ConvertSettings) -> dict[str, Any]:
+    """The tensors of a file for both experts. Raises ConfigError."""
+    if not format.both:
+        titles = " or ".join(known.title for known in loras[0].family.lora_formats if known.both)
+        sentence = f"low_noise is {settings.low_noise}, and a file for {format.title} holds one LoRA: " + (
+            f"choose {titles}" if titles else "leave it empty"
+        )
+        raise ConfigError(sentence, {"low_noise": sentence})
+    common_model(loras)
+    each = pair(loras, settings.lora, settings.low_noise)
+    return joined({one.weights.expert: one.family.export_lora(one.weights, format.id)[0] for one in each})

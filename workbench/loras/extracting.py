@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 from workbench import jobs, policy
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.families.facts import BLOCK
 from workbench.lora_names import RUNS
-from workbench.loras import low_rank
-from workbench.loras.changes import ModelWeights, base_weights_of
-from workbench.loras.low_rank import RankLimit
+from workbench.loras.changes import ModelWeights, RankLimit, base_weights_of, low_rank_of_matrix
 from workbench.loras.making import OperationResult, Provenance, Step, add_to_library, lora_of_layers, pair_of, percent
 from workbench.loras.opened import Report
 from workbench.loras.settings import ExtractSettings
+from workbench.sampler.loras import read_header
 from workbench.workspace import SLUG, Workspace, read_json
 
 NOTHING = 1e-7  # a layer whose weights differ by less than this share of themselves has not been trained
@@ -39,7 +36,7 @@ def extract(workspace: Workspace, settings: ExtractSettings, report: Report, ste
             f"{folder.parent.name} is no fine-tune of {known.title} ({differing[0]} is missing or has another size): "
             f"choose the model that it was trained from"
         )
-    linear = _linear(family.facts(known))
+    linear = {name for name, _ in family.facts(known).named()}
     found, lost, total, rank = [], 0.0, 0.0, 0
     for done, name in enumerate(sorted(base)):
         step(done, len(list(base)))
@@ -50,7 +47,7 @@ def extract(workspace: Workspace, settings: ExtractSettings, report: Report, ste
         if layer == name or layer not in linear or size <= NOTHING**2 * float(before.double().square().sum()):
             lost, total = lost + size, total + size
             continue
-        pair = low_rank.of_matrix(difference.flatten(1), RankLimit(settings.rank, settings.share))
+        pair = low_rank_of_matrix(difference.flatten(1), RankLimit(settings.rank, settings.share))
         lost, total, rank = lost + pair.lost, total + pair.total, max(rank, pair.down.shape[0])
         found.append((layer, *pair_of(pair.up, pair.down, before.shape, after.dtype), None))
     step(1, 1)
@@ -81,7 +78,9 @@ def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str,
                 f"the run {name} has no fine-tuned transformer: choose one that trains all weights and has finished"
             )
         model = settings.model or str(read_json(run / jobs.CONFIG).get("model", ""))
-        return run / "transformer", model, name, _trigger(run)
+        files = sorted((run / "transformer").glob("*.safetensors"))
+        trigger = read_header(files[0]).metadata.get("trigger_word", "") if files else ""
+        return run / "transformer", model, name, trigger
     folder = policy.resolve(settings.source, "source")
     inner = folder / "transformer" if (folder / "transformer").is_dir() else folder
     if not settings.source.strip() or not inner.is_dir():
@@ -95,25 +94,3 @@ def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str,
             f"model is empty: say from which model {folder.name} was fine-tuned", {"model": "choose the base model"}
         )
     return inner, settings.model, folder.name, ""
-
-
-def _trigger(run: Path) -> str:
-    """The trigger word that a fine-tune's own files say."""
-    from safetensors import SafetensorError, safe_open
-
-    for path in sorted((run / "transformer").glob("*.safetensors"))[:1]:
-        try:
-            with safe_open(path, framework="pt") as file:
-                return str((file.metadata() or {}).get("trigger_word", ""))
-        except (SafetensorError, OSError):
-            return ""
-    return ""
-
-
-def _linear(facts: Any) -> set[str]:
-    """Names of all linear layers of a model."""
-    return {
-        linear.name.replace(BLOCK, str(number))
-        for linear in facts.linears
-        for number in range(facts.blocks if linear.in_blocks else 1)
-    }

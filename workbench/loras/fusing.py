@@ -9,21 +9,20 @@ Not covered: LoRAs of LoRAs (merging).
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 import time
 from pathlib import Path
 
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.families.base import Family
 from workbench.families.lora_files import DOWN
+from workbench.families.lora_match import misfits
+from workbench.families.model import Model
 from workbench.loras.changes import ModelWeights, bias_change, change
-from workbench.loras.making import OperationResult, Step, title_from
-from workbench.loras.opened import Opened, Report, common_model, misfits, opened
+from workbench.loras.making import OperationResult, Step, new_folder, title_from
+from workbench.loras.opened import Opened, Report, common_model, opened, sizes_of
 from workbench.loras.settings import FuseSettings
-from workbench.workspace import Workspace, fresh_folder, link_or_copy, write_json, writing
+from workbench.workspace import Workspace, link_or_copy, write_json, writing
 
 MODELS, NOTES = "models", "fused.json"
 
@@ -36,46 +35,47 @@ def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Ste
         raise ConfigError("model is empty, and these LoRAs do not say it: choose their model", {"model": "choose one"})
     family, known = find_model(model)
     for lora in loras:
-        if wrong := misfits(lora.weights, model):
-            raise ConfigError(f"{lora.title} does not fit {known.title} ({wrong[0]}): choose the model it was made for")
+        if wrong := misfits(lora.weights, sizes_of(model)):
+            first, why = next(iter(wrong.items()))
+            raise ConfigError(
+                f"{lora.title} does not fit {known.title} ({first}: {why}): choose the model it was made for"
+            )
     source = family.fetch(known, report)
-    parent = workspace.root / MODELS
-    with writing(parent):
-        parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
-        scratch.chmod(0o755)
-    try:
-        with writing(scratch):
-            _fill(source, scratch, family, loras, step)
+
+    def fill(new: Path) -> None:
+        with writing(new):
+            _fill(source, new, known, loras, step)
         record = {"model": known.id, "made_of": [lora.record() for lora in loras], "time": time.time()}
-        write_json(scratch / NOTES, record)
-        target = fresh_folder(parent, title_from(settings.name, loras, "-fused"))
-        with writing(target):
-            os.rename(scratch, target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        write_json(new / NOTES, record)
+
+    target = new_folder(workspace.root / MODELS, title_from(settings.name, loras, "-fused"), fill)
     parts = " + ".join(f"{lora.scale:g} x {lora.title}" for lora in loras)
     return OperationResult(str(target), f"{known.title} with {parts} fused: use {target} as the model")
 
 
-def _fill(source: Path, target: Path, family: Family, loras: list[Opened], step: Step) -> None:
-    """Copy a model's folder, weights of the transformer changed on the way. Raises OSError."""
-    part = family.lora_prefix
+def _fill(source: Path, target: Path, model: Model, loras: list[Opened], step: Step) -> None:
+    """Copy a model's folder, weights of each transformer changed on the way by the LoRAs for it. Raises OSError."""
+    found = {
+        expert.part: [lora for lora in loras if expert in model.experts_for([lora.weights.expert])]
+        for expert in model.experts
+    }
+    changed = {part: own for part, own in found.items() if own}
     for path in sorted(source.iterdir()):
         if path.name.startswith("."):
             continue
-        if path.is_dir() and path.name != part:
+        if path.is_dir() and path.name not in changed:
             shutil.copytree(path, target / path.name, copy_function=link_or_copy)
         elif path.is_file() and path.name != NOTES:
             shutil.copy2(path, target / path.name)
-    (target / part).mkdir()
-    base = ModelWeights(source / part)
-    total, done = len(list(base)), 0
-    for path in sorted((source / part).iterdir()):
-        if path.suffix == ".safetensors":
-            done = _fuse_file(path, target / part / path.name, loras, base, step, done, total)
-        else:
-            shutil.copy2(path, target / part / path.name)
+    bases = {part: ModelWeights(source / part) for part in changed}
+    total, done = sum(len(list(base)) for base in bases.values()), 0
+    for part, own in changed.items():
+        (target / part).mkdir()
+        for path in sorted((source / part).iterdir()):
+            if path.suffix == ".safetensors":
+                done = _fuse_file(path, target / part / path.name, own, bases[part], step, done, total)
+            else:
+                shutil.copy2(path, target / part / path.name)
 
 
 def _fuse_file(

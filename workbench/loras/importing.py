@@ -1,17 +1,22 @@
 """Adding a LoRA of another trainer to the library: read, checked against its model, written in diffusers' layout.
 
+What of it matched is kept beside it (families.lora_match). A file with a LoRA for each of two experts becomes two,
+and so do two files that are a pair.
+
 Not covered: which trainers' names are known (the families), downloading (sampler.loras).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from workbench.errors import ConfigError
 from workbench.families import find_model, models
-from workbench.families.lora_files import LoraWeights
+from workbench.families.lora_files import NUMBERS, LoraWeights, experts_of
+from workbench.families.lora_match import match_report, misfits
 from workbench.loras.making import OperationResult, Provenance, Step, add_to_library
-from workbench.loras.opened import Opened, Report, misfits, opened
+from workbench.loras.opened import Opened, Report, opened_parts, sizes_of
 from workbench.loras.settings import LoraImportSettings
 from workbench.sampler.loras import FIT_LIMIT
 from workbench.workspace import Workspace
@@ -21,30 +26,68 @@ def import_lora(workspace: Workspace, settings: LoraImportSettings, report: Repo
     """Add a LoRA to the library. Raises ConfigError, ModelUnavailable, CannotWrite."""
     if not settings.source.strip():
         raise ConfigError("source is empty: name a file or a repository of the Hub", {"source": "name one"})
-    (one,) = opened(workspace, [settings.source.strip()], report)
+    parts = opened_parts(workspace, settings.source.strip(), settings.model, report)
+    if settings.low_noise.strip():
+        parts += opened_parts(workspace, settings.low_noise.strip(), settings.model, report)
+        parts = pair(parts, settings.source.strip(), settings.low_noise.strip())
     step(1, 2)
+    made = [_import(workspace, settings, one) for one in parts]
+    if len(made) == 1:
+        return made[0]
+    names = " and ".join(one.name for one in made)
+    message = f"two LoRAs, one for each expert: {names}. {'; '.join(one.message for one in made)}"
+    return OperationResult(made[0].name, message, reports=[report for one in made for report in one.reports])
+
+
+def _import(workspace: Workspace, settings: LoraImportSettings, one: Opened) -> OperationResult:
     model = settings.model or one.model or _only_match(one)
     family, known = find_model(model)
-    lora, left_out = _fitting(one, model)
-    kind = "a DoRA" if lora.dora else "a LoRA"
-    without = f", without {left_out} layers that the model has not" if left_out else ""
-    ranks = "of several ranks" if lora.mixed else f"of rank {lora.rank}"
+    if known.boundary and not one.weights.expert:
+        (expert,) = experts_of((), {}, one.path.name) or ("",)
+        one = replace(one, weights=replace(one.weights, expert=expert))
+    wrong = _misfits(one, model)
+    match = match_report(one.weights, sizes_of(model))
+    kind = "a DoRA" if one.weights.dora else "a LoRA"
+    without = f", without {len(wrong)} layers that the model lacks" if wrong else ""
+    ranks = "of several ranks" if one.weights.mixed else f"of rank {one.weights.rank}"
+    expert_in_name = one.weights.expert if one.expert or settings.low_noise.strip() else ""
     provenance = Provenance(
-        title=settings.name.strip() or one.title,
+        title=f"{settings.name.strip()} {expert_in_name}".strip() if settings.name.strip() else one.title,
         how="imported",
-        summary=f"imported from {settings.source.strip()[:200]}: {kind} {ranks} by {lora.origin}{without}",
+        summary=f"imported from {one.name[:200]}: {kind} {ranks} by {one.weights.origin}{without}",
         model=known.id,
         base_model=known.id if known.local else known.source,
         made_of=[one.record()],
         trigger=settings.trigger.strip() or one.trigger,
         steps=one.steps,
+        match=match,
     )
-    return add_to_library(workspace, family, lora, provenance)
+    made = add_to_library(workspace, family, _without(one.weights, wrong), provenance)
+    return replace(made, reports=({"lora": provenance.title, **match},))
+
+
+def pair(loras: Sequence[Opened], high: str, low: str) -> list[Opened]:
+    """The same, the first for high noise and the second for low. high, low: as they were named. Raises ConfigError"""
+    if len(loras) != 2:
+        raise ConfigError(
+            f"low_noise is {low[:200]}, but {high[:200]} or this file holds both experts' LoRAs: leave low_noise empty",
+            {"low_noise": "leave it empty"},
+        )
+    for one, expert in zip(loras, NUMBERS, strict=True):
+        says = one.weights.expert or "".join(experts_of((), {}, one.path.name))
+        if says and says != expert:
+            raise ConfigError(
+                f"{one.name[:200]} is for the expert {says}, and was named as the one for {expert}: exchange the two",
+                {"low_noise": "exchange the two"},
+            )
+    return [
+        replace(one, weights=replace(one.weights, expert=expert)) for one, expert in zip(loras, NUMBERS, strict=True)
+    ]
 
 
 def _only_match(one: Opened) -> str:
     """The only known model that a LoRA fits. Raises ConfigError when there are several, or none."""
-    fitting = [model for model in models() if not misfits(one.weights, model.id)]
+    fitting = [model for model in models() if not misfits(one.weights, sizes_of(model.id))]
     if len(fitting) == 1:
         return fitting[0].id
     which = ", ".join(model.id for model in fitting or models())
@@ -55,17 +98,20 @@ def _only_match(one: Opened) -> str:
     raise ConfigError(sentence, {"model": sentence})
 
 
-def _fitting(one: Opened, model: str) -> tuple[LoraWeights, int]:
-    """(the layers of a LoRA that the model has, how many it has not). Raises ConfigError when they are too many."""
-    wrong, layers = set(misfits(one.weights, model)), one.weights.layers
-    if not wrong:
-        return one.weights, 0
+def _misfits(one: Opened, model: str) -> dict[str, str]:
+    """The layers that the model lacks, or has in another size, and why. Raises ConfigError when they are too many."""
+    wrong, layers = misfits(one.weights, sizes_of(model)), one.weights.layers
     if len(wrong) > (1 - FIT_LIMIT) * len(layers):
+        first, why = min(wrong.items())
         raise ConfigError(
             f"{one.title} does not fit {find_model(model)[1].title}: {len(layers) - len(wrong)} of its {len(layers)} "
-            f"layers match, {FIT_LIMIT:.0%} are needed (not {min(wrong)[:80]}): choose the model it was made for",
+            f"layers match, {FIT_LIMIT:.0%} are needed (not {first[:80]}: {why}): choose the model it was made for",
             {"model": "choose the model it was made for"},
         )
-    kept = {name: tensor for name, tensor in one.weights.tensors.items() if name.rpartition(".lora_")[0] not in wrong}
-    alphas = {layer: alpha for layer, alpha in one.weights.alphas.items() if layer not in wrong}
-    return replace(one.weights, tensors=kept, alphas=alphas), len(wrong)
+    return wrong
+
+
+def _without(lora: LoraWeights, wrong: Mapping[str, str]) -> LoraWeights:
+    kept = {name: tensor for name, tensor in lora.tensors.items() if name.rpartition(".lora_")[0] not in wrong}
+    alphas = {layer: alpha for layer, alpha in lora.alphas.items() if layer not in wrong}
+    return replace(lora, tensors=kept, alphas=alphas) if wrong else lora

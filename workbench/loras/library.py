@@ -13,17 +13,17 @@ Not covered: what a name stands for (names), making and removing (tasks, removal
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field
 
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.lora_names import FILE, LORAS, NOTES, RUNS, checkpoint_names, folder, is_name, names, path_of
-from workbench.records import LATEST, read_record
+from workbench.families.lora_files import DIFFUSERS_KEY, experts_of
+from workbench.lora_names import LORAS, NOTES, RUNS, checkpoint_names, folder, is_name, names, path_of
+from workbench.records import LATEST, read_once, read_record
 from workbench.runs import retention
 from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
 from workbench.runs.metrics import METRICS
@@ -32,8 +32,6 @@ from workbench.sampler.loras import Header, read_header
 from workbench.workspace import Workspace, from_json, read_object, step_folders, step_of, write_json
 
 STARS = "stars.json"
-ADAPTER_NOTES = "lora_adapter_metadata"  # diffusers' metadata key: a JSON object with peft's settings
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class LibraryLora:
     model:      what `find_model` takes, "" when unknown;  base_model: the same as its file says it, for people
     rank:       the largest of its layers';  mixed: whether layers differ in rank or alpha
     alpha:      None when the file does not say: then the scale is 1
+    experts:    that its file names, of a model that has two; () where it names none
     steps:      that it was trained for, None when unknown;  bytes: of the file
     previews:   videos generated with it;  origin: where it comes from, one sentence;  created: Unix time
     published:  published.json's content, {} when it is not on the Hub;  sound: "" or what is wrong with the file
@@ -62,6 +61,7 @@ class LibraryLora:
     mixed: bool
     alpha: float | None
     dora: bool
+    experts: tuple[str, ...]
     steps: int | None
     bytes: int
     previews: tuple[Path, ...]
@@ -101,10 +101,8 @@ class Notes(BaseModel):
     base_model: str = ""
     trigger: str = ""
     steps: int | None = None
+    match: dict[str, Any] = {}
     time: Annotated[float, Field(ge=0.0, le=LATEST)] = 0.0
-
-
-_NOTES = TypeAdapter(Notes)
 
 
 def all_loras(workspace: Workspace, checkpoints: bool = False) -> list[LibraryLora]:
@@ -133,12 +131,11 @@ def checkpoints_of(workspace: Workspace, run: str) -> list[LibraryLora]:
 
 def notes(lora: LibraryLora) -> dict[str, Any]:
     """lora.json of a LoRA in `loras/`; {} of a run's."""
-    return dict(_cached(lora.folder / NOTES, _notes)) if lora.run is None else {}
+    return dict(read_once(lora.folder / NOTES, _notes)) if lora.run is None else {}
 
 
 def _notes(path: Path) -> dict[str, Any]:
-    """What lora.json holds; {} of a file that is none."""
-    return read_record(path, _NOTES) or {}
+    return read_record(path, Notes) or {}
 
 
 # ---- stars ----------------------------------------------------------------------------------------------------------
@@ -151,19 +148,15 @@ def star(workspace: Workspace, name: str, on: bool = True) -> None:
         (retention.star if on else retention.unstar)(lora.run.folder, lora.step)
         return
     path = folder(workspace) / STARS
-    with jobs.locked(_created(folder(workspace)) / ".stars.lock"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with jobs.locked(path.parent / ".stars.lock"):
         kept = _starred(workspace) - {name}
         write_json(path, {"loras": sorted(kept | ({name} if on else set()))})
 
 
 def _starred(workspace: Workspace) -> set[str]:
-    found = _cached(folder(workspace) / STARS, read_object).get("loras")
+    found = read_once(folder(workspace) / STARS, read_object).get("loras")
     return {str(name) for name in found} if isinstance(found, list) else set()
-
-
-def _created(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 # ---- one LoRA -------------------------------------------------------------------------------------------------------
@@ -178,7 +171,7 @@ def _read_lora(workspace: Workspace, name: str) -> LibraryLora | None:
         return None
     sound = ""
     try:
-        header = _cached(path, read_header)
+        header = read_once(path, read_header)
     except ConfigError as error:
         header, sound = Header({}, {}), str(error)
     metadata = header.metadata
@@ -190,8 +183,9 @@ def _read_lora(workspace: Workspace, name: str) -> LibraryLora | None:
         "mixed": mixed,
         "alpha": alpha,
         "dora": any("lora_magnitude_vector" in key for key in header.tensors),
+        "experts": experts_of(header.tensors, metadata, path.name),
         "bytes": stat.st_size,
-        "published": _cached(path.parent / retention.PUBLISHED, read_object),
+        "published": read_once(path.parent / retention.PUBLISHED, read_object),
         "sound": sound,
         "trigger": metadata.get("trigger_word", ""),
         "base_model": metadata.get("base_model", ""),
@@ -202,7 +196,7 @@ def _read_lora(workspace: Workspace, name: str) -> LibraryLora | None:
 
 
 def _library_facts(workspace: Workspace, name: str, path: Path, metadata: Any) -> dict[str, Any]:
-    notes = _cached(path.parent / NOTES, _notes)
+    notes = read_once(path.parent / NOTES, _notes)
     steps = notes.get("steps")
     return {
         "title": str(notes.get("title") or path.parent.name),
@@ -225,30 +219,25 @@ def _run_facts(workspace: Workspace, name: str, path: Path, metadata: Any) -> di
     run_folder = path.parent.parent.parent if checkpoint else path.parent
     step = step_of(path.parent.name) if checkpoint else None
     steps = step if step is not None else _number(metadata.get("step"))
+    videos = [] if steps is None else run_folder.glob(f"previews/step-{steps:08d}/*.mp4")
     return {
         "title": f"{run_folder.name}, step {step}" if checkpoint else run_folder.name,
         "run": Run(run_folder),
         "step": step,
-        "model": str(_cached(run_folder / jobs.CONFIG, read_object).get("model", "")),
+        "model": str(read_once(run_folder / jobs.CONFIG, read_object).get("model", "")),
         "steps": steps,
-        "previews": _previews(run_folder, steps),
+        "previews": tuple(sorted(video for video in videos if video.stem.isdecimal())),  # 0.mp4, 1.mp4 ...
         "origin": f"trained here, {'a checkpoint' if checkpoint else 'the export'} of the run {run_folder.name}",
         "starred": step in retention.starred(run_folder) if checkpoint else name in _starred(workspace),
         "best": checkpoint and step in _best(run_folder),
     }
 
 
-def _previews(run: Path, step: int | None) -> tuple[Path, ...]:
-    """Videos generated at a step with the LoRA as it is: 0.mp4, 1.mp4 ..."""
-    found = [] if step is None else run.glob(f"previews/step-{step:08d}/*.mp4")
-    return tuple(sorted(video for video in found if video.stem.isdecimal()))
-
-
 def _best(run: Path) -> set[int | None]:
     """Steps that are a run's best: by its held-out loss, and the one chosen by hand."""
-    chosen = _number(_cached(run / retention.CHOSEN, read_object).get("step"))
+    chosen = _number(read_once(run / retention.CHOSEN, read_object).get("step"))
     saved = tuple(step_folders(run / CHECKPOINTS))
-    return {chosen, _cached(run / METRICS, lambda path: retention.best(path.parent), None, saved)} - {None}
+    return {chosen, read_once(run / METRICS, lambda path: retention.best(path.parent), saved)} - {None}
 
 
 def _strength(header: Header) -> tuple[int, bool, float | None]:
@@ -256,48 +245,14 @@ def _strength(header: Header) -> tuple[int, bool, float | None]:
     ranks = {shape[0] for key, shape in header.tensors.items() if ".lora_A." in key and len(shape) > 1}
     adapter: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
-        value = from_json(header.metadata.get(ADAPTER_NOTES, "{}"))
+        value = from_json(header.metadata.get(DIFFUSERS_KEY, "{}"))
         adapter = {key.rsplit(".", 1)[-1]: one for key, one in value.items()} if isinstance(value, dict) else {}
     alpha = adapter.get("lora_alpha")
     plain = float(alpha) if isinstance(alpha, int | float) and not isinstance(alpha, bool) else None
     return max(ranks, default=0), len(ranks) > 1 or bool(adapter.get("alpha_pattern")), plain
 
 
-# ---- reading --------------------------------------------------------------------------------------------------------
-
-_KEPT: dict[tuple[Path, str], tuple[Any, Any]] = {}
-_MOST = 20_000
-
-
-def _cached(path: Path, read: Callable[[Path], T], missing: Any = None, *more: Any) -> T:
-    """What `read` returns for a file, read again only when the file (or `more`) has changed."""
-    try:
-        stat = path.stat()
-    except OSError:
-        empty: Any = {}
-        absent: T = empty if missing is None and read in (read_object, _notes) else missing
-        return absent
-    stamp, key = (stat.st_mtime_ns, stat.st_size, *more), (path, read.__qualname__)
-    if (kept := _KEPT.get(key)) is not None and kept[0] == stamp:
-        if isinstance(kept[1], ConfigError):
-            raise kept[1]
-        known: T = kept[1]
-        return known
-    if len(_KEPT) > _MOST:
-        _KEPT.clear()
-    try:
-        value = read(path)
-    except ConfigError as error:
-        _KEPT[key] = (stamp, error)
-        raise
-    _KEPT[key] = (stamp, value)
-    return value
-
-
 def _number(value: Any) -> int | None:
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return int(value)
     return None
-
-
-__all__ = ["FILE", "LibraryLora", "all_loras", "checkpoints_of", "find", "folder", "notes", "star"]

@@ -5,22 +5,21 @@ Not covered: what is in it (merging, extracting, importing).
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families.base import Family
-from workbench.families.lora_files import DOWN, UP, LoraWeights, weights
+from workbench.families.lora_files import DOWN, UP, LoraWeights, weights, with_metadata
 from workbench.lora_names import FILE, LORAS, NOTES, folder
 from workbench.loras.opened import Opened
-from workbench.sampler.loras import sha256
-from workbench.trainer.model.lora import with_metadata
+from workbench.operating_system import system
 from workbench.workspace import Workspace, fresh_folder, write_bytes, write_json, writing
 
 if TYPE_CHECKING:
@@ -32,11 +31,15 @@ Step = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class OperationResult:
-    """What an operation made. name: of a LoRA in the library, or a path;  message: one sentence for people"""
+    """What an operation made. name: of a LoRA in the library, or a path;  message: one sentence for people
+
+    reports: how what was read matched (families.lora_match), for each LoRA
+    """
 
     name: str
     message: str
     error: float | None = None
+    reports: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Provenance:
     """Where a new LoRA comes from, as lora.json records it.
 
     how: the operation in a word;  summary: the same in a sentence;  error: what is lost of the change, relative
+    match: of an imported file, how it fitted the model (families.lora_match)
     """
 
     title: str
@@ -55,6 +59,7 @@ class Provenance:
     trigger: str = ""
     steps: int | None = None
     error: float | None = None
+    match: Mapping[str, Any] = field(default_factory=dict)
 
 
 def add_to_library(workspace: Workspace, family: Family, lora: LoraWeights, provenance: Provenance) -> OperationResult:
@@ -64,26 +69,30 @@ def add_to_library(workspace: Workspace, family: Family, lora: LoraWeights, prov
     tensors, metadata = family.export_lora(lora, family.lora_formats[0].id)
     labels = {"base_model": provenance.base_model, "trigger_word": provenance.trigger, "made": provenance.summary}
     metadata |= {name: label for name, label in labels.items() if label}
-    parent = folder(workspace)
+
+    def fill(new: Path) -> None:
+        write_bytes(new / FILE, with_metadata(save(tensors), metadata))
+        facts = {"rank": lora.rank, "sha256": file_sha256(new / FILE), "time": time.time()}
+        write_json(new / NOTES, {**asdict(provenance), **facts})
+
+    target = new_folder(folder(workspace), provenance.title, fill)
+    return OperationResult(f"{LORAS}/{target.name}", provenance.summary, provenance.error)
+
+
+def new_folder(parent: Path, title: str, fill: Callable[[Path], None]) -> Path:
+    """A folder named after a title, there once it is filled or not at all. Raises CannotWrite and what `fill` does."""
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
         scratch.chmod(0o755)
     try:
-        write_bytes(scratch / FILE, with_metadata(save(tensors), metadata))
-        record = {
-            **asdict(provenance),
-            "rank": lora.rank,
-            "sha256": sha256(scratch / FILE),
-            "time": time.time(),
-        }
-        write_json(scratch / NOTES, record)
-        target = fresh_folder(parent, provenance.title)
+        fill(scratch)
+        target = fresh_folder(parent, title)
         with writing(target):
-            os.rename(scratch, target)  # onto the empty folder that holds the name
+            system.replace(scratch, target)  # onto the empty folder that holds the name
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return OperationResult(f"{LORAS}/{target.name}", provenance.summary, provenance.error)
+    return target
 
 
 def pair_of(up: torch.Tensor, down: torch.Tensor, shape: Sequence[int], dtype: torch.dtype) -> tuple[Any, Any]:

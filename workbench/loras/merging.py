@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.families.lora_files import DOWN, LoraWeights
-from workbench.loras import low_rank
-from workbench.loras.changes import ModelWeights, WeightChange, base_for, bias_change, change
-from workbench.loras.low_rank import RankLimit
+from workbench.loras.changes import (
+    ModelWeights,
+    RankLimit,
+    WeightChange,
+    base_for,
+    bias_change,
+    change,
+    low_rank_of_matrix,
+    low_rank_of_product,
+)
 from workbench.loras.making import (
     OperationResult,
     Provenance,
@@ -25,12 +34,9 @@ from workbench.loras.making import (
     percent,
     title_from,
 )
-from workbench.loras.opened import Opened, Report, common_model, opened
+from workbench.loras.opened import Opened, Report, common_expert, common_model, opened
 from workbench.loras.settings import MergeSettings, ResizeSettings
 from workbench.workspace import Workspace
-
-if TYPE_CHECKING:
-    import torch
 
 
 def merge(workspace: Workspace, settings: MergeSettings, report: Report, step: Step) -> OperationResult:
@@ -65,11 +71,13 @@ def resize(workspace: Workspace, settings: ResizeSettings, report: Report, step:
         )
     cut = RankLimit(settings.rank, settings.share)
     lora, error = summed(loras, cut, base_for(loras, one.model, report), step)
+    least = min(lora.rank_of(layer) for layer in lora.layers)
+    ranks = f"rank {lora.rank}" if least == lora.rank else f"ranks {least} to {lora.rank}"
     provenance = Provenance(
         title=title_from(settings.name, loras, f"-rank{lora.rank}"),
         how="resized",
-        summary=f"{one.title} resized from rank {one.weights.rank} to {_ranks(lora)}; {percent(error or 0.0)} of the "
-        f"change is lost",
+        summary=f"{one.title} resized from rank {one.weights.rank} to {ranks}; "
+        f"{percent(error or 0.0)} of the change is lost",
         model=one.model,
         base_model=one.base_model,
         made_of=[one.record()],
@@ -80,11 +88,6 @@ def resize(workspace: Workspace, settings: ResizeSettings, report: Report, step:
     return add_to_library(workspace, one.family, lora, provenance)
 
 
-def _ranks(lora: LoraWeights) -> str:
-    least = min(lora.rank_of(layer) for layer in lora.layers)
-    return f"rank {lora.rank}" if least == lora.rank else f"ranks {least} to {lora.rank}"
-
-
 def summed(
     loras: Sequence[Opened], cut: RankLimit, base: ModelWeights | None, step: Step
 ) -> tuple[LoraWeights, float | None]:
@@ -92,6 +95,8 @@ def summed(
 
     Raises ConfigError where two change one layer of different sizes, or a DoRA is to be added without a rank.
     """
+    import torch
+
     if cut == RankLimit() and any(lora.weights.dora for lora in loras):
         raise ConfigError(
             "one of these is a DoRA, whose change has every rank, so no sum of ranks holds it: give a rank",
@@ -106,10 +111,13 @@ def summed(
         up, down, missing, all_of_it = _added(changes, layer, cut)
         lost, total = lost + missing, total + all_of_it
         given = on_it[0].weights.tensors[f"{layer}.{DOWN}"]
-        up, down = pair_of(up, down, (up.shape[0], *given.shape[1:]), _widest(on_it, layer))
-        found.append((layer, up, down, _biases(on_it, layer, up)))
+        # The format that loses nothing of any of them.
+        widest = reduce(torch.promote_types, (lora.weights.tensors[f"{layer}.{DOWN}"].dtype for lora in on_it))
+        up, down = pair_of(up, down, (up.shape[0], *given.shape[1:]), widest)
+        biases = [one for lora in on_it if (one := bias_change(lora.weights, layer, lora.scale)) is not None]
+        found.append((layer, up, down, sum(biases[1:], biases[0]).to(up.dtype) if biases else None))
     step(len(layers), len(layers))
-    merged = lora_of_layers(found, "a merge")
+    merged = replace(lora_of_layers(found, "a merge"), expert=common_expert(loras))
     return merged, None if cut == RankLimit() else math.sqrt(lost / total) if total else 0.0
 
 
@@ -117,7 +125,7 @@ def _added(changes: Sequence[WeightChange], layer: str, cut: RankLimit) -> tuple
     """(up, down, lost, total) of a layer's changes together."""
     import torch
 
-    sizes = {(one.whole if one.whole is not None else _corner(one)).shape for one in changes}
+    sizes = {one.shape for one in changes}
     if len(sizes) > 1:
         raise ConfigError(
             f"these LoRAs have {layer} in different sizes: they are for different models, choose some of one"
@@ -127,31 +135,7 @@ def _added(changes: Sequence[WeightChange], layer: str, cut: RankLimit) -> tuple
         down = torch.cat([one.down for one in changes if one.down is not None])
         if cut == RankLimit():
             return up, down, 0.0, 0.0
-        pair = low_rank.of_product(up, down, cut)
+        pair = low_rank_of_product(up, down, cut)
     else:
-        pair = low_rank.of_matrix(sum((one.matrix() for one in changes[1:]), changes[0].matrix()), cut)
+        pair = low_rank_of_matrix(sum((one.matrix() for one in changes[1:]), changes[0].matrix()), cut)
     return pair.up, pair.down, pair.lost, pair.total
-
-
-def _corner(one: WeightChange) -> torch.Tensor:
-    """Something of the change's size [outputs, inputs] that takes no memory."""
-    import torch
-
-    assert one.up is not None
-    assert one.down is not None
-    return torch.empty(one.up.shape[0], one.down.shape[1], device="meta")
-
-
-def _widest(loras: Sequence[Opened], layer: str) -> torch.dtype:
-    """The format that loses nothing of any of them."""
-    import torch
-
-    found = loras[0].weights.tensors[f"{layer}.{DOWN}"].dtype
-    for lora in loras[1:]:
-        found = torch.promote_types(found, lora.weights.tensors[f"{layer}.{DOWN}"].dtype)
-    return found
-
-
-def _biases(loras: Sequence[Opened], layer: str, up: torch.Tensor) -> torch.Tensor | None:
-    added = [one for lora in loras if (one := bias_change(lora.weights, layer, lora.scale)) is not None]
-    return sum(added[1:], added[0]).to(up.dtype) if added else None

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from workbench import lora_names, policy
+from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import Family
-from workbench.families.facts import BLOCK
-from workbench.families.lora_files import DOWN, PEFT_FILE, UP, LoraWeights
+from workbench.families.lora_files import PEFT_FILE, LoraWeights, by_expert, check_finite, read_lora
+from workbench.families.lora_match import Sizes, misfits
+from workbench.families.model import Model
+from workbench.families.other_families import refuse_other_lora
 from workbench.loras.library import LibraryLora, find
-from workbench.sampler.loras import Lora, fetched, resolve, sha256, split_scale
+from workbench.sampler.loras import Lora, fetched, read_header, resolve, split_scale
 from workbench.workspace import Workspace
 
 Report = Callable[[str], None]
@@ -31,6 +34,7 @@ class Opened:
 
     name:  as given;  title: for people, and for names made from it;  scale: as given, 1 by default
     model: what `find_model` takes, "" when nothing says it;  base_model: the same as its file says it
+    expert: of a file that holds two, which it is
     """
 
     name: str
@@ -43,21 +47,34 @@ class Opened:
     base_model: str
     trigger: str
     steps: int | None
+    expert: str = ""
 
     def record(self) -> dict[str, Any]:
-        """What lora.json says of it as something that another was made of."""
-        return {"name": self.name, "file": self.path.name, "sha256": sha256(self.path), "weight": self.scale}
+        """Its entry in the `made_of` of another LoRA's lora.json."""
+        return {"name": self.name, "file": self.path.name, "sha256": file_sha256(self.path), "weight": self.scale}
 
 
 def opened(workspace: Workspace, texts: Sequence[str], report: Report = print) -> list[Opened]:
     """Open what WHAT=SCALE texts name, downloading what is on the Hub. Raises ConfigError, ModelUnavailable."""
+    return [_open(workspace, lora) for lora in _fetched(workspace, texts, report)]
+
+
+def opened_parts(workspace: Workspace, text: str, model: str, report: Report = print) -> list[Opened]:
+    """The LoRA of a file, or the two of one that holds both experts'. Raises ConfigError, ModelUnavailable.
+
+    model: what it is for, "" when nobody says
+    """
+    found = []
+    for lora in _fetched(workspace, [text], report):
+        both = [] if lora.file.suffix in TORCH_FILES else list(by_expert(read_header(lora.file).tensors))
+        found += [_open(workspace, lora, model, expert) for expert in (both if len(both) > 1 else [""])]
+    return found
+
+
+def _fetched(workspace: Workspace, texts: Sequence[str], report: Report) -> list[Lora]:
     if not any(text.strip() for text in texts):
         raise ConfigError("loras is empty: name at least one LoRA", {"loras": "name at least one"})
-    found = []
-    for text in texts:
-        for lora in fetched(_resolved(workspace, text), report):
-            found.append(_open(workspace, lora))
-    return found
+    return [lora for text in texts for lora in fetched(_resolved(workspace, text), report)]
 
 
 def _resolved(workspace: Workspace, text: str) -> list[Lora]:
@@ -70,17 +87,17 @@ def _resolved(workspace: Workspace, text: str) -> list[Lora]:
     return resolve(workspace, [text])
 
 
-def _open(workspace: Workspace, lora: Lora) -> Opened:
+def _open(workspace: Workspace, lora: Lora, model: str = "", expert: str = "") -> Opened:
     full = lora.name if "/" in lora.name else f"{lora_names.RUNS}/{lora.name}"
     known: LibraryLora | None = find(workspace, full) if lora_names.is_name(full) else None
-    family, weights, metadata = _read(lora.file)
+    family, weights, metadata = _read(lora.file, model or ("" if known is None else known.model), expert)
     stem = lora.file.stem if ":" in lora.name or "/" not in lora.name else lora.name.rpartition("/")[2]
     if lora.file.name == PEFT_FILE and lora.name.endswith(PEFT_FILE):
         stem = lora.file.parent.name
     base = metadata.get("base_model", "") if known is None else known.base_model
     return Opened(
         name=lora.name if known is None else known.name,
-        title=known.title if known is not None else stem.removesuffix(".safetensors"),
+        title=known.title if known is not None else f"{stem.removesuffix('.safetensors')} {expert}".rstrip(),
         path=lora.file,
         scale=lora.scale,
         family=family,
@@ -89,28 +106,44 @@ def _open(workspace: Workspace, lora: Lora) -> Opened:
         base_model=base,
         trigger=metadata.get("trigger_word", "") if known is None else known.trigger,
         steps=None if known is None else known.steps,
+        expert=expert,
     )
 
 
-def _read(path: Path) -> tuple[Family, LoraWeights, dict[str, str]]:
-    """By the first family that knows its names; every number finite. Raises ConfigError."""
-    refused: ConfigError | None = None
-    for family in families():
-        tensors, metadata = family.lora_tensors(path)
+def _read(path: Path, model: str, expert: str) -> tuple[Family, LoraWeights, dict[str, str]]:
+    """By the family of its model, else by the one whose models have most of its layers; every number finite.
+
+    model: "" when only the file may say it;  expert: of a file that holds two. Raises ConfigError.
+    """
+    shared = None if path.suffix in TORCH_FILES else read_lora(path)
+    named = model or model_named("" if shared is None else shared[1].get("base_model", ""))
+    candidates: list[tuple[Family, LoraWeights, dict[str, str]]] = []
+    refused: list[ConfigError] = []
+    if shared is not None:
+        refuse_other_lora(list(shared[0]), [family.title for family in families()])
+    for family in (find_model(named)[0],) if named else families():
         try:
-            weights = family.lora_weights(tensors, metadata)
+            tensors, metadata = shared or family.lora_tensors(path)
+            weights = family.lora_weights(by_expert(tensors)[expert] if expert else tensors, metadata)
+            weights = replace(weights, expert=expert or weights.expert)
         except ConfigError as error:
-            refused = refused or error
-            continue
-        broken = next((name for name, tensor in weights.tensors.items() if not tensor.isfinite().all()), None)
-        if broken is not None:
-            raise ConfigError(
-                f"the LoRA {path.name} holds NaN or infinite numbers (in {broken[:80]!r}): its training went wrong, "
-                f"use an earlier checkpoint"
-            )
-        return family, weights, dict(metadata)
-    assert refused is not None
-    raise refused
+            refused.append(error)
+        else:
+            candidates.append((family, weights, dict(metadata)))
+    if not candidates:
+        raise refused[0]
+    best = max(candidates, key=lambda one: _similarity(one[0], one[1])) if len(candidates) > 1 else candidates[0]
+    check_finite(path, best[1].tensors)
+    return best
+
+
+def _similarity(family: Family, lora: LoraWeights) -> tuple[int, int]:
+    """Of the family's known model that a LoRA fits best: how many layers it has in the LoRA's size, and has at all."""
+    found = []
+    for model in family.models:
+        sizes = _sizes(family, model)
+        found.append((-len(misfits(lora, sizes)), sum(layer in sizes for layer in lora.layers)))
+    return max(found, default=(-len(lora.layers) - 1, 0))  # a family may have no known model
 
 
 def model_named(text: str) -> str:
@@ -134,20 +167,21 @@ def common_model(loras: Sequence[Opened]) -> str:
     return next(iter(named), "")
 
 
+def common_expert(loras: Sequence[Opened]) -> str:
+    """The one expert that LoRAs are for, "" where none is named. Raises ConfigError when they are for several."""
+    named = {one.weights.expert for one in loras} - {""}
+    if len(named) > 1:
+        raise ConfigError("these LoRAs are for different experts of the model: choose some of one")
+    return next(iter(named), "")
+
+
 # ---- does it fit a model? -------------------------------------------------------------------------------------------
 
 
-def misfits(lora: LoraWeights, model: str) -> list[str]:
-    """Layers that the model has not, or has in another size. Raises ConfigError for an unknown model."""
-    family, known = find_model(model)
-    facts = family.facts(known)
-    sizes = {}
-    for linear in facts.linears:
-        for number in range(facts.blocks if linear.in_blocks else 1):
-            sizes[linear.name.replace(BLOCK, str(number))] = (linear.outputs, linear.inputs)
-    return [layer for layer in lora.layers if sizes.get(layer) != _size(lora, layer)]
+def sizes_of(model: str) -> Sizes:
+    """(outputs, inputs) of each layer of a model that a LoRA can change. Raises ConfigError for an unknown model."""
+    return _sizes(*find_model(model))
 
 
-def _size(lora: LoraWeights, layer: str) -> tuple[int, int]:
-    """(outputs, inputs) of the layer that these matrices are for."""
-    return int(lora.tensors[f"{layer}.{UP}"].shape[0]), int(lora.tensors[f"{layer}.{DOWN}"][0].numel())
+def _sizes(family: Family, model: Model) -> Sizes:
+    return {name: (linear.outputs, linear.inputs) for name, linear in family.facts(model).named()}

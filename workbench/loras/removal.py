@@ -10,18 +10,17 @@ Not covered: runs as a whole.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.lora_names import folder
+from workbench.jobs.reading import folders_in
+from workbench.lora_names import ALSO, folder
 from workbench.loras.library import LibraryLora, all_loras, checkpoints_of, find
+from workbench.operating_system import system
 from workbench.settings import Settings, field
 from workbench.workspace import Workspace, fresh_folder, read_json, write_json, writing
 
@@ -91,7 +90,7 @@ def reason_to_keep(lora: LibraryLora) -> str:
 def to_remove(workspace: Workspace, settings: CleaningSettings) -> list[PlannedRemoval]:
     """What a cleanup would remove now, oldest first."""
     before = time.time() - settings.days * DAY
-    runs = sorted(path.name for path in jobs.folders_in(workspace.runs))
+    runs = sorted(path.name for path in folders_in(workspace.runs))
     found = [lora for run in runs for lora in checkpoints_of(workspace, run)[: -settings.checkpoints]]
     if settings.made:
         found += [lora for lora in all_loras(workspace) if lora.run is None]
@@ -101,7 +100,7 @@ def to_remove(workspace: Workspace, settings: CleaningSettings) -> list[PlannedR
 
 def _planned(lora: LibraryLora) -> PlannedRemoval:
     if lora.run is not None and lora.step is None:
-        paths = [lora.path, *(path for path in [lora.folder / "also.safetensors"] if path.exists())]
+        paths = [lora.path, *(path for path in [lora.folder / ALSO] if path.exists())]
     else:
         paths = [lora.folder]
     return PlannedRemoval(lora, tuple(paths), sum(_bytes(path) for path in paths))
@@ -118,35 +117,31 @@ def _bytes(path: Path) -> int:
 
 def remove(workspace: Workspace, names: Sequence[str]) -> list[PlannedRemoval]:
     """Remove LoRAs; they can be restored until `empty` deletes them. Raises ConfigError, CannotWrite."""
-    going = preview(workspace, names)
-    for one in going:
-        _move(workspace, one)
-    return going
+    return _moved(workspace, preview(workspace, names))
 
 
 def clean(workspace: Workspace, settings: CleaningSettings) -> list[PlannedRemoval]:
     """Remove what `to_remove` lists; returns what was removed. Raises CannotWrite."""
-    going = to_remove(workspace, settings)
-    for one in going:
-        _move(workspace, one)
-    return going
+    return _moved(workspace, to_remove(workspace, settings))
 
 
-def _move(workspace: Workspace, one: PlannedRemoval) -> None:
-    lora = one.lora
-    target = fresh_folder(folder(workspace) / REMOVED, lora.name.replace("/", "-").replace("@", "-step-"))
-    record: dict[str, Any] = {
-        "name": lora.name,
-        "title": lora.title,
-        "bytes": one.bytes,
-        "time": time.time(),
-        "from": str(one.paths[0].parent.relative_to(workspace.root)),
-        "files": [path.name for path in one.paths],
-    }
-    write_json(target / RECORD, record)  # first: an interrupted move can still be undone
-    with writing(target):
-        for path in one.paths:
-            os.rename(path, target / path.name)
+def _moved(workspace: Workspace, planned: list[PlannedRemoval]) -> list[PlannedRemoval]:
+    for one in planned:
+        lora = one.lora
+        target = fresh_folder(folder(workspace) / REMOVED, lora.name.replace("/", "-").replace("@", "-step-"))
+        record = {
+            "name": lora.name,
+            "title": lora.title,
+            "bytes": one.bytes,
+            "time": time.time(),
+            "from": str(one.paths[0].parent.relative_to(workspace.root)),
+            "files": [path.name for path in one.paths],
+        }
+        write_json(target / RECORD, record)  # first: an interrupted move can still be undone
+        with writing(target):
+            for path in one.paths:
+                system.replace(path, target / path.name)
+    return planned
 
 
 def removed(workspace: Workspace) -> list[RemovedLora]:
@@ -172,7 +167,7 @@ def restore(workspace: Workspace, id: str) -> str:
         home.mkdir(parents=True, exist_ok=True)
         for name in record["files"]:
             if (removed_folder / name).exists():
-                os.rename(removed_folder / name, home / name)
+                system.replace(removed_folder / name, home / name)
     shutil.rmtree(removed_folder, ignore_errors=True)
     return str(record["name"])
 

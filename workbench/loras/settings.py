@@ -8,7 +8,7 @@ WHAT, HOW = "What", "How"
 
 
 class MergeSettings(Settings):
-    """Several LoRAs become one."""
+    """Merge LoRAs into one: exactly, or to a rank."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=3, path=True)
     """At least one, each with =WEIGHT behind it if not 1: loras/ring=0.7. A LoRA of the workspace (runs/RUN,
@@ -23,7 +23,7 @@ class MergeSettings(Settings):
 
 
 class ResizeSettings(Settings):
-    """The best approximation of a LoRA at another rank."""
+    """Resize a LoRA to another rank, and say how much of its change is lost."""
 
     lora: str = field("", title="LoRA", section=WHAT, source="loras", path=True)
     """A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors file."""
@@ -40,7 +40,7 @@ class ResizeSettings(Settings):
 
 
 class ExtractSettings(Settings):
-    """A LoRA that approximates a full fine-tune."""
+    """Make a LoRA of a full fine-tune: of a run that trained all weights, or of a folder in diffusers' layout."""
 
     source: str = field("", title="Fine-tuned model", section=WHAT, path=True)
     """A run that trained all weights, or a folder in diffusers' layout (or its transformer's folder)."""
@@ -59,7 +59,7 @@ class ExtractSettings(Settings):
 
 
 class FuseSettings(Settings):
-    """A model whose transformer has LoRAs fused."""
+    """Fuse LoRAs into a model: writes a folder that can be used as a model."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=3, path=True)
     """At least one, each with =SCALE behind it if not 1. A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME),
@@ -78,6 +78,10 @@ class LoraImportSettings(Settings):
     source: str = field("", title="From", section=WHAT, path=True)
     """A .safetensors file (or SAT's .pt), or a repository of the Hub: OWNER/NAME, OWNER/NAME:FILE@REVISION."""
 
+    low_noise: str = field("", title="Low-noise file", section=WHAT, path=True, advanced=True)
+    """The same of the low-noise expert, where a model has two and each has a file of its own (Wan 2.2 A14B): the other
+    is then the high-noise one's. Empty: there is one file, for one expert or for both."""
+
     model: str = field("", title="Made for", section=WHAT, source="models", path=True)
     """The model that it was trained on. Empty: as the file says, or the only one that it fits."""
 
@@ -89,12 +93,16 @@ class LoraImportSettings(Settings):
 
 
 class ConvertSettings(Settings):
-    """A LoRA as a file for another program."""
+    """Write a LoRA as a file for another program."""
 
     lora: str = field("", title="LoRA", section=WHAT, source="loras", path=True)
     """A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors file."""
 
-    format: str = field("diffusers", title="Format", section=HOW)
+    low_noise: str = field("", title="Low-noise LoRA", section=WHAT, source="loras", path=True, advanced=True)
+    """The LoRA of the low-noise expert, for a file that holds both (ai-toolkit): the other is then the high-noise
+    one's. Empty: one LoRA, one file."""
+
+    format: str = field("diffusers", title="Format", section=HOW, source="lora_formats")
     """The program that will read it; `workbench loras formats` lists what there is."""
 
     target: str = field("", title="File", section=HOW, path=True)

@@ -1,15 +1,14 @@
 """Operations on LoRAs as background jobs, one folder each: loras/.jobs/ID/ with config.json and a job's files.
 
 config.json holds the operation's name under "task" beside its settings; result.json the result ("made", "summary",
-"error"). Not covered: what an operation does, how a job lives (workbench.jobs).
+"error", "reports"). Not covered: what an operation does, how a job lives (workbench.jobs).
 """
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,13 +42,17 @@ TASKS: dict[str, tuple[type[Settings], str, str, str]] = {
 
 @dataclass(frozen=True)
 class LoraTask:
-    """One operation, as its files describe it. made: a name in the library or a path, "" while it is not over"""
+    """One operation, as its files describe it. made: a name in the library or a path, "" while it is not over
+
+    reports: how what was read matched, for each LoRA of an import or a conversion (families.lora_match)
+    """
 
     folder: Path
     name: str
     status: jobs.Status
     made: str
     message: str
+    reports: Sequence[Mapping[str, Any]] = ()
 
     @property
     def id(self) -> str:
@@ -60,7 +63,9 @@ def start(workspace: Workspace, settings: Settings) -> Path:
     """Begin an operation in the background; its job's folder. Raises CannotWrite."""
     name = next(name for name, (cls, *_) in TASKS.items() if isinstance(settings, cls))
     parent = folder(workspace) / JOBS
-    _forget(parent)
+    for status in jobs.jobs_in(parent):
+        if not status.state.alive and time.time() - (status.ended_at or time.time()) > KEPT_SECONDS:
+            shutil.rmtree(status.folder, ignore_errors=True)
     job_folder = fresh_folder(parent, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
     write_json(job_folder / jobs.CONFIG, {"task": name, **settings.model_dump(mode="json")})
     jobs.start(job_folder, MODULE)
@@ -72,7 +77,7 @@ def read_task(job_folder: Path) -> LoraTask:
     task = str(read_json(job_folder / jobs.CONFIG).get("task", ""))
     ended = jobs.result(job_folder)
     made, message = str(ended.get("made", "")), str(ended.get("summary", ""))
-    return LoraTask(job_folder, task, jobs.status(job_folder), made, message)
+    return LoraTask(job_folder, task, jobs.status(job_folder), made, message, ended.get("reports") or [])
 
 
 def everything(workspace: Workspace) -> list[LoraTask]:
@@ -87,16 +92,3 @@ def settings_of(job_folder: Path) -> tuple[str, Settings]:
     if name not in TASKS:
         raise ConfigError(f"{job_folder / jobs.CONFIG} names no operation: use one of {', '.join(TASKS)}")
     return name, parse(TASKS[name][0], values, given=())
-
-
-def operation_of(name: str) -> Callable[..., Any]:
-    """The function that does a task; importing it loads torch only when it is called."""
-    _, module, function, _ = TASKS[name]
-    found: Callable[..., Any] = getattr(importlib.import_module(f"{MODULE}.{module}"), function)
-    return found
-
-
-def _forget(parent: Path) -> None:
-    for status in jobs.jobs_in(parent):
-        if not status.state.alive and time.time() - (status.ended_at or time.time()) > KEPT_SECONDS:
-            shutil.rmtree(status.folder, ignore_errors=True)

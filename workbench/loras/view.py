@@ -5,15 +5,16 @@ Not covered: how it is rendered (ui.loras, cli.loras), reading the facts (librar
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.jobs import State, duration, log_tail
+from workbench.families import lora_match
+from workbench.jobs import State, log_tail
 from workbench.loras.library import LibraryLora, notes
 from workbench.loras.removal import PlannedRemoval
 from workbench.loras.tasks import TASKS, LoraTask
+from workbench.quantities import byte_size, duration, moment
 
 LOG_LINES = 8
 
@@ -25,8 +26,8 @@ def facts(lora: LibraryLora) -> list[tuple[str, str]]:
         ("trigger word", lora.trigger),
         ("rank", strength(lora)),
         ("steps", "" if lora.steps is None else f"{lora.steps:,}"),
-        ("size", size(lora.bytes)),
-        ("created", time.strftime("%Y-%m-%d %H:%M", time.localtime(lora.created))),
+        ("size", byte_size(lora.bytes)),
+        ("created", moment(lora.created)),
         ("previews", str(len(lora.previews)) if lora.previews else ""),
     ]
     return [(label, value) for label, value in known if value]
@@ -38,6 +39,11 @@ def sources(lora: LibraryLora) -> list[tuple[str, str, str]]:
         (f"{source.get('weight', 1):g}", str(source.get("name", "")), str(source.get("sha256", ""))[:16])
         for source in notes(lora).get("made_of", [])
     ]
+
+
+def match(lora: LibraryLora) -> list[tuple[str, str]]:
+    """(label, value) of how an imported LoRA matched its model; [] of others."""
+    return lora_match.lines(notes(lora).get("match") or {})
 
 
 def link(lora: LibraryLora) -> str:
@@ -52,20 +58,15 @@ def strength(lora: LibraryLora) -> str:
     return f"{'up to ' if lora.mixed else ''}{lora.rank}{alpha}{', DoRA' if lora.dora else ''}"
 
 
-def size(count: float) -> str:
-    """A file's size with its unit."""
-    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
-
-
 def total_size(planned: Iterable[PlannedRemoval]) -> str:
-    return size(sum(one.bytes for one in planned))
+    return byte_size(sum(one.bytes for one in planned))
 
 
 @dataclass(frozen=True)
 class TaskView:
     """An operation at this moment. tone: "going", "good", "bad" or "plain"; share: None while it is unknown.
 
-    download: the file that a conversion has written
+    download: the file that a conversion has written;  matches: (label, value) of how what was read matched
     """
 
     message: str
@@ -73,6 +74,7 @@ class TaskView:
     share: float | None = None
     download: Path | None = None
     log: str = ""
+    matches: tuple[tuple[str, str], ...] = ()
 
 
 def task_view(task: LoraTask) -> TaskView:
@@ -86,7 +88,8 @@ def task_view(task: LoraTask) -> TaskView:
     if status.state is State.FINISHED:
         download = Path(task.made) if task.name == "convert" else None
         message = task.message.rpartition(":")[0] if download else task.message
-        return TaskView(f"{message[:1].upper()}{message[1:]}.", "good", download=download)
+        matches = tuple(line for report in task.reports for line in lora_match.lines(report))
+        return TaskView(f"{message[:1].upper()}{message[1:]}.", "good", download=download, matches=matches)
     if status.state is State.STOPPED:
         return TaskView(f"{operation.capitalize()} was stopped; nothing was made.", "plain")
     log = "" if status.message else log_tail(task.folder, LOG_LINES)

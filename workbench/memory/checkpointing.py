@@ -18,12 +18,13 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 Level = Literal["none", "keep attention", "full", "offloaded"]
 Recompute = Callable[..., Any]  # (function, *arguments) -> what function returns
 
-BLOCK_INPUT_AXES = 3  # [batch, tokens, width]; what all blocks share, such as positions, has fewer
+BLOCK_INPUT_AXES = 3  # [batch, tokens, width]; positions and masks have fewer
 AHEAD = 3  # tensors fetched before they are needed: a block has two inputs of its own
 _KERNELS = (
     "aten::_scaled_dot_product_flash_attention",
@@ -68,11 +69,17 @@ class _HostCopy:
     """One tensor that waits in host memory. `left`, `arrived`: when its copies are done, on a GPU."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
+        self.of = _identity(tensor)
         self.device = tensor.device
         self.host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda)
         self.back: torch.Tensor | None = None
         self.left: Any = None
         self.arrived: Any = None
+
+
+def _identity(tensor: torch.Tensor) -> tuple[StorageWeakRef, int, torch.Size]:
+    """The same for two views of the same bytes; no other tensor's as long as it is held."""
+    return StorageWeakRef(tensor.untyped_storage()), tensor.storage_offset(), tensor.shape
 
 
 class _Waiting:
@@ -86,8 +93,9 @@ class _Waiting:
         self._stream: Any = None
 
     def leave(self, tensor: torch.Tensor) -> Any:
-        """Called with every tensor a checkpoint saves. What all blocks share has fewer axes, and stays."""
-        if tensor.dim() < BLOCK_INPUT_AXES:
+        """Called with every tensor a checkpoint saves. What a block before saved too stays, such as an encoded caption
+        or timesteps by token: the model holds it anyway, and each block would have a copy."""
+        if tensor.dim() < BLOCK_INPUT_AXES or self._left_before(tensor):
             return tensor
         copy = _HostCopy(tensor)
         if tensor.is_cuda:
@@ -102,6 +110,10 @@ class _Waiting:
         self._order = [other for other in self._order if other() is not None]
         self._order.append(weakref.ref(copy))
         return copy
+
+    def _left_before(self, tensor: torch.Tensor) -> bool:
+        waiting = (copy for reference in self._order if (copy := reference()) is not None)
+        return _identity(tensor) in (copy.of for copy in waiting)
 
     def come_back(self, packed: Any) -> torch.Tensor:
         """Called with what `leave` returned, the last block's first: gradients go backwards."""

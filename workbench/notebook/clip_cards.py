@@ -5,7 +5,6 @@ Not covered: tags, cuts, checks and edits of many captions (`Dataset`, dataset_b
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import ipywidgets as widgets
@@ -13,11 +12,10 @@ import ipywidgets as widgets
 from workbench.clips.frame_plan import Shape, plan, shape_for
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
-from workbench.errors import WorkbenchError
 from workbench.families import default_model, find_model
 from workbench.html import escaped
 from workbench.inline_html import note, picture, video
-from workbench.notebook.live import Panel, Ticker
+from workbench.notebook.live import Panel
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
@@ -36,49 +34,30 @@ class ClipCards(Panel):
         self.shape = _shape(settings)
         self._first = 0
         self._cards: list[Clip] = []
-        # Ticks come from a thread, clicks from the kernel: one at a time.
-        self._lock = threading.RLock()
         self.summary, self.range = widgets.HTML(), widgets.HTML()
         self.grid = widgets.HBox([], layout=widgets.Layout(flex_flow="row wrap"))
         self.earlier = self.add_button("", "Earlier clips", lambda: self._turn(-PAGE), "arrow-left")
         self.later = self.add_button("", "Later clips", lambda: self._turn(PAGE), "arrow-right")
         pager = widgets.HBox([self.earlier, self.range, self.later])
         self.box.children = (self.summary, self.message, self.grid, pager)
-        self._seen: tuple[int, ...] = ()
-        self.ticker = Ticker(self._tick)
-        self._tick()
-        self.ticker.start()
+        self.watch()
 
-    def close(self) -> None:
-        self.ticker.stop()
-        super().close()
+    def _version(self) -> object:
+        return self.dataset.version
 
-    def _tick(self) -> bool:
-        with self._lock:
-            try:
-                if (version := self.dataset.version) != self._seen:
-                    self._seen = version
-                    self.refresh()
-            except (WorkbenchError, OSError) as error:
-                self.say(str(error), "error")
+    def _show(self) -> bool:
+        """Show the clips as they are now; cards whose clip is the same stay, and the cursor in them."""
+        clips = self.dataset.clips
+        self._first = max(0, min(self._first, (len(clips) - 1) // PAGE * PAGE))
+        page = clips[self._first : self._first + PAGE]
+        self.summary.value = note(self.dataset.summary.sentence)
+        if page != self._cards:
+            self._cards = page
+            self.grid.children = [self._card(clip) for clip in page]
+        self.range.value = note(f"clips {self._first + 1} to {self._first + len(page)} of {len(clips)}")
+        self.earlier.disabled = self._first == 0
+        self.later.disabled = self._first + PAGE >= len(clips)
         return True
-
-    def refresh(self) -> None:
-        """Show the clips as they are now; cards whose clip is the same stay, and the cursor in them.
-
-        Raises DataError where the records are broken.
-        """
-        with self._lock:
-            clips = self.dataset.clips
-            self._first = max(0, min(self._first, (len(clips) - 1) // PAGE * PAGE))
-            page = clips[self._first : self._first + PAGE]
-            self.summary.value = note(self.dataset.summary.sentence)
-            if page != self._cards:
-                self._cards = page
-                self.grid.children = [self._card(clip) for clip in page]
-            self.range.value = note(f"clips {self._first + 1} to {self._first + len(page)} of {len(clips)}")
-            self.earlier.disabled = self._first == 0
-            self.later.disabled = self._first + PAGE >= len(clips)
 
     def _turn(self, clips: int) -> None:
         self._first += clips
@@ -99,7 +78,7 @@ class ClipCards(Panel):
         if not path.exists() or path.stat().st_size <= EMBEDDED:
             media.value = video(path, WIDTH, clip.width)
         else:
-            media.value = picture(self.dataset.thumbnail_of(clip), clip.source or clip.id, WIDTH)
+            media.value = picture(self.dataset.thumbnail_of(clip), clip.name, WIDTH)
             play = lambda: setattr(media, "value", video(path, WIDTH, clip.width))  # noqa: E731
             parts.insert(1, self.add_button("Play", "Play the clip", play, "play"))
         text = escaped(plan(clip, self.shape).sentence)

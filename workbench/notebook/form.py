@@ -1,7 +1,8 @@
 """A form made from a settings class: the usual fields first, the advanced ones folded by section, with a search.
 
-Rules and sentences are the settings'. Not covered: rules that need the model or the dataset (legal frames and sizes);
-whoever starts the job checks those.
+Rules and sentences are the settings'. What has no effect beside the other values is hidden, unless somebody changed it;
+another model changes what it does not have. Not covered: rules that need the dataset, which whoever starts the job
+checks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import ipywidgets as widgets
 
 from workbench.choices import choices_of
 from workbench.errors import ConfigError
+from workbench.form_rules import adapted, summary, without_effect
 from workbench.html import escaped
 from workbench.inline_html import note
 from workbench.notebook.live import Panel
@@ -44,13 +46,18 @@ class SettingsForm(Panel, Generic[S]):
             spec.name: _field(spec, self._offered(spec), self._layouts) for spec in self._specs.values()
         }
         self._rows: dict[str, widgets.Widget] = {}
+        self._hidden: set[str] = set()
         usual = [self._row(spec) for spec in self._specs.values() if not spec.advanced]
-        super().__init__([widgets.VBox(usual), *self._make_advanced()])
+        self.about_model, self._filling = widgets.HTML(), False
+        super().__init__([widgets.VBox(usual), self.about_model, *self._make_advanced()])
         self.box.children += (self.message,)
         self.set({spec.name: spec.default for spec in self._specs.values()} | dict(values or {}))
-        self._title_sections()
+        self._hide()
         for field in self.fields.values():
             field.observe(lambda _: self.check(), names="value")
+        if "model" in self.fields:
+            self.fields["model"].observe(lambda _: self._adapt(), names="value")
+            self._adapt()
 
     def _make_advanced(self) -> list[widgets.Widget]:
         """A fold a section, its rows made when it is opened; where there are many settings, a search in front."""
@@ -87,16 +94,35 @@ class SettingsForm(Panel, Generic[S]):
     def _row(self, spec: Spec) -> widgets.Widget:
         """The setting's row; it is the same widget in its section and in a search."""
         if spec.name not in self._rows:
-            self._rows[spec.name] = _row(spec, self.fields[spec.name], self._layouts)
+            row = self._rows[spec.name] = _row(spec, self.fields[spec.name], self._layouts)
+            row.layout = self._layouts["hidden" if spec.name in self._hidden else "row"]
         return self._rows[spec.name]
 
-    def _title_sections(self) -> None:
-        """Title each fold with its number of settings, and of those that are not at their default."""
+    def _hide(self) -> None:
+        """Hide what has no effect and is at its default; title each fold with how many settings it has and changed."""
         values = self.values
+        changed = {name for name, spec in self._specs.items() if values[name] != _json(spec.default)}
+        self._hidden = set(without_effect(self.settings_class, values)) - changed
+        for name, row in self._rows.items():
+            row.layout = self._layouts["hidden" if name in self._hidden else "row"]
         for index, (name, members) in enumerate(self._sections.items()):
-            changed = sum(values[spec.name] != _json(spec.default) for spec in members)
-            more = f", {changed} changed" if changed else ""
-            self.sections.set_title(index, f"{name} ({len(members)}{more})")  # ipywidgets 7 has no `titles`
+            visible = [spec.name for spec in members if spec.name not in self._hidden]
+            count = len(changed.intersection(visible))
+            more = f", {count} changed" if count else ""
+            self.sections.set_title(index, f"{name} ({len(visible)}{more})")  # ipywidgets 7 has no `titles`
+
+    def _adapt(self) -> None:
+        """Say what the chosen model is; what it does not have goes back to its default, and is named."""
+        text = summary(self.fields["model"].value)
+        notes = [] if self._filling else self._adapted()
+        self.about_model.value = (f"<p style='opacity:.65'>{escaped(text)}</p>" if text else "") + "".join(
+            map(note, notes)
+        )
+
+    def _adapted(self) -> list[str]:
+        found = adapted(self.settings_class, self.values)
+        self.set(found.values)
+        return found.notes
 
     @property
     def values(self) -> dict[str, Any]:
@@ -113,12 +139,16 @@ class SettingsForm(Panel, Generic[S]):
         unknown = [name for name in values if name not in self._specs]
         if unknown:
             parse(self.settings_class, {name: values[name] for name in unknown})
-        for name, value in values.items():
-            _write(self._specs[name], self.fields[name], value)
+        before, self._filling = self._filling, True
+        try:
+            for name, value in values.items():
+                _write(self._specs[name], self.fields[name], value)
+        finally:
+            self._filling = before
 
     def check(self) -> bool:
         """Whether the settings keep their rules; shows a sentence for each that does not."""
-        self._title_sections()
+        self._hide()
         try:
             parse(self.settings_class, self.values)
         except ConfigError as error:
@@ -155,6 +185,7 @@ def _layouts() -> dict[str, widgets.Layout]:
     return {name: widgets.Layout(width=width) for name, width in widths.items()} | {
         "help": widgets.Layout(flex="1 1 200px", min_width="180px"),
         "row": widgets.Layout(align_items="center"),
+        "hidden": widgets.Layout(display="none"),
     }
 
 
@@ -180,7 +211,9 @@ def _field(spec: Spec, available: Sequence[str], layouts: Mapping[str, widgets.L
 
 
 def _placeholder(spec: Spec) -> str:
-    """What an empty field of a number means, as the setting's help says it."""
+    """What an empty field means, as the setting's help says it."""
+    if spec.may_be_blank:
+        return "the model's own; a space: none"
     if spec.kind in ("text", "texts"):
         return ""
     return spec.help.partition("Empty: ")[2].rstrip(".") or "the model's own"

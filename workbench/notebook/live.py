@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets as widgets
-from IPython.display import display
+from IPython.display import HTML, display
 
+from workbench import charts
 from workbench.errors import WorkbenchError
 from workbench.inline_html import note
 
@@ -52,18 +53,64 @@ class Ticker:
 
 
 class Panel:
-    """A box of widgets. The last line of a cell shows it; `close` ends its updates and removes it from the page."""
+    """A box of widgets. The last line of a cell shows it; `close` ends its updates and removes it from the page.
 
-    def __init__(self, children: Sequence[widgets.Widget] = ()) -> None:
+    A panel over files says in `_show` how they are; `watch` shows them now and as long as there is more to come.
+    """
+
+    def __init__(self, children: Sequence[widgets.Widget] = (), seconds: float = SECONDS) -> None:
+        """seconds: between two looks at the files"""
         self.box = widgets.VBox(list(children))
         self.message = widgets.HTML()
+        self.ticker = Ticker(self._tick, seconds)
+        # Ticks come from a thread, clicks from the kernel: one at a time.
+        self._lock = threading.RLock()
+        self._seen: object = None
 
     def _ipython_display_(self) -> None:
+        # A widget's HTML runs no script; that of a cell's output does.
+        display(HTML(f"<script>{charts.script()}</script>"))
         display(self.box)
 
     def close(self) -> None:
-        """End the panel. A run or a sample that it shows goes on."""
+        """End the panel. What it shows goes on."""
+        self.ticker.stop()
         self.box.close()
+
+    def watch(self) -> None:
+        """Show the files as they are now, and again while there is more to come."""
+        if self._tick():
+            self.ticker.start()
+
+    def refresh(self) -> bool:
+        """Show the files as they are now. True while there may be more to come."""
+        return self._guarded(self._show)
+
+    def _show(self) -> bool:
+        return False
+
+    def _version(self) -> object:
+        """Changes when there is something new to show; None: show it at each tick."""
+        return None
+
+    def _tick(self) -> bool:
+        return self._guarded(self._show_changes)
+
+    def _show_changes(self) -> bool:
+        version = self._version()
+        if version is not None and version == self._seen:
+            return True
+        self._seen = version
+        return self._show()
+
+    def _guarded(self, show: Callable[[], bool]) -> bool:
+        with self._lock:
+            try:
+                return show()
+            except (WorkbenchError, OSError) as error:
+                # A file may be half way between two names; one that stays unreadable is named by the sentence.
+                self.say(str(error), "error")
+                return True
 
     def say(self, text: str, kind: str = "plain") -> None:
         """Show a sentence in the panel's own line. kind: plain, error or good"""

@@ -13,7 +13,6 @@ frame; docs/spaces.md says how a proxy reaches it).
 from __future__ import annotations
 
 import atexit
-import signal
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,8 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.html import escaped
 from workbench.jobs import processes
 from workbench.notebook.colab import in_colab
-from workbench.paths import CODE
+from workbench.operating_system import system
+from workbench.paths import PAGE
 from workbench.workspace import Workspace, read_object, write_json
 
 Tab = Literal["dataset", "train", "sample", "compare", "loras"]
@@ -37,9 +37,10 @@ FRAMES = ("http://localhost:*", "http://127.0.0.1:*")  # notebooks of this machi
 COLAB_HOSTS = ("*.googleusercontent.com", "colab.research.google.com")
 START_SECONDS, POLL_SECONDS = 120.0, 0.1
 # A cookie is not sent to a frame of another site: the frame uses the name by which the browser reached the notebook.
+# It gets its address once: an address that is changed while it loads can be lost in the browser.
 SAME_HOST = """<script>(() => {
-  const frame = document.getElementById("ID"), host = location.hostname;
-  if (host === "localhost") frame.src = frame.src.replace("//127.0.0.1:", "//localhost:");
+  const frame = document.getElementById("ID"), url = frame.dataset.url;
+  frame.src = location.hostname === "localhost" ? url.replace("//127.0.0.1:", "//localhost:") : url;
 })()</script>"""
 
 
@@ -65,7 +66,8 @@ class PageView:
 
     def stop(self) -> None:
         """End the page, in every notebook that shows it. Runs and tasks go on."""
-        processes.signal_group(self.process, signal.SIGTERM)
+        if not processes.request_end(self.process):
+            processes.end(self.process)
         (self.workspace.root / FILE).unlink(missing_ok=True)
 
     def __repr__(self) -> str:
@@ -75,9 +77,8 @@ class PageView:
         frame, url = f"workbench-page-{self.tab}-{time.time_ns()}", escaped(self.url)
         style = f"width:100%;height:{self.height}px;border:1px solid rgba(127,127,127,.4)"
         link = f'<a href="{url}" target="_blank">Open the page in a tab of its own</a>'
-        return (
-            f'<iframe id="{frame}" src="{url}" style="{style}"></iframe>{SAME_HOST.replace("ID", frame)}<p>{link}</p>'
-        )
+        script = SAME_HOST.replace("ID", frame)
+        return f'<iframe id="{frame}" data-url="{url}" style="{style}"></iframe>{script}<p>{link}</p>'
 
     def _ipython_display_(self) -> None:
         if in_colab():
@@ -111,13 +112,13 @@ def show_page(workspace: Workspace, tab: Tab = "train", height: int = 900) -> Pa
 
 def _started(workspace: Workspace) -> dict[str, Any]:
     """Start the page and wait for its address. Raises WorkbenchError with the end of its log."""
-    command = [sys.executable, str(CODE / "webui.py"), "--workspace", str(workspace.root)]
+    command = [sys.executable, str(PAGE), "--workspace", str(workspace.root)]
     command += [f"--allow-frame={origin}" for origin in FRAMES]
     if in_colab():
         command += [f"--allow-host={host}" for host in COLAB_HOSTS]
     # Only its owner can read a temporary file; the log's first line holds the token.
-    with tempfile.NamedTemporaryFile("w", prefix="workbench-page-", suffix=".log", delete=False) as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    with tempfile.NamedTemporaryFile(prefix="workbench-page-", suffix=".log", delete=False) as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **system.detached())
     identity = processes.identity(process.pid)
     atexit.register(_end, process, Path(log.name))
     end = time.monotonic() + START_SECONDS

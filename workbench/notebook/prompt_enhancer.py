@@ -10,7 +10,7 @@ import ipywidgets as widgets
 from workbench import jobs
 from workbench.inline_html import note
 from workbench.notebook.form import SettingsForm
-from workbench.notebook.live import Panel, Ticker, visible, wrapped
+from workbench.notebook.live import Panel, visible, wrapped
 from workbench.sampler import prompt_enhancer
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import SampleSettings
@@ -41,17 +41,14 @@ class PromptEnhancer(Panel):
             *(self.status, self.text, self.written),
         )
         self._written: str | None = None
-        self.ticker = Ticker(self.refresh)
-        if self.refresh():
-            self.ticker.start()
+        self.watch()
 
     def write(self) -> None:
         """Start writing a long prompt from the form's, in the background. Raises ConfigError, CannotWrite."""
         values = self.form.values
         sample = SampleSettings(model=values["model"] or "", prompt=values["prompt"], image=values["image"] or "")
         prompt_enhancer.write(self.workspace, self.settings.settings, sample)
-        self.refresh()
-        self.ticker.start()
+        self.watch()
 
     def use(self) -> None:
         """Put the written prompt, as it was changed by hand, into the form. Raises ConfigError, CannotWrite."""
@@ -62,7 +59,7 @@ class PromptEnhancer(Panel):
         """Put the prompt that it was written from into the form. Raises ConfigError."""
         self.form.set({"prompt": prompt_enhancer.own_words(self.workspace)})
 
-    def refresh(self) -> bool:
+    def _show(self) -> bool:
         """Show how the writing is going. True while it goes on."""
         status, written = prompt_enhancer.status(self.workspace), prompt_enhancer.written(self.workspace)
         alive, text = status.state.alive, written.prompt if written else ""
@@ -81,7 +78,3 @@ class PromptEnhancer(Panel):
         else:
             self.status.value = ""
         return alive
-
-    def close(self) -> None:
-        self.ticker.stop()
-        super().close()

@@ -7,7 +7,6 @@ starting a new run (train_panel), training (trainer).
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,10 +15,10 @@ import ipywidgets as widgets
 from IPython.display import HTML
 
 from workbench import jobs
-from workbench.errors import ConfigError, WorkbenchError
+from workbench.errors import ConfigError
 from workbench.inline_html import download, log_box, note
 from workbench.jobs import State
-from workbench.notebook.live import Panel, Ticker, folded, progress_bar, visible, wrapped
+from workbench.notebook.live import Panel, folded, progress_bar, visible, wrapped
 from workbench.runs import display, queue
 from workbench.runs.actions import Action, ActionKind, perform
 from workbench.runs.analysis.report import write_report
@@ -33,6 +32,8 @@ BAR_STYLES = {"good": "success", "bad": "danger"}
 ANSWER_SECONDS = 5.0  # how long the answer to a click stays
 CHART_SECONDS = 2.0  # between two renderings of the curves while a run goes on
 SCALES = (0.0, 0.5, 1.0)  # of the LoRA, for a preview at several scales
+NO_CHECKPOINT = "No checkpoint was written yet."
+NO_INPUTS = "This run keeps no videos of its training inputs."
 DONE_HERE: tuple[ActionKind, ...] = (
     *("go on", "from start", "fork", "new run", "pause", "resume", "stop", "kill", "save", "preview", "decode"),
     *("report",),
@@ -56,8 +57,7 @@ class RunPanel(Panel):
         self._answered = self._charted_at = 0.0
         self._charted: Any = None
         self._previews: RunPreviews | None = None
-        # Ticks come from a thread, clicks from the kernel: one at a time.
-        self._lock = threading.Lock()
+        self._alive = True  # until it is read
         self.head, self.diagnosis, self.facts, self.chart, self.previews = (widgets.HTML() for _ in range(5))
         self.failure, self.more, self.inputs, self.checkpoints, self.log = (widgets.HTML() for _ in range(5))
         self.bar = progress_bar()
@@ -69,19 +69,18 @@ class RunPanel(Panel):
         self.preview_row = wrapped(widgets.HTML("Preview of"), self.prompt, self.scales)
         self.front_button = self.add_button("Next in the queue", "Train before the other waiting runs", self._to_front)
         # Charts and videos of a fold are made when somebody opens it.
-        self.more_fold = folded("More curves: change of the output, timesteps, learning rate", self.more)
+        self.more_fold = folded("More curves: change of the output, noise levels, learning rate", self.more)
         self.inputs_fold = folded("Training inputs", self.inputs)
         for fold in (self.more_fold, self.inputs_fold):
             fold.observe(lambda _: self.refresh(), "selected_index")
+        self.box.add_class(display.VIEW)
         self.box.children = (
-            *(widgets.HTML(display.style()), self.head, self.bar, self.facts, self.diagnosis, self.failure),
+            *(widgets.HTML(display.style()), self.head, self.bar, self.facts, self.failure, self.diagnosis),
             *(self.chart, self.front_button, self.button_row, self.preview_row, self.message, self.previews),
             *(self.more_fold, self.inputs_fold, folded("Checkpoints", self.checkpoints), folded("Log", self.log)),
             self.fork_box,
         )
-        self._alive = self.refresh()
-        self.ticker = Ticker(self._tick)
-        self.ticker.start()
+        self.watch()
 
     # ---- commands
 
@@ -92,7 +91,7 @@ class RunPanel(Panel):
         ConfigError, CannotWrite.
         """
         self.run.start(from_start)
-        self._alive = self.refresh()
+        self.refresh()
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
         """Wait until the run is over or the time is up; the panel stays live. An interrupt leaves the run alone."""
@@ -105,7 +104,6 @@ class RunPanel(Panel):
         return HTML(download(write_report(self.run)))
 
     def close(self) -> None:
-        self.ticker.stop()
         if self.forked is not None:
             self.forked.close()
         super().close()
@@ -121,7 +119,7 @@ class RunPanel(Panel):
             self._answer(action.hint or f"In a terminal: {action.command}")
         else:
             self._show_result(perform(self.workspace, self.run, action), action)
-            self._alive = self.refresh()
+            self.refresh()
 
     def _show_result(self, result: Run | TrainSettings | str, action: Action) -> None:
         if isinstance(result, str):
@@ -145,26 +143,16 @@ class RunPanel(Panel):
 
     # ---- what is shown
 
-    def _tick(self) -> bool:
+    def _version(self) -> object:
         """Follow the run while it lives; notice when somebody else starts it again."""
-        if self._alive or self.run.status.state.alive:
-            self._alive = self.refresh()
-        return self.run.folder.exists()
+        return None if self._alive or self.run.status.state.alive else "over"
 
-    def refresh(self) -> bool:
-        """Read the run's files and show them. True while there may be more to come."""
-        with self._lock:
-            try:
-                seen = self._reader.read()
-                self._show(seen)
-                return seen.status.state.alive
-            except (WorkbenchError, OSError) as error:
-                # A file may be half way between two names; one that stays unreadable is named by the sentence.
-                self.say(str(error), "error")
-                return self.run.folder.exists()
+    def _tick(self) -> bool:
+        return super()._tick() and self.run.folder.exists()
 
-    def _show(self, seen: RunSnapshot) -> None:
-        alive = seen.status.state.alive
+    def _show(self) -> bool:
+        seen = self._reader.read()
+        self._alive = seen.status.state.alive
         self.head.value, self.facts.value = display.head(seen), display.facts(seen)
         self.bar.value = seen.share or 0.0
         self.bar.bar_style = BAR_STYLES.get(seen.tone, "info")
@@ -173,13 +161,14 @@ class RunPanel(Panel):
         self._show_curves(seen)
         if seen.previews != self._previews:
             self._previews = seen.previews
-            self.previews.value = display.previews(seen.previews, seen.width) or note(seen.preview_note)
+            self.previews.value = display.previews(seen.previews, seen.width) or display.faint(seen.preview_note)
         self._show_actions([*(seen.failure.actions if seen.failure else ()), *seen.actions])
         visible(self.preview_row, "preview" in self.buttons)
         visible(self.front_button, seen.position is not None and seen.position > 1)
-        if alive and self._answered and time.monotonic() > self._answered + ANSWER_SECONDS:
+        if self._alive and self._answered and time.monotonic() > self._answered + ANSWER_SECONDS:
             self._answered = 0.0
             self.say("")
+        return True  # somebody else may start it again
 
     def _show_curves(self, seen: RunSnapshot) -> None:
         """Diagnosis, curves and checkpoints, when there is something new; not many times a second."""
@@ -191,11 +180,11 @@ class RunPanel(Panel):
         self._charted, self._charted_at = mark, time.monotonic()
         self.diagnosis.value = display.diagnosis_box(seen.diagnosis)
         self.chart.value = display.loss_chart(seen)
-        self.checkpoints.value = display.checkpoints(seen.checkpoints)
+        self.checkpoints.value = display.checkpoints(seen.checkpoints) or note(NO_CHECKPOINT)
         if self.more_fold.selected_index == 0:
             self.more.value = display.more_charts(seen)
         if self.inputs_fold.selected_index == 0:
-            self.inputs.value = display.training_inputs(seen.previews, seen.width)
+            self.inputs.value = display.training_inputs(seen.previews, seen.width) or note(NO_INPUTS)
 
     def _show_actions(self, actions: Sequence[Action]) -> None:
         """A button for each action; those that stay keep theirs."""
@@ -226,4 +215,4 @@ def attach(workspace: Workspace, run_name: str | None = None) -> RunPanel:
 def preview_table(run: Run) -> HTML:
     """The previews of a run as they are now, prompts by steps, to be kept in the notebook."""
     seen = snapshot(run)
-    return HTML(display.previews(seen.previews, seen.width))
+    return HTML(display.viewed(display.previews(seen.previews, seen.width)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from IPython.display import HTML
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.inline_html import row
 from workbench.notebook.form import SettingsForm
-from workbench.notebook.live import Panel, Ticker, folded, progress_bar, visible, wrapped
+from workbench.notebook.live import Panel, folded, progress_bar, visible, wrapped
 from workbench.notebook.prompt_enhancer import PromptEnhancer
 from workbench.sampler import queue
 from workbench.sampler.display import line, progress_html, samples_html
 from workbench.sampler.input_files import keep, kept
-from workbench.sampler.samples import Sample, Samples, settings_of
+from workbench.sampler.samples import Sample, SampleQuery, Samples, joins_scenes, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse, specs
 from workbench.workspace import Workspace
@@ -38,11 +37,10 @@ class SamplePanel(Panel):
 
     def __init__(self, workspace: Workspace, values: dict[str, Any] | None = None) -> None:
         """values: of SampleSettings, in place of the defaults. Raises ConfigError."""
-        super().__init__()
+        super().__init__(seconds=0.5)
         self.workspace = workspace
         self.form = SettingsForm(SampleSettings, workspace, values)
         self.ids = queue.pending(workspace)
-        self._lock = threading.Lock()
         self._rendered: list[tuple[queue.Progress, float]] | None = None
         self.bar = progress_bar()
         self.progress, self.videos = widgets.HTML(), widgets.HTML()
@@ -51,15 +49,15 @@ class SamplePanel(Panel):
             *(self.form.box, folded("Prompt enhancer", self.enhancer.box), self._make_buttons()),
             *(self.message, self.bar, self.progress, self.videos, self._make_history()),
         )
-        self.ticker = Ticker(self.refresh, seconds=0.5)
-        if self.refresh():
-            self.ticker.start()
+        self.watch()
 
     def _make_buttons(self) -> widgets.HBox:
         batch = {spec.name: spec for spec in specs(BatchSettings)}
         self.count = widgets.IntText(value=1, layout=widgets.Layout(width="70px"))
         self.each_line = widgets.Checkbox(description=batch["each_line"].title, indent=False)
         self.each_line.layout.width = "160px"
+        self.scenes = widgets.Checkbox(description=batch["scenes"].title, indent=False)
+        self.scenes.layout.width = "160px"
         self.image_upload = widgets.FileUpload(description="First frame", multiple=False)
         self.image_upload.observe(lambda _: self.click_handler(self._take_image)(None), names="value")
         self.settings_upload = widgets.FileUpload(
@@ -79,7 +77,7 @@ class SamplePanel(Panel):
         title = widgets.HTML(batch["videos"].title)
         uploads = (self.image_upload, self.settings_upload)
         buttons = (self.generate_button, self.both_button, self.cancel_button)
-        return wrapped(*buttons, title, self.count, self.each_line, *uploads)
+        return wrapped(*buttons, title, self.count, self.each_line, self.scenes, *uploads)
 
     # ---- commands
 
@@ -88,10 +86,10 @@ class SamplePanel(Panel):
 
         Raises ConfigError, DeviceBusy (a training run holds the GPU).
         """
-        many = kept(self.workspace, wanted or expand(self.form.settings, self._batch()))
-        self.ids = queue.submit_all(self.workspace, many)
-        self.refresh()
-        self.ticker.start()
+        batch = self._batch()
+        many = kept(self.workspace, wanted or expand(self.form.settings, batch))
+        self.ids = queue.submit_all(self.workspace, many, chains=0 if wanted else batch.chains)
+        self.watch()
         return self.ids
 
     def generate_with_and_without(self) -> list[str]:
@@ -106,7 +104,9 @@ class SamplePanel(Panel):
         queue.cancel_all(self.workspace, self.ids)
 
     def _batch(self) -> BatchSettings:
-        return parse(BatchSettings, {"videos": self.count.value, "each_line": self.each_line.value})
+        return parse(
+            BatchSettings, {"videos": self.count.value, "each_line": self.each_line.value, "scenes": self.scenes.value}
+        )
 
     def _take_image(self) -> None:
         """Keep the uploaded picture, and name it in the form."""
@@ -119,6 +119,7 @@ class SamplePanel(Panel):
         with _uploaded(self.settings_upload) as path:
             if path is not None:
                 self.form.set(settings_of(path, self.workspace).model_dump(mode="json"))
+                self.scenes.value = joins_scenes(path)
 
     def wait(self, seconds: float | None = None) -> list[Sample]:
         """Wait for the videos while the panel stays live; returns the finished ones. Raises WorkbenchError."""
@@ -132,32 +133,30 @@ class SamplePanel(Panel):
         return [Samples(self.workspace).get(sample.id) for sample in done]
 
     def close(self) -> None:
-        self.ticker.stop()
         self.enhancer.close()
         super().close()
 
     # ---- what is shown
 
-    def refresh(self) -> bool:
+    def _show(self) -> bool:
         """Show how far the videos are. True while one is pending."""
-        with self._lock:
-            now = [self._progress(sample_id) for sample_id in self.ids]
-            queue.revive(self.workspace)
-            rendered = [(each, _modified(each.picture)) for each in now]
-            pending = any(not each.state.over for each in now)
-            if rendered == self._rendered:
-                return pending
-            self._rendered = rendered
-            total = sum(each.total or 1 for each in now)
-            done = sum((each.total or 1) if each.state.over else each.step for each in now)
-            self.bar.value = done / total if now else 0.0
-            visible(self.bar, bool(now))
-            self.progress.value = "".join(progress_html(each) for each in now if not each.video)
-            self.videos.value = row([progress_html(each) for each in now if each.video])
-            self.cancel_button.disabled = not pending
-            if not pending and self.history_fold.selected_index == 0:
-                self._show_history()
+        now = [self._progress(sample_id) for sample_id in self.ids]
+        queue.revive(self.workspace)
+        rendered = [(each, _modified(each.picture)) for each in now]
+        pending = any(not each.state.over for each in now)
+        if rendered == self._rendered:
             return pending
+        self._rendered = rendered
+        total = sum(each.total or 1 for each in now)
+        done = sum((each.total or 1) if each.state.over else each.step for each in now)
+        self.bar.value = done / total if now else 0.0
+        visible(self.bar, bool(now))
+        self.progress.value = "".join(progress_html(each) for each in now if not each.video)
+        self.videos.value = row([progress_html(each) for each in now if each.video])
+        self.cancel_button.disabled = not pending
+        if not pending and self.history_fold.selected_index == 0:
+            self._show_history()
+        return pending
 
     def _progress(self, sample_id: str) -> queue.Progress:
         try:
@@ -171,17 +170,26 @@ class SamplePanel(Panel):
         self.history_choice = widgets.Dropdown(options=[], layout=widgets.Layout(width="420px"))
         self.history_videos = widgets.HTML()
         self.restore_button = self.add_button("Use its settings", "Fill the form with them", self.restore, "reply")
-        self.remove_button = self.add_button("Remove", "Move the video to samples/.removed", self.remove, "trash")
-        choice = widgets.HBox([self.history_choice, self.restore_button, self.remove_button])
+        self.star_button = self.add_button("Star", "Star the video, or take its star away", self.star, "star")
+        self.remove_button = self.add_button("Remove", "Move the video to the bin", self.remove, "trash")
+        self.search = widgets.Text(placeholder="Find: words of a prompt, a model, a LoRA", continuous_update=False)
+        self.starred_only = widgets.Checkbox(description="Starred", indent=False)
+        for one in (self.search, self.starred_only):
+            one.observe(lambda _: self._show_history(), names="value")
+        buttons = (self.restore_button, self.star_button, self.remove_button)
+        choice = wrapped(self.search, self.starred_only, self.history_choice, *buttons)
         self.history_fold = folded("History", widgets.VBox([choice, self.history_videos]))
         # Read when it is opened: a long history of large videos would make every panel slow.
         self.history_fold.observe(lambda _: self._show_history(), names="selected_index")
         return self.history_fold
 
     def _show_history(self) -> None:
-        samples = Samples(self.workspace).history(HISTORY)
+        query = SampleQuery(search=self.search.value[:1000], show="starred" if self.starred_only.value else "all")
+        samples = Samples(self.workspace).history(HISTORY, query)
         chosen, ids = self.history_choice.value, [sample.id for sample in samples]
-        self.history_choice.options = [(line(sample.settings), sample.id) for sample in samples]
+        self.history_choice.options = [
+            (f"{'★ ' * sample.starred}{line(sample.settings)}", sample.id) for sample in samples
+        ]
         if samples:
             self.history_choice.value = chosen if chosen in ids else ids[0]
         self.history_videos.value = samples_html(samples, 120)
@@ -192,10 +200,17 @@ class SamplePanel(Panel):
             sample = Samples(self.workspace).get(self.history_choice.value)
             self.form.set(sample.settings.model_dump(mode="json"))
 
-    def remove(self) -> None:
-        """Take the chosen video out of the history."""
+    def star(self) -> None:
+        """Star the chosen video, or take its star away."""
         if self.history_choice.value:
-            Samples(self.workspace).delete(self.history_choice.value)
+            samples = Samples(self.workspace)
+            samples.star(self.history_choice.value, not samples.get(self.history_choice.value).starred)
+            self._show_history()
+
+    def remove(self) -> None:
+        """Move the chosen video to the bin; `Samples(workspace).restore(ID)` brings it back."""
+        if self.history_choice.value:
+            Samples(self.workspace).remove(self.history_choice.value)
             self._show_history()
 
 

@@ -13,16 +13,23 @@ import ipywidgets as widgets
 
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.fit.gpu_offer import offer
+from workbench.families.recipes import SUBJECTS, Source
+from workbench.fit.gpus import HERE
+from workbench.fit.levels import offer
+from workbench.fit.recipes import suggest
+from workbench.html import escaped
+from workbench.inline_html import html_table, note
 from workbench.notebook.fit_view import FitView
 from workbench.notebook.form import SettingsForm
 from workbench.notebook.live import Panel, folded, visible
 from workbench.notebook.run_panel import RunPanel
+from workbench.runs.recipes import Suggestion
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.sweeps import parse_values, sweep
+from workbench.runs.sweeps import created, parse_values
 from workbench.workspace import Workspace
 
+RECIPE_HELP = "Fill in settings for the model, dataset and GPU, and say where each value comes from"
 SWEEP_HELP = "Optional: a run for every value; a line a setting, a run for every combination."
 
 
@@ -51,6 +58,9 @@ class TrainPanel(Panel):
         self.form = SettingsForm(TrainSettings, workspace, settings.model_dump(mode="json") if settings else None)
         self.fit = FitView(workspace, self.form)
         width = widgets.Layout(width="300px")
+        self.subject = widgets.Dropdown(options=[(name.capitalize(), name) for name in SUBJECTS], layout=width)
+        self.recipe_button = self.add_button("Fill in", RECIPE_HELP, self.fill_recipe, "magic")
+        self.reasons = widgets.HTML()
         placeholder = f"{parent.name}, numbered" if parent else "the dataset's name"
         self.name = widgets.Text(placeholder=placeholder, layout=width)
         self.sweep = widgets.Textarea(rows=1, placeholder="learning_rate=1e-4,3e-4", layout=width)
@@ -64,7 +74,8 @@ class TrainPanel(Panel):
         self._settings = folded("Settings", self.form.box, opened=True)
         self.started = widgets.VBox([])
         self.box.children = (
-            *(self._settings, self.fit.box),
+            _row("What to train", self.subject, self.recipe_button),
+            *(self.reasons, self._settings, self.fit.box),
             _row("Values to try", self.sweep, widgets.HTML(SWEEP_HELP)),
             _row("Name of the run", self.name, self.start_button, self.refresh_button, self.gpus_button),
             *(self.message, self.started),
@@ -92,12 +103,10 @@ class TrainPanel(Panel):
         title = self.name.value.strip() or (self.parent.name if self.parent else None)
         if values and self.step is not None:
             raise ConfigError("values to try start runs at step 0: use train_panel or clone_panel for them")
-        if values:
-            runs = sweep(self.workspace, settings, parse_values(values), title)
-        elif self.parent is not None and self.step is not None:
+        if self.parent is not None and self.step is not None:
             runs = [self.parent.fork(self.workspace, self.step, settings, title)]
         else:
-            runs = [Run.create(self.workspace, settings, title)]
+            runs = created(self.workspace, settings, parse_values(values), title)
         for run in runs:
             run.start()
         for panel in self.panels:
@@ -106,6 +115,15 @@ class TrainPanel(Panel):
         self._settings.selected_index = None
         self.started.children = tuple(panel.box for panel in self.panels)
         return runs[0]
+
+    def fill_recipe(self) -> None:
+        """Fill in what suits the chosen subject, the form's model and dataset, and the GPU; the reasons stand above.
+
+        Raises ConfigError, ModelUnavailable.
+        """
+        found = suggest(self.workspace, self.subject.value, self.form.settings, self.fit.gpu.value or HERE)
+        self.form.set(found.settings)
+        self.reasons.value = reasons_html(found)
 
     def use_all_gpus(self) -> None:
         """Set what makes all GPUs of this machine share the run's steps."""
@@ -126,6 +144,21 @@ class TrainPanel(Panel):
             panel.close()
         self.fit.close()
         super().close()
+
+
+def reasons_html(found: Suggestion) -> str:
+    """How well a recipe is documented, and each of its values with its reason and sources."""
+    warning = note(found.warning, "error") if found.warning else ""
+    lines = [
+        (escaped(one.title), escaped(str(one.value)), f"{escaped(one.reason)} {', '.join(map(_link, one.sources))}")
+        for one in found.reasons
+    ]
+    return note(found.evidence) + warning + html_table(("", "value", "reason"), lines)
+
+
+def _link(source: Source) -> str:
+    title, url = escaped(source.title), escaped(source.url)
+    return f'<a href="{url}" target="_blank" rel="noopener noreferrer">{title}</a>' if url else title
 
 
 def _row(title: str, *children: widgets.Widget) -> widgets.HBox:

@@ -55,7 +55,8 @@ class _Watch:
         self._lock = threading.Lock()
         self._answer, self._until, self._mark, self._asking = ASKING, 0.0, -1.0, False
 
-    def now(self, again: bool) -> Account:
+    def now(self, again: bool = False) -> Account:
+        """Who is logged in, as far as is known; `again`: ask anew, for the next call."""
         with self._lock:
             mark = _login_mark()
             old = again or mark != self._mark or time.monotonic() > self._until
@@ -71,12 +72,7 @@ class _Watch:
             self._until = time.monotonic() + (AGAIN if answer.problem else FRESH)
 
 
-_WATCH = _Watch()
-
-
-def now(again: bool = False) -> Account:
-    """Who is logged in, as far as is known; `again`: ask anew, for the next call."""
-    return _WATCH.now(again)
+now = _Watch().now
 
 
 def _login_mark() -> float:

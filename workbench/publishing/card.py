@@ -11,12 +11,9 @@ from workbench import __version__
 from workbench.loras.library import LibraryLora
 from workbench.publishing import anonymize
 from workbench.publishing.facts import Facts
-from workbench.publishing.usage import code, for_first_preview, usage_of
-from workbench.runs import model_card, oom_fallback
-from workbench.runs.model_card import CardFacts
-from workbench.runs.settings import TrainSettings
+from workbench.publishing.usage import code, for_first_preview, own_code, usage_of
+from workbench.runs import model_card
 
-SAMPLES = "samples"
 TEMPLATE = """---
 {metadata}
 ---
@@ -51,18 +48,22 @@ def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "") -
     ]
     first = facts.previews[0].prompt if facts.previews else example(lora)
     scale = facts.settings.image_latent_scale if facts.settings else "pipeline"
-    used = usage_of(facts.family, model, first, facts.shape, scale)
-    if facts.previews:
-        used = for_first_preview(used, repo_id, facts.previews[0].seed)
+    seed = facts.previews[0].seed if facts.previews else 0
+    if facts.family.has_pipeline:
+        used = usage_of(facts.family, facts.generated_with, first, facts.shape, scale, facts.experts)
+        used = for_first_preview(used, repo_id, seed) if facts.previews else used
+        usage = code(used, model, anonymize.text(model.source), repo_id, also)
+    else:
+        usage = anonymize.text(own_code(facts.family, facts.generated_with, first, facts.shape, repo_id, seed))
     trigger = f"## Trigger word\n\nWrite **{lora.trigger}** in the prompt to call it up.\n\n" if lora.trigger else ""
-    packages = ", ".join(f"{name} {version}" for name, version in facts.packages)
+    packages = ", ".join(f"{name} {version}" for name, version in (facts.card.packages if facts.card else {}).items())
     return TEMPLATE.format(
         metadata=model_card.metadata(model, lora.trigger, widget, license=license),
         gallery="<Gallery />\n\n" if widget else "",
         title=lora.title,
         what=anonymize.text(_what(facts)),
         trigger=trigger,
-        usage=code(used, model, anonymize.text(model.source), repo_id, also),
+        usage=usage,
         made=_made(facts),
         limits=_limits(facts),
         version=__version__,
@@ -72,7 +73,7 @@ def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "") -
 
 def sample_name(index: int) -> str:
     """What a preview is called in the repository."""
-    return f"{SAMPLES}/{index}.mp4"
+    return f"samples/{index}.mp4"
 
 
 def example(lora: LibraryLora) -> str:
@@ -82,46 +83,29 @@ def example(lora: LibraryLora) -> str:
 
 def _what(facts: Facts) -> str:
     lora, model = facts.lora, facts.model
-    if facts.settings is not None:
-        return model_card.what(model, facts.settings, _model_card_facts(facts, facts.settings))
+    if facts.card is not None:
+        return model_card.what(model, facts.card)  # the trigger word has a heading of its own
     strength = f"rank {lora.rank}" + (f", alpha {lora.alpha:g}" if lora.alpha is not None else "")
     trained = f" It was trained for {lora.steps} steps." if lora.steps else ""
-    return (
-        f"A {'DoRA' if lora.dora else 'LoRA'} of {strength} for {model.title} ({model.task}): {lora.origin}.{trained}"
-    )
-
-
-def _model_card_facts(facts: Facts, settings: TrainSettings) -> CardFacts:
-    run = facts.lora.run
-    assert run is not None
-    return {
-        "clips": len(facts.trained),
-        "trigger_word": "",  # it has a heading of its own
-        "prompt": "",
-        "usage": "",
-        "losses": facts.losses,
-        "packages": {},
-        "steps": facts.lora.steps or settings.steps,
-        "changes": facts.changes,
-        "parent": run.parent or None,
-        "oom_fallback": oom_fallback.sentence(oom_fallback.record(run.folder)),
-    }
+    kind = "DoRA" if lora.dora else "LoRA"
+    whose = model_card.expert_of(facts.experts)
+    return f"A {kind} of {strength} for {whose}{model.title} ({model.task}): {lora.origin}.{trained}"
 
 
 def _made(facts: Facts) -> str:
     """The measurements, the data and the settings of its run; nothing for others."""
-    if (settings := facts.settings) is None:
+    if facts.card is None:
         return ""
-    known = _model_card_facts(facts, settings)
+    settings = facts.card.settings
     chosen: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)
     rows = {"model": settings.model, **chosen}
     rows = {name: value for name, value in anonymize.settings(rows).items() if name != "preview_prompts"}
     parts = [
-        ("Measured", model_card.measured(settings, known)),
+        ("Measured", model_card.measured(facts.card)),
         ("Data", "| | |\n|---|---|\n" + model_card.table(dict(facts.statistics)) if facts.statistics else ""),
         (
             "How it was made",
-            f"{anonymize.text(model_card.origin(settings, known))}\n\n| setting | value |\n|---|---|\n"
+            f"{anonymize.text(facts.card.origin)}\n\n| setting | value |\n|---|---|\n"
             f"{model_card.table(rows)}\n\n"
             "All other settings were left at their defaults.",
         ),
@@ -143,8 +127,8 @@ def _limits(facts: Facts) -> str:
         lines[0] = f"No preview was generated with it; it is made for {facts.model.title} alone."
     if warning := facts.family.lora_formats[0].warning:
         lines.append(f"{warning} (`workbench loras convert`).")
-    if facts.losses[0] is None:
+    if facts.card is None or not facts.card.losses:
         lines.append("Nothing was held out of its training, so how well it generalises was not measured.")
-    if facts.changes is None:
+    if facts.card is None or facts.card.changes is None:
         lines.append("Whether it changes prompts that have nothing to do with it was not measured.")
     return "\n".join(f"- {line}" for line in lines)

@@ -8,59 +8,73 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from workbench.clips import media
 from workbench.clips.records import Clip, read_clips
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model, models
-from workbench.families.base import Family, Model
+from workbench.families.base import Family
+from workbench.families.guidance import Curve
+from workbench.families.model import Model
 from workbench.loras.library import LibraryLora
-from workbench.runs.metrics import read_metrics
-from workbench.runs.sessions import read_sessions
+from workbench.runs.data import read_lock
+from workbench.runs.model_card import CardFacts, card_facts
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
 
-LOCK = "dataset.lock.json"
 MOST_PREVIEWS = 12
 
 
 @dataclass(frozen=True)
 class PublishedPreview:
-    """One preview, and its settings. picture: the first frame that it was given, if any."""
+    """One preview, and its settings.
+
+    model:   the base model with the steps, guidance, flow shift and negative prompt that it was generated with
+    picture: the first frame that it was given, if any
+    shape:   (frames, height, width), None where its record does not say
+    """
 
     video: Path
     prompt: str
     seed: int
-    steps: int
-    guidance: float
-    picture: Path | None = None
+    model: Model
+    picture: Path | None
+    shape: tuple[int, int, int] | None
 
 
 @dataclass(frozen=True)
 class Facts:
     """Everything that is published of one LoRA.
 
-    settings: of its run, None for others;  shape: (frames, height, width) of its videos
+    card: what its run's own card says, None for others;  shape: (frames, height, width) of its videos
+    experts: of the base model, for which it is; () where the model has one
     trained, held_out: lines of dataset.lock.json;  clips: as (dataset's folder, clip), as far as they are still here
-    losses:   held-out loss at first and at last;  changes: see runs.model_card.CardFacts
     """
 
     lora: LibraryLora
     family: Family
     model: Model
-    settings: TrainSettings | None
+    card: CardFacts | None
     shape: tuple[int, int, int]
     previews: tuple[PublishedPreview, ...]
+    experts: tuple[str, ...] = ()
     trained: tuple[dict[str, Any], ...] = ()
     held_out: tuple[dict[str, Any], ...] = ()
     clips: tuple[tuple[Path, Clip], ...] = ()
-    losses: tuple[float | None, float | None] = (None, None)
-    changes: tuple[float, float] | None = None
-    packages: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def generated_with(self) -> Model:
+        """The base model as its first preview was generated."""
+        return self.previews[0].model if self.previews else self.model
+
+    @property
+    def settings(self) -> TrainSettings | None:
+        """Of its run."""
+        return self.card.settings if self.card else None
 
     @property
     def statistics(self) -> list[tuple[str, str]]:
@@ -85,29 +99,30 @@ def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
         raise DataError(lora.sound)
     family, model = base_of(lora)
     previews = tuple(one for video in lora.previews[:MOST_PREVIEWS] if (one := _preview(video, model)))
-    shape = next(filter(None, (_shape(one.video) for one in previews)), None)
+    shape = next(filter(None, (one.shape for one in previews)), None)
     common: dict[str, Any] = {"lora": lora, "family": family, "model": model, "previews": previews}
+    common["experts"] = _experts(lora, model)
     if lora.run is None:
-        return Facts(**common, settings=None, shape=shape or (model.frames, model.height, model.width))
+        return Facts(**common, card=None, shape=shape or (model.frames, model.height, model.width))
     settings = lora.run.settings
-    lock = lora.run.folder / LOCK
-    lines = read_json(lock) if lock.exists() else []
+    lines = read_lock(lora.run.folder)
     trained = tuple(line for line in lines if line.get("role") == "train")
-    measured = [line for line in read_metrics(lora.run.folder)[0] if line["step"] <= (lora.steps or line["step"])]
-    losses = [line["held_out_loss"] for line in measured if "held_out_loss" in line]
-    changes = [(line["change_own"], line["change_others"]) for line in measured if "change_own" in line]
-    starts = read_sessions(lora.run.folder)
     return Facts(
         **common,
-        settings=settings,
-        shape=shape or _configured_shape(settings, model),
+        card=card_facts(lora.run, settings, lora.steps or settings.steps),
+        shape=shape
+        or (settings.frames or model.frames, settings.height or model.height, settings.width or model.width),
         trained=trained,
         held_out=tuple(line for line in lines if line.get("role") == "held_out"),
         clips=tuple(_clips(workspace, settings, trained)),
-        losses=(losses[0], losses[-1]) if losses else (None, None),
-        changes=changes[-1] if changes else None,
-        packages=tuple(starts[-1].versions.items()) if starts else (),
     )
+
+
+def _experts(lora: LibraryLora, model: Model) -> tuple[str, ...]:
+    """The experts that it is for: all where its file does not say."""
+    if not model.boundary:
+        return ()
+    return tuple(one.name for one in model.experts_for(lora.experts))
 
 
 def base_of(lora: LibraryLora) -> tuple[Family, Model]:
@@ -153,40 +168,49 @@ def _clips(workspace: Workspace, settings: TrainSettings, trained: Sequence[dict
 
 def _preview(video: Path, model: Model) -> PublishedPreview | None:
     """A preview with its record; None for one without a prompt."""
-    record = record_of(video)
-    chosen = record.get("settings") if isinstance(record.get("settings"), dict) else {}
-    both = {**(chosen or {}), **{key: value for key, value in record.items() if key != "settings"}}
+    record = _record(video)
+    chosen = record["settings"] if isinstance(record.get("settings"), dict) else {}
+    both = {**chosen, **record}
     if "prompt" not in both:
         return None
-    picture = Path(str((chosen or {}).get("image") or ""))
+    picture = Path(str(chosen.get("image") or ""))
+    sizes = [size for name in ("frames", "height", "width") if isinstance(size := record.get(name), int) and size > 0]
     return PublishedPreview(
         video=video,
         prompt=str(both["prompt"]),
         seed=int(both.get("seed") or 0),
-        steps=int(both.get("steps") or model.steps),
-        guidance=float(both.get("guidance_scale") or model.guidance_scale),
+        model=_generated_with(model, both),
         picture=picture if picture.name and picture.is_file() else None,
+        shape=(sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 else None,
     )
 
 
-def record_of(video: Path) -> dict[str, Any]:
+def _generated_with(model: Model, record: Mapping[str, Any]) -> Model:
+    """The model with what a record says in place of its own values."""
+    found: dict[str, Any] = {}
+    for name in ("guidance_scale", "guidance_scale_2", "flow_shift"):
+        if isinstance(value := record.get(name), int | float):
+            found[name] = float(value)
+    if isinstance(text := record.get("negative_prompt"), str):
+        found["negative_prompt"] = text
+    if "flow_shift" in found:
+        found["small_flow_shift"] = None
+    if (curve := record.get("dynamic_guidance")) in get_args(Curve):
+        found["dynamic_guidance"] = curve
+    if not model.boundary:
+        found.pop("guidance_scale_2", None)
+    elif "guidance_scale" in found:
+        found.setdefault("guidance_scale_2", None)  # the same as the other
+    return replace(model, steps=int(record.get("steps") or model.steps), **found)
+
+
+def _record(video: Path) -> dict[str, Any]:
     """The JSON beside a video, else the one inside it; {} when there is none."""
     value: Any = None
     with contextlib.suppress(ConfigError, DataError, ValueError):
         beside = video.with_suffix(".json")
         value = read_json(beside) if beside.exists() else json.loads(media.read_comment(video) or "null")
     return value if isinstance(value, dict) else {}
-
-
-def _configured_shape(settings: TrainSettings, model: Model) -> tuple[int, int, int]:
-    return settings.frames or model.frames, settings.height or model.height, settings.width or model.width
-
-
-def _shape(video: Path) -> tuple[int, int, int] | None:
-    """(frames, height, width) of a preview."""
-    record = record_of(video)
-    sizes = [record.get(name) for name in ("frames", "height", "width")]
-    return (sizes[0], sizes[1], sizes[2]) if all(isinstance(size, int) and size > 0 for size in sizes) else None  # type: ignore[return-value]
 
 
 def _counted(texts: Any) -> str:

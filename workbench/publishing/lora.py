@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from workbench import __version__
-from workbench.clips.records import Clip
+from workbench.clips import media
+from workbench.clips.records import METADATA, Clip
+from workbench.lora_names import ALSO
 from workbench.loras.library import LibraryLora
 from workbench.publishing import anonymize
 from workbench.publishing.card import readme_text, sample_name
@@ -24,27 +27,29 @@ from workbench.publishing.facts import Facts, gather, training_clips
 from workbench.publishing.settings import LoraPush
 from workbench.publishing.upload_plan import README, FileContent, UploadPlan, WeightsUpload
 from workbench.publishing.usage import PICTURE
-from workbench.runs.model_card import ALSO, license_of
+from workbench.runs.model_card import license_of
 from workbench.workspace import Workspace
 
 WEIGHTS = "pytorch_lora_weights.safetensors"  # the name that diffusers expects
-CONFIG, CLIPS, METADATA = "config.json", "clips", "metadata.jsonl"
+CONFIG, CLIPS = "config.json", "clips"
 
 
 def plan_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> UploadPlan:
     """Everything that is uploaded to `settings.repo_id`. Raises ConfigError, DataError."""
     facts = gather(workspace, lora)
     also = lora.folder / ALSO
-    files: dict[str, FileContent] = {WEIGHTS: _weights(facts)}
+    trigger = {"trigger_word": facts.lora.trigger} if facts.lora.trigger else {}
+    weights = WeightsUpload.of(facts.lora.path, base_model=_base_model(facts), **trigger)
+    files: dict[str, FileContent] = {WEIGHTS: weights}
     if also.is_file():
-        files[ALSO] = WeightsUpload(also, *anonymize.header(also, {}))
+        files[ALSO] = WeightsUpload.of(also)
     if settings.model_card:
         text = readme_text(facts, settings.repo_id, settings.license, ALSO if also.is_file() else "")
         files[README] = text.encode()
     for index, preview in enumerate(facts.previews):
-        files[sample_name(index)] = anonymize.video(preview.video)
+        files[sample_name(index)] = media.without_comment(preview.video)
     if facts.previews and facts.model.task == "image-to-video":
-        files[PICTURE] = anonymize.first_frame(facts.previews[0].video)
+        files[PICTURE] = media.first_frame_png(facts.previews[0].video)
     files[CONFIG] = config(facts)
     clips = training_clips(facts) if settings.clips else []
     if clips:
@@ -54,29 +59,25 @@ def plan_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> 
     return UploadPlan("model", settings.repo_id, settings.private, message, files, notes, unchanged)
 
 
-def _weights(facts: Facts) -> WeightsUpload:
-    """The LoRA with metadata that names its model, and nothing of this machine."""
-    model, lora = facts.model, facts.lora
-    base = model.id if model.embedded else anonymize.text(model.source)
-    more = {"base_model": base} | ({"trigger_word": lora.trigger} if lora.trigger else {})
-    return WeightsUpload(lora.path, *anonymize.header(lora.path, more))
+def _base_model(facts: Facts) -> str:
+    return facts.model.id if facts.model.embedded else anonymize.text(facts.model.source)
 
 
 def config(facts: Facts) -> bytes:
     """config.json: what it is, and the settings of its run."""
-    lora, model = facts.lora, facts.model
-    about = {
-        "base_model": model.id if model.embedded else anonymize.text(model.source),
-        "base_revision": model.revision,
+    lora = facts.lora
+    about: dict[str, Any] = {
+        "base_model": _base_model(facts),
+        "base_revision": facts.model.revision,
         "rank": lora.rank,
         "alpha": lora.alpha,
         "trigger_word": lora.trigger,
         "steps": lora.steps,
         "made_with": f"video-lora-workbench {__version__}",
     }
-    chosen = facts.settings.model_dump(mode="json") if facts.settings else {}
-    value = {**about, **({"training": anonymize.settings(chosen)} if chosen else {})}
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+    if facts.settings:
+        about["training"] = anonymize.settings(facts.settings.model_dump(mode="json"))
+    return (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def _clips(found: list[tuple[Path, Clip]]) -> dict[str, FileContent]:

@@ -23,10 +23,11 @@ from workbench.errors import ConfigError
 from workbench.loras import library
 from workbench.loras.library import LibraryLora
 from workbench.publishing import account, lora, space
-from workbench.publishing.settings import LoraJob, LoraPush, SpaceJob, SpacePush
+from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.publishing.upload_plan import UploadPlan
 from workbench.runs.hub_push import MODULE, job_of
 from workbench.runs.retention import PUBLISHED
+from workbench.settings import parse
 from workbench.workspace import Workspace, read_json, slugify, write_json, writing
 
 What = Literal["lora", "space"]
@@ -36,8 +37,7 @@ POLL_SECONDS = 0.3
 
 def folder(workspace: Workspace, what: What, name: str) -> Path:
     """The job's folder. Raises ConfigError for what is no LoRA."""
-    found = library.find(workspace, name)
-    return job_of(workspace.root, what, found.name)
+    return job_of(workspace.root, what, library.find(workspace, name).name)
 
 
 def status(workspace: Workspace, what: What, name: str) -> jobs.Status:
@@ -69,24 +69,26 @@ def named(workspace: Workspace, name: str, settings: LoraPush | SpacePush, owner
     """The settings with a repository: the chosen one, else the one of the last push, else the default one."""
     if settings.repo_id.strip():
         return settings.changed(repo_id=settings.repo_id.strip())
-    found, what = library.find(workspace, name), "space" if isinstance(settings, SpacePush) else "lora"
+    found, what = library.find(workspace, name), _what(settings)
     before = found.published.get("space", {}) if what == "space" else found.published
-    if before.get("repo_id"):
-        return settings.changed(repo_id=before["repo_id"])
-    if not owner:
-        raise ConfigError("repo_id is empty, and nobody is logged in to the Hub: write OWNER/NAME")
-    return settings.changed(repo_id=default_repo(owner, found.title, "space" if what == "space" else "lora"))
+    if not before.get("repo_id") and not owner:
+        sentence = "repo_id is empty, and nobody is logged in to the Hub: write OWNER/NAME"
+        raise ConfigError(sentence, {"repo_id": sentence})
+    return settings.changed(repo_id=before.get("repo_id") or default_repo(owner, found.title, what))
+
+
+def _what(settings: LoraPush | SpacePush) -> What:
+    return "space" if isinstance(settings, SpacePush) else "lora"
 
 
 def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> jobs.Status:
     """Start a push; one in progress goes on. Raises ConfigError, DataError, CannotWrite."""
     plan_upload(workspace, name, settings)
-    what: What = "space" if isinstance(settings, SpacePush) else "lora"
-    target = folder(workspace, what, name)
+    target = folder(workspace, _what(settings), name)
     if (now := jobs.status(target)).state.alive:
         return now
-    job = SpaceJob if isinstance(settings, SpacePush) else LoraJob
-    return jobs.start(target, MODULE, before=lambda: job(**settings.model_dump(), lora=name).save(target / jobs.CONFIG))
+    config = {**settings.model_dump(mode="json"), "lora": name}
+    return jobs.start(target, MODULE, before=lambda: write_json(target / jobs.CONFIG, config))
 
 
 def stop(workspace: Workspace, what: What, name: str) -> None:
@@ -100,18 +102,18 @@ def stop(workspace: Workspace, what: What, name: str) -> None:
 def run(folder: Path, job: jobs.Job) -> None:
     """The push as a job. Raises ConfigError, DataError, CannotWrite, ModelUnavailable (the Hub), jobs.Stop."""
     workspace = Workspace(folder.parent.parent)
-    settings: LoraJob | SpaceJob = (SpaceJob if folder.name.startswith("space--") else LoraJob).load(
-        folder / jobs.CONFIG
-    )
+    config = read_json(folder / jobs.CONFIG)
+    name = config.pop("lora")
+    a_space = folder.name.startswith("space--")
+    settings = parse(SpacePush, config, given=()) if a_space else parse(LoraPush, config, given=())
     job.beat("gathering the files", patient=True)
     owner = account.ask().name  # without a login nothing is read
-    settings = named(workspace, settings.lora, settings, owner)  # of a run that pushes itself it may be empty
-    found = library.find(workspace, settings.lora)
-    plan = plan_upload(workspace, settings.lora, settings)
+    settings = named(workspace, name, settings, owner)  # of a run that pushes itself it may be empty
+    found = library.find(workspace, name)
+    plan = plan_upload(workspace, name, settings)
     sha256 = file_sha256(found.path)
     try:
-        files = plan.staged(folder / STAGE)
-        pushed = _push(plan, files, job)
+        pushed = _push(plan, plan.staged(folder / STAGE), job)
     finally:
         shutil.rmtree(folder / STAGE, ignore_errors=True)
     _note(found, plan, pushed, sha256)
@@ -136,8 +138,7 @@ def _push(plan: UploadPlan, files: dict[str, Path | bytes], job: jobs.Job) -> hu
         job.beat("uploading", done, total, patient=True, message=f"to {plan.repo_id}", **pace)
         if over:
             return pushing.result()
-        if job.take("stop") is not None:
-            raise jobs.Stop("stopped: nothing of it is visible on the Hub; started again, it goes on")
+        job.check_stop("stopped: nothing of it is visible on the Hub; started again, it goes on")
 
 
 _COUNTED: dict[tuple[int, str], int] = {}
@@ -166,8 +167,5 @@ def _note(found: LibraryLora, plan: UploadPlan, pushed: hub.Pushed, sha256: str)
             "time": time.time(),
             "private": plan.private,
         }
-        if plan.kind == "space":
-            noted = {**noted, "space": entry}
-        else:
-            noted = {**noted, **entry, "sha256": sha256}
-        write_json(path, noted)
+        new = {"space": entry} if plan.kind == "space" else {**entry, "sha256": sha256}
+        write_json(path, {**noted, **new})

@@ -38,17 +38,3 @@ class SpacePush(Settings):
 
     private: bool = field(True, title="Private Space", section=WHERE)
     """Only you see the Space and can use it."""
-
-
-class LoraJob(LoraPush):
-    """config.json of a push; lora: the LoRA's name in the library."""
-
-    lora: str = field("", title="LoRA", section=WHAT)
-    """Which LoRA, by its name in the library."""
-
-
-class SpaceJob(SpacePush):
-    """config.json of a push; lora: the LoRA's name in the library."""
-
-    lora: str = field("", title="LoRA", section=WHAT)
-    """Which LoRA, by its name in the library."""

@@ -16,16 +16,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from workbench.clips import media
 from workbench.errors import ConfigError, DataError
+from workbench.lora_names import ALSO
 from workbench.loras.library import LibraryLora
 from workbench.paths import ASSETS
-from workbench.publishing import anonymize
 from workbench.publishing.card import example, sample_name
 from workbench.publishing.facts import Facts, PublishedPreview, gather
 from workbench.publishing.settings import SpacePush
 from workbench.publishing.upload_plan import README, FileContent, UploadPlan
 from workbench.publishing.usage import Usage, usage_of
-from workbench.runs.model_card import ALSO, license_of
+from workbench.runs.model_card import license_of
 from workbench.workspace import Workspace
 
 TEMPLATE = ASSETS / "space_app.py"
@@ -42,6 +43,7 @@ accelerate>=1.10
 safetensors
 sentencepiece>=0.2.0,<0.2.2
 protobuf>=5
+ftfy
 numpy
 av>=17.1,<20
 spaces
@@ -54,6 +56,11 @@ def plan_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) ->
     if not published.get("repo_id"):
         raise ConfigError(f"{lora.title} is not on the Hub yet, and its Space would load it from there: push it first")
     facts = gather(workspace, lora)
+    if not facts.family.has_pipeline:
+        raise DataError(
+            f"diffusers has no pipeline for {facts.family.title}, and a Space generates with diffusers: push the LoRA "
+            "alone"
+        )
     if facts.model.local and not facts.model.embedded:
         raise DataError(
             f"{facts.model.title} is a folder on this machine, which a Space cannot load: a Space needs a base model "
@@ -65,7 +72,7 @@ def plan_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) ->
         "requirements.txt": REQUIREMENTS.format(diffusers=version("diffusers")).encode(),
     }
     for index, preview in enumerate(facts.previews):
-        files[sample_name(index)] = anonymize.video(preview.video)
+        files[sample_name(index)] = media.without_comment(preview.video)
         if preview.picture is not None:
             files[_picture(index, preview.picture)] = preview.picture
     if facts.model.embedded:
@@ -79,16 +86,16 @@ def app(facts: Facts, lora_repo: str) -> str:
     """app.py."""
     model, lora = facts.model, facts.lora
     scale = facts.settings.image_latent_scale if facts.settings else "pipeline"
-    used = usage_of(facts.family, model, example(lora), facts.shape, scale)
+    used = usage_of(facts.family, facts.generated_with, example(lora), facts.shape, scale, facts.experts)
     about = f"A LoRA for {model.title}: [{lora_repo}](https://huggingface.co/{lora_repo})."
     base = BASE if model.embedded else model.source
     also = ALSO if (lora.folder / ALSO).is_file() else None
-    first = facts.previews[0] if facts.previews else None
-    steps, guidance = (first.steps, first.guidance) if first else (model.steps, model.guidance_scale)
+    steps, guidance = facts.generated_with.steps, facts.generated_with.guidance_scale
     lines = [
         f"TITLE, ABOUT = {lora.title!r}, {about!r}",
         f"PIPELINE, BASE, REVISION = {used.pipeline!r}, {base!r}, {model.revision!r}",
-        f"LORA, ALSO = {lora_repo!r}, {also!r}",
+        f"PARTS = {dict(used.parts)!r}",
+        f"LORA, ALSO, TRANSFORMERS = {lora_repo!r}, {also!r}, {used.transformers!r}",
         f"TRIGGER, WITH_IMAGE = {lora.trigger!r}, {model.task == 'image-to-video'}",
         f"STEPS, GUIDANCE, FPS = {steps}, {guidance}, {model.fps}",
         f"CALL = {_call(used)}",
@@ -115,7 +122,8 @@ def _call(used: Usage) -> str:
 
 def _example(index: int, preview: PublishedPreview) -> list[Any]:
     picture = _picture(index, preview.picture) if preview.picture else None
-    return [preview.prompt, picture, preview.seed, preview.steps, preview.guidance, sample_name(index)]
+    steps, guidance = preview.model.steps, preview.model.guidance_scale
+    return [preview.prompt, picture, preview.seed, steps, guidance, sample_name(index)]
 
 
 def _picture(index: int, picture: Path) -> str:

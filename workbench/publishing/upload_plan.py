@@ -5,16 +5,24 @@ Not covered: what is in it (lora, space), sending it (push).
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.clips.records import file_sha256
 from workbench.errors import DataError
+from workbench.families.lora_files import DIFFUSERS_KEY, EXPERT_KEY, shortened
 from workbench.hub import Kind
-from workbench.publishing import anonymize
+from workbench.quantities import byte_size, counted
+from workbench.workspace import writing
 
 README = "README.md"
+
+
+# Metadata that a LoRA file keeps. Other trainers write folders and captions there.
+NOTES = ("format", DIFFUSERS_KEY, EXPERT_KEY, "base_model", "base_revision", "step", "trigger_word", "seed")
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,33 @@ class WeightsUpload:
     path: Path
     head: bytes
     begin: int
+
+    @classmethod
+    def of(cls, path: Path, **more: str) -> WeightsUpload:
+        """A safetensors file with no other metadata than NOTES, of which `more` replaces some. Raises DataError."""
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            try:
+                entries = json.loads(file.read(length))
+                metadata = entries.pop("__metadata__", None) or {}
+                notes = {name: str(value) for name, value in metadata.items() if name in NOTES}
+                if DIFFUSERS_KEY in notes:
+                    notes[DIFFUSERS_KEY] = shortened(notes[DIFFUSERS_KEY])
+            except ValueError:
+                raise DataError(f"{path.name} is damaged: export it again") from None
+        kept = dict(sorted({**notes, **more}.items()))
+        data = json.dumps({"__metadata__": {"format": "pt", **kept}, **entries}, separators=(",", ":")).encode()
+        data += b" " * (-len(data) % 8)  # tensors begin at a multiple of eight
+        return cls(path, len(data).to_bytes(8, "little") + data, 8 + length)
+
+    def write(self, target: Path) -> None:
+        """Raises CannotWrite."""
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("rb") as old, target.open("wb") as new:
+                new.write(self.head)
+                old.seek(self.begin)
+                shutil.copyfileobj(old, new, 1 << 20)
 
     @property
     def size(self) -> int:
@@ -66,7 +101,7 @@ class UploadPlan:
         sizes, kind = self.sizes, {"model": "model repository", "dataset": "dataset", "space": "Space"}[self.kind]
         total = sum(sizes.values())
         visibility = "private" if self.private else "public: everybody sees it"
-        files = f"{len(sizes):,} file{'' if len(sizes) == 1 else 's'}, {megabytes(total)}"
+        files = f"{counted(len(sizes), 'file')}, {byte_size(total)}"
         return f"{files}, to the {kind} {self.repo_id} ({visibility})"
 
     def staged(self, folder: Path) -> dict[str, Path | bytes]:
@@ -81,15 +116,10 @@ class UploadPlan:
         found: dict[str, Path | bytes] = {}
         for name, content in self.files.items():
             if isinstance(content, WeightsUpload):
-                anonymize.write_weights(content.path, folder / name, content.head, content.begin)
+                content.write(folder / name)
                 content = folder / name
             found[name] = content
         return found
-
-
-def megabytes(count: int) -> str:
-    """A size for people."""
-    return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
 
 
 def _size(content: FileContent) -> int:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from workbench.remote.backends import make
-from workbench.remote.job import Detached, RemoteJob
-from workbench.remote.record import RemoteRecord
-from workbench.remote.sync import RunSync
+from workbench.remote.base import RemoteRecord
+from workbench.remote.sync import Detached, RemoteJob, RunSync
+from workbench.remote.targets import make_backend
+from workbench.runs import webhook
 from workbench.workspace import Workspace
 
 
 def main() -> int:
     folder = Path(sys.argv[1]).resolve()
     with RemoteJob(folder) as job:
+        webhook.watch(folder)
         record = RemoteRecord.load(folder)
-        sync = RunSync(folder, job, make(Workspace.open(folder.parent.parent), folder.name, record), record)
+        backend = make_backend(Workspace.open(folder.parent.parent), folder.name, record)
+        sync = RunSync(folder, job, backend, record)
         try:
-            job.write_result(sync.run_to_end())
+            job.there = sync.run_to_end()
         except Detached as message:
             sys.stdout.write(f"{message}\n")
             raise

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workbench import jobs, policy
 from workbench.clips.records import INFO, METADATA, file_sha256, read_clips
-from workbench.remote.record import SCRATCH
+from workbench.remote.base import SCRATCH
 from workbench.remote.remote_folder import BELOW
 from workbench.runs import checkpoints
 from workbench.runs.checks import initial_lora
@@ -22,7 +22,7 @@ from workbench.runs.metrics import METRICS
 from workbench.runs.run import PARENT, Run
 from workbench.runs.sessions import SESSIONS
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.inputs.encoding_plan import portable_keys
+from workbench.trainer.inputs.encoder import portable_keys
 from workbench.workspace import Workspace, write_json
 
 # Of the run's folder, besides its settings and its newest checkpoint.

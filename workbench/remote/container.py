@@ -26,9 +26,9 @@ from typing import Any, TypeVar
 
 from workbench import jobs
 from workbench.errors import ExitCode
-from workbench.remote import remote_folder
 from workbench.remote.base import Unreachable
 from workbench.remote.hub_folder import HubFolder
+from workbench.remote.remote_folder import RemoteFolder, link_or_copy
 from workbench.runs.metrics import METRICS
 from workbench.runs.sessions import SESSIONS
 
@@ -48,13 +48,12 @@ class JobContainer:
 
     def __init__(self, repository: HubFolder, folder: str, run: str, seconds: float) -> None:
         self._repository, self._folder = repository, folder
-        self._root = tempfile.mkdtemp(prefix="workbench-")
-        self._where = {"root": self._root, "folder": "run", "run": run}
-        self._home = Path(remote_folder.run_folder(**self._where))
+        self._run, self._local = run, RemoteFolder(tempfile.mkdtemp(prefix="workbench-"), "run", run)
+        self._home = self._local.home
         self._end = time.monotonic() + seconds - min(WARNING_SECONDS, seconds / 4)
         self._reported: dict[str, int] = {}
         self._pushed: dict[str, Any] = {}
-        self._pushes = self._done = 0
+        self._done = 0
         self._last_beat: dict[str, Any] = {}
 
     def run_to_end(self) -> int:
@@ -63,20 +62,19 @@ class JobContainer:
         wanted = sorted(set(files.values()))
         for number, sha256 in enumerate(wanted):
             self._report({"phase": "fetching the run's files", "step": number, "total": len(wanted)})
-            part = remote_folder.part(self._root, sha256)
-            retry(partial(self._repository.fetch, f"contents/{sha256}", part))
-        remote_folder.store(self._root, wanted)
-        remote_folder.assemble(**self._where, files=files)
+            retry(partial(self._repository.fetch, f"contents/{sha256}", self._local.part(sha256)))
+        self._local.store(wanted)
+        self._local.assemble(files)
         self._reported = {name: (self._home / name).stat().st_size for name in LIVE if (self._home / name).exists()}
-        remote_folder.start(**self._where)
+        self._local.start()
         next_push = next_command = time.monotonic() + min(PUSH_SECONDS, COMMAND_SECONDS)
         while True:
-            found, now = remote_folder.poll(**self._where), time.monotonic()
+            found, now = self._local.poll(), time.monotonic()
             self._report_growth(found)
             if jobs.State(found["state"]).alive is False:
                 break
             if now > next_push:
-                with contextlib.suppress(Unreachable, FileNotFoundError):  # a checkpoint was removed meanwhile
+                with contextlib.suppress(Unreachable):
                     self._push(found)
                 next_push = time.monotonic() + PUSH_SECONDS
             if now > next_command:
@@ -112,30 +110,32 @@ class JobContainer:
         files = dict(found["files"])
         if whole:
             files |= {name: [size, 0] for name, size in found["growing"].items()}
-        changed = {name: facts for name, facts in files.items() if self._pushed.get(name) != facts}
-        gone = [name for name in self._pushed if name not in files]
-        if not changed and not gone and not whole:
-            return
-        end = {name: found[name] for name in ("state", "result", "death", "beat")} if whole else {}
-        adds: dict[str, Path | bytes] = {
-            f"{self._folder}/out/{name}": self._home / name for name in changed if (self._home / name).exists()
-        }
-        adds[f"{self._folder}/out.json"] = json.dumps({"files": files, "end": end}).encode()
-        message = f"{self._where['run']}: {len(changed)} files"
-        self._repository.put(adds, message, [f"{self._folder}/out/{name}" for name in gone])
-        self._pushed, self._pushes = files, self._pushes + 1
-        write_line({"pushes": self._pushes})
+        changed = [name for name, facts in files.items() if self._pushed.get(name) != facts]
+        with tempfile.TemporaryDirectory(dir=self._local.folder, prefix=".push-") as held:
+            for name in changed:
+                try:  # the run may remove a checkpoint or a preview while the Hub takes it
+                    link_or_copy(self._home / name, Path(held) / name)
+                except FileNotFoundError:
+                    del files[name]
+            out = {f"{self._folder}/out/{name}": Path(held) / name for name in changed if name in files}
+            gone = [f"{self._folder}/out/{name}" for name in self._pushed if name not in files]
+            if not out and not gone and not whole:
+                return
+            end = {name: found[name] for name in ("state", "result", "death", "beat")} if whole else {}
+            listing = {f"{self._folder}/out.json": json.dumps({"files": files, "end": end}).encode()}
+            commit = self._repository.put({**out, **listing}, f"{self._run}: {len(out)} files", gone)
+        self._pushed = files
+        write_line({"commit": commit})
 
     def _pass_commands(self) -> None:
-        """Pass on commands that came since the last time."""
         with contextlib.suppress(FileNotFoundError, Unreachable):
             for number, command, payload in json.loads(self._repository.get(f"{self._folder}/control.json")):
                 if number > self._done:
                     self._done = number
-                    remote_folder.send(**self._where, command=command, payload=payload)
+                    self._local.send(command, payload)
 
     def _finish(self) -> None:
-        found = remote_folder.poll(**self._where)
+        found = self._local.poll()
         self._report_growth(found)
         retry(lambda: self._push(found, whole=True))
 
@@ -153,7 +153,6 @@ def retry(request: Callable[[], T]) -> T:
 
 
 def write_line(value: dict[str, Any]) -> None:
-    """A line of the job's log for the other end."""
     sys.stdout.write(f"{MARK}{json.dumps(value)}\n")
     sys.stdout.flush()
 

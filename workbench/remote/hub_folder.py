@@ -7,19 +7,15 @@ the files (hub_jobs, container).
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workbench import hub
 from workbench.errors import ConfigError
+from workbench.operating_system import system
 from workbench.remote.base import Unreachable
 from workbench.workspace import writing
-
-if TYPE_CHECKING:
-    from huggingface_hub import CommitOperationAdd
 
 KIND = "dataset"
 BATCH = 500  # paths a request, files a commit
@@ -49,32 +45,36 @@ class HubFolder:
                 present |= {one.path for one in found}
         return [path for path in wanted if path not in present]
 
-    def put(self, files: Mapping[str, Content], message: str, gone: Iterable[str] = ()) -> None:
-        """Add or replace files, and remove some, as one commit. Raises FileNotFoundError, ConfigError, Unreachable."""
-        from huggingface_hub import CommitOperationDelete
+    def put(self, files: Mapping[str, Content], message: str, gone: Iterable[str] = ()) -> str:
+        """Add or replace files, and remove some, as one commit; its id. Raises ConfigError, Unreachable."""
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-        adds = [_added(path, content) for path, content in files.items()]
-        removes = [CommitOperationDelete(path) for path in gone]
-        if adds or removes:
-            with explained(self.repo_id):
-                hub.client().create_commit(self.repo_id, [*adds, *removes], commit_message=message, repo_type=KIND)
+        changes: list[CommitOperationAdd | CommitOperationDelete] = [CommitOperationDelete(path) for path in gone]
+        changes += [CommitOperationAdd(path, content) for path, content in files.items()]
+        with explained(self.repo_id):
+            return str(hub.client().create_commit(self.repo_id, changes, commit_message=message, repo_type=KIND).oid)
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, commit: str = "") -> bytes:
         """A small file's content. Raises FileNotFoundError, ConfigError, Unreachable."""
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / "file"
-            self.fetch(path, target)
+            self.fetch(path, target, commit)
             return target.read_bytes()
 
-    def fetch(self, path: str, target: Path) -> None:
-        """Copy a file to here. Raises FileNotFoundError, ConfigError, Unreachable, CannotWrite."""
+    def fetch(self, path: str, target: Path, commit: str = "") -> None:
+        """Copy a file to here, as it was with a commit, or is now.
+
+        Raises FileNotFoundError, ConfigError, Unreachable, CannotWrite.
+        """
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".hub-") as folder:
             with explained(self.repo_id):
-                found = hub.client().hf_hub_download(self.repo_id, path, repo_type=KIND, local_dir=folder)
+                found = hub.client().hf_hub_download(
+                    self.repo_id, path, repo_type=KIND, local_dir=folder, revision=commit or None
+                )
             with writing(target):
-                os.replace(found, target)
+                system.replace(found, target)
 
 
 @contextlib.contextmanager
@@ -90,15 +90,3 @@ def explained(what: str) -> Iterator[None]:
         raise ConfigError(str(error)) from error
     except hub.HubLost as error:
         raise Unreachable(str(error)) from error
-
-
-def _added(path: str, content: Content) -> CommitOperationAdd:
-    """Raises FileNotFoundError for a file that a run has removed since it was listed."""
-    from huggingface_hub import CommitOperationAdd
-
-    try:
-        return CommitOperationAdd(path, content if isinstance(content, bytes) else str(content))
-    except ValueError as error:
-        if isinstance(content, Path) and not content.exists():
-            raise FileNotFoundError(content) from error
-        raise

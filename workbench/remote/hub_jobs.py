@@ -39,13 +39,12 @@ class HubJobsBackend(Backend):
         self._repository = HubFolder(self.target.repository)
         self._log: _JobLog | None = None
         self._stage, self._message, self._polled = "SCHEDULING", "", 0.0
-        self._pushes = -1
+        self._commit = ""
         self._out: dict[str, Any] = {}
         self._commands: list[tuple[int, str, dict[str, Any]]] = []
 
     @property
     def _folder(self) -> str:
-        """The repository's folder of this start."""
         return f"folders/{self.record.folder}/{int(self.record.sent_at)}"
 
     @cached_property
@@ -102,7 +101,7 @@ class HubJobsBackend(Backend):
                 batch, done, size = {}, done + size, 0
         sent = json.dumps({path: sha256 for path, (sha256, _) in files.items()}).encode()
         self._repository.put({**batch, f"{self._folder}/bundle.json": sent}, f"{self.run}: sent")
-        self.record.job, self._out, self._pushes = "", {}, -1
+        self.record.job, self._out, self._commit = "", {}, ""
 
     def start(self) -> str:
         from huggingface_hub import get_token
@@ -136,16 +135,15 @@ class HubJobsBackend(Backend):
         if not self.record.job or self._log is None:
             return RemoteState(False, "new", {}, {}, {}, {}, "")
         log, alive = self._log, self._alive()
-        if log.pushes != self._pushes or not alive:
-            pushes = log.pushes
-            self._read_out()
-            self._pushes = pushes
+        newest = log.commit if alive else ""  # what no longer changes needs no commit to stay as it was listed
+        if newest != self._commit or not alive:
+            self._read_out(newest)
         files, end = dict(self._out.get("files", {})), self._out.get("end", {})
         growing = {name: log.size(name) for name in LIVE if log.size(name)}
         if not alive:  # the last commit is complete
             growing |= {name: files[name][0] for name in LIVE if name in files}
         beat = end.get("beat") or log.beat
-        now = f"{self._pushes} {self._stage}"
+        now = f"{self._commit} {self._stage}"
         return RemoteState(
             alive=alive,
             state=str(end.get("state") or log.beat.get("state") or "starting"),
@@ -167,14 +165,14 @@ class HubJobsBackend(Backend):
             self._stage, self._message = str(getattr(status.stage, "value", status.stage)), status.message or ""
         return self._stage not in OVER
 
-    def _read_out(self) -> None:
+    def _read_out(self, commit: str) -> None:
         try:
-            self._out = json.loads(self._repository.get(f"{self._folder}/out.json"))
+            self._out = json.loads(self._repository.get(f"{self._folder}/out.json", commit))
         except FileNotFoundError:
             self._out = {}
+        self._commit = commit
 
     def _never_ended(self) -> dict[str, Any]:
-        """The result of a job that ended without a result."""
         if self.record.stop_requested:
             message = f"Stopped on {self.name}; start it again to go on."
             return ended(jobs.State.STOPPED, ExitCode.STOPPED, message)
@@ -188,8 +186,8 @@ class HubJobsBackend(Backend):
         assert self._log is not None
         return self._log.read(path, start, size)
 
-    def fetch(self, path: str, target: Path) -> None:
-        self._repository.fetch(f"{self._folder}/out/{path}", target)
+    def fetch(self, path: str, target: Path, listing: str) -> None:
+        self._repository.fetch(f"{self._folder}/out/{path}", target, listing.partition(" ")[0])
 
     # ---- commanding
 
@@ -209,13 +207,13 @@ class HubJobsBackend(Backend):
 
 
 class _JobLog:
-    """The job's log as it comes: the newest heartbeat, and files that grow, put together from its lines.
+    """The job's log as it comes: the newest heartbeat and commit, and files that grow, put together from its lines.
 
     Every request returns the log from its beginning, so nothing is lost by a second one.
     """
 
     def __init__(self, job: str, who: dict[str, Any], folder: Path) -> None:
-        self.job, self.beat, self.pushes, self.last = job, dict[str, Any](), 0, ""
+        self.job, self.beat, self.commit, self.last = job, dict[str, Any](), "", ""
         self.over, self.ended = threading.Event(), False
         self._who = who
         self._lock = threading.Lock()
@@ -243,7 +241,7 @@ class _JobLog:
             return
         values = json.loads(line.removeprefix(MARK))
         self.beat = values.get("beat", self.beat)
-        self.pushes = values.get("pushes", self.pushes)
+        self.commit = values.get("commit", self.commit)
         if (name := values.get("grow")) in LIVE:
             with self._lock:
                 held = self._files.setdefault(name, bytearray())
@@ -257,6 +255,3 @@ class _JobLog:
     def read(self, name: str, start: int, size: int) -> bytes:
         with self._lock:
             return bytes(self._files.get(name, b"")[start : start + size])
-
-
-BACKEND = HubJobsBackend

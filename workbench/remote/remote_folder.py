@@ -5,8 +5,8 @@
     ROOT/folders/NAME-ID/         a workspace with one run: runs/NAME, datasets/..., links to cache and locks
     ROOT/folders/NAME-ID/bundle.json    path -> SHA-256: what was sent last
 
-It holds the clips as they were when the run was sent, whatever becomes of the dataset. Every function takes and returns
-plain JSON, so that `server` can offer it to another machine. Not covered: how files get there (folder_backend).
+It holds the clips as they were when the run was sent, whatever becomes of the dataset. Every method takes and returns
+plain JSON, so that `server` can offer it to another machine. Not covered: how files get there (base).
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import devices
+from workbench.operating_system import system
 from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import PARENT, REMOTE, Run
 from workbench.runs.sessions import SESSIONS
-from workbench.workspace import confined, read_json, write_bytes, write_json, writing
+from workbench.workspace import confined, read_json, read_object, write_bytes, write_json, writing
 
 STORE, FOLDERS, BUNDLE = "store", "folders", "bundle.json"
 SHARED = ("cache", "locks")
@@ -40,93 +41,149 @@ OWN = {jobs.CONFIG, jobs.PROCESS, jobs.HEARTBEAT, jobs.RESULT, jobs.CONTROL, REM
 GROWING = (jobs.LOG, METRICS, SESSIONS, "tensorboard/")  # files that grow, or folders of such
 
 
-def environment() -> dict[str, Any]:
-    """Versions and GPUs of this machine."""
-    found = {}
-    for name in ("video-lora-workbench", *PACKAGES):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = ""
-    gpus = [f"{gpu.name}, {gpu.total_gb:.0f} GB" for gpu in devices.gpus()]
-    return {"python": platform.python_version(), "versions": found, "gpus": gpus}
+class RemoteFolder:
+    """The folder of one run below a target's root. The run's name is "" where none is concerned."""
 
+    def __init__(self, root: str, name: str, run: str) -> None:
+        self.root, self._name, self._run = Path(root).expanduser().resolve(), name, run
 
-def free_bytes(root: str) -> int:
-    """Bytes that are free where the folder is, or will be."""
-    path = _root(root)
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(path).free
+    @property
+    def folder(self) -> Path:
+        return confined(self.root / FOLDERS, self._name)
 
+    @property
+    def home(self) -> Path:
+        """The run's folder in it."""
+        return self.folder / "runs" / self._run
 
-def missing(root: str, folder: str, files: Mapping[str, str]) -> dict[str, str]:
-    """Which contents of path -> SHA-256 are neither in the store nor at their path already: SHA-256 -> where to write.
+    def run_folder(self) -> str:
+        return str(self.home)
 
-    Raises CannotWrite.
-    """
-    base = _root(root)
-    wanted = {sha256: path for path, sha256 in files.items() if not (base / STORE / sha256).is_file()}
-    lacking = sorted(
-        sha256 for sha256, path in wanted.items() if not _present(base, _folder(base, folder), path, sha256)
-    )
-    with writing(base):
-        (base / STORE).mkdir(parents=True, exist_ok=True)
-    return {sha256: str(part(root, sha256)) for sha256 in lacking}
+    @staticmethod
+    def environment() -> dict[str, Any]:
+        """Versions and GPUs of this machine."""
+        found = {}
+        for name in ("video-lora-workbench", *PACKAGES):
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                found[name] = ""
+        gpus = [f"{gpu.name}, {gpu.total_gb:.0f} GB" for gpu in devices.gpus()]
+        return {"python": platform.python_version(), "versions": found, "gpus": gpus}
 
+    def free_bytes(self) -> int:
+        """Bytes that are free where the root is, or will be."""
+        path = self.root
+        while not path.exists():
+            path = path.parent
+        return shutil.disk_usage(path).free
 
-def _present(base: Path, folder: Path, path: str, sha256: str) -> bool:
-    """Whether a file is at its path; of encoded tensors the name says enough."""
-    target = _destination(base, folder, path)
-    return target.is_file() and (path.startswith("cache/") or file_sha256(target) == sha256)
+    # ---- what was sent
 
+    def missing(self, files: Mapping[str, str]) -> dict[str, str]:
+        """Which contents of path -> SHA-256 are neither stored nor at their path already: SHA-256 -> where to write.
 
-def part(root: str, sha256: str) -> Path:
-    """Where a file is written on its way into the store."""
-    return _root(root) / STORE / f".{_checked(sha256)}.part"
+        Raises CannotWrite.
+        """
+        wanted = {sha256: path for path, sha256 in files.items() if not (self.root / STORE / sha256).is_file()}
+        lacking = sorted(sha256 for sha256, path in wanted.items() if not self._present(path, sha256))
+        with writing(self.root):
+            (self.root / STORE).mkdir(parents=True, exist_ok=True)
+        return {sha256: str(self.part(sha256)) for sha256 in lacking}
 
+    def part(self, sha256: str) -> Path:
+        """Where a file is written on its way into the store."""
+        return self.root / STORE / f".{_checked(sha256)}.part"
 
-def store(root: str, contents: Sequence[str]) -> None:
-    """Take files that were written to their `part` into the store. Raises CannotWrite for one that is not complete."""
-    for sha256 in contents:
-        path = part(root, sha256)
-        if not path.is_file() or file_sha256(path) != sha256:
-            path.unlink(missing_ok=True)
-            raise CannotWrite(f"a file arrived incomplete ({sha256[:8]}): send it again, or check the disk there")
-        with writing(path):
-            os.replace(path, path.with_name(sha256))
+    def store(self, contents: Sequence[str]) -> None:
+        """Take files that were written to their `part` into the store.
 
+        Raises CannotWrite for one that is not complete.
+        """
+        for sha256 in contents:
+            path = self.part(sha256)
+            if not path.is_file() or file_sha256(path) != sha256:
+                path.unlink(missing_ok=True)
+                raise CannotWrite(f"a file arrived incomplete ({sha256[:8]}): send it again, or check the disk there")
+            with writing(path):
+                system.replace(path, path.with_name(sha256))
 
-def assemble(root: str, folder: str, run: str, files: Mapping[str, str]) -> None:
-    """Make the remote folder hold exactly what was sent. Raises ConfigError, CannotWrite."""
-    base = _root(root)
-    target = _folder(base, folder)
-    home = target / "runs" / run
-    with writing(target):
-        for name in SHARED:
-            (base / name).mkdir(parents=True, exist_ok=True)
-            target.mkdir(parents=True, exist_ok=True)
-            if not (target / name).exists():
-                (target / name).symlink_to(Path("../..") / name)
-        if not jobs.status(home).state.alive:  # what an earlier start left says nothing of the next one
-            gone = () if f"runs/{run}/{METRICS}" in files else (METRICS,)  # it begins at step 0
-            for name in (jobs.RESULT, jobs.HEARTBEAT, jobs.PROCESS, *gone):
-                (home / name).unlink(missing_ok=True)
-        sent = {Path(path).parts[3] for path in files if path.startswith(f"runs/{run}/{CHECKPOINTS}/")}
-        for other in (home / CHECKPOINTS).glob("*"):
-            if other.name not in sent:  # where the run is now is what was sent
-                shutil.rmtree(other, ignore_errors=True)
-        for path, sha256 in files.items():
-            if not _present(base, target, path, sha256):
-                link_or_copy(base / STORE / _checked(sha256), _destination(base, target, path))
-    _resolve_paths(target, home / jobs.CONFIG)
-    write_json(target / BUNDLE, dict(files))
+    def assemble(self, files: Mapping[str, str]) -> None:
+        """Make the remote folder hold exactly what was sent. Raises ConfigError, CannotWrite."""
+        target, home = self.folder, self.home
+        with writing(target):
+            for name in SHARED:
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+                target.mkdir(parents=True, exist_ok=True)
+                if not (target / name).exists():
+                    system.link_folder(Path("../..") / name, target / name)
+            if not jobs.status(home).state.alive:  # what an earlier start left says nothing of the next one
+                gone = () if f"runs/{self._run}/{METRICS}" in files else (METRICS,)  # it begins at step 0
+                for name in (jobs.RESULT, jobs.HEARTBEAT, jobs.PROCESS, *gone):
+                    (home / name).unlink(missing_ok=True)
+            sent = {Path(path).parts[3] for path in files if path.startswith(f"runs/{self._run}/{CHECKPOINTS}/")}
+            for other in (home / CHECKPOINTS).glob("*"):
+                if other.name not in sent:  # where the run is now is what was sent
+                    shutil.rmtree(other, ignore_errors=True)
+            for path, sha256 in files.items():
+                if not self._present(path, sha256):
+                    link_or_copy(self.root / STORE / _checked(sha256), self._destination(path))
+        _resolve_paths(target, home / jobs.CONFIG)
+        write_json(target / BUNDLE, dict(files))
 
+    def _present(self, path: str, sha256: str) -> bool:
+        """Whether a file is at its path; of encoded tensors the name says enough."""
+        target = self._destination(path)
+        return target.is_file() and (path.startswith("cache/") or file_sha256(target) == sha256)
 
-def _destination(base: Path, folder: Path, path: str) -> Path:
-    """Where a sent file goes: below the folder, or below the shared cache that it links to. Raises ConfigError."""
-    first, *rest = Path(path).parts
-    return confined(base / first, Path(*rest)) if first in SHARED and rest else confined(folder, path)
+    def _destination(self, path: str) -> Path:
+        """Where a sent file goes: below the folder, or below the shared cache that it links to. Raises ConfigError."""
+        first, *rest = Path(path).parts
+        return confined(self.root / first, Path(*rest)) if first in SHARED and rest else confined(self.folder, path)
+
+    # ---- the run in it
+
+    def start(self) -> None:
+        """Start the run, or let it go on; one that runs is left alone. Raises ConfigError, CannotWrite."""
+        Run(self.home).start()
+
+    def poll(self, listing: str = "") -> dict[str, Any]:
+        """What the run is doing, and the files it has.
+
+        state: of jobs.Status;  beat, result: its files' content;  death: what is known of a process that was killed
+        growing: path -> bytes of files that grow;  files: path -> [bytes, time of change in ns] of the others, None
+        when they are as in the `listing` asked with;  listing: a short name of them
+        """
+        home, growing, files = self.home, dict[str, int](), dict[str, list[int]]()
+        for path in _synced(home):
+            name = path.relative_to(home).as_posix()
+            try:
+                facts = path.stat()
+            except FileNotFoundError:  # being removed
+                continue
+            if name.startswith(GROWING):
+                growing[name] = facts.st_size
+            else:
+                files[name] = [facts.st_size, facts.st_mtime_ns]
+        now = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]
+        process = read_object(home / jobs.PROCESS)
+        return {
+            "state": jobs.status(home).state.value,
+            "beat": read_object(home / jobs.HEARTBEAT),
+            "result": read_object(home / jobs.RESULT),
+            "death": {name: process[name] for name in ("signal", "memory_ran_out") if name in process},
+            "growing": growing,
+            "files": None if now == listing else files,
+            "listing": now,
+        }
+
+    def send(self, command: jobs.Command, payload: dict[str, Any]) -> None:
+        """Leave a command for the run. Raises CannotWrite."""
+        jobs.send(self.home, command, payload)
+
+    def kill(self) -> None:
+        """End the run's process at once."""
+        jobs.kill(self.home)
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -149,74 +206,6 @@ def link_or_copy(source: Path, target: Path) -> None:
             shutil.copyfile(source, target)
 
 
-def _resolve_paths(folder: Path, config: Path) -> None:
-    """Turn the settings that name files of the bundle into paths of this machine."""
-
-    def resolved(value: Any) -> Any:
-        if isinstance(value, list):
-            return [resolved(one) for one in value]
-        below = isinstance(value, str) and value.startswith(BELOW)
-        return str(folder / value.removeprefix(BELOW)) if below else value
-
-    if config.exists():
-        write_json(config, {name: resolved(value) for name, value in read_json(config).items()})
-
-
-# ---- the run in it
-
-
-def run_folder(root: str, folder: str, run: str) -> str:
-    """The run's folder in it."""
-    return str(_run(root, folder, run))
-
-
-def start(root: str, folder: str, run: str) -> None:
-    """Start the run, or let it go on; one that runs is left alone. Raises ConfigError, CannotWrite."""
-    Run(_run(root, folder, run)).start()
-
-
-def poll(root: str, folder: str, run: str, listing: str = "") -> dict[str, Any]:
-    """What the run is doing, and the files it has.
-
-    state: of jobs.Status;  beat, result: its files' content;  death: what is known of a process that was killed
-    growing: path -> bytes of files that grow;  files: path -> [bytes, time of change in ns] of the others, None when
-    they are as in the `listing` asked with;  listing: a short name of them
-    """
-    home = _run(root, folder, run)
-    growing, files = {}, {}
-    for path in _synced(home):
-        name = path.relative_to(home).as_posix()
-        try:
-            facts = path.stat()
-        except FileNotFoundError:  # being removed
-            continue
-        if name.startswith(GROWING):
-            growing[name] = facts.st_size
-        else:
-            files[name] = [facts.st_size, facts.st_mtime_ns]
-    now = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]
-    process = _json(home / jobs.PROCESS)
-    return {
-        "state": jobs.status(home).state.value,
-        "beat": _json(home / jobs.HEARTBEAT),
-        "result": _json(home / jobs.RESULT),
-        "death": {name: process[name] for name in ("signal", "memory_ran_out") if name in process},
-        "growing": growing,
-        "files": None if now == listing else files,
-        "listing": now,
-    }
-
-
-def send(root: str, folder: str, run: str, command: jobs.Command, payload: dict[str, Any]) -> None:
-    """Leave a command for the run. Raises CannotWrite."""
-    jobs.send(_run(root, folder, run), command, payload)
-
-
-def kill(root: str, folder: str, run: str) -> None:
-    """End the run's process at once."""
-    jobs.kill(_run(root, folder, run))
-
-
 def synced(name: str) -> bool:
     """Whether a file of a run's folder, by its path there, is brought back."""
     parts = Path(name).parts
@@ -230,24 +219,17 @@ def _synced(home: Path) -> Iterator[Path]:
         yield from (base / name for name in names if synced((base / name).relative_to(home).as_posix()))
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = read_json(path) if path.exists() else {}
-    except ConfigError:  # half written
-        return {}
-    return value if isinstance(value, dict) else {}
+def _resolve_paths(folder: Path, config: Path) -> None:
+    """Turn the settings that name files of the bundle into paths of this machine."""
 
+    def resolved(value: Any) -> Any:
+        if isinstance(value, list):
+            return [resolved(one) for one in value]
+        below = isinstance(value, str) and value.startswith(BELOW)
+        return str(folder / value.removeprefix(BELOW)) if below else value
 
-def _root(root: str) -> Path:
-    return Path(root).expanduser().resolve()
-
-
-def _folder(base: Path, folder: str) -> Path:
-    return confined(base / FOLDERS, folder)
-
-
-def _run(root: str, folder: str, run: str) -> Path:
-    return _folder(_root(root), folder) / "runs" / run
+    if config.exists():
+        write_json(config, {name: resolved(value) for name, value in read_json(config).items()})
 
 
 def _checked(sha256: str) -> str:

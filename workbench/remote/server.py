@@ -1,8 +1,9 @@
-"""`python -m workbench.remote.server`: the functions of `remote_folder`, called through stdin, answered on stdout.
+"""`python -m workbench.remote.server`: the methods of `RemoteFolder`, called through stdin, answered on stdout.
 
-A message is a line with its length in bytes, then so many bytes of JSON: {"call": NAME, "with": {...}} one way,
-{"value": ...} or {"error": SENTENCE, "code": EXIT_CODE} the other. READY comes first, so that the output of a login
-shell is skipped. It ends with its stdin, and the runs it started go on. Not covered: files, which SFTP carries.
+A message is a line with its length in bytes, then so many bytes of JSON: {"call": NAME, "of": [ROOT, NAME, RUN],
+"with": {...}} one way, {"value": ...} or {"error": SENTENCE, "code": EXIT_CODE} the other. READY comes first, so that
+the output of a login shell is skipped. It ends with its stdin, and the runs it started go on. Not covered: files, which
+SFTP carries.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from typing import IO, Any
 
 from workbench.errors import WorkbenchError
-from workbench.remote import remote_folder
+from workbench.remote.remote_folder import RemoteFolder
 
 READY = b"video-lora-workbench is ready\n"
 CALLS = ("environment", "free_bytes", "missing", "store", "assemble", "run_folder", "start", "poll", "send", "kill")
@@ -32,15 +33,12 @@ def main() -> None:
 
 
 def answer(question: Any) -> dict[str, Any]:
-    """What a call returns, or the sentence of its error."""
     name = question.get("call")
     if name not in CALLS:
-        return {
-            "error": f"{name!r} is unknown there: install the same version of the workbench on both sides",
-            "code": 64,
-        }
+        sentence = f"{name!r} is unknown there: install the same version of the workbench on both sides"
+        return {"error": sentence, "code": 64}
     try:
-        return {"value": getattr(remote_folder, name)(**question.get("with", {}))}
+        return {"value": getattr(RemoteFolder(*question["of"]), name)(**question["with"])}
     except WorkbenchError as error:
         return {"error": str(error), "code": int(error.exit_code)}
 

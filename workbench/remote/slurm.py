@@ -1,7 +1,7 @@
 """A Slurm cluster, through submitit. The nodes must see the remote folder under the same path, on a shared disk.
 
-Before its time is up, or when it is preempted, a run saves and is queued again (nodes). Not covered: clusters that are
-reached from outside: run the workbench on the login node, or use ssh.
+Submitit calls `NodeRun` on a node, again after each time limit or preemption: the run saves, ends and is queued again.
+Not covered: clusters that are reached from outside: run the workbench on the login node, or use ssh.
 """
 
 from __future__ import annotations
@@ -10,22 +10,24 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
 
 from workbench import jobs, policy
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import processes
 from workbench.jobs.job import ended
-from workbench.remote import remote_folder
-from workbench.remote.backends import make
-from workbench.remote.base import Progress, RemoteState, TargetCheck, environment_checks
-from workbench.remote.folder_backend import FolderBackend, LinkedFiles
-from workbench.remote.nodes import NodeEncoding, NodeRun
-from workbench.remote.record import RemoteRecord
-from workbench.trainer.inputs.encoding_job import Encoding
+from workbench.operating_system import system
+from workbench.remote.base import FolderBackend, Progress, RemoteRecord, RemoteState, TargetCheck, environment_checks
+from workbench.remote.remote_folder import RemoteFolder, link_or_copy
+from workbench.remote.targets import make_backend
+from workbench.trainer.inputs.encoding_job import MODULE, machine_of
 from workbench.workspace import Workspace, writing
 
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
@@ -36,11 +38,17 @@ TIMES = 1000  # a run may be queued again
 LOG_LINES = 3
 
 
+class LinkedFiles(LocalFileSystem):
+    """This machine's disk, where a copy is the same file under another name."""
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        link_or_copy(Path(path1), Path(path2))
+
+
 class SlurmBackend(FolderBackend):
     """One run as a job of Slurm, or of submitit's local executor."""
 
     kind = "slurm"
-    extra = "slurm"
     imports = ("submitit",)
     links = True
 
@@ -59,14 +67,14 @@ class SlurmBackend(FolderBackend):
         with writing(base):
             base.mkdir(parents=True, exist_ok=True)
             if not self.target.folder and not (base / "cache").exists():
-                (base / "cache").symlink_to(self.workspace.cache)
+                system.link_folder(self.workspace.cache, base / "cache")
 
     def close(self) -> None:
         """No connection is held."""
 
     def upload(self, files: Mapping[str, tuple[str, Path]], progress: Progress) -> None:
         # Slurm gives out the devices, so runs on its nodes do not wait for one another.
-        locks = Path(self.root) / remote_folder.FOLDERS / self.record.folder / "locks"
+        locks = self.there.folder / "locks"
         with writing(locks):
             locks.mkdir(parents=True, exist_ok=True)
         super().upload(files, progress)
@@ -78,15 +86,15 @@ class SlurmBackend(FolderBackend):
                 remedy = "" if shutil.which(name) else "use the workbench on a machine from which jobs are submitted"
                 found.append(TargetCheck(name, shutil.which(name) or "missing", remedy))
         found.append(TargetCheck("folder", self.root))
-        own = remote_folder.environment()
-        checks = environment_checks(own, own, remote_folder.free_bytes(self.root))
+        own = self.there.environment()
+        checks = environment_checks(own, own, self.there.free_bytes())
         return [*found, *(line for line in checks if line.title != "GPU")]
 
     def start(self) -> str:
         if self.record.job and self._alive():
             return self.record.job
         self._state, self._polled = "PENDING", time.monotonic()
-        return self.submit(NodeRun(**self.where()))
+        return self.submit(NodeRun(self.root, self.record.folder, self.run))
 
     def submit(self, work: Callable[[], str]) -> str:
         """Let a node call `work`; returns the job's number. Raises ConfigError."""
@@ -122,12 +130,9 @@ class SlurmBackend(FolderBackend):
 
     # ---- polling
 
-    def _home(self) -> Path:
-        return Path(remote_folder.run_folder(**self.where()))
-
     def poll(self, listing: str) -> RemoteState:
-        found = self.call("poll", **self.where(), listing=listing)
-        begun, alive = (self._home() / jobs.PROCESS).exists(), self._alive(bool(found["result"]))
+        found = self.there.poll(listing)
+        begun, alive = (self.there.home / jobs.PROCESS).exists(), self._alive(bool(found["result"]))
         if not self.record.job:
             found["state"] = jobs.State.NEW.value
         elif alive:  # its process is on another machine, which this one cannot see
@@ -159,7 +164,6 @@ class SlurmBackend(FolderBackend):
         return submitit.SlurmJob(folder=Path(self.root) / "submitit", job_id=self.record.job, tasks=[0])
 
     def _never_began(self) -> dict[str, Any]:
-        """The result of a job that ended before the run in it began."""
         if self.record.stop_requested:
             message = f"Stopped while it waited at {self.name}; start it again to queue it again."
             return ended(jobs.State.STOPPED, ExitCode.STOPPED, message)
@@ -173,7 +177,7 @@ class SlurmBackend(FolderBackend):
     # ---- commanding
 
     def send(self, command: str, payload: dict[str, Any]) -> None:
-        if command == "stop" and not (self._home() / jobs.PROCESS).exists():
+        if command == "stop" and not (self.there.home / jobs.PROCESS).exists():
             self._cancel()  # there is no process yet to take the command
         else:
             super().send(command, payload)
@@ -203,17 +207,64 @@ def _refusals() -> Any:
         raise ConfigError(f"the job cannot be submitted: {lines[-1][:300] if lines else error}") from error
 
 
-def submit_encoding(workspace: Workspace, target: str, encoding: Encoding, nodes: int) -> list[str]:
-    """Submit a job a node; returns their numbers. Raises ConfigError."""
-    record = RemoteRecord(target=target, folder=f"encode-{encoding.folder.parent.name[:8]}")
-    backend = make(workspace, "encoding", record)
+def submit_encoding(workspace: Workspace, target: str, encoding: Path, nodes: int) -> list[str]:
+    """Submit a job a node; returns their numbers. encoding: the folder of this machine's job. Raises ConfigError."""
+    record = RemoteRecord(target=target, folder=f"encode-{encoding.parent.name[:8]}")
+    backend = make_backend(workspace, "encoding", record)
     if not isinstance(backend, SlurmBackend):
         raise ConfigError(
             f"{target} is of the kind {backend.kind}: shared work needs nodes that see this disk, a target of the kind "
             f"slurm. On a machine reached by ssh, run workbench encode there"
         )
     backend.connect()
-    return [backend.submit(NodeEncoding(str(encoding.folder))) for _ in range(nodes)]
+    return [backend.submit(NodeEncoding(encoding)) for _ in range(nodes)]
 
 
-BACKEND = SlurmBackend
+# ---- on a node
+
+
+@dataclass(frozen=True)
+class NodeRun:
+    """One run in one remote folder."""
+
+    root: str
+    folder: str
+    run: str
+
+    def __call__(self) -> str:
+        """Run it to its end; returns how it ended. Raises ConfigError when this machine does not see the folder."""
+        there = RemoteFolder(self.root, self.folder, self.run)
+        _check_seen(there.home)
+        there.start()
+        return jobs.wait(there.home, poll=1.0).state.value
+
+    def checkpoint(self) -> Any:
+        """Save and end, to go on when it is started again; the name is submitit's."""
+        from submitit.helpers import DelayedSubmission
+
+        home = RemoteFolder(self.root, self.folder, self.run).home
+        jobs.stop(home)
+        jobs.wait(home)
+        return DelayedSubmission(self)
+
+
+@dataclass(frozen=True)
+class NodeEncoding:
+    """This machine's part of the encoding that a job's folder describes."""
+
+    template: Path
+
+    def __call__(self) -> str:
+        """To the end; raises ConfigError when this machine does not see the folder."""
+        _check_seen(self.template)
+        own = machine_of(self.template.parent)
+        if not (own / jobs.CONFIG).exists():
+            own.mkdir(parents=True, exist_ok=True)
+            (own / jobs.CONFIG).write_bytes((self.template / jobs.CONFIG).read_bytes())
+        jobs.start(own, MODULE)
+        return jobs.wait(own, poll=1.0).state.value
+
+
+def _check_seen(folder: Path) -> None:
+    if not (folder / jobs.CONFIG).exists():
+        raise ConfigError(f"{socket.gethostname()} does not see {folder}: choose a folder on a disk that all nodes see")

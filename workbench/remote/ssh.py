@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import policy
 from workbench.errors import CannotWrite, ConfigError, ExitCode
-from workbench.remote import remote_folder
-from workbench.remote.base import RemoteState, TargetCheck, Unreachable, environment_checks
-from workbench.remote.folder_backend import FolderBackend
+from workbench.remote.base import FolderBackend, RemoteState, TargetCheck, Unreachable, environment_checks
+from workbench.remote.remote_folder import RemoteFolder
 from workbench.remote.server import READY, message
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ class SshBackend(FolderBackend):
     """One run on one machine."""
 
     kind = "ssh"
-    extra = "ssh"
     imports = ("asyncssh", "sshfs")
 
     def __init__(self, *given: Any) -> None:
@@ -116,7 +114,8 @@ class SshBackend(FolderBackend):
         with self._calling, self.errors():
             if self._server is None:
                 raise EOFError
-            answer = sync(self.files.loop, self._answer, {"call": name, "with": values}, timeout=ANSWER_SECONDS)
+            question = {"call": name, "of": [self.root, self.record.folder, self.run], "with": values}
+            answer = sync(self.files.loop, self._answer, question, timeout=ANSWER_SECONDS)
         if "error" in answer:
             kind = CannotWrite if answer.get("code") == ExitCode.CANNOT_WRITE else ConfigError
             raise kind(f"{self.target.host}: {answer['error']}")
@@ -133,18 +132,18 @@ class SshBackend(FolderBackend):
 
     def check(self) -> list[TargetCheck]:
         self.connect()
-        there, free = self.call("environment"), self.call("free_bytes", root=self.root)
+        here, there = RemoteFolder.environment(), self.call("environment")
         return [
             TargetCheck("host", self.target.host),
-            *environment_checks(there, remote_folder.environment(), free),
+            *environment_checks(there, here, self.call("free_bytes")),
         ]
 
     def start(self) -> str:
-        self.call("start", **self.where())
+        self.call("start")
         return ""
 
     def poll(self, listing: str) -> RemoteState:
-        found = self.call("poll", **self.where(), listing=listing)
+        found = self.call("poll", listing=listing)
         return RemoteState(alive=found["state"] in ("starting", "running", "paused", "stopping"), **found)
 
 
@@ -174,6 +173,3 @@ def _refusals(host: str) -> Iterator[None]:
 def _quoted(path: str) -> str:
     """A path for the shell there, which knows what ~ is."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
-
-
-BACKEND = SshBackend

@@ -2,7 +2,8 @@
 
 Growing files are read at every poll; all others are fetched beside that, so that a large checkpoint delays no
 heartbeat. A checkpoint appears here when it is complete. Commands that are left in the folder here are passed on.
-A lost connection is made again, however long that takes. Not covered: how a target is reached (base).
+A lost connection is made again, however long that takes. The job here ends as the one there ended, with the same
+message. Not covered: how a target is reached (base).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from workbench import jobs
-from workbench.errors import CannotWrite, ConfigError
-from workbench.remote import remote_folder
-from workbench.remote.base import Backend, RemoteState, Unreachable
+from workbench.errors import CannotWrite, ConfigError, ExitCode
+from workbench.operating_system import system
+from workbench.remote.base import SCRATCH, Backend, RemoteRecord, RemoteState, Unreachable
 from workbench.remote.bundle import bundle
-from workbench.remote.job import Detached, RemoteJob
-from workbench.remote.record import SCRATCH, RemoteRecord
+from workbench.remote.remote_folder import synced
 from workbench.runs import checkpoints, recovery, retention
 from workbench.runs.run import Run
-from workbench.workspace import Workspace, confined, read_json, write_bytes, write_json, writing
+from workbench.trainer.log import log
+from workbench.workspace import Workspace, confined, read_object, write_bytes, write_json, writing
 
 POLL_SECONDS = 1.0
 RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # between attempts to connect again
@@ -34,6 +34,47 @@ BLOCK = 4 << 20  # bytes of one read
 TAIL = 256  # bytes by which a growing file is recognized
 SEEN = "seen.json"  # in the scratch folder: path -> [bytes, time of change] of what was fetched
 COMMANDS: tuple[jobs.Command, ...] = ("save", "preview", "pause", "resume", "stop")
+
+
+class Detached(Exception):
+    """Raised to end this process without a result: the run goes on elsewhere, or died there."""
+
+
+class RemoteJob(jobs.Job):
+    """The job here. It ends with the run's result there, which `main` puts into `there`."""
+
+    there: Mapping[str, Any]
+
+    @property
+    def signalled(self) -> bool:
+        """Whether this process was asked to end by a signal, which is not the stop command."""
+        return self._stop_signal.is_set()
+
+    def take(self, command: jobs.Command) -> dict[str, Any] | None:
+        """As in jobs.Job, but a signal counts as no command."""
+        if command == "stop" and self.signalled and not (self.folder / jobs.CONTROL / command).exists():
+            return None
+        return super().take(command)
+
+    def _end(self, status: jobs.State, message: str) -> None:
+        if status is not jobs.State.FINISHED:
+            super()._end(status, message)
+            return
+        self.exit_code = ExitCode(self.there.get("exit_code", ExitCode.BUG))
+        self._write_result(dict(self.there))
+
+    def write_death(self, death: Mapping[str, Any]) -> None:
+        """Record what the run's process there died of, so that the message here is the same."""
+        with contextlib.suppress(CannotWrite):
+            write_json(self.folder / jobs.PROCESS, {**read_object(self.folder / jobs.PROCESS), **death})
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if isinstance(error, Detached):
+            self._over.set()
+            self.exit_code = ExitCode.STOPPED
+            self._reserved.unlink(missing_ok=True)
+            return True
+        return super().__exit__(kind, error, trace)
 
 
 class RunSync:
@@ -44,7 +85,7 @@ class RunSync:
         self._run, self._workspace = Run(folder), Workspace(folder.parent.parent)
         self._listing = ""
         self._files: dict[str, Sequence[int]] = {}
-        self._seen: dict[str, Sequence[int]] = self._read_seen()
+        self._seen: dict[str, Sequence[int]] = read_object(folder / SCRATCH / SEEN)
         self._fetcher = ThreadPoolExecutor(1, "fetch")
         self._fetching: Future[None] | None = None
         self._pending: list[tuple[jobs.Command, dict[str, Any]]] = []
@@ -75,7 +116,7 @@ class RunSync:
     def _send_run(self) -> None:
         run, record = self._run, self._record
         if note := recovery.beginning(run.folder, recovery.from_start_requested()).note:
-            self._log(note)
+            log(note)
         self._sent_from = run.checkpoints[-1:]
         files = bundle(self._workspace, run, lambda count: self._report("gathering the run's files", count))
         if not record.folder:
@@ -92,7 +133,7 @@ class RunSync:
         record.save(self._folder)
         record.job = self._retry(self._backend.start)
         record.save(self._folder)
-        self._log(f"sent to {record.target}, {len(files)} files")
+        log(f"sent to {record.target}, {len(files)} files")
 
     def _pass_on(self) -> None:
         """Commands that were left here. A stop is recorded: a target may also stop a run by itself."""
@@ -139,15 +180,9 @@ class RunSync:
     # ---- in the folder here
 
     def _take(self, state: RemoteState) -> None:
-        """Take over what a poll found."""
         beat = {name: value for name, value in state.beat.items() if name not in ("time", "still")}
         if state.state in (jobs.State.NEW, jobs.State.STARTING) or not beat:
-            beat = {
-                "phase": state.message or f"waiting for {self._record.target}",
-                "step": 0,
-                "total": 0,
-                "patient": True,
-            }
+            beat = {"phase": state.message or f"waiting for {self._record.target}", "patient": True}
         if beat != self._last_beat:
             self._last_beat = beat
             self._job.beat(**beat)
@@ -159,7 +194,7 @@ class RunSync:
             if self._fetching is not None:
                 with contextlib.suppress(Unreachable):  # the next poll finds out
                     self._fetching.result()
-            self._fetching = self._fetcher.submit(self._fetch_new, dict(self._files))
+            self._fetching = self._fetcher.submit(self._fetch_new, dict(self._files), self._listing)
         self._record.synced_at = time.time()
 
     def _grow(self, path: str, size: int, verify: bool = False) -> None:
@@ -172,7 +207,8 @@ class RunSync:
             if size < self._record.log_bytes:
                 self._record.log_bytes = 0
             if data := self._read(path, self._record.log_bytes, size):
-                self._append(target, data)
+                with writing(target), target.open("ab") as file:
+                    file.write(data)
                 self._record.log_bytes += len(data)
                 self._record.save(self._folder)
             return
@@ -182,13 +218,11 @@ class RunSync:
         overlap = min(TAIL, held)
         if size >= held and overlap:
             data = self._read(path, held - overlap, size)
-            with target.open("rb") as file:
+            with writing(target), target.open("ab+") as file:
                 file.seek(held - overlap)
-                same = file.read(overlap) == data[:overlap]
-            if same:
-                if data[overlap:]:
-                    self._append(target, data[overlap:])
-                return
+                if file.read(overlap) == data[:overlap]:
+                    file.write(data[overlap:])
+                    return
         write_bytes(target, self._read(path, 0, size))
 
     def _read(self, path: str, start: int, end: int) -> bytes:
@@ -201,13 +235,7 @@ class RunSync:
             start += len(data)
         return b"".join(parts)
 
-    def _append(self, target: Path, data: bytes) -> None:
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("ab") as file:
-                file.write(data)
-
-    def _fetch_new(self, files: Mapping[str, Sequence[int]]) -> None:
+    def _fetch_new(self, files: Mapping[str, Sequence[int]], listing: str) -> None:
         """Fetch all other files that are new or changed: checkpoints as a whole, JSON (it says "done") last.
 
         Raises Unreachable, CannotWrite.
@@ -218,27 +246,27 @@ class RunSync:
             parts = Path(path).parts
             if parts[0] == checkpoints.FOLDER and len(parts) > 2:
                 if parts[-1] == checkpoints.MANIFEST:
-                    self._fetch_checkpoint(parts[1], files)
+                    self._fetch_checkpoint(parts[1], files, listing)
             else:
                 rest.append(path)
         for path in sorted(rest, key=lambda path: (path.endswith(".json"), files[path][1])):
             with contextlib.suppress(FileNotFoundError):
-                self._fetch_file(path)
+                self._fetch_file(path, listing)
                 self._seen[path] = list(files[path])
         if wanted:
             write_json(self._folder / SCRATCH / SEEN, self._seen)
 
-    def _fetch_file(self, path: str) -> None:
+    def _fetch_file(self, path: str, listing: str) -> None:
         target = self._target(path)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
-            self._backend.fetch(path, temporary)
+            self._backend.fetch(path, temporary, listing)
             with writing(target):
-                os.replace(temporary, target)
+                system.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _fetch_checkpoint(self, name: str, files: Mapping[str, Sequence[int]]) -> None:
+    def _fetch_checkpoint(self, name: str, files: Mapping[str, Sequence[int]], listing: str) -> None:
         """Fetch a checkpoint, completely or not at all; one that is removed meanwhile is left out."""
         prefix = f"{checkpoints.FOLDER}/{name}/"
         paths = [path for path in files if path.startswith(prefix)]
@@ -247,12 +275,12 @@ class RunSync:
             temporary = final.with_name(f".tmp-{name.removeprefix('step-')}-{os.getpid()}")
             try:
                 for path in paths:
-                    self._backend.fetch(path, temporary / Path(path).name)
+                    self._backend.fetch(path, temporary / Path(path).name, listing)
                 if not checkpoints.verified(temporary):
                     return
                 with writing(final):
                     shutil.rmtree(final, ignore_errors=True)
-                    os.rename(temporary, final)
+                    system.replace(temporary, final)
             except FileNotFoundError:
                 return
             finally:
@@ -265,7 +293,7 @@ class RunSync:
 
     def _target(self, path: str) -> Path:
         """Where a file of the target goes here. Raises ConfigError for one that a run does not have."""
-        if not remote_folder.synced(path):
+        if not synced(path):
             raise ConfigError(f"{self._record.target} offers the file {path[:120]!r}, which a run does not have")
         return confined(self._folder, path)
 
@@ -284,10 +312,10 @@ class RunSync:
         for path, size in state.growing.items():
             self._grow(path, size, verify=True)
         self._files = dict(state.files or {})
-        self._retry(lambda: self._fetch_new(self._files))
+        self._retry(lambda: self._fetch_new(self._files, state.listing))
         progressed = self._run.checkpoints[-1:] != self._sent_from
         if state.interrupted and progressed and not self._record.stop_requested:
-            self._log(f"{self._record.target} stopped the run; it is sent again")
+            log(f"{self._record.target} stopped the run; it is sent again")
             self._send_run()
             return None
         self._record.open = False
@@ -301,19 +329,8 @@ class RunSync:
 
     def _report(self, phase: str, step: int = 0, total: int = 0, message: str = "") -> None:
         self._leave_if_signalled()
-        if self._job.take("stop") is not None:
-            raise jobs.Stop("Stopped before it was sent; start it again to go on.")
+        self._job.check_stop("Stopped before it was sent; start it again to go on.")
         self._job.beat(phase, step, total, message=message, patient=True)
-
-    def _log(self, text: str) -> None:
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
-
-    def _read_seen(self) -> dict[str, Sequence[int]]:
-        path = self._folder / SCRATCH / SEEN
-        with contextlib.suppress(ConfigError):
-            return dict(read_json(path)) if path.exists() else {}
-        return {}
 
     def close(self) -> None:
         """Close the connection. What is being fetched is fetched again another time."""

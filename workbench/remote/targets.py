@@ -1,22 +1,25 @@
-"""The targets of a workspace: `targets/NAME.json`, a file a target, plain settings without secrets.
+"""The targets of a workspace (`targets/NAME.json`), their backends, and which of them a run is sent to.
 
-Not covered: what the settings mean (settings), whether a target is ready (the backend's `check`).
+A target's file holds plain settings without secrets. A run stays on its target until it is sent on. Not covered: what
+the settings mean (settings), what a backend does (base), the way there and back (sync).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pkgutil
+from pathlib import Path
 
+from workbench import jobs
 from workbench.errors import ConfigError
+from workbench.remote.base import Backend, RemoteRecord, TargetCheck
 from workbench.remote.settings import KINDS
+from workbench.runs.run import REMOTE, Run
 from workbench.settings import Settings
 from workbench.workspace import Workspace, checked_slug, read_json, slugify
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 FOLDER = "targets"
 LOCAL = "local"  # this machine
+BACKENDS = {"ssh": "ssh:SshBackend", "slurm": "slurm:SlurmBackend", "hf-jobs": "hub_jobs:HubJobsBackend"}
 
 
 def names(workspace: Workspace) -> list[str]:
@@ -52,3 +55,59 @@ def remove(workspace: Workspace, name: str) -> None:
 
 def _path(workspace: Workspace, name: str) -> Path:
     return workspace.root / FOLDER / f"{checked_slug(name)}.json"
+
+
+def backend_class(target: Settings) -> type[Backend]:
+    """The backend of a target's kind. Raises ConfigError when a package for it is missing."""
+    kind: str = getattr(target, "kind")  # noqa: B009 - each class of targets declares it for itself
+    found: type[Backend] = pkgutil.resolve_name(f"workbench.remote.{BACKENDS[kind]}")
+    found.require()
+    return found
+
+
+def make_backend(workspace: Workspace, run: str, record: RemoteRecord) -> Backend:
+    """The backend of a run, by its record. Raises ConfigError."""
+    target = load(workspace, record.target)
+    return backend_class(target)(target, record.target, workspace, run, record)
+
+
+def check_target(workspace: Workspace, name: str) -> list[TargetCheck]:
+    """A dry run on a target. Raises ConfigError, base.Unreachable."""
+    backend = make_backend(workspace, "", RemoteRecord(target=name))
+    try:
+        return backend.check()
+    finally:
+        backend.close()
+
+
+def resolve_target(workspace: Workspace, name: str) -> str:
+    """The target's name, "" for this machine. Raises ConfigError for an unknown one, or when a package is missing."""
+    if name == LOCAL:
+        return ""
+    backend_class(load(workspace, name))
+    return name
+
+
+def choose_target(workspace: Workspace, run: Run, name: str) -> None:
+    """Let the next start of the run happen on a target, or on this machine (LOCAL).
+
+    Raises ConfigError when there is no such target, when a package for it is missing, or when the run may still be
+    running elsewhere.
+    """
+    record, target = RemoteRecord.load(run.folder), resolve_target(workspace, name)
+    if record.target == target:
+        return
+    if run.status.state.alive:
+        raise ConfigError(f"{run.name} is running: stop it first: workbench runs stop {run.name}")
+    if record.open:
+        raise ConfigError(
+            f"{run.name} was sent to {record.target} and its end was not brought back: start it again, which looks "
+            f"there, then stop it. If {record.target} is gone for good, remove {run.folder / REMOTE}"
+        )
+    RemoteRecord(target=target, folder=record.folder).save(run.folder)
+
+
+def start_on(workspace: Workspace, run: Run, target: str) -> jobs.Status:
+    """Start a run on a target, or let it go on there. Raises ConfigError, CannotWrite."""
+    choose_target(workspace, run, target)
+    return run.start()

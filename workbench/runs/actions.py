@@ -55,13 +55,14 @@ class Action:
 
 def flags(settings: Mapping[str, Any]) -> str:
     """Settings as they are typed after a command: " --rank 8 --no-flip"."""
-    return "".join(f" {_flag(name.replace('_', '-'), value)}" for name, value in settings.items())
-
-
-def _flag(flag: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return f"--{flag}" if value else f"--no-{flag}"
-    return f"--{flag} {shlex.quote(str(value))}"
+    found = ""
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            found += f" --{flag}" if value else f" --no-{flag}"
+        else:
+            found += f" --{flag} {shlex.quote(str(value))}"
+    return found
 
 
 def perform(workspace: Workspace, run: Run, action: Action) -> Run | TrainSettings | str:

@@ -6,12 +6,13 @@ each time, and what is left over at the end of a pass begins the next batch: no 
 pass every bucket gets as many batches as its clips ask for, in a new order. Where datasets are weighted by
 sampling, each is a group with an order of its own, and groups take turns by their shares.
 
-Not covered: tensors (inputs).
+Not covered: tensors (trainer.inputs).
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -101,14 +102,28 @@ class Batches:
     def __init__(self, data: TrainingData, settings: TrainSettings) -> None:
         self._size, self._seed = settings.batch_size, settings.seed
         used = [bucket for bucket in data.buckets if any(item.bucket == bucket for item in data.train)]
-        self._streams = [self._stream(data, bucket, settings, len(used) == 1) for bucket in used]
+        self._streams, self._images = list[Stream](), list[bool]()
+        for bucket in used:
+            known = [item for item in data.regularization if item.bucket == bucket]
+            name, share = "" if len(used) == 1 else f" in {bucket}", settings.regularization_share
+            self._images.append(bucket.for_images)
+            self._streams.append(Stream(_groups(data.train, bucket), known, share, settings.seed, name))
         self._per_pass = [stream.per_pass(self._size) for stream in self._streams]
+        if settings.picture_share is not None and len(set(self._images)) > 1:
+            wanted, now = Fraction(str(settings.picture_share)), self._pictures
+            factor = wanted / (1 - wanted) * (1 - now) / now
+            self._per_pass = [
+                count * factor if image else count for count, image in zip(self._per_pass, self._images, strict=True)
+            ]
 
-    @staticmethod
-    def _stream(data: TrainingData, bucket: Bucket, settings: TrainSettings, alone: bool) -> Stream:
-        known = [item for item in data.regularization if item.bucket == bucket]
-        groups, name = _groups(data.train, bucket), "" if alone else f" in {bucket}"
-        return Stream(groups, known, settings.regularization_share, settings.seed, name)
+    @property
+    def _pictures(self) -> Fraction:
+        return sum(itertools.compress(self._per_pass, self._images), Fraction(0)) / sum(self._per_pass)
+
+    @property
+    def pictures(self) -> float:
+        """Share of the batches that hold still pictures, 0 to 1."""
+        return float(self._pictures)
 
     @property
     def per_pass(self) -> float:
@@ -120,19 +135,16 @@ class Batches:
         if len(self._streams) == 1:
             return [self._streams[0].item(number * self._size + index) for index in range(self._size)]
         epoch = self._epoch(number)
-        slots, before = _slots(self._seed, epoch, tuple(self._per_pass)), self._before(epoch)
+        slots, before = _slots(self._seed, epoch, tuple(self._per_pass)), _before(epoch, self._per_pass)
         position = number - sum(before)
         bucket = slots[position]
         number_in_bucket = before[bucket] + slots[:position].count(bucket)
         return [self._streams[bucket].item(number_in_bucket * self._size + index) for index in range(self._size)]
 
-    def _before(self, epoch: int) -> list[int]:
-        return _before(epoch, self._per_pass)
-
     def _epoch(self, number: int) -> int:
         """The pass a batch is in: the last one that begins at or before it."""
         most = math.ceil((number + len(self._streams) + 1) / self.per_pass) + 1
-        return bisect.bisect_right(range(most + 1), number, key=lambda epoch: sum(self._before(epoch))) - 1
+        return bisect.bisect_right(range(most + 1), number, key=lambda epoch: sum(_before(epoch, self._per_pass))) - 1
 
 
 def _before(epoch: int, per_pass: Sequence[Fraction]) -> list[int]:

@@ -15,6 +15,7 @@ other settings (forks), which checkpoints are kept (retention)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -24,11 +25,13 @@ from typing import Any
 
 from workbench.clips.records import file_sha256
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
+from workbench.operating_system import system
+from workbench.quantities import byte_size
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import read_json, step_folders, sync_folder, write_json, writing
 
 FOLDER, MANIFEST, STATE = "checkpoints", "MANIFEST.json", "state.json"
-LORA, WEIGHTS, ALSO = "lora.safetensors", "weights.safetensors", "also.safetensors"
+LORA, WEIGHTS = "lora.safetensors", "weights.safetensors"
 EMA, OPTIMIZER = "ema.safetensors", "optimizer.safetensors"
 # What may differ when a run goes on: how it is watched and what is computed twice or where, never what is computed.
 FREE = frozenset(
@@ -65,8 +68,8 @@ def publish(run: Path, step: int, fill: Any) -> Path:
             write_json(temporary / MANIFEST, {"step": step, "files": files})
             old = run / FOLDER / f".del-{step}-{os.getpid()}"
             if final.exists():  # the same step is saved again: there is no moment without a whole one but these two
-                os.rename(final, old)
-            os.rename(temporary, final)
+                system.replace(final, old)
+            system.replace(temporary, final)
             shutil.rmtree(old, ignore_errors=True)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -83,8 +86,8 @@ def _check_disk_space(run: Path, final: Path) -> None:
         free = shutil.disk_usage(run).free
     if sizes and free < (needed := int(sizes[-1] * ROOM)):
         raise CannotWrite(
-            f"cannot write {final}: a checkpoint needs {needed / 1e6:,.0f} MB and the disk has {free / 1e6:,.0f} MB "
-            f"left: free {(needed - free) / 1e6:,.0f} MB"
+            f"cannot write {final}: a checkpoint needs {byte_size(needed)} and the disk has {byte_size(free)} "
+            f"left: free {byte_size(needed - free)}"
         )
 
 
@@ -96,8 +99,10 @@ def _entry(path: Path) -> dict[str, Any]:
 
 
 def bytes_of(folder: Path) -> int:
-    """What a checkpoint takes on the disk."""
-    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    """What a checkpoint takes on the disk; 0 once its run has removed it, which may happen while it is read."""
+    with contextlib.suppress(FileNotFoundError):
+        return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    return 0
 
 
 _whole = dict[Path, tuple[Any, ...]]()  # what this process wrote or read and found whole, and how it looked then
@@ -110,19 +115,9 @@ def damage(folder: Path) -> str:
     """
     try:
         looks = _looks(folder)
-        if _whole.get(folder) != looks:
-            if reason := _damage(folder):
-                return reason
-            _whole[folder] = looks
-    except OSError as error:
-        return f"it cannot be read: {error.strerror}"
-    return ""
-
-
-def _damage(folder: Path) -> str:
-    try:
-        files = read_json(folder / MANIFEST)["files"]
-        for name, entry in files.items():
+        if _whole.get(folder) == looks:
+            return ""
+        for name, entry in read_json(folder / MANIFEST)["files"].items():
             if not (folder / name).is_file():
                 return f"{name} is missing"
             if (folder / name).stat().st_size != entry["bytes"]:
@@ -131,6 +126,9 @@ def _damage(folder: Path) -> str:
                 return f"{name} is not as its manifest says"
     except (ConfigError, KeyError, TypeError, AttributeError):
         return f"its {MANIFEST} is missing or broken"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    _whole[folder] = looks
     return ""
 
 
@@ -153,7 +151,7 @@ def set_aside(run: Path, step: int) -> str:
         while target.exists():
             number += 1
             target = folder.with_name(f"{DAMAGED}{folder.name}-{number}")
-        os.rename(folder, target)
+        system.replace(folder, target)
     return f"{FOLDER}/{target.name}"
 
 
@@ -195,12 +193,6 @@ def versions_now(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def version_changes(saved: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Packages that are not of the version they had: name -> (old, new)."""
-    now = versions_now(saved)
-    return {name: (old, now[name]) for name, old in saved.items() if now[name] != old}
-
-
 def refuse_changes(
     saved: dict[str, Any],
     settings: TrainSettings,
@@ -213,6 +205,8 @@ def refuse_changes(
     saved, versions: settings and packages as the checkpoint's state has them; lock, locked: the clips now and then.
     """
     free = FREE | (LENGTH if settings.lr_schedule.startswith("constant") else frozenset())
+    if settings.preservation_weight:  # then these are trained on
+        free -= {"preservation_prompts"}
     changed = setting_changes(saved, settings)
     differences = [f"{name} was {old!r}, is {new!r}" for name, (old, new) in changed.items() if name not in free]
     if lock != locked:
@@ -221,7 +215,8 @@ def refuse_changes(
         differences += [f"new: {line}" for line in sorted(after - before)[:5]]
         if before == after:
             differences.append("other frames or another order of the same clips")
-    packages = version_changes(versions)
+    now = versions_now(versions)
+    packages = {name: (old, now[name]) for name, old in versions.items() if now[name] != old}
     differences += [f"{name} was {old}, is {new}" for name, (old, new) in packages.items()]
     if differences:
         exact = " ".join(f"{name}=={old}" for name, (old, _) in packages.items())
@@ -234,4 +229,4 @@ def refuse_changes(
 
 
 def _line(entry: dict[str, Any]) -> str:
-    return f"{entry['role']} clip {entry['file_name']} ({entry['sha256'][:8]}), caption {entry['caption'][:60]!r}"
+    return f"{entry['role']} clip {entry['name']} ({entry['sha256'][:8]}), caption {entry['caption'][:60]!r}"

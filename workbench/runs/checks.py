@@ -1,7 +1,7 @@
 """What must hold before a run starts, as far as it can be known without weights: files, packages, settings that exclude
 one another. One sentence each. No torch.
 
-Not covered: bounds of single settings (settings), what a model's layers are called (trainable).
+Not covered: bounds of single settings (settings), what a model's layers are called (trainer.model.trainable).
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import os
 from pathlib import Path
 
 from workbench import policy
+from workbench.bins import Bin
 from workbench.clips.frame_plan import Shape, shape_for
 from workbench.clips.records import METADATA
 from workbench.errors import ConfigError
-from workbench.families import find_model
+from workbench.families import find_model, own_settings
 from workbench.jobs.devices import gpus
+from workbench.operating_system import system
 from workbench.runs import hub_push, optimizer_options
 from workbench.runs.batches import Batches
 from workbench.runs.data import datasets_of, load_data
@@ -44,11 +46,12 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     for setting, name in datasets_of(settings):
         if not (workspace.dataset(name) / METADATA).exists():
             has = "has" if setting == "more_datasets" else "is"
-            raise _refusal(
-                setting,
-                f"{setting} {has} {name!r}, which this workspace does not have: choose another, or make it from clips",
-            )
-    _, model = find_model(settings.model)
+            why = "which this workspace does not have: choose another, or make it from clips"
+            if name in Bin(workspace.datasets, "dataset").names:
+                why = f"which was removed: workbench dataset restore {name} --whole-dataset"
+            raise _refusal(setting, f"{setting} {has} {name!r}, {why}")
+    family, model = find_model(settings.model)
+    own_settings.check(settings, family, model)
     _check_lora(settings)
     _check_memory(settings)
     if settings.gpus != 1:
@@ -78,6 +81,13 @@ def _check_lora(settings: TrainSettings) -> None:
         for name in ("start_from", "train_also"):
             if getattr(settings, name):
                 raise _refusal(name, f"{name} is set, but method is full, which has no LoRA: leave {name} empty")
+    if settings.preservation_weight and (settings.method == "full" or settings.train_also):
+        name = "train_also" if settings.train_also else "method"
+        raise _refusal(
+            "preservation_weight",
+            f"preservation_weight is {settings.preservation_weight:g}, but {name} changes weights of the base model, "
+            f"whose predictions are to be preserved: train a LoRA alone, or set preservation_weight to 0",
+        )
 
 
 def _check_memory(settings: TrainSettings) -> None:
@@ -110,6 +120,8 @@ def check_tracker(settings: TrainSettings) -> None:
 
 def check_ranks(settings: TrainSettings, count: int) -> None:
     """Refuse what `count` processes cannot compute together as one would. Raises ConfigError."""
+    if count > 1 and not system.inherits:
+        raise _refusal("gpus", f"gpus is {count}, but a run on several GPUs needs Linux: set gpus to 1")
     batches = settings.gradient_accumulation
     if batches % count:
         remedy = f"set it to {-(-batches // count) * count}"
@@ -130,7 +142,6 @@ def check_ranks(settings: TrainSettings, count: int) -> None:
 
 
 def _check_pieces(settings: TrainSettings) -> None:
-    """Refuse what does not go with weights in pieces."""
     for name, plain, why in (
         ("blocks_to_swap", 0, "keeps weights elsewhere in another way"),
         ("base_model_precision", "as stored", "cuts weights as they are stored"),

@@ -1,7 +1,7 @@
 """What a run trains on: which clips in which role, in which shape, which frames of them. Pure functions of the datasets
 and the settings, so a resumed run sees what an uninterrupted one would have seen.
 
-Not covered: which clips are in which batch (batches), decoding and encoding (encode).
+Not covered: which clips are in which batch (batches), decoding and encoding (trainer.inputs).
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
 
 from workbench.clips.buckets import Bucket, assign, choose, parse_bucket
 from workbench.clips.frame_plan import FramePlan, Shape, Taking, shape_for, take
 from workbench.clips.records import Clip, file_sha256, read_clips, read_info
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model
-from workbench.families.base import Model
+from workbench.families.model import Model
+from workbench.records import read_record
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
+LOCK = "dataset.lock.json"
 Role = Literal["train", "known", "held_out"]
 SHARE = re.compile(r"(?P<name>[^=@]+?)(=(?P<repeats>\d+))?(@(?P<weight>[\d.]+))?")
 
@@ -54,10 +58,16 @@ class RunClip:
     group: str = ""
     share: float = 1.0
 
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+        return self.plan.clip.name
+
     def record(self) -> dict[str, Any]:
         """What dataset.lock.json keeps of it."""
         return {
             "file_name": self.plan.clip.file_name,
+            "name": self.name,
             "sha256": self.sha256,
             "caption": self.caption,
             "role": self.role,
@@ -68,6 +78,24 @@ class RunClip:
             "weight": self.weight,
             **({"group": self.group, "share": self.share} if self.group else {}),
         }
+
+
+class LockedClip(BaseModel):
+    """What readers may rely on in a clip's entry of dataset.lock.json."""
+
+    role: Role
+    file_name: str
+    name: str
+    caption: str
+    indices: list[int]
+    crop: Annotated[list[float], Field(min_length=4, max_length=4)]
+    repeats: int = 1
+    weight: float = 1.0
+
+
+def read_lock(run: Path) -> list[dict[str, Any]]:
+    """The clips that a run trains on, as `RunClip.record` wrote them; none before its first start."""
+    return read_record(run / LOCK, list[LockedClip]) or []
 
 
 @dataclass(frozen=True)
@@ -154,6 +182,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     dropped: list[str] = []
     for role, source in dict.fromkeys(used):
         items, left_out = _usable(workspace.dataset(source.name), source, clips[source.name], buckets, shape, taking)
+        if not items:
+            raise _unusable(settings, role, source.name, left_out)
         contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
         if role == "train" and settings.dataset_weights == "sampling":
             items = [replace(item, weight=1.0, group=source.name, share=source.weight) for item in items]
@@ -161,7 +191,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
         dropped += left_out
     shapes = {item.bucket for item in roles["train"]}
     beside = [item for item in roles["known"] if item.bucket not in shapes]
-    dropped += [f"{item.plan.clip.file_name}: no new clip has its shape, {item.bucket}" for item in beside]
+    dropped += [f"{item.name}: no new clip has its shape, {item.bucket}" for item in beside]
     held_out = _measured(settings, roles["train"], roles["held_out"])
     aside = {item.sha256 for item in held_out}
     return TrainingData(
@@ -180,16 +210,16 @@ def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Seq
     if name and held_out:
         pool = [item for item in validation if item.sha256 not in contents]
         if not pool:
-            raise DataError(
-                f"validation_dataset is {name}, all of whose clips are trained on: choose one with other clips"
-            )
+            sentence = f"validation_dataset is {name}, all of whose clips are trained on: choose one with other clips"
+            raise DataError(sentence, {"validation_dataset": sentence})
     else:
         pool = list(train)
         if held_out >= len(contents):
-            raise DataError(
+            sentence = (
                 f"held_out is {held_out}, dataset {settings.dataset} has {len(contents)} usable clips: "
                 f"use at most {len(contents) - 1}, or add clips"
             )
+            raise DataError(sentence, {"held_out": sentence})
     # By content, not by position in the file: adding a clip moves none of the others between the roles.
     names = {item.sha256 for item in pool}
     by_chance = sorted(names, key=lambda sha256: hashlib.sha256(f"{settings.seed}:{sha256}".encode()).digest())
@@ -221,7 +251,7 @@ def _usable(
     shape: Shape,
     taking: Taking,
 ) -> tuple[list[RunClip], list[str]]:
-    """The items of one dataset, and a sentence for each clip that is left out. Raises DataError when none is left."""
+    """The items of one dataset, and a sentence for each clip that is left out."""
     info, items, dropped = read_info(dataset), list[RunClip](), list[str]()
     assigned = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).assignments
     for clip, choice in zip(clips, assigned, strict=True):
@@ -231,16 +261,22 @@ def _usable(
         bucket = choice.bucket or buckets[0]
         plans = take(clip, bucket.shape(shape.fps), taking)
         if not path.is_file():
-            dropped.append(f"{clip.file_name}: the file is missing")
+            dropped.append(f"{clip.name}: the file is missing")
         elif plans[0].dropped:
-            dropped.append(f"{clip.file_name}: {choice.dropped or plans[0].dropped}")
+            dropped.append(f"{clip.name}: {choice.dropped or plans[0].dropped}")
         else:
             caption = info.caption(clip)
             items += [RunClip(path, "", caption, one, "train", bucket, source.repeats, source.weight) for one in plans]
-    if not items:
-        reasons = "; ".join(dropped[:3]) or "it has no clips"
-        raise DataError(f"dataset {dataset.name} has no clip that can be used ({reasons})")
     return items, dropped
+
+
+def _unusable(settings: TrainSettings, role: Role, dataset: str, dropped: Sequence[str]) -> DataError:
+    """A dataset of which no clip is left."""
+    of_concept = "dataset" if dataset == settings.dataset else "more_datasets"
+    setting = {"known": "regularization_dataset", "held_out": "validation_dataset"}.get(role, of_concept)
+    reasons = "; ".join(dropped[:3]) or "it has no clips"
+    sentence = f"dataset {dataset} has no clip that can be used ({reasons})"
+    return DataError(sentence, {setting: sentence})
 
 
 def seed_for(run_seed: int, purpose: str, *indices: int) -> int:

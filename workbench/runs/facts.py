@@ -5,28 +5,22 @@ Every face shows these facts in this order. Not covered: collecting what they ar
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from workbench.jobs import State, Status, duration
+from workbench.jobs import State, Status
 from workbench.jobs.devices import Load
+from workbench.quantities import duration, moment
 from workbench.runs import oom_fallback
 from workbench.runs.analysis.curves import Curves
 from workbench.runs.analysis.diagnosis import Diagnosis
-from workbench.runs.sessions import RunSession, seconds_used
+from workbench.runs.sessions import RunSession, training_seconds
 from workbench.runs.settings import TrainSettings
-
-Tone = Literal["plain", "going", "idle", "good", "bad"]
-TONES: dict[State, Tone] = {
-    State.STARTING: "going",
-    State.RUNNING: "going",
-    State.FINISHED: "good",
-    State.FAILED: "bad",
-    State.DIED: "bad",
-}  # of all other states: idle
+from workbench.states import Tone
 
 
 @dataclass(frozen=True)
@@ -71,11 +65,32 @@ def activity(status: Status) -> str:
     return " · ".join(words)
 
 
-def time_left(status: Status) -> str:
-    """The estimate of a running run; "" of any other, and while there is none."""
+def time_limit_of(status: Status, sessions: list[RunSession]) -> float | None:
+    """When the time limit of a living run ends it (Unix time); None without one, and before it is ready to train."""
+    ready = status.state.alive and bool(sessions) and sessions[-1].time >= (status.started_at or 0.0)
+    return sessions[-1].stops_at if ready else None
+
+
+def time_left(status: Status, stops_at: float | None = None) -> str:
+    """The estimate of a running run; "" of any other, and while there is none. stops_at: its time limit"""
     if status.state is not State.RUNNING or status.seconds_left is None:
         return ""
+    limit = math.inf if stops_at is None else max(0.0, stops_at - time.time())
+    if limit < status.seconds_left:
+        return f"about {duration(limit)} until its time limit"
     return f"about {duration(status.seconds_left)} left"
+
+
+def time_limit_fact(status: Status, stops_at: float) -> Fact:
+    """When the limit ends the run, and near which step; that its last step comes before, where it does."""
+    seconds, steps = status.seconds_left, status.total - status.step
+    if not seconds or steps <= 0 or status.state is not State.RUNNING:
+        return Fact("stops_at", "stops at the latest", moment(stops_at))
+    limit = max(0.0, stops_at - time.time())
+    if seconds <= limit:
+        return Fact("stops_at", "time limit", f"{moment(stops_at)}, after its last step")
+    reached = status.step + int(steps * limit / seconds)
+    return Fact("stops_at", "stops at its time limit", f"{moment(stops_at)}, near step {reached:,} of {status.total:,}")
 
 
 def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator[Fact]:
@@ -96,6 +111,8 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
         yield Fact("change", "change on its own captions", f"{own:.1%}")
         share = f" ({others / own:.2f} of it)" if own else ""
         yield Fact("prior_drift", "prior drift", f"{others:.1%}{share}", tone="bad" if drifts else "plain")
+    if (effect := curves.effect) is not None:
+        yield Fact("visible_effect", "visible effect", effect.words, tone="bad" if effect.spoiled else "plain")
     if "lr" in last:
         yield Fact("learning_rate", "learning rate", f"{last['lr']:.2e}")
     if last.get("seconds"):
@@ -104,16 +121,12 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
         yield Fact("memory", "memory", f"{last['memory_gb']:.1f}", "GB")
 
 
-def time_facts(
-    run: Path, status: Status, settings: TrainSettings | None, sessions: list[RunSession], waiting: bool
-) -> Iterator[Fact]:
-    """How long it worked, when it stops or has ended."""
-    if sessions and not waiting:
-        yield Fact("time_used", "time used", duration(seconds_used(run, sessions)))
-    limit = settings.time_limit if settings else None
-    ready = bool(sessions) and sessions[-1].time >= (status.started_at or 0.0)
-    if status.state.alive and limit is not None and ready:
-        yield Fact("stops_at", "stops at", moment(sessions[-1].time + 60 * limit))
+def time_facts(run: Path, status: Status, sessions: list[RunSession]) -> Iterator[Fact]:
+    """How long it trained, when it stops or has ended."""
+    if sessions:
+        yield Fact("training_time", "training time", duration(training_seconds(run, sessions)))
+    if (stops_at := time_limit_of(status, sessions)) is not None:
+        yield time_limit_fact(status, stops_at)
     if not status.state.alive and status.ended_at:
         yield Fact("ended", "ended", moment(status.ended_at))
 
@@ -121,8 +134,9 @@ def time_facts(
 def load_fact(device: str, load: Load) -> Fact:
     """How busy the machine's device is."""
     what = "processor" if device.startswith("processor") else "GPU"
-    value = f"{load.utilisation:.0f} %, {load.memory_used_gb:.1f} of {load.memory_total_gb:.0f}"
-    return Fact("load", f"{what} load", value, "GB")
+    busy = "" if load.utilisation is None else f"{load.utilisation:.0f} %"
+    memory = "" if load.memory_used_gb is None else f"{load.memory_used_gb:.1f} of "
+    return Fact("load", f"{what} load", ", ".join(filter(None, [busy, f"{memory}{load.memory_total_gb:.0f}"])), "GB")
 
 
 def notes(
@@ -141,8 +155,3 @@ def notes(
         yield Note(text)
     if sessions and sessions[-1].note:
         yield Note(sessions[-1].note)
-
-
-def moment(seconds: float) -> str:
-    """A time of day with its date."""
-    return time.strftime("%d %b, %H:%M", time.localtime(seconds))

@@ -48,10 +48,8 @@ def lighter(settings: TrainSettings) -> dict[str, Any]:
         }
     if settings.precision == "fp32":
         return {"precision": "auto"}
-    if (cheaper := oom_fallback.cheaper(settings)) is None:
-        return {}
-    now = settings.model_dump(mode="json")
-    return {name: value for name, value in cheaper.model_dump(mode="json").items() if now[name] != value}
+    cheaper = oom_fallback.cheaper(settings)
+    return settings.difference(cheaper) if cheaper else {}
 
 
 def calmer(settings: TrainSettings) -> dict[str, Any]:
@@ -104,8 +102,8 @@ RULES = (
         "Gradient checkpointing only costs time; fewer frames, a smaller size, batch or rank need less, too. Close "
         "other programs on the GPU.",
         (MEMORY, *UNKNOWN),
-        r"(CUDA|HIP) out of memory|CUDA error: out of memory|cuda runtime error \(2\)|cudaErrorMemoryAllocation"
-        r"|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Error out of memory at line",
+        r"(CUDA|HIP|MPS backend) out of memory|CUDA error: out of memory|cuda runtime error \(2\)"
+        r"|cudaErrorMemoryAllocation|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Error out of memory at line",
         change=lighter,
     ),
     FailureRule(
@@ -145,7 +143,7 @@ RULES = (
         "The disk is full",
         "Free some space, then go on: everything up to the checkpoint is safe.",
         (DISK, *UNKNOWN),
-        r"No space left on device|disk is full|[Qq]uota (is used up|exceeded)|the disk has .* MB left|\(os error 28\)"
+        r"No space left on device|disk is full|[Qq]uota (is used up|exceeded)|the disk has .* left|\(os error 28\)"
         r"|code: 28\b|bus error",
         kinds=("free space", "go on"),
     ),

@@ -6,6 +6,7 @@ notebook, cli), doing what helps (actions).
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.jobs import State, Status
 from workbench.runs import oom_fallback
-from workbench.runs.actions import Action, flags
+from workbench.runs.actions import Action, ActionKind, flags
 from workbench.runs.failure_rules import BUG, DEAD, RULES, STACKS, FailureRule
 from workbench.runs.recovery import NOTHING_WHOLE
 from workbench.runs.settings import TrainSettings
@@ -109,20 +110,25 @@ def _last_messages(log: str) -> str:
 
 
 def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: TrainSettings | None) -> tuple[Action, ...]:
-    """The rule's actions, the one that helps most first; what needs a checkpoint is left out where there is none."""
+    """The rule's actions, the one that helps most first; what needs a checkpoint is left out where there is none.
+
+    The last one starts the run again, whatever the rule says: its cause may have been repaired meanwhile.
+    """
     found = []
     if rule.change is not None and settings is not None and (changed := rule.change(settings)):
         words = ", ".join(f"{name} {value}" for name, value in changed.items())
         if checkpoint:
             command = f"workbench train --fork {run}@{checkpoint}{flags(changed)}"
-            found.append(Action("fork", f"Go on from step {checkpoint} with {words}", command, changed, checkpoint))
+            found.append(Action("fork", f"Fork from step {checkpoint} with {words}", command, changed, checkpoint))
         command = f"workbench train --clone {run}{flags(changed)}"
         found.append(Action("new run", f"Copy settings to the form with {words}", command, changed))
-    for kind in rule.kinds:
+    starts = {"go on"} if checkpoint else {"go on", "from start"}
+    again: tuple[ActionKind, ...] = () if starts & {*rule.kinds} else ("go on",)
+    for kind in (*rule.kinds, *again):
         if kind == "from start" or (kind == "go on" and not checkpoint):
             found.append(Action("from start", "Begin again at step 0", f"workbench runs start {run} --from-start"))
         elif kind == "go on":
-            found.append(Action(kind, f"Go on from step {checkpoint}", f"workbench runs start {run}"))
+            found.append(Action(kind, f"Resume from step {checkpoint}", f"workbench runs start {run}"))
         elif kind == "fork" and checkpoint:
             command = f"workbench train --fork {run}@{checkpoint}"
             found.append(Action(kind, f"Fork from step {checkpoint}", command, step=checkpoint))
@@ -135,10 +141,12 @@ def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: Trai
 
 def _elsewhere(kind: str, run: str, settings: TrainSettings | None) -> Action:
     """What no button beside the failure can do."""
-    dataset = settings.dataset if settings else "NAME"
     if kind == "log in":
+        source = settings.model if settings else ""
+        with contextlib.suppress(ConfigError):
+            source = find_model(source)[1].source if settings else ""
         hint = (
-            f"Terms and access: https://huggingface.co/{_source(settings)}. To log in: hf auth login, in a terminal on "
+            f"Terms and access: https://huggingface.co/{source}. To log in: hf auth login, in a terminal on "
             "the machine that trains; a token never goes through a page or a notebook."
         )
         return Action("log in", "How to log in", "hf auth login", hint=hint)
@@ -149,13 +157,5 @@ def _elsewhere(kind: str, run: str, settings: TrainSettings | None) -> Action:
         )
         return Action("free space", "What can go", f"workbench runs prune {run} --keep 1", hint=hint)
     hint = "The check of the dataset, in the Dataset tab, says what is wrong with which clip."
+    dataset = settings.dataset if settings else "NAME"
     return Action("dataset", "Open the dataset", f"workbench dataset show {dataset}", hint=hint)
-
-
-def _source(settings: TrainSettings | None) -> str:
-    if settings is None:
-        return ""
-    try:
-        return find_model(settings.model)[1].source
-    except ConfigError:
-        return settings.model

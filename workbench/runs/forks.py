@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PARENT = "parent.json"
 # Settings that decide which weights there are, or what their numbers mean; the second of a LoRA only.
-WEIGHTS = ("model", "method")
+WEIGHTS = ("model", "method", "expert")
 LORA_WEIGHTS = ("rank", "alpha", "targets", "dora", "rslora", "train_also")
 
 

@@ -1,13 +1,20 @@
 """metrics.jsonl: one line a step, and one a measurement. Written by the run, read by anyone at any time.
 
 Keys: step, time (seconds since the epoch), then either
-    loss, lr, grad_norm, timestep (mean), seconds, memory_gb            a training step
-    samples: [[timestep, loss], ...]                                      its clips, one pair each, unweighted
+    loss, lr, grad_norm, seconds, memory_gb                            a training step
+    preservation_loss                                                   with a preservation weight
+    samples: [[quantile of noise, loss], ...]                             its clips, one pair each, unweighted
 or, with step 0 for the base model,
     held_out_loss                                                       a measurement on fixed noise
-    held_out_bands: [loss, ...]                                           the same by timestep, low to high noise
+    held_out_bands: [loss, ...]                                           the same by noise, low to high
     change_own, change_others                                             what the LoRA does to the model's output on
                                                                           its own captions, and on preservation prompts
+    preview_changes: [levels of 255, ...]                                 how much each preview differs from the base
+                                                                          model's with the same noise
+    control_changes: [levels of 255, ...]                                 the same of the controls, previews of
+                                                                          preservation prompts
+    visible_effects: [ratio, ...], visible_effect                         of each preview, its change by the controls';
+                                                                          and the median (analysis.visible_effect)
 A torn last line is ignored on reading and removed on resume. A number that is none (a gradient that overflowed) is
 written as null, which JSON has, and left out on reading. Not covered: what the numbers mean (analysis),
 trackers (TensorBoard and the like).
@@ -33,18 +40,9 @@ TAIL = 256  # bytes by which a file is known again
 DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and Infinity, which are no JSON
 
 
-def read_metrics(run: Path, after_byte: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Lines from a byte offset on, and the offset to continue from (so that a live view reads each line once)."""
-    path = run / METRICS
-    if not path.is_file():
-        return [], 0
-    if path.stat().st_size < after_byte:  # cut back by a resume
-        after_byte = 0
-    lines: list[dict[str, Any]] = []
-    for whole in _blocks(path, after_byte):
-        lines += _parse(whole)
-        after_byte += len(whole)
-    return lines, after_byte
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """Every line, of a run that is over or whose reader comes once."""
+    return list(MetricsReader(run).lines())
 
 
 @dataclass
@@ -74,7 +72,7 @@ class MetricsReader:
         if not path.is_file():
             return
         for whole in _blocks(path, self.offset):
-            yield from _parse(whole)
+            yield from parse_lines(whole)
             self.offset += len(whole)
             self._tail = (self._tail + whole)[-TAIL:]
 
@@ -92,7 +90,8 @@ def _blocks(path: Path, offset: int) -> Iterator[bytes]:
                 yield data[:end]
 
 
-def _parse(data: bytes) -> Iterator[dict[str, Any]]:
+def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
+    """What each line holds that is sound; damaged lines are left out."""
     for line in data.splitlines():
         try:
             value = DECODER.decode(line.decode())
@@ -109,7 +108,7 @@ def _sound(key: str, value: Any) -> bool:
         return isinstance(value, list) and all(
             isinstance(one, list) and len(one) == 2 and _numbers(one) for one in value
         )
-    if key == "held_out_bands":
+    if key in ("held_out_bands", "preview_changes", "control_changes", "visible_effects"):
         return isinstance(value, list) and _numbers(value)
     return _is_number(value)
 
@@ -125,7 +124,7 @@ def _is_number(value: Any) -> bool:
 def _until(path: Path, step: int) -> bytes:
     """The whole lines up to a step, as they are."""
     lines = (line for whole in _blocks(path, 0) for line in whole.splitlines(keepends=True))
-    return b"".join(line for line in lines if any(each["step"] <= step for each in _parse(line)))
+    return b"".join(line for line in lines if any(each["step"] <= step for each in parse_lines(line)))
 
 
 class MetricsWriter:
@@ -162,12 +161,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def smooth(values: list[float], weight: float = 0.9) -> list[float]:
-    """Exponential moving average without the bias of its start."""
-    smoothed, total, norm = [], 0.0, 0.0
-    for value in values:
-        total, norm = weight * total + (1 - weight) * value, weight * norm + (1 - weight)
-        smoothed.append(total / norm)
-    return smoothed

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict
+from dataclasses import dataclass, field
+from typing import Any
 
 from workbench import __version__
-from workbench.families.base import Model
+from workbench.families.model import Model
+from workbench.lora_names import ALSO
+from workbench.runs import oom_fallback
+from workbench.runs.analysis.curves import curves_of
+from workbench.runs.analysis.visible_effect import VisibleEffect
+from workbench.runs.data import read_lock
+from workbench.runs.run import Run
+from workbench.runs.sessions import read_sessions
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import slugify
 
-ALSO = "also.safetensors"
 LICENSES = ("apache-2.0", "mit", "openrail", "creativeml-openrail-m", "cc-by-4.0", "cc-by-nc-4.0", "cc0-1.0")
 TEMPLATE = """---
 {metadata}
@@ -50,49 +57,65 @@ REMARKS = {
 }
 
 
-class CardFacts(TypedDict):
-    """What the settings do not say of a run.
+@dataclass(frozen=True)
+class CardFacts:
+    """What a card says of a run.
 
-    losses:  held-out loss at first and at last, None when not measured;  steps: done when it was exported
-    usage:   the family's code that draws with a LoRA file;  packages: name -> version
-    changes: how much the model's output changes on its own captions and on prompts to leave alone
-    parent:  of a fork, its parent.json;  also: whether ALSO lies beside the LoRA
-    oom_fallback: what was changed when memory ran out, a sentence; "" when it did not
+    steps: done when it was exported, or the checkpoint's;  clips: how many it was trained on
+    losses: held-out loss at first and at last, () when not measured
+    changes: of the model's output, on its own captions and on preservation prompts
+    effect: what its previews show; None without any
+    origin: where it went on from, and what was changed when memory ran out, in sentences
     """
 
+    settings: TrainSettings
+    steps: int
     clips: int
-    trigger_word: str
-    prompt: str
-    usage: str
-    losses: tuple[float | None, float | None]
-    packages: dict[str, str]
-    steps: NotRequired[int]
-    changes: NotRequired[tuple[float, float] | None]
-    parent: NotRequired[dict[str, Any] | None]
-    oom_fallback: NotRequired[str]
-    also: NotRequired[bool]
+    losses: tuple[float, ...] = ()
+    changes: tuple[float, float] | None = None
+    effect: VisibleEffect | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    origin: str = "It began with the base model."
 
 
-def model_card(name: str, model: Model, settings: TrainSettings, facts: CardFacts) -> str:
-    """The README.md of a LoRA or of a fine-tuned transformer."""
-    made = settings.model_dump(mode="json", exclude_defaults=True, exclude={"preview_prompts"})
-    return TEMPLATE.format(
-        metadata=_metadata(model, settings, facts),
-        name=name,
-        what=what(model, settings, facts),
-        measured=measured(settings, facts),
-        usage=usage(settings, facts),
-        remark=_remark(settings, facts),
-        origin=origin(settings, facts),
-        settings=table({"model": settings.model, **made}),
-        version=__version__,
-        packages=", ".join(f"{package} {version}" for package, version in facts["packages"].items()),
+def card_facts(run: Run, settings: TrainSettings, steps: int) -> CardFacts:
+    """From the run's files, up to a step."""
+    curves, sessions = curves_of(run), read_sessions(run.folder)
+    losses = [loss for step, loss in curves.held_out.items() if step <= steps]
+    changes = [change for step, change in curves.changes.items() if step <= steps]
+    effects = [effect for step, effect in curves.effects.items() if step <= steps]
+    return CardFacts(
+        settings,
+        steps,
+        clips=sum(clip["role"] == "train" for clip in read_lock(run.folder)),
+        losses=(losses[0], losses[-1]) if losses else (),
+        changes=changes[-1] if changes else None,
+        effect=effects[-1] if effects else None,
+        packages=sessions[-1].versions if sessions else {},
+        origin=_origin(run, settings),
     )
 
 
-def _metadata(model: Model, settings: TrainSettings, facts: CardFacts) -> str:
-    widget = [{"text": facts["prompt"]}] if facts["prompt"] else []
-    return metadata(model, facts["trigger_word"], widget, settings.method == "full")
+def model_card(name: str, model: Model, facts: CardFacts, usage: str, prompt: str, trigger_word: str = "") -> str:
+    """The README.md of a LoRA or of a fine-tuned transformer. usage: the family's code that generates with a LoRA."""
+    settings = facts.settings
+    made = settings.model_dump(mode="json", exclude_defaults=True, exclude={"preview_prompts"})
+    remark = REMARKS[settings.method]
+    if settings.train_also:
+        remark += f" `{ALSO}` holds weights trained in full beside it ({', '.join(settings.train_also)}): load both."
+    widget = [{"text": prompt}] if prompt else []
+    return TEMPLATE.format(
+        metadata=metadata(model, trigger_word, widget, settings.method == "full"),
+        name=name,
+        what=what(model, facts, trigger_word),
+        measured=measured(facts),
+        usage=_usage(settings, usage, model.expert(settings.expert).part),
+        remark=remark,
+        origin=facts.origin,
+        settings=table({"model": settings.model, **made}),
+        version=__version__,
+        packages=", ".join(f"{package} {version}" for package, version in facts.packages.items()),
+    )
 
 
 def metadata(
@@ -124,27 +147,37 @@ def license_of(model: Model, chosen: str = "") -> dict[str, Any]:
     if model.license == "unknown":
         return {"license": "other"} if chosen else {}
     title = model.license.partition("(")[0].strip()
-    link = {} if model.local else {"license_link": f"https://huggingface.co/{model.source}/blob/main/LICENSE"}
-    return {"license": "other", "license_name": slugify(title).replace("license", "license"), **link}
+    page = f"https://huggingface.co/{model.source}"
+    text = f"{page}/blob/main/{model.license_file}" if model.license_file else page
+    link = {} if model.local else {"license_link": text}
+    return {"license": "other", "license_name": slugify(title), **link}
 
 
-def what(model: Model, settings: TrainSettings, facts: CardFacts) -> str:
+def what(model: Model, facts: CardFacts, trigger_word: str = "") -> str:
     """What was trained, on what, in a sentence or three."""
-    kind = (
-        "The transformer, trained in full,"
-        if settings.method == "full"
-        else f"{_kind(settings)} of rank {settings.rank}"
-    )
+    settings = facts.settings
+    kind = "The transformer, trained in full," if settings.method == "full" else f"A {lora_words(settings)}"
     names = [settings.dataset, *(text.split("=")[0] for text in settings.more_datasets)]
-    clips = f"{facts['clips']} clips of the dataset{'s' if len(names) > 1 else ''} " + ", ".join(
-        f'"{one}"' for one in names
-    )
+    datasets = ", ".join(f'"{one}"' for one in names)
+    clips = f"{facts.clips} clips of the dataset{'s' if len(names) > 1 else ''} {datasets}"
     known = settings.regularization_dataset
     beside = f', beside clips of "{known}" that it was to keep' if known else ""
-    trigger = f" Its trigger word is **{facts['trigger_word']}**." if facts["trigger_word"] else ""
-    steps = facts.get("steps", settings.steps)
-    trained = f"{kind} for {model.title} ({model.task}), trained for {steps} steps on {clips}{beside}."
+    trigger = f" Its trigger word is **{trigger_word}**." if trigger_word else ""
+    whose = expert_of([one.name for one in model.experts if one.name == settings.expert])
+    trained = f"{kind} for {whose}{model.title} ({model.task}), trained for {facts.steps} steps on {clips}{beside}."
     return f"{trained}{trigger}{_dropped(settings)}"
+
+
+def lora_words(settings: TrainSettings) -> str:
+    """ "DoRA of rank 16"."""
+    return (
+        f"{'rank-stabilised ' if settings.rslora else ''}{'DoRA' if settings.dora else 'LoRA'} of rank {settings.rank}"
+    )
+
+
+def expert_of(experts: Sequence[str]) -> str:
+    """ "the high-noise expert of ", where a model has two and this is for one of them."""
+    return "" if len(experts) != 1 or not experts[0] else f"the {experts[0].replace(' ', '-')} expert of "
 
 
 def _dropped(settings: TrainSettings) -> str:
@@ -160,67 +193,69 @@ def _dropped(settings: TrainSettings) -> str:
     return f"{share} and became the empty prompt, with which diffusers guides by default."
 
 
-def _kind(settings: TrainSettings) -> str:
-    return ("A rank-stabilised " if settings.rslora else "A ") + ("DoRA" if settings.dora else "LoRA")
-
-
-def measured(settings: TrainSettings, facts: CardFacts) -> str:
+def measured(facts: CardFacts) -> str:
     """The evaluation as a table; a sentence when there was none."""
-    first, last = facts["losses"]
-    if first is None or last is None:
-        return "Nothing was held out of training, so nothing was measured."
+    settings = facts.settings
+    seen = seen_in_samples(facts.effect) if facts.effect else ""
+    if not facts.losses:
+        return seen or "Nothing was held out of training, so nothing was measured."
+    first, last = facts.losses
     this = "this model" if settings.method == "full" else "with this LoRA"
     rows = ["| | base model | " + this + " |", "|---|---|---|"]
     clips = "a clip that was" if settings.held_out == 1 else f"{settings.held_out} clips that were"
     if settings.validation_dataset:
         clips = f'clips of "{settings.validation_dataset}" that were'
     rows.append(f"| loss on {clips} not trained on | {first:.4f} | {last:.4f} |")
-    changes = facts.get("changes")
-    if not changes:
-        return "\n".join(rows)
-    own, others = changes
-    rows.append(f"| change of the model's output on its own captions | | {own:.1%} |")
-    rows.append(f"| the same on prompts that it should leave alone | | {others:.1%} |")
-    if own:
-        rows.append(f"| leak: the second by the first, 0 is best | | {others / own:.2f} |")
-    return "\n".join(rows)
+    if facts.changes is not None:
+        own, others = facts.changes
+        rows.append(f"| change of the model's output on its own captions | | {own:.1%} |")
+        rows.append(f"| the same on prompts that it should leave alone | | {others:.1%} |")
+        if own:
+            rows.append(f"| leak: the second by the first, 0 is best | | {others / own:.2f} |")
+    return "\n".join([*rows, *(["", seen] if seen else [])])
 
 
-def usage(settings: TrainSettings, facts: CardFacts) -> str:
-    """The family's code, made to load what this run exports. It is run in the folder of this card."""
-    lines = facts["usage"].splitlines()
+def seen_in_samples(effect: VisibleEffect) -> str:
+    """What the change of the output comes to in videos, in two sentences."""
+    if effect.spoiled:
+        meaning = "It changes prompts that it should leave alone as well."
+    elif not effect.visible:
+        meaning = "What it was trained on hardly shows in them."
+    else:
+        meaning = "What it was trained on shows in them."
+    control = "; controls are prompts that it should leave alone" if effect.effect is not None else ""
+    return f"Videos of the same noise with and without it differ by {effect.words}{control}. {meaning}"
+
+
+def _usage(settings: TrainSettings, code: str, part: str) -> str:
+    """The family's code, made to load what this run exports. It is run in the folder of this card.
+
+    part: of the pipeline, which was trained
+    """
+    lines = code.splitlines()
     index = next((number for number, line in enumerate(lines) if "load_lora_weights" in line), len(lines))
     if settings.method == "full":
         load = 'own = AutoModel.from_pretrained(".", subfolder="transformer", torch_dtype=dtype)\n'
-        load += "pipe.transformer = own.to(device)"
+        load += f"pipe.{part} = own.to(device)"
         rest = [line for line in lines[index:] if "load_lora_weights" not in line and "set_adapters" not in line]
         return "\n".join(["from diffusers import AutoModel", *lines[:index], load, *rest])
-    if facts.get("also"):
-        load = f'pipe.transformer.load_state_dict(load_file("{ALSO}"), strict=False)'
+    if settings.train_also:
+        load = f'pipe.{part}.load_state_dict(load_file("{ALSO}"), strict=False)'
         lines = ["from safetensors.torch import load_file", *lines[:index], load, *lines[index:]]
     return "\n".join(lines)
 
 
-def _remark(settings: TrainSettings, facts: CardFacts) -> str:
-    remark = REMARKS[settings.method]
-    if facts.get("also"):
-        remark += f" `{ALSO}` holds weights trained in full beside it ({', '.join(settings.train_also)}): load both."
-    return remark
-
-
-def origin(settings: TrainSettings, facts: CardFacts) -> str:
-    """Where it went on from, in sentences; "" when it began with the base model."""
+def _origin(run: Run, settings: TrainSettings) -> str:
+    """Where it went on from, and what was changed when memory ran out, in sentences."""
     sentences = []
-    if parent := facts.get("parent"):
+    if parent := run.parent:
         changed = "; ".join(f"{name}: {cell(old)} → {cell(new)}" for name, (old, new) in parent["changed"].items())
-        sentences.append(
-            f"A fork of the run {parent['run']} at step {parent['step']}"
-            + (f", changed: {changed}." if changed else ".")
-        )
+        fork = f"A fork of the run {parent['run']} at step {parent['step']}"
+        sentences.append(fork + (f", changed: {changed}." if changed else "."))
     if settings.start_from:
         sentences.append(f"It went on from the LoRA {settings.start_from}.")
-    sentences = sentences or ["It began with the base model."]
-    return " ".join(filter(None, [*sentences, facts.get("oom_fallback", "")]))
+    sentences = sentences or [CardFacts.origin]
+    return " ".join(filter(None, [*sentences, oom_fallback.sentence(oom_fallback.record(run.folder))]))
 
 
 def table(values: Mapping[str, Any]) -> str:

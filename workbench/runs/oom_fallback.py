@@ -2,9 +2,9 @@
 
     runs/NAME/oom_fallback.json     {time, step, before, after, why}: settings by name as they were and as they are now
 
-config.json stays what the person chose; a run that is started again goes on with the cheaper settings. No torch. Not
-covered: which settings are cheaper (levels), releasing what the run holds (loop), runs of several processes, which end
-as they did before: their ranks could not agree on a step.
+config.json stays what the person chose; a run that is started again goes on with the cheaper settings. Runs of several
+processes end instead, because their ranks could not agree on a step. No torch. Not covered: releasing what the run
+holds (trainer.loop).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from workbench.errors import WorkbenchError
 from workbench.families import find_model
@@ -36,12 +36,9 @@ class FallbackRecord(BaseModel):
     why: str
 
 
-_RECORD = TypeAdapter(FallbackRecord)
-
-
 def record(run: Path) -> dict[str, Any]:
-    """What was changed, {} of a run that has not stepped down."""
-    return dict(read_record(run / RECORD, _RECORD) or {})
+    """What was changed, {} of a run whose memory never ran out."""
+    return dict(read_record(run / RECORD, FallbackRecord) or {})
 
 
 def in_use(run: Path, settings: TrainSettings) -> TrainSettings:
@@ -63,13 +60,11 @@ def step(run: Path, settings: TrainSettings, at: int, why: str) -> str:
     others = cheaper(settings)
     if others is None:
         return ""
-    before, after = settings.model_dump(mode="json"), others.model_dump(mode="json")
-    changed = [name for name in before if before[name] != after[name]]
     noted = {
         "time": time.time(),
         "step": at,
-        "before": {name: before[name] for name in changed},
-        "after": {name: after[name] for name in changed},
+        "before": others.difference(settings),
+        "after": settings.difference(others),
         "why": why.strip().split("\n")[0][:300],
     }
     write_json(run / RECORD, noted)

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from workbench.errors import ConfigError
+from workbench.paths import extra_command
 from workbench.runs.settings import TrainSettings
 
-INSTALL = "pip install 'video-lora-workbench[optimizers]'"
+INSTALL = extra_command("optimizers")
 PRODIGY_LOWEST = 0.1
 
 

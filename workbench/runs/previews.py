@@ -3,6 +3,7 @@
     previews/step-00000250/0.mp4 0.json             the preview of the first prompt; step 0 is the base model
     previews/step-00000250/0-scale-0.5.mp4 .json    the same with the LoRA at another scale
     previews/step-00000250/0.safetensors            one that was kept as latents
+    previews/step-00000250/control-0.mp4 .json      a control: a preservation prompt, which the LoRA should leave alone
     previews/step-00000250/live-0.mp4 .json         a live sample
     previews/step-00000000/input-0.mp4 .json reconstruction-0.mp4    a training clip, and through the VAE
 
@@ -12,12 +13,16 @@ No torch. Not covered: generating them (trainer.monitoring.previews), rendering 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from workbench.clips import media
+from workbench.errors import DataError
+from workbench.settings import Settings, field, parse
 from workbench.workspace import read_object, step_folders
 
 FOLDER = "previews"
@@ -34,12 +39,38 @@ class Preview:
     prompt: str
     video: Path
     scale: float = 1.0
-    record: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    record: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def title(self) -> str:
         """Which weights generated it: "step 250", "base model"."""
         return step_title(self.step)
+
+
+class LiveSample(Settings):
+    """One video of a running run, with its weights as they are now; what is left empty is as in its previews."""
+
+    SECTION = "Live sample"
+
+    prompt: str = field("", title="Prompt", lines=2)
+    """Empty: the run's first preview prompt."""
+
+    seed: int = field(0, title="Seed", low=0, high=2**31 - 1)
+    """The same seed shows the same noise being removed."""
+
+    guidance_scale: float | None = field(None, title="Guidance scale", low=0.0, high=50.0)
+    """How closely the video follows the prompt. Empty: as in the run's previews."""
+
+    steps: int | None = field(None, title="Denoising steps", low=1, high=1000, unit="steps")
+    """More is finer and slower. Empty: as in the run's previews."""
+
+    scale: float = field(1.0, title="LoRA scale", low=-4.0, high=4.0)
+    """0 is the base model, 1 the LoRA as it is."""
+
+    @classmethod
+    def read(cls, values: Any) -> LiveSample:
+        """From a command's JSON. Raises ConfigError."""
+        return parse(cls, values if isinstance(values, dict) else {"live_sample": values})
 
 
 @dataclass(frozen=True)
@@ -80,11 +111,13 @@ class RunPreviews:
     """Everything in the folder of previews.
 
     previews: with the LoRA at scale 1, by step, then prompt;  scaled: at other scales
+    controls: of preservation prompts, by step, then prompt
     live: live samples, newest first;  latents: how many previews exist as latents only
     """
 
     previews: tuple[Preview, ...] = ()
     scaled: tuple[Preview, ...] = ()
+    controls: tuple[Preview, ...] = ()
     inputs: tuple[TrainingInput, ...] = ()
     live: tuple[LiveVideo, ...] = ()
     latents: int = 0
@@ -130,6 +163,26 @@ def previews_of(run: Path, step: int) -> list[Preview]:
     return _previews(run / FOLDER / f"step-{step:08d}", step)
 
 
+def controls_of(run: Path, step: int) -> list[Preview]:
+    """The control previews of a step, by number."""
+    return _controls(run / FOLDER / f"step-{step:08d}", step)
+
+
+def changes(before: Sequence[Preview], after: Sequence[Preview]) -> list[float | None]:
+    """How much each later preview differs from the one of its number and prompt before, of the same noise: levels of
+    255; None where that one is missing or cannot be read."""
+    videos = {(one.index, one.prompt): one.video for one in before}
+    found = [(videos.get((one.index, one.prompt)), one.video) for one in after]
+    return [None if earlier is None else _change(earlier, later) for earlier, later in found]
+
+
+def _change(before: Path, after: Path) -> float | None:
+    with contextlib.suppress(DataError):
+        if (apart := media.difference(before, after)) is not None:
+            return apart.levels
+    return None
+
+
 def all_previews(run: Path) -> list[Preview]:
     """Every preview with the LoRA at scale 1, by step, then prompt."""
     return [one for step, folder in sorted(step_folders(run / FOLDER).items()) for one in _previews(folder, step)]
@@ -141,7 +194,8 @@ def read_previews(run: Path) -> RunPreviews:
     latents = [one for folder in folders.values() for one in folder.glob("*.safetensors")]
     return RunPreviews(
         previews=tuple(all_previews(run)),
-        scaled=tuple(one for step, folder in sorted(folders.items()) for one in _scaled(folder, step)),
+        scaled=tuple(one for step, folder in sorted(folders.items()) for one in _previews(folder, step, scaled=True)),
+        controls=tuple(one for step, folder in sorted(folders.items()) for one in _controls(folder, step)),
         inputs=tuple(training_inputs(run)),
         live=_live(folders.values()),
         latents=sum(not one.with_suffix(".mp4").exists() for one in latents),
@@ -157,24 +211,23 @@ def training_inputs(run: Path) -> list[TrainingInput]:
     return found
 
 
-def _previews(folder: Path, step: int) -> list[Preview]:
+def _previews(folder: Path, step: int, scaled: bool = False) -> list[Preview]:
     found = []
     for video in folder.glob("*.mp4"):
-        if video.stem.isdecimal() and video.with_suffix(".json").exists():
-            record = _record(video)
-            found.append(Preview(step, int(video.stem), str(record.get("prompt", "")), video, record=record))
-    return sorted(found, key=lambda one: one.index)
-
-
-def _scaled(folder: Path, step: int) -> list[Preview]:
-    found = []
-    for video in folder.glob("*-scale-*.mp4"):
-        index, _, text = video.stem.partition("-scale-")
-        with contextlib.suppress(ValueError):  # a file of another name
-            if abs(scale := float(text)) < LARGEST_SCALE:
+        index, sign, text = video.stem.partition("-scale-")
+        with contextlib.suppress(ValueError):  # another kind of video
+            number, scale = int(index), float(text or 1)
+            if bool(sign) == scaled and abs(scale) < LARGEST_SCALE and video.with_suffix(".json").exists():
                 record = _record(video)
-                found.append(Preview(step, int(index), str(record.get("prompt", "")), video, scale, record))
+                found.append(Preview(step, number, str(record.get("prompt", "")), video, scale, record))
     return sorted(found, key=lambda one: (one.index, one.scale))
+
+
+def _controls(folder: Path, step: int) -> list[Preview]:
+    videos = [video for video in folder.glob("control-*.mp4") if video.stem.removeprefix("control-").isdecimal()]
+    records = [(int(video.stem.removeprefix("control-")), _record(video), video) for video in videos]
+    found = [Preview(step, number, str(record.get("prompt", "")), video) for number, record, video in records if record]
+    return sorted(found, key=lambda one: one.index)
 
 
 def _live(folders: Any) -> tuple[LiveVideo, ...]:

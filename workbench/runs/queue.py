@@ -5,7 +5,7 @@
 A waiting run has no process, only its position here and a ticket in its folder (jobs.tickets). The next run of each
 device is the exception: its process has begun, has not loaded torch, looks whether all before it are gone, and takes
 the device's lock, which the kernel frees when its holder ends, however it ends. `advance` gives the next ones their
-processes. It is called by whoever starts a run, and again and again by one small process (run_starter), which whoever
+processes. It is called by whoever starts a run, and again and again by one small process (queue_starter), which whoever
 reads the queue, waits in it or holds a device starts anew when it is gone. So a run that fails or is killed stops
 nobody, and a thousand that wait cost next to nothing.
 
@@ -27,6 +27,7 @@ from pathlib import Path
 from workbench import jobs
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import gpu_lock, tickets
+from workbench.jobs.control import WITHDRAWN
 from workbench.jobs.devices import Device, gpus, pick_devices
 from workbench.workspace import Workspace, is_slug, read_json, write_json
 
@@ -42,7 +43,7 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 def order(workspace: Workspace) -> list[str]:
     """The living runs that wait for the device, the next one first; paused ones are not among them."""
     keep_going(workspace)
-    return [slug for slug, state in _living(workspace) if state is not jobs.State.PAUSED]
+    return [slug for slug, state in _living(workspace, _listed(workspace)) if state is not jobs.State.PAUSED]
 
 
 def enqueue(workspace: Workspace, slug: str, module: str, env: Mapping[str, str] | None = None) -> jobs.Status:
@@ -66,33 +67,41 @@ def _noted(workspace: Workspace, slug: str) -> Iterator[None]:
         yield
 
 
-def join(workspace: Workspace, slug: str, first: bool = False) -> None:
-    """Put a run at the end of the queue, or first; one that is in it keeps its position. Raises CannotWrite."""
-    with jobs.locked(workspace.runs / LOCK):
-        waiting = _listed(workspace)
-        if slug not in waiting:
-            write_json(workspace.runs / QUEUE, [slug, *waiting] if first else [*waiting, slug])
-
-
-def leave(workspace: Workspace, *slugs: str) -> None:
-    """Take runs out of the queue, where they are in it. Raises CannotWrite."""
+@contextlib.contextmanager
+def _changing(workspace: Workspace) -> Iterator[list[str]]:
+    """The file's content, to be changed in place under its lock. Raises CannotWrite."""
     with jobs.locked(workspace.runs / LOCK):
         listed = _listed(workspace)
-        if set(slugs) & set(listed):
-            write_json(workspace.runs / QUEUE, [other for other in listed if other not in slugs])
+        before = [*listed]
+        yield listed
+        if listed != before:
+            write_json(workspace.runs / QUEUE, listed)
+
+
+def join(workspace: Workspace, slug: str, first: bool = False) -> None:
+    """Put a run at the end of the queue, or first; one that is in it keeps its position. Raises CannotWrite."""
+    with _changing(workspace) as listed:
+        if slug not in listed:
+            listed.insert(0 if first else len(listed), slug)
+
+
+def leave(workspace: Workspace, slug: str) -> None:
+    """Take a run out of the queue, where it is in it. Raises CannotWrite."""
+    with _changing(workspace) as listed:
+        listed[:] = [other for other in listed if other != slug]
 
 
 def move(workspace: Workspace, slug: str, position: int) -> list[str]:
     """Give a waiting run another position, 1 being the next; returns the new order. Raises ConfigError, CannotWrite."""
-    with jobs.locked(workspace.runs / LOCK):
-        living = _living(workspace)
+    with _changing(workspace) as listed:
+        living = _living(workspace, listed)
         waiting = [other for other, state in living if state is not jobs.State.PAUSED]
         if slug not in waiting:
-            raise ConfigError(f"the run {slug!r} does not wait: only waiting runs have a position, {_names(waiting)}")
+            names = f"now {', '.join(waiting)}" if waiting else "and now none does"
+            raise ConfigError(f"the run {slug!r} does not wait: only waiting runs have a position, {names}")
         waiting.remove(slug)
         waiting.insert(max(0, position - 1), slug)
-        paused = [other for other, state in living if state is jobs.State.PAUSED]
-        write_json(workspace.runs / QUEUE, [*paused, *waiting])
+        listed[:] = [*(other for other, state in living if state is jobs.State.PAUSED), *waiting]
     advance(workspace)
     return waiting
 
@@ -119,15 +128,10 @@ def advance(workspace: Workspace) -> list[str]:
                 first.append(slug)
             taken |= wanted
     if over:
-        _prune(workspace, over)
+        with _changing(workspace) as listed:  # those that still are over, now that nobody puts one in
+            gone = {slug for slug in over if not jobs.status(workspace.runs / slug).state.alive}
+            listed[:] = [slug for slug in listed if slug not in gone]
     return first
-
-
-def _prune(workspace: Workspace, slugs: Sequence[str]) -> None:
-    """Take those out of the file that are over, and still are now that nobody puts one in."""
-    with jobs.locked(workspace.runs / LOCK):
-        over = {slug for slug in slugs if not jobs.status(workspace.runs / slug).state.alive}
-        write_json(workspace.runs / QUEUE, [slug for slug in _listed(workspace) if slug not in over])
 
 
 def keep_going(workspace: Workspace) -> None:
@@ -144,21 +148,21 @@ def waits(workspace: Workspace, slug: str) -> bool:
     return ticket is not None and ticket.holds and ticket.own
 
 
-class _Guard:
-    """Looks now and then whether the starter lives, as long as a run's process waits or trains."""
+@contextlib.contextmanager
+def _guarded(workspace: Workspace) -> Iterator[None]:
+    """Look now and then whether the starter lives, as long as a run's process waits or trains."""
+    over = threading.Event()
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace, self._over = workspace, threading.Event()
-        threading.Thread(target=self._look, daemon=True).start()
+    def look() -> None:
+        while not over.wait(GUARD_SECONDS):
+            keep_going(workspace)
 
-    def _look(self) -> None:
-        while not self._over.wait(GUARD_SECONDS):
-            keep_going(self._workspace)
-
-    def end(self) -> None:
-        """Look for the last time."""
-        self._over.set()
-        keep_going(self._workspace)
+    threading.Thread(target=look, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        keep_going(workspace)
 
 
 # ---- a run's own process
@@ -169,47 +173,45 @@ def acquired(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> 
     """Wait in the queue, then hold the devices.
 
     Runs of other devices are not waited for. A program that only keeps a model warm has to let go of it.
-    Raises jobs.Stop when told to stop while waiting.
+    Raises jobs.Stop when asked to stop while waiting.
     """
-    guard, taken = _Guard(workspace), QueueSlot(workspace, devices, job)
-    try:
-        taken.take()
-        yield taken
-    finally:
-        taken.give_back()
-        guard.end()
+    slot = QueueSlot(workspace, devices, job)
+    with _guarded(workspace):
+        try:
+            slot.take()
+            yield slot
+        finally:
+            slot.give_back()
+
+
+class _Overtaken(Exception):
+    """Another run was moved ahead of the one that waits for the device."""
 
 
 class QueueSlot:
-    """A run's hold on its devices. `locks`: file descriptors of their locks."""
+    """A run's position in the queue, then its hold on its devices. `locks`: file descriptors of their locks."""
 
     def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> None:
-        self._workspace, self._slug, self._position = (
-            workspace,
-            job.folder.name,
-            _QueuePosition(workspace, devices, job),
-        )
+        self._workspace, self._job, self._slug = workspace, job, job.folder.name
+        self._uuids = {device.uuid for device in devices}
+        self._name = "GPU" if devices[0].is_gpu else "processor"
         self._held = contextlib.ExitStack()
         self.locks: list[int] = []
 
     def take(self) -> None:
-        """Wait in the queue, and for whoever holds the devices. Raises jobs.Stop when told to stop while waiting."""
+        """Wait in the queue, and for whoever holds the devices. Raises jobs.Stop when asked to stop while waiting."""
+        owner = f"run {self._slug}"
         try:
             join(self._workspace, self._slug)
             while True:
-                self._position.wait_for_those_ahead()
+                self._wait_for_those_ahead()
                 with contextlib.suppress(_Overtaken), contextlib.ExitStack() as taken:
                     # All take them in the same order, so that no two wait for one another.
-                    locks = [
-                        taken.enter_context(
-                            gpu_lock.hold(
-                                self._workspace.locks, uuid, f"run {self._slug}", math.inf, self._position.look
-                            )
-                        )
-                        for uuid in sorted(self._position.uuids)
+                    self.locks = [
+                        taken.enter_context(gpu_lock.hold(self._workspace.locks, uuid, owner, math.inf, self._look))
+                        for uuid in sorted(self._uuids)
                     ]
-                    self._position.check()  # a run that is being paused went ahead while this one waited
-                    self.locks = locks
+                    self._check()  # a run that is being paused went ahead while this one waited
                     self._held.push(taken.pop_all())
                     break
         finally:
@@ -222,7 +224,7 @@ class QueueSlot:
     def lent(self) -> Iterator[None]:
         """The devices are free meanwhile, but for the runs of the queue; then they are taken again.
 
-        After an error they stay free. Raises jobs.Stop when told to stop while waiting for them.
+        After an error they stay free. Raises jobs.Stop when asked to stop while waiting for them.
         """
         join(self._workspace, self._slug, first=True)
         self.give_back()
@@ -233,57 +235,46 @@ class QueueSlot:
             raise
         self.take()
 
-
-class _Overtaken(Exception):
-    """Another run was moved ahead of the one that waits for the device."""
-
-
-class _QueuePosition:
-    """A run's position in the queue, as its own process sees it."""
-
-    def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> None:
-        self._workspace, self._job = workspace, job
-        self.uuids = {device.uuid for device in devices}
-        self._name = "GPU" if devices[0].kind == "cuda" else "processor"
-
-    def wait_for_those_ahead(self) -> None:
+    def _wait_for_those_ahead(self) -> None:
         while True:
             began = time.monotonic()
-            ahead = self._ahead()
-            if not ahead:
+            position, ahead, paused = self._ahead()
+            if not ahead and not paused:
                 break
             self._stop_if_requested()
-            self._job.beat(_words(len(ahead), ahead[-1]), patient=True)
+            self._job.beat(_words(position, ahead, paused), patient=True)
             time.sleep(max(LOOK_SECONDS, 20 * (time.monotonic() - began)))  # hundreds may have been moved ahead
-        self._say(f"first in the queue for the {self._name}")
+        self._job.beat(f"{_words(position)} for the {self._name}", patient=True)
 
-    def look(self, holder: str) -> None:
+    def _look(self, holder: str) -> None:
         """What is done every now and then while the device is held by someone."""
         self._stop_if_requested()
-        self.check()
-        self._say(f"first in the queue, the {self._name} is held by {holder}")
+        position = self._check()
+        self._job.beat(f"{_words(position)}, the {self._name} is held by {holder}", patient=True)
 
-    def check(self) -> None:
-        """Raises _Overtaken when another one is first."""
-        if self._ahead():
+    def _check(self) -> int:
+        """Its position. Raises _Overtaken."""
+        position, ahead, paused = self._ahead()
+        if ahead or paused:
             raise _Overtaken
+        return position
 
-    def _ahead(self) -> list[str]:
+    def _ahead(self) -> tuple[int, str, str]:
+        """Its position as `order` counts; of the runs before it on any of its devices the last, and one that is paused.
+
+        "" where there is none.
+        """
         listed = _listed(self._workspace)
-        slug = self._job.folder.name
-        before = listed[: listed.index(slug)] if slug in listed else listed
-        return [
-            other
-            for other in before
-            if jobs.status(self._workspace.runs / other).state.alive and self.uuids & _wanted(self._workspace, other)
-        ]
-
-    def _say(self, words: str) -> None:
-        self._job.beat(f"{WAITING}: {words}", patient=True)
+        before = _living(self._workspace, listed[: listed.index(self._slug)] if self._slug in listed else listed)
+        position, ahead, paused = 1, "", ""
+        for other, state in before:
+            position += state is not jobs.State.PAUSED
+            if self._uuids & _wanted(self._workspace, other):
+                ahead, paused = (ahead, other) if state is jobs.State.PAUSED else (other, paused)
+        return position, ahead, paused
 
     def _stop_if_requested(self) -> None:
-        if self._job.take("stop") is not None:
-            raise jobs.Stop(jobs.WITHDRAWN)
+        self._job.check_stop(WITHDRAWN)
 
 
 # ---- positions for readers
@@ -303,19 +294,27 @@ def _positions(workspace: Workspace) -> dict[str, str]:
     """The phase of every run of the queue; of several looks within a second the first one counts."""
     made, positions = _KNOWN_POSITIONS.get(workspace.root, (-math.inf, {}))
     if time.monotonic() > made + POSITIONS_SECONDS:
-        positions, ahead = {}, dict[frozenset[str], list[tuple[int, str]]]()  # by the devices that they want
-        for number, (slug, _) in enumerate(_living(workspace)):
+        positions, position = {}, 0
+        ahead, paused = dict[frozenset[str], tuple[int, str]](), dict[frozenset[str], str]()  # by the devices they want
+        for slug, state in _living(workspace, _listed(workspace)):
             wanted = _wanted(workspace, slug)
-            before = [found for devices, found in ahead.items() if devices & wanted]
-            _, last = max((found[-1] for found in before), default=(0, ""))
-            positions[slug] = _words(sum(map(len, before)), last)
-            ahead.setdefault(wanted, []).append((number, slug))
+            if state is jobs.State.PAUSED:
+                paused[wanted] = slug
+                continue
+            position += 1
+            _, last = max((found for devices, found in ahead.items() if devices & wanted), default=(0, ""))
+            holder = next((found for devices, found in paused.items() if devices & wanted), "")
+            positions[slug] = _words(position, last, holder)
+            ahead[wanted] = (position, slug)
         _KNOWN_POSITIONS[workspace.root] = time.monotonic(), positions
     return positions
 
 
-def _words(ahead: int, last: str) -> str:
-    return f"{WAITING}: {_ordinal(ahead + 1)} in the queue" + (f", after run {last}" if ahead else "")
+def _words(position: int, ahead: str = "", paused: str = "") -> str:
+    """The phase of a waiting run. ahead, paused: the runs for which it waits, "" for none"""
+    ordinal = ORDINALS[position - 1] if position <= len(ORDINALS) else f"number {position}"
+    words = f"{WAITING}: {ordinal} in the queue" + (f", after run {ahead}" if ahead else "")
+    return words + (f"; run {paused} is paused and goes first: resume or stop it" if paused else "")
 
 
 # ---- the file
@@ -328,7 +327,6 @@ def _uuids_of(choice: str, count: int) -> frozenset[str]:
 
 @functools.cache
 def _every_device() -> frozenset[str]:
-    """What runs can want here: each GPU, and the processor."""
     return frozenset({"", *(device.uuid for device in gpus())})
 
 
@@ -341,9 +339,8 @@ def _wanted(workspace: Workspace, slug: str) -> frozenset[str]:
         return frozenset()
 
 
-def _living(workspace: Workspace) -> list[tuple[str, jobs.State]]:
-    """The runs of the file that are alive, in its order."""
-    states = [(slug, jobs.status(workspace.runs / slug).state) for slug in _listed(workspace)]
+def _living(workspace: Workspace, slugs: Sequence[str]) -> list[tuple[str, jobs.State]]:
+    states = [(slug, jobs.status(workspace.runs / slug).state) for slug in slugs]
     return [(slug, state) for slug, state in states if state.alive]
 
 
@@ -356,11 +353,3 @@ def _listed(workspace: Workspace) -> list[str]:
     found = [path.parent for path in workspace.runs.glob(f"*/{tickets.WAITING}")]
     times = {folder.name: ticket.time or 0.0 for folder in found if (ticket := tickets.read(folder)) is not None}
     return sorted(times, key=lambda slug: times[slug])
-
-
-def _ordinal(number: int) -> str:
-    return ORDINALS[number - 1] if number <= len(ORDINALS) else f"number {number}"
-
-
-def _names(slugs: list[str]) -> str:
-    return "now " + ", ".join(slugs) if slugs else "and now none does"

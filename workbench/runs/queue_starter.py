@@ -1,8 +1,8 @@
 """`python -m workbench.runs.queue_starter WORKSPACE/runs/.starter`: the job that gives waiting runs their processes.
 
 There is one for each workspace. It is started by whoever finds that runs wait and that it does not live
-(run_queue.keep_going). It ends when no run waits and every run that it started is over; until then it stays, because
-only the process that started another one learns what ended it. Not covered: which run is next (run_queue).
+(queue.keep_going). It ends when no run waits and every run that it started is over; until then it stays, because
+only the process that started another one learns what ended it. Not covered: which run is next (queue).
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ def serve(workspace: Workspace, job: jobs.Job) -> None:
     """Start what is next until nothing waits. Raises jobs.Stop when asked to stop."""
     seen, first, read_at = -1, list[str](), 0.0
     while (workspace.runs).exists():
-        if job.take("stop") is not None:
-            raise jobs.Stop("stopped as asked; it starts again when runs wait")
+        job.check_stop("stopped as asked; it starts again when runs wait")
         now = _changed(workspace)
         waiting = [slug for slug in first if jobs.status(workspace.runs / slug).state.alive]
         if now != seen or waiting != first or time.monotonic() > read_at + LONG:
@@ -49,7 +48,6 @@ def serve(workspace: Workspace, job: jobs.Job) -> None:
 
 
 def _changed(workspace: Workspace) -> int:
-    """When the file of the queue was changed last."""
     with contextlib.suppress(OSError):
         return (workspace.runs / queue.QUEUE).stat().st_mtime_ns
     return 0

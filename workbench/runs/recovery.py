@@ -88,5 +88,4 @@ def _look(run: Path) -> tuple[int | None, dict[int, str]]:
 
 
 def _last_step(run: Path) -> int:
-    """The highest step of the curve; 0 where no step was made."""
     return max((int(line["step"]) for line in MetricsReader(run).lines()), default=0)

@@ -1,12 +1,11 @@
-"""Which checkpoints of a run are kept: the last ones, every so-manieth, the best one, the starred ones.
+"""Which checkpoints of a run are kept: the last ones, those of every so many steps, the best one, the starred ones.
 
     stars.json      {"checkpoints": [steps that a person wants to keep]}
     best.json       {"step", "why", "time"}: the one that a person found best by looking
 
-Only whole checkpoints count as the last ones: a damaged one among them is set aside (checkpoint.set_aside), so that the
-newest whole one is never removed, whatever the rules say. What will go can be asked before it goes.
-Going is renaming, then deleting: one killed in between leaves no half checkpoint, and the next one sweeps up. Not
-covered: writing checkpoints (checkpoint).
+Only whole checkpoints count as the last ones: a damaged one among them is set aside, so that the newest whole one is
+never removed, whatever the rules say. What will go can be asked before it goes. Going is renaming, then deleting: one
+killed in between leaves no half checkpoint, and the next one sweeps up. Not covered: writing them (checkpoints).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,12 @@ from typing import Any
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import processes
+from workbench.operating_system import system
 from workbench.runs import checkpoints
-from workbench.runs.analysis.diagnosis import best_step
-from workbench.runs.metrics import METRICS
-from workbench.workspace import from_json, read_json, write_json, writing
+from workbench.runs.analysis.best_checkpoint import best_step
+from workbench.runs.analysis.visible_effect import VisibleEffect, from_line
+from workbench.runs.metrics import METRICS, parse_lines
+from workbench.workspace import read_json, write_json, writing
 
 STARS, CHOSEN = "stars.json", "best.json"
 PUBLISHED = "published.json"  # in a checkpoint that is on the Hub
@@ -78,19 +79,21 @@ def chosen_best(run: Path) -> dict[str, Any]:
 
 
 def best(run: Path) -> int | None:
-    """The checkpoint whose held-out loss is the lowest (`diagnosis.best_step`); None while nothing was measured."""
+    """The best checkpoint (`best_checkpoint.best_step`); None while nothing was measured."""
     saved, path = checkpoints.steps(run), run / METRICS
     if not saved or not path.is_file():
         return None
-    held_out = {}
+    held_out, effects = dict[int, float](), dict[int, VisibleEffect]()
     with path.open("rb") as lines:
         for line in lines:
-            if b'"held_out_loss"' not in line:  # few lines are measurements, and a long run has a million others
-                continue
-            with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
-                measured = from_json(line)
-                held_out[int(measured["step"])] = float(measured["held_out_loss"])
-    return best_step(held_out, saved)
+            if b'"held_out_loss"' not in line and b'"preview_changes"' not in line:
+                continue  # few lines are measurements, and a long run has a million others
+            for measured in parse_lines(line):
+                if "held_out_loss" in measured:
+                    held_out[measured["step"]] = measured["held_out_loss"]
+                if (effect := from_line(measured)) is not None:
+                    effects[measured["step"]] = effect
+    return best_step(held_out, saved, effects)
 
 
 def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None) -> list[Doomed]:
@@ -106,23 +109,28 @@ def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None)
     return _going(run, set(steps[-max(1, keep) :]), keep_every)
 
 
-def retire(run: Path, keep: int, keep_every: int, written: int) -> list[Doomed]:
-    """Remove what the rules let go, now that the checkpoint of step `written` is on the disk. Raises CannotWrite."""
-    return _retire(run, keep, keep_every, {written})
+def retire(
+    run: Path, keep: int, keep_every: int = 0, written: int | None = None, only: Collection[int] | None = None
+) -> list[Doomed]:
+    """Set damaged checkpoints among the last ones aside, and remove what the rules let go; returns what went.
 
-
-def retire_now(run: Path, keep: int, keep_every: int = 0) -> list[Doomed]:
-    """As a person asks for it, to free space; returns what went, which is what `doomed` said. Raises CannotWrite."""
-    return _retire(run, keep, keep_every, set())
-
-
-def _retire(run: Path, keep: int, keep_every: int, kept: set[int]) -> list[Doomed]:
-    """Set damaged ones among the last aside, and remove what the rules let go."""
+    written: the step that has just been saved, which stays; None: a person frees space. only: of these steps alone,
+    which a person was shown. Raises CannotWrite.
+    """
     last, damaged = _last(run, keep)
-    going = _going(run, {*kept, *last, *damaged}, keep_every)
+    going = _going(run, {*last, *damaged, *([] if written is None else [written])}, keep_every)
     for step in damaged:
         checkpoints.set_aside(run, step)
-    return _remove(run, going)
+    gone = []
+    for one in (one for one in going if only is None or one.step in only):
+        target = run / checkpoints.FOLDER / f".del-{one.step}-{os.getpid()}"
+        with writing(target), contextlib.suppress(FileNotFoundError):  # another may have been faster
+            if target.exists():
+                shutil.rmtree(target)
+            system.replace(checkpoints.folder_of(run, one.step), target)
+            gone.append(one)
+    sweep(run)
+    return gone
 
 
 def _last(run: Path, keep: int) -> tuple[list[int], list[int]]:
@@ -144,19 +152,6 @@ def _going(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
         kept |= {step for step in steps if step % keep_every == 0}
     folders = {step: checkpoints.folder_of(run, step) for step in steps if step not in kept}
     return [Doomed(step, checkpoints.bytes_of(folder)) for step, folder in folders.items()]
-
-
-def _remove(run: Path, going: Iterable[Doomed]) -> list[Doomed]:
-    gone = []
-    for one in going:
-        target = run / checkpoints.FOLDER / f".del-{one.step}-{os.getpid()}"
-        with writing(target), contextlib.suppress(FileNotFoundError):  # another may have been faster
-            if target.exists():
-                shutil.rmtree(target)
-            os.rename(checkpoints.folder_of(run, one.step), target)
-            gone.append(one)
-    sweep(run)
-    return gone
 
 
 def sweep(run: Path) -> None:

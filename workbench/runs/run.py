@@ -4,6 +4,7 @@ runs/<slug>/
   config.json dataset.lock.json        settings; the clips trained on, by content
   process.json heartbeat.json control/ job.log result.json      (workbench.jobs)
   parent.json                          of a fork: where it began, and what differs (workbench.runs.forks)
+  notes.txt group.txt                  what a person wrote about it, and the group that it was given
   metrics.jsonl                        (workbench.runs.metrics)
   checkpoints/step-00000250/           (workbench.runs.checkpoints); stars.json (workbench.runs.retention)
   stacks.txt                           of a run that hung (workbench.trainer.monitoring.stall_timeout)
@@ -20,27 +21,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field
 
 from workbench import inline_html, jobs
 from workbench.errors import ConfigError
-from workbench.families import settle
+from workbench.families import find_model, settle
+from workbench.jobs.devices import pick_device
+from workbench.jobs.reading import folders_in
+from workbench.notes import read_notes, write_notes
 from workbench.records import read_record
-from workbench.runs import checkpoints, forks, queue, retention
+from workbench.runs import checkpoints, device_rules, forks, queue, retention
 from workbench.runs.checks import check, resolved
 from workbench.runs.forks import PARENT
-from workbench.runs.live_sample import LiveSample
 from workbench.runs.metrics import read_metrics
-from workbench.runs.previews import Preview, all_previews
+from workbench.runs.previews import LiveSample, Preview, all_previews
 from workbench.runs.recovery import FROM_START
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json
+from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json, write_text
 
 MODULE = "workbench.trainer"
 REMOTE = "remote.json"  # on which target a run is
 REMOTE_MODULE = "workbench.remote"  # the process that stands for it here
 EXPORT = "lora.safetensors"
-CARD = "README.md"
+CARD, GROUP = "README.md", "group.txt"
+MOST_GROUP = 60  # characters
 
 
 class Parent(BaseModel):
@@ -50,9 +54,6 @@ class Parent(BaseModel):
     step: int
     changed: dict[str, Annotated[list[Any], Field(min_length=2, max_length=2)]]
     dropped: list[str] = []
-
-
-_PARENT = TypeAdapter(Parent)
 
 
 class Run:
@@ -67,12 +68,20 @@ class Run:
 
         Raises ConfigError, DataError, CannotWrite.
         """
-        settings = settings.changed(model=settle(settings.model))
-        check(workspace, settings)
-        settings = resolved(workspace, settings)
+        settings = cls.checked(workspace, settings)
         folder = fresh_folder(workspace.runs, name or settings.dataset)
         settings.save(folder / jobs.CONFIG)
         return cls(folder)
+
+    @staticmethod
+    def checked(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
+        """The settings as a run with them has them, if one could start. Raises ConfigError, DataError."""
+        settings = settings.changed(model=settle(settings.model))
+        check(workspace, settings)
+        if find_model(settings.model)[1].boundary and settings.expert == "both":
+            sentence = "expert is both, which is two runs, and this is one: choose high noise or low noise"
+            raise ConfigError(sentence, {"expert": sentence})
+        return resolved(workspace, settings)
 
     def clone(self, workspace: Workspace, name: str | None = None) -> Self:
         """A fresh run with this one's settings. Raises ConfigError, CannotWrite."""
@@ -100,7 +109,7 @@ class Run:
     @classmethod
     def all(cls, workspace: Workspace) -> list[Self]:
         """Every run of the workspace, newest first."""
-        return [cls(folder) for folder in jobs.folders_in(workspace.runs)]
+        return [cls(folder) for folder in folders_in(workspace.runs)]
 
     @property
     def name(self) -> str:
@@ -121,7 +130,7 @@ class Run:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        return read_metrics(self.folder)[0]
+        return read_metrics(self.folder)
 
     @property
     def lora(self) -> Path | None:
@@ -132,7 +141,7 @@ class Run:
     @property
     def parent(self) -> dict[str, Any]:
         """Of a fork: {"run", "step", "changed": {setting: [old, new]}, "dropped": [sentences]}; {} of others."""
-        return dict(read_record(self.folder / PARENT, _PARENT) or {})
+        return dict(read_record(self.folder / PARENT, Parent) or {})
 
     @property
     def previews(self) -> list[Preview]:
@@ -150,6 +159,31 @@ class Run:
         """The name of the target on which it trains, "" for this machine."""
         return str(read_object(self.folder / REMOTE).get("target", ""))
 
+    @property
+    def notes(self) -> str:
+        """What a person wrote about it, "" without any."""
+        return read_notes(self.folder)
+
+    def write_notes(self, text: str) -> None:
+        """Replace the notes. Raises ConfigError where they are too long, CannotWrite."""
+        write_notes(self.folder, text)
+
+    @property
+    def group(self) -> str:
+        """The label under which lists show it together with others, "" without one."""
+        with contextlib.suppress(OSError):
+            return " ".join((self.folder / GROUP).read_text(encoding="utf-8", errors="replace").split())[:MOST_GROUP]
+        return ""
+
+    def set_group(self, label: str) -> None:
+        """Put it into a group, "" into none. Raises ConfigError where the label is too long, CannotWrite."""
+        label = " ".join(label.split())
+        if len(label) > MOST_GROUP or not label.isprintable():
+            raise ConfigError(
+                f"the group {label[:80]!r} cannot be used: at most {MOST_GROUP} characters, all printable"
+            )
+        write_text(self.folder / GROUP, label)
+
     def doomed(self) -> list[retention.Doomed]:
         """The checkpoints that go when the next one is written."""
         settings, saved = self.settings, self.checkpoints
@@ -162,14 +196,23 @@ class Run:
         from_start: it may begin at step 0 again where no checkpoint is whole; otherwise it is refused (recovery).
         A living run is left alone.
         """
-        env = {FROM_START: "1"} if from_start else None
-        if self.target and self.settings.push_to_hub:
+        env, settings = {FROM_START: "1"} if from_start else None, self.settings
+        if self.target and settings.push_to_hub:
             raise ConfigError(
                 "push_to_hub is on, and a run elsewhere has no login: push it from here when it has ended"
             )
         if self.target:
             return jobs.start(self.folder, REMOTE_MODULE, env=env)
+        device_rules.check(settings, pick_device(settings.device))
         return queue.enqueue(Workspace(self.folder.parent.parent), self.name, MODULE, env)
+
+    @property
+    def takes_no_commands(self) -> str:
+        """Why it takes no commands now; "" when it does."""
+        state = self.status.state
+        if state.alive:
+            return ""
+        return f"{self.name} is {state.value}, only a running one takes commands: workbench runs start {self.name}"
 
     def stop(self, grace: float | None = None) -> None:
         """Save and end after the present step; with `grace` (seconds) end it by force after that time."""

@@ -1,9 +1,12 @@
 """sessions.jsonl: a line for each session of a run, from when its process was ready to train. No torch.
 
-Keys: time, step (the last one done before: 0, or the checkpoint's), before (when the session before this one wrote its
-last line of metrics, 0 where there was none), device, precision, versions (package -> version), trained (values that
-are adjusted), dropped (a sentence per clip left out), note (what a person should know of where it began, such as a
-checkpoint that is damaged). Not covered: how a run ended (jobs).
+Keys: time, step (the last one done before: 0, or the checkpoint's), before (when the session before this one ended: its
+last line of metrics, or the pause; 0 where there was none), paused (it follows a pause of the same process), device,
+precision, versions (package -> version), trained (values that are adjusted), dropped (a sentence per clip left out),
+stops_at (when its time limit ends it, null without one), note (what a person should know of where it began, such as a
+checkpoint that is damaged).
+
+Not covered: how a run ended (jobs).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from pydantic import Field, TypeAdapter
 from workbench import jobs
 from workbench.records import LATEST, read_json_lines
 from workbench.runs.metrics import METRICS
-from workbench.workspace import append_line, from_json
+from workbench.workspace import append_line, from_json, read_object
 
 SESSIONS = "sessions.jsonl"
 TAIL = 1 << 20  # bytes; a line is far shorter
@@ -37,23 +40,27 @@ class RunSession:
     time: Moment
     step: int
     before: Moment = 0.0
+    paused: bool = False
     device: str = ""
     precision: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     trained: int = 0
     dropped: Sequence[str] = ()
+    stops_at: Moment | None = None
     note: str = ""
 
 
 _SESSION = TypeAdapter(RunSession)
 
 
-def record_session(run: Path, step: int, **facts: object) -> None:
+def record_session(run: Path, step: int, paused_at: float | None = None, **facts: object) -> None:
     """Add a line for this session; facts are the other fields of `RunSession`. Raises CannotWrite.
 
-    Call it before the metrics are cut back to the checkpoint: the steps that are lost took time as well.
+    paused_at: when the pause that it follows began. Call it before the metrics are cut back to the checkpoint: the
+    steps that are lost took time as well.
     """
-    session = RunSession(time.time(), step, _last_metrics_time(run), **facts)  # type: ignore[arg-type]
+    before = _last_metrics_time(run) if paused_at is None else paused_at
+    session = RunSession(time.time(), step, before, paused_at is not None, **facts)  # type: ignore[arg-type]
     append_line(run / SESSIONS, json.dumps(asdict(session), ensure_ascii=False))
 
 
@@ -66,14 +73,26 @@ def read_sessions(run: Path) -> list[RunSession]:
     return found
 
 
-def seconds_used(run: Path, sessions: Sequence[RunSession] | None = None) -> float:
-    """How long the run's processes worked, all sessions together; the time between them does not count."""
-    status, sessions = jobs.status(run), read_sessions(run) if sessions is None else sessions
-    now = status.ended_at or (time.time() if status.state.alive else 0.0)
-    began = [session.time for session in sessions] or [now]
-    began[-1] = min(began[-1], status.started_at or began[-1])  # before that it encoded and loaded
-    ended = [*(session.before for session in sessions[1:]), now]
-    return sum(max(0.0, end - start) for start, end in zip(began, ended, strict=True))
+def training_seconds(run: Path, sessions: Sequence[RunSession] | None = None) -> float:
+    """How long the run trained, all sessions together.
+
+    The queue, loading and encoding, a pause, and the time between a stop and the next start do not count.
+    """
+    sessions = read_sessions(run) if sessions is None else sessions
+    if not sessions:
+        return 0.0
+    ended = [*(session.before for session in sessions[1:]), _end(run, sessions[-1])]
+    return sum(max(0.0, end - session.time) for session, end in zip(sessions, ended, strict=True))
+
+
+def _end(run: Path, last: RunSession) -> float:
+    """When the last session ended; now while it trains."""
+    status = jobs.status(run)
+    over = last.time < (status.started_at or 0.0)  # a later start waits or loads, or ended before it was ready
+    waits = status.phase.startswith(jobs.WAITING)  # a paused run that was resumed, for its device
+    if over or waits or read_object(run / jobs.HEARTBEAT).get("paused"):
+        return _last_metrics_time(run)
+    return status.ended_at or time.time()
 
 
 def _last_metrics_time(run: Path) -> float:

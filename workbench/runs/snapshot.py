@@ -8,28 +8,35 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from workbench import jobs
+from workbench import jobs, states
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.jobs import State, Status
 from workbench.jobs.devices import Load, load, pick_device
+from workbench.quantities import byte_size
 from workbench.runs import facts, queue, retention
 from workbench.runs.actions import Action
+from workbench.runs.analysis.best_checkpoint import best_step
 from workbench.runs.analysis.curves import Curves, curves_of
-from workbench.runs.analysis.diagnosis import Diagnosis, best_step, diagnose
+from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
 from workbench.runs.checkpoints import bytes_of, folder_of
-from workbench.runs.facts import Fact, Note, Tone
+from workbench.runs.facts import Fact, Note
 from workbench.runs.failures import LOG_LINES, Failure, failure_of, last_checkpoint
-from workbench.runs.previews import FOLDER, RunPreviews, read_previews
+from workbench.runs.listing import headline
+from workbench.runs.previews import FOLDER, Preview, RunPreviews, read_previews
 from workbench.runs.run import Run
-from workbench.runs.sessions import RunSession, read_sessions
+from workbench.runs.sessions import read_sessions
 from workbench.runs.settings import TrainSettings
+from workbench.states import Tone
 from workbench.workspace import Workspace, step_folders
 
 DECODING = ".decode"  # the folder of a run in which Run.decode_previews works
+CHECKPOINT_HEADS = ("step", "held-out loss", "size", "")
 
 
 @dataclass(frozen=True)
@@ -43,42 +50,45 @@ class SavedCheckpoint:
 
     @property
     def size(self) -> str:
-        return f"{self.bytes / 1e6:.1f} MB"
+        return byte_size(self.bytes)
+
+    @property
+    def row(self) -> tuple[str, str, str, str]:
+        """In a table with CHECKPOINT_HEADS."""
+        held_out = "" if self.held_out is None else f"{self.held_out:.4f}"
+        return str(self.step), held_out, self.size, ", ".join(self.reasons)
 
 
 @dataclass(frozen=True)
 class RunSnapshot:
     """A run at one moment.
 
-    headline: its state in one word;  activity: what it does now;  share: of its steps, None while unknown
-    diagnosis: None before the first measurement;  failure: of a run that failed;  outcome: of one that ended well
-    actions: what may be done now;  queue: names of the waiting runs, next first
-    decoding: the job that makes videos of previews kept as latents;  settings: None where they cannot be read
+    settings: None where they cannot be read;  width: of its videos, pixels;  lora: its export
+    diagnosis: None before the first measurement; of a failed run it stands below the failure
+    queue: names of the waiting runs, next first
+    group, own_notes: the group that a person gave it, and what they wrote about it
+    stops_at: when its time limit ends it, Unix time
+    decoding: the job that makes videos of previews kept as latents;  log: its last lines
     """
 
     run: Run
     status: Status
     settings: TrainSettings | None
     width: int
-    headline: str
-    tone: Tone
-    activity: str
-    share: float | None
-    time_left: str
+    lora: Path | None
     facts: tuple[Fact, ...]
     notes: tuple[Note, ...]
     diagnosis: Diagnosis | None
-    failure: Failure | None
-    outcome: Note | None
-    actions: tuple[Action, ...]
     curves: Curves
     best_step: int | None
     previews: RunPreviews
-    preview_note: str
     checkpoints: tuple[SavedCheckpoint, ...]
     queue: tuple[str, ...]
     parent: dict[str, Any]
+    stops_at: float | None
     decoding: Status | None
+    group: str
+    own_notes: str
     log: str
 
     @property
@@ -86,14 +96,110 @@ class RunSnapshot:
         return self.run.name
 
     @property
+    def waits(self) -> bool:
+        return self.name in self.queue
+
+    @property
     def position(self) -> int | None:
         """Its place among the waiting runs, 1 is next; None when it does not wait."""
-        return self.queue.index(self.name) + 1 if self.name in self.queue else None
+        return self.queue.index(self.name) + 1 if self.waits else None
 
     @property
     def saved(self) -> list[int]:
         """Steps of the checkpoints, oldest first."""
         return [one.step for one in self.checkpoints]
+
+    @property
+    def headline(self) -> str:
+        """Its state in one word."""
+        return headline(self.status, self.waits)
+
+    @property
+    def tone(self) -> Tone:
+        return states.tone_of(self.headline)
+
+    @property
+    def activity(self) -> str:
+        """What it does now."""
+        return facts.activity(self.status)
+
+    @property
+    def time_left(self) -> str:
+        return facts.time_left(self.status, self.stops_at)
+
+    @property
+    def share(self) -> float | None:
+        """Of its steps, None while unknown."""
+        status = self.status
+        if self.waits or status.state is State.FINISHED:
+            return 0.0 if self.waits else 1.0
+        share = status.step / status.total if status.total else None
+        return share if status.state.alive else share or 0.0
+
+    @cached_property
+    def failure(self) -> Failure | None:
+        """Of a run that failed."""
+        return failure_of(self.status, self.log, self.saved, self.settings)
+
+    @property
+    def outcome(self) -> Note | None:
+        """Of a run that ended well."""
+        if self.status.state is State.FINISHED and self.lora:
+            return Note("The LoRA is ready: it loads in diffusers as it is.", "good")
+        if self.status.state is State.STOPPED:
+            return Note(f"{self.status.message or 'Stopped as requested.'} {last_checkpoint(self.saved)}")
+        return None
+
+    @property
+    def preview_note(self) -> str:
+        """What there is to know of previews that are missing or not decoded, "" if nothing."""
+        decoding = self.decoding
+        if self.previews.latents:
+            count = "1 preview is" if self.previews.latents == 1 else f"{self.previews.latents} previews are"
+            if decoding is None or decoding.state is State.FINISHED:
+                next_step = "Decode them to see them."
+            elif decoding.state.alive:
+                progress = f", {decoding.step} of {decoding.total}" if decoding.total else ""
+                next_step = f"{decoding.phase}{progress}"
+            else:
+                next_step = f"Decoding them {decoding.state}: {decoding.message}"
+            return f"{count} kept as latents, as the run's settings say. {next_step}"
+        if self.previews.previews:
+            return ""
+        if self.settings and self.settings.preview_every and self.status.state.alive:
+            return "The first previews show what the model generates before training. They come soon."
+        return "This run has no previews."
+
+    @cached_property
+    def actions(self) -> tuple[Action, ...]:
+        """What makes sense now, the most likely first; without what the failure offers already."""
+        state, name, saved, found = self.status.state, self.name, self.saved, list[Action]()
+        running = state is State.RUNNING and not self.waits
+
+        def offer(kind: Any, label: str, command: str, condition: bool) -> None:
+            if condition:
+                found.append(Action(kind, label, f"workbench {command}"))
+
+        start = "Start" if state is State.NEW else f"Resume from step {saved[-1]}" if saved else "Start again"
+        usable = (state is State.FINISHED and self.lora is not None) or (state is State.PAUSED and bool(saved))
+        lora = name if self.lora or not saved else f"runs/{name}@{saved[-1]}"
+        decoding = self.decoding is not None and self.decoding.state.alive
+        undecoded = bool(self.previews.latents) and not state.alive and not decoding
+        offer("go on", start, f"runs start {name}", state in (State.NEW, State.STOPPED))
+        offer("sample", "Try it in Sample", f"sample --lora {lora}", usable)
+        offer("stacks", "Show what it is doing", f"runs stacks {name}", self.status.hanging)
+        offer("pause", "Pause", f"runs pause {name}", running)
+        offer("resume", "Resume", f"runs resume {name}", state is State.PAUSED)
+        offer("stop", "Stop", f"runs stop {name}", state.alive and state is not State.STOPPING)
+        offer("kill", "End by force", f"runs stop {name} --grace 0", state is State.STOPPING)
+        offer("save", "Save now", f"runs save {name}", running)
+        offer("preview", "Preview now", f"runs preview {name}", running)
+        offer("live sample", "Generate after this step", f"runs live-sample {name}", running)
+        offer("decode", "Decode previews", f"runs decode {name}", undecoded)
+        offer("new run", "Copy settings to the form", f"train --clone {name}", self.settings is not None)
+        offer("report", "Write a report", f"runs report {name}", self.settings is not None and bool(self.curves.last))
+        offered = {one.label for one in self.failure.actions} if self.failure else set[str]()
+        return tuple(one for one in found if one.label not in offered)
 
     def action(self, kind: str) -> Action | None:
         """The action of that kind, None when it makes no sense now."""
@@ -135,55 +241,40 @@ class SnapshotReader:
         curves.refresh()
         settings, width = _settings(run)
         status, saved, order = run.status, run.checkpoints, tuple(self._waiting())
-        waiting = run.name in order
-        diagnosis = _diagnosis(curves, saved, status)
-        best = best_step(curves.held_out, saved)
-        sessions, parent = read_sessions(run.folder), run.parent
-        previews, log = self._read_previews(), jobs.log_tail(run.folder, LOG_LINES)
-        decoding = _decoding(run, previews)
+        sessions, parent, lora, previews = read_sessions(run.folder), run.parent, run.lora, self._read_previews()
+        diagnosis, best = None, best_step(curves.held_out, saved, curves.effects)
+        if curves.last or curves.held_out:
+            diagnosis = diagnose(curves, saved, not status.state.alive, settings)
+            if status.state in (State.FAILED, State.DIED):
+                diagnosis = beside_failure(diagnosis)
+        known = [*facts.metric_facts(curves, diagnosis)]
+        known += facts.time_facts(run.folder, status, sessions)
+        if status.state.alive:
+            known.append(facts.load_fact(*self._load()))
+        if lora:
+            known.append(Fact("lora", "LoRA file", byte_size(lora.stat().st_size)))
+        decoding = run.folder / DECODING
         return RunSnapshot(
             run=run,
             status=status,
             settings=settings,
             width=width,
-            headline="waiting" if waiting and status.state is not State.STOPPING else status.state.value,
-            tone="idle" if waiting else facts.TONES.get(status.state, "idle"),
-            activity=facts.activity(status),
-            share=0.0 if waiting else _share(status),
-            time_left=facts.time_left(status),
-            facts=tuple(self._facts(status, settings, sessions, diagnosis, waiting)),
+            lora=lora,
+            facts=tuple(known),
             notes=tuple(facts.notes(run.folder, status, settings, parent, sessions)),
             diagnosis=diagnosis,
-            failure=failure_of(status, log, saved, settings),
-            outcome=_outcome(run, status, saved),
-            actions=tuple(_actions(run, status, settings, saved, waiting, curves, previews, decoding)),
             curves=curves,
             best_step=best,
             previews=previews,
-            preview_note=_preview_note(previews, decoding, settings, status),
             checkpoints=self._read_checkpoints(saved, best, status, settings),
             queue=order,
             parent=parent,
-            decoding=decoding,
-            log=log,
+            stops_at=facts.time_limit_of(status, sessions),
+            decoding=jobs.status(decoding) if previews.latents and decoding.exists() else None,
+            group=run.group,
+            own_notes=run.notes,
+            log=jobs.log_tail(run.folder, LOG_LINES),
         )
-
-    def _facts(
-        self,
-        status: Status,
-        settings: TrainSettings | None,
-        sessions: list[RunSession],
-        diagnosis: Diagnosis | None,
-        waiting: bool,
-    ) -> list[Fact]:
-        run = self._run
-        found = [*facts.metric_facts(self._curves, diagnosis)]
-        found += facts.time_facts(run.folder, status, settings, sessions, waiting)
-        if status.state.alive:
-            found.append(facts.load_fact(*self._load()))
-        if run.lora:
-            found.append(Fact("lora", "LoRA file", f"{run.lora.stat().st_size / 1e6:.1f}", "MB"))
-        return found
 
     def _read_previews(self) -> RunPreviews:
         """Again only after a folder of theirs has changed: a long run has thousands."""
@@ -203,9 +294,12 @@ class SnapshotReader:
         mark = (tuple(saved), best, tuple(starred), str(chosen), going_on)
         if mark != self._checkpoint_mark:
             going = {one.step for one in self._run.doomed()} if going_on else set[int]()
+            lowest = "lowest held-out loss"
+            if best != best_step(self._curves.held_out, saved, {}):
+                lowest += " of those whose previews are good"
             reasons = (
                 ("newest", saved[-1:]),
-                ("lowest held-out loss", [best]),
+                (lowest, [best]),
                 (f"best: {chosen.get('why') or 'chosen by hand'}", [chosen.get("step")]),
                 ("starred", starred),
                 ("goes with the next save", going),
@@ -232,95 +326,8 @@ def _settings(run: Run) -> tuple[TrainSettings | None, int]:
     return settings, 0
 
 
-def _diagnosis(curves: Curves, saved: list[int], status: Status) -> Diagnosis | None:
-    if not curves.last and not curves.held_out:
-        return None
-    found = diagnose(curves, saved)
-    over = found.kind == "too early" and not status.state.alive  # then there is nothing to wait for
-    return replace(found, advice="") if over else found
-
-
-def _share(status: Status) -> float | None:
-    if status.state is State.FINISHED:
-        return 1.0
-    share = status.step / status.total if status.total else None
-    return share if status.state.alive else share or 0.0
-
-
-def _outcome(run: Run, status: Status, saved: list[int]) -> Note | None:
-    if status.state is State.FINISHED and run.lora:
-        return Note("The LoRA is ready: it loads in diffusers as it is.", "good")
-    if status.state is State.STOPPED:
-        return Note(f"{status.message or 'Stopped as requested.'} {last_checkpoint(saved)}")
-    return None
-
-
-def _decoding(run: Run, previews: RunPreviews) -> Status | None:
-    folder = run.folder / DECODING
-    return jobs.status(folder) if previews.latents and folder.exists() else None
-
-
-def _preview_note(
-    previews: RunPreviews, decoding: Status | None, settings: TrainSettings | None, status: Status
-) -> str:
-    """What there is to know of previews that are missing or not decoded, "" if nothing."""
-    if previews.latents:
-        count = "1 preview is" if previews.latents == 1 else f"{previews.latents} previews are"
-        if decoding is None or decoding.state is State.FINISHED:
-            next_step = "Decode them to see them."
-        elif decoding.state.alive:
-            progress = f", {decoding.step} of {decoding.total}" if decoding.total else ""
-            next_step = f"{decoding.phase}{progress}"
-        else:
-            next_step = f"Decoding them {decoding.state}: {decoding.message}"
-        return f"{count} kept as latents, as the run's settings say. {next_step}"
-    if previews.previews:
-        return ""
-    if settings and settings.preview_every and status.state.alive:
-        return "The first previews show what the model generates before training. They come soon."
-    return "This run has no previews."
-
-
-def _actions(
-    run: Run,
-    status: Status,
-    settings: TrainSettings | None,
-    saved: list[int],
-    waiting: bool,
-    curves: Curves,
-    previews: RunPreviews,
-    decoding: Status | None,
-) -> list[Action]:
-    """What makes sense now, the most likely first. What a failed run needs, its failure offers."""
-    state, found = status.state, list[Action]()
-    running = state is State.RUNNING and not waiting
-
-    def offer(kind: Any, label: str, command: str, condition: bool) -> None:
-        if condition:
-            found.append(Action(kind, label, f"workbench {command}"))
-
-    start = "Start" if state is State.NEW else f"Go on from step {saved[-1]}" if saved else "Start again"
-    usable = (state is State.FINISHED and run.lora is not None) or (state is State.PAUSED and bool(saved))
-    lora = run.name if run.lora or not saved else f"runs/{run.name}@{saved[-1]}"
-    undecoded = bool(previews.latents) and not state.alive and not (decoding and decoding.state.alive)
-    offer("go on", start, f"runs start {run.name}", state in (State.NEW, State.STOPPED))
-    offer("sample", "Try it in Sample", f"sample --lora {lora}", usable)
-    offer("stacks", "Show what it is doing", f"runs stacks {run.name}", status.hanging)
-    offer("pause", "Pause", f"runs pause {run.name}", running)
-    offer("resume", "Resume", f"runs resume {run.name}", state is State.PAUSED)
-    offer("stop", "Stop", f"runs stop {run.name}", state.alive and state is not State.STOPPING)
-    offer("kill", "End by force", f"runs stop {run.name} --grace 0", state is State.STOPPING)
-    offer("save", "Save now", f"runs save {run.name}", running)
-    offer("preview", "Preview now", f"runs preview {run.name}", running)
-    offer("live sample", "Generate after this step", f"runs live-sample {run.name}", running)
-    offer("decode", "Decode previews", f"runs decode {run.name}", undecoded)
-    offer("new run", "Copy settings to the form", f"train --clone {run.name}", settings is not None)
-    offer("report", "Write a report", f"runs report {run.name}", settings is not None and bool(curves.last))
-    return found
-
-
-def to_json(seen: RunSnapshot) -> dict[str, Any]:
-    """A snapshot for programs: `workbench runs show NAME --json`."""
+def to_json(seen: RunSnapshot, curves: bool = True) -> dict[str, Any]:
+    """A snapshot for programs: `workbench runs show NAME --json`. curves: with them, which are long"""
     status = seen.status
     return {
         "name": seen.name,
@@ -332,20 +339,20 @@ def to_json(seen: RunSnapshot) -> dict[str, Any]:
         "steps": seen.settings.steps if seen.settings else None,
         "seconds_left": status.seconds_left,
         "position": seen.position,
-        "facts": [asdict(fact) for fact in seen.facts],
-        "notes": [asdict(note) for note in seen.notes],
-        "diagnosis": asdict(seen.diagnosis) if seen.diagnosis else None,
-        "failure": asdict(seen.failure) if seen.failure else None,
-        "outcome": asdict(seen.outcome) if seen.outcome else None,
-        "actions": [asdict(action) for action in seen.actions],
-        "checkpoints": [asdict(checkpoint) for checkpoint in seen.checkpoints],
+        **{name: [asdict(one) for one in getattr(seen, name)] for name in ("facts", "notes", "actions", "checkpoints")},
+        **{name: (found := getattr(seen, name)) and asdict(found) for name in ("diagnosis", "failure", "outcome")},
         "best_step": seen.best_step,
-        "previews": [
-            {"step": one.step, "prompt": one.prompt, "scale": one.scale, "video": str(one.video)}
-            for one in (*seen.previews.previews, *seen.previews.scaled)
-        ],
-        "curves": seen.curves.to_json(),
+        "visible_effect": (effect := seen.curves.effect) and effect.to_json(),
+        "previews": _videos([*seen.previews.previews, *seen.previews.scaled]),
+        "control_previews": _videos(seen.previews.controls),
+        **({"curves": seen.curves.to_json()} if curves else {}),
         "parent": seen.parent,
+        "group": seen.group,
+        "own_notes": seen.own_notes,
         "settings": seen.settings.model_dump(mode="json") if seen.settings else None,
-        "lora": str(seen.run.lora) if seen.run.lora else None,
+        "lora": str(seen.lora) if seen.lora else None,
     }
+
+
+def _videos(previews: Sequence[Preview]) -> list[dict[str, Any]]:
+    return [{"step": one.step, "prompt": one.prompt, "scale": one.scale, "video": str(one.video)} for one in previews]

@@ -12,10 +12,10 @@ import contextlib
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from workbench.errors import CannotWrite
+from workbench.operating_system import system
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.diagnosis import diagnose
 from workbench.runs.metrics import METRICS
@@ -23,7 +23,7 @@ from workbench.runs.run import Run
 from workbench.workspace import read_object, writing
 
 KEPT = ".summary.json"
-VERSION = 1  # rises with any change of what is found
+VERSION = 4  # rises with any change of what is found
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,16 @@ def summary_of(run: Run) -> RunSummary:
     kept, mark = read_object(run.folder / KEPT), _mark(run)
     if kept.get("version") == VERSION and kept.get("mark") == mark:
         with contextlib.suppress(TypeError, ValueError):
-            return _from(kept)
+            loss = None if kept["loss"] is None else float(kept["loss"])
+            held_out = tuple(map(float, kept["held_out"]))
+            return RunSummary(int(kept["step"]), loss, held_out, str(kept["diagnosis"]))
     found = _read(run)
     record = {"version": VERSION, "mark": mark, **found.__dict__}
     temporary = run.folder / f"{KEPT}.{os.getpid()}.tmp"
     with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: it is made anew where it is gone
-        temporary.write_text(json.dumps(record))
+        temporary.write_text(json.dumps(record), encoding="utf-8")
         try:
-            os.replace(temporary, run.folder / KEPT)
+            system.replace(temporary, run.folder / KEPT)
         finally:
             temporary.unlink(missing_ok=True)
     return found
@@ -58,20 +60,11 @@ def summary_of(run: Run) -> RunSummary:
 
 def _mark(run: Run) -> list[Any]:
     """Changes whenever what is found does."""
-    return [*_stamp(run.folder / METRICS), run.checkpoints]
-
-
-def _stamp(path: Path) -> tuple[int, int]:
     try:
-        stat = path.stat()
+        stat = (run.folder / METRICS).stat()
     except OSError:
-        return 0, 0
-    return stat.st_size, stat.st_mtime_ns
-
-
-def _from(kept: dict[str, Any]) -> RunSummary:
-    loss = None if kept["loss"] is None else float(kept["loss"])
-    return RunSummary(int(kept["step"]), loss, tuple(map(float, kept["held_out"])), str(kept["diagnosis"]))
+        return [0, 0, run.checkpoints]
+    return [stat.st_size, stat.st_mtime_ns, run.checkpoints]
 
 
 def _read(run: Run) -> RunSummary:

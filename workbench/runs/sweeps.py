@@ -1,7 +1,7 @@
 """Sweeps: one run for every combination of values, each named after its own.
 
 The runs are ordinary ones: what they have in common (encoded clips and captions) is in the cache once, and started they
-wait for the device in order. Not covered: comparing them (run_comparison), choosing values by result.
+wait for the device in order. Not covered: comparing them (analysis.comparison), choosing values by result.
 """
 
 from __future__ import annotations
@@ -9,16 +9,39 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.errors import ConfigError
+from workbench.families import find_model, settle
 from workbench.runs.run import Run, check
 from workbench.runs.settings import TrainSettings
-from workbench.settings import Spec, parse, specs
+from workbench.settings import Spec, parse, specs, value_text
 from workbench.workspace import Workspace
 
 MOST = 100
+
+
+def created(
+    workspace: Workspace, settings: TrainSettings, values: Mapping[str, Sequence[Any]], name: str | None = None
+) -> list[Run]:
+    """Write the runs of these settings: one, one for every combination of values, and of a model of two experts one
+    for each, where both are to be trained. None is started. Raises ConfigError, DataError, CannotWrite."""
+    values = {**_experts(settings), **values}
+    return sweep(workspace, settings, values, name) if values else [Run.create(workspace, settings, name)]
+
+
+def checked(workspace: Workspace, settings: TrainSettings) -> None:
+    """Refuse settings of which `created` could write no run. Raises ConfigError, DataError."""
+    for _, changed in combinations(settings, _experts(settings)):
+        Run.checked(workspace, changed)
+
+
+def _experts(settings: TrainSettings) -> dict[str, list[str]]:
+    """The experts that these settings train, one a run; {} where it is one run."""
+    experts = [expert.name for expert in find_model(settle(settings.model))[1].experts]
+    return {"expert": experts} if len(experts) > 1 and settings.expert == "both" else {}
 
 
 def sweep(
@@ -40,11 +63,7 @@ def combinations(settings: TrainSettings, values: Mapping[str, Sequence[Any]]) -
     for name, several in values.items():
         if len(several) != len({json.dumps(value) for value in several}) or not several:
             raise ConfigError(f"{name} has {list(several)} to try: give at least one value, and each once")
-    count = 1
-    for several in values.values():
-        count *= len(several)
-    if count > MOST:
-        raise ConfigError(f"these values make {count} runs, at most {MOST} are made at once: give fewer values")
+    runs_of(values)
     found = []
     for chosen in itertools.product(*values.values()):
         pairs = dict(zip(values, chosen, strict=True))
@@ -53,16 +72,43 @@ def combinations(settings: TrainSettings, values: Mapping[str, Sequence[Any]]) -
     return found
 
 
+def runs_of(values: Mapping[str, Sequence[Any]]) -> int:
+    """How many runs these values make. Raises ConfigError for more than are made at once."""
+    count = math.prod(map(len, values.values()))
+    if count > MOST:
+        raise ConfigError(f"these values make {count} runs, at most {MOST} are made at once: give fewer values")
+    return count
+
+
+def problem_of(text: str) -> str:
+    """What is wrong with SETTING=VALUE,VALUE by the setting's own rules, in a sentence; "" for nothing."""
+    try:
+        ((name, values),) = parse_values([text]).items()
+    except ConfigError as error:
+        return str(error)
+    for number, value in enumerate(values):
+        if value in values[:number]:
+            return f"{value_text(value)} is listed twice: give each value once"
+        try:
+            parse(TrainSettings, {name: value})
+        except ConfigError as error:
+            if name in error.problems:  # another one is about settings that the form may have
+                return error.problems[name]
+    return ""
+
+
 def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
     """Values by setting from texts as people write them: "learning_rate=1e-4,3e-4", 'targets="to_q,to_k",attention'.
 
-    A value of a setting that is a list is written with ";" between its parts. Raises ConfigError.
+    A setting is named by its key or its label, as in "Learning rate=1e-4". A value of a setting that is a list is
+    written with ";" between its parts. Raises ConfigError.
     """
     known = {spec.name: spec for spec in specs(TrainSettings)}
+    labels = {spec.title.casefold(): spec.name for spec in known.values()}
     values: dict[str, list[Any]] = {}
     for text in texts:
         name, sign, listed = text.partition("=")
-        name = name.strip().replace("-", "_")
+        name = labels.get(name.strip().casefold()) or name.strip().replace("-", "_")
         if not sign or not listed.strip():
             raise ConfigError(f"{text[:80]!r} is no list of values: write SETTING=VALUE,VALUE, as in rank=8,16")
         if name not in known:
@@ -94,7 +140,6 @@ def _value(spec: Spec, text: str) -> Any:
 
 
 def _word(value: Any) -> str:
-    """A value in a run's name."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, list):

@@ -1,27 +1,6 @@
-"""Generating videos: request one (`submit`), follow it (`progress`), find it again (`Samples`). No torch on import.
+"""Generating videos. No torch on import.
 
-`workbench.sampler.generate` runs in this process; everything else goes through the sampling worker, which keeps the
-model warm. Not covered: training (workbench.trainer).
+`queue` requests a video from the sampling worker and follows it, `samples` finds it again; `generate` generates in this
+process. What belongs here: everything from the settings of a video to its file. Not here: training (trainer), videos in
+rows and columns (compare).
 """
-
-from workbench.sampler.loras import available_loras
-from workbench.sampler.queue import Progress, RequestState, cancel, pending, progress, stop_worker, submit, wait
-from workbench.sampler.samples import Sample, Samples, settings_of, write_sample
-from workbench.sampler.settings import SampleSettings
-
-__all__ = [
-    "Progress",
-    "RequestState",
-    "Sample",
-    "SampleSettings",
-    "Samples",
-    "available_loras",
-    "cancel",
-    "pending",
-    "progress",
-    "settings_of",
-    "stop_worker",
-    "submit",
-    "wait",
-    "write_sample",
-]

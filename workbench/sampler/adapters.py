@@ -7,16 +7,23 @@ there are (loras), other trainers' names (the family).
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
+from workbench.families import families
 from workbench.families.base import Family
-from workbench.families.lora_files import LoraWeights, without_alpha
-from workbench.sampler.loras import KEY, Header, Lora, check_fit, read_header, sha256
+from workbench.families.lora_files import LoraWeights, check_finite, of_expert, without_alpha
+from workbench.families.lora_match import match_report
+from workbench.families.lora_names import FINETRAINERS_KEY
+from workbench.families.other_families import refuse_other_lora
+from workbench.sampler.also_trained import AlsoTrained
+from workbench.sampler.loras import KEY, Header, Lora, check_fit, read_header
 from workbench.workspace import write_bytes
 
 KEPT = 8  # LoRAs that stay loaded; the least recently used is unloaded first
@@ -33,9 +40,11 @@ class _Loaded:
 class Adapters:
     """The LoRAs of one pipeline."""
 
-    def __init__(self, family: Family, pipeline: Any, model: str) -> None:
-        """model: its title, for people"""
+    def __init__(self, family: Family, pipeline: Any, model: str, expert: str = "") -> None:
+        """model: its title, for people;  expert: of the pipeline's transformer, where the model has two"""
+        self._expert = expert
         self._family, self._pipeline, self._model = family, pipeline, model
+        self._also_trained = AlsoTrained(pipeline.transformer)
         self._loaded: dict[tuple[Any, ...], _Loaded] = {}  # least recently used first
         self._count = 0
 
@@ -49,6 +58,7 @@ class Adapters:
         """
         try:
             active = [(self._load(lora, cache, force), lora.scale) for lora in loras]
+            beside = self._also_trained.apply(loras)
         except BaseException:
             self._deactivate()
             raise
@@ -62,7 +72,8 @@ class Adapters:
             self._deactivate()
         return [
             {"name": lora.name, **loaded.facts, "scale": lora.scale}
-            for lora, (loaded, _) in zip(loras, active, strict=True)
+            | ({"also_trained_sha256": file_sha256(also)} if also is not None else {})
+            for lora, (loaded, _), also in zip(loras, active, beside, strict=True)
         ]
 
     # ---- loading
@@ -76,20 +87,29 @@ class Adapters:
         return loaded
 
     def _read(self, lora: Lora, cache: Path, force: bool) -> _Loaded:
-        header, tensors = read_header(lora.file), _tensors(lora)
-        path, weights = lora.file, None
-        if not any(KEY.fullmatch(name) for name in header.tensors):
-            weights = self._family.lora_weights(tensors, header.metadata)
+        header, (tensors, metadata) = read_header(lora.file), self._family.lora_tensors(lora.file)
+        refuse_other_lora(list(tensors), [family.title for family in families()])
+        check_finite(lora.file, tensors)
+        tensors = of_expert(tensors, self._expert)
+        path, weights, whole_file = lora.file, None, tensors
+        # finetrainers' alpha is where the stock loader does not look.
+        if FINETRAINERS_KEY in metadata or not any(KEY.fullmatch(name) for name in header.tensors):
+            weights = self._family.lora_weights(tensors, metadata)
             named = without_alpha(weights).tensors
             tensors = {f"{self._family.lora_prefix}.{name}": tensor for name, tensor in named.items()}
             header = Header({name: tuple(value.shape) for name, value in tensors.items()}, header.metadata)
-            path = cache / f"{sha256(lora.file)}.safetensors"
-        fitting = check_fit(lora, header, dict(_shapes(self._pipeline.transformer)), self._model, force)
+            whose = self._expert.partition(" ")[0]
+            path = cache / f"{file_sha256(lora.file)}{whose}.safetensors"
+        shapes = dict(_shapes(self._pipeline.transformer))
+        fitting = check_fit(lora, header, shapes, self._model, force)
         if len(fitting) < len(header.tensors) and force:
             tensors = {name: tensors[name] for name in fitting}
-            path = cache / f"{sha256(lora.file)}-part.safetensors"
-        if path != lora.file:
-            _write(path, tensors, header.metadata if weights is None else {})
+            path = cache / f"{file_sha256(lora.file)}-part.safetensors"
+        if path != lora.file and not path.exists():
+            from safetensors.torch import save
+
+            whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+            write_bytes(path, save(whole, dict(header.metadata) if weights is None else {}))
         self._count += 1
         adapter = f"lora_{self._count}"  # peft forbids dots, file names have them
         with warnings.catch_warnings():
@@ -103,19 +123,18 @@ class Adapters:
             raise ConfigError(
                 f"the LoRA {lora.file.name} was not taken by diffusers' loader: export it again as a diffusers LoRA"
             )
-        if weights is None and path == lora.file:
-            weights = self._family.lora_weights(tensors, header.metadata)
-        return _Loaded(adapter, _facts(lora, header, len(fitting), weights))
+        if weights is None:
+            weights = self._family.lora_weights(whole_file, metadata)
+        return _Loaded(adapter, _facts(lora, header, shapes, weights))
 
     # ---- deactivating
 
     def _deactivate(self) -> None:
-        """Make no LoRA active."""
+        self._also_trained.restore()
         if self._loaded:
             self._pipeline.disable_lora()
 
     def _unload_oldest(self, active: set[str]) -> None:
-        """Unload the least recently used, where more are loaded than are kept."""
         for key, loaded in list(self._loaded.items()):
             if len(self._loaded) <= max(KEPT, len(active)):
                 return
@@ -124,16 +143,17 @@ class Adapters:
                 del self._loaded[key]
 
 
-def _facts(lora: Lora, header: Header, matched: int, weights: LoraWeights | None) -> dict[str, Any]:
+def _facts(lora: Lora, header: Header, shapes: Mapping[str, tuple[int, ...]], weights: LoraWeights) -> dict[str, Any]:
+    sizes = {name: (shape[0], math.prod(shape[1:])) for name, shape in shapes.items() if len(shape) > 1}
+    report = match_report(weights, sizes)
     return {
         "file": str(lora.file),
-        "sha256": sha256(lora.file),
-        "matched": matched,
-        "tensors": len(header.tensors),
-        "rank": weights.rank if weights else None,
-        "alpha": weights.alpha if weights else None,
+        "sha256": file_sha256(lora.file),
+        **{name: report[name] for name in ("layers", "matched", "left_out")},
+        "rank": weights.rank,
+        "alpha": weights.alpha,
         "base_model": header.metadata.get("base_model", ""),
-        "origin": weights.origin if weights else "",
+        "origin": weights.origin,
     }
 
 
@@ -144,33 +164,3 @@ def _shapes(transformer: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield name.removesuffix(".base_layer"), (module.out_features, module.in_features)
         elif (weight := getattr(module, "weight", None)) is not None and hasattr(weight, "shape"):
             yield name.removesuffix(".base_layer"), tuple(weight.shape)
-
-
-def _tensors(lora: Lora) -> dict[str, Any]:
-    """A LoRA's tensors, all of them numbers. Raises ConfigError."""
-    import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        tensors = load_file(lora.file)
-    except SafetensorError as error:
-        raise _refusal(f"the LoRA {lora.file.name} is damaged ({error}): download or export it again") from None
-    for name, tensor in tensors.items():
-        if not torch.isfinite(tensor).all():
-            raise _refusal(
-                f"the LoRA {lora.file.name} holds NaN or infinite numbers (in {name[:80]!r}): its training went "
-                f"wrong, use an earlier checkpoint"
-            )
-    return tensors
-
-
-def _write(path: Path, tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
-    from safetensors.torch import save
-
-    if not path.exists():
-        write_bytes(path, save({name: value.contiguous() for name, value in tensors.items()}, dict(metadata)))
-
-
-def _refusal(sentence: str) -> ConfigError:
-    return ConfigError(sentence, {"loras": sentence})

@@ -1,4 +1,4 @@
-"""Decoding latents to a video with the memory that is left: in tiles where the whole is too much, else on the CPU.
+"""Latents to a video with the memory that is left, in tiles where the whole is too much, else on the CPU; and previews.
 
 A clip whose denoising took minutes is never lost to the last step. Tiles change the picture slightly where they meet;
 the record says that they were used. Not covered: which VAE (the family), making room beforehand (offload_plan).
@@ -7,25 +7,37 @@ the record says that they were used. Not covered: which VAE (the family), making
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.families.base import Family
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 DecodingMethod = Literal["whole", "tiles", "processor"]
 METHODS: tuple[DecodingMethod, ...] = ("whole", "tiles", "processor")
+SQUARES = 8  # in a row and in a column of the picture that is encoded
+LATENTS = 4  # a square's side
+RIDGE = 1e-3
+SMALLEST = 160  # pixels of width at least
 
 
 def decode(
-    family: Family, vae: Any, latents: torch.Tensor, make_room: Callable[[], None], begin: DecodingMethod = "whole"
+    family: Family,
+    vae: Any,
+    latents: torch.Tensor,
+    make_room: Callable[[], None],
+    begin: DecodingMethod = "whole",
+    noise: torch.Generator | None = None,
 ) -> tuple[torch.Tensor, DecodingMethod]:
     """Clips [1, 3, F, H, W] in [-1, 1] on the processor, and the method used. The VAE is on its device, and stays
     there.
 
     make_room: called once memory has run out, before the next method is tried
+    noise: of the processor, for decoders that need some: each method gets the same
     """
     import torch
 
@@ -33,9 +45,15 @@ def decode(
     for method in METHODS[METHODS.index(begin) :]:
         target = torch.device("cpu") if method == "processor" else device
         with contextlib.suppress(torch.OutOfMemoryError), _tiles(vae, method != "whole"), _moved(vae, device, target):
-            return family.decode(vae, latents.to(target)).cpu(), method
+            return family.decode(vae, latents.to(target), noise and _copy(noise)).cpu(), method
         make_room()  # here, where nothing holds what the attempt has left behind
     raise torch.OutOfMemoryError("the video's latents cannot be decoded, even on the processor")
+
+
+def _copy(noise: torch.Generator) -> torch.Generator:
+    import torch
+
+    return torch.Generator().set_state(noise.get_state())
 
 
 @contextlib.contextmanager
@@ -63,3 +81,61 @@ def _tiles(vae: Any, wanted: bool) -> Iterator[None]:
     finally:
         vae.disable_tiling()
         vae.disable_slicing()
+
+
+class LatentPreviewer:
+    """Small pictures of latents without the VAE's decoder.
+
+    Colours are nearly linear in latents. The line is fitted once for each VAE, by least squares, on an encoded picture
+    of coloured squares: one pass of the VAE's encoder over one small frame.
+    """
+
+    def __init__(self, family: Family, vae: Any, spatial: int) -> None:
+        """spatial: pixels that one latent stands for, in a row."""
+        import torch
+
+        side = SQUARES * LATENTS
+        generator = torch.Generator().manual_seed(0)
+        colours = torch.rand(3, SQUARES, SQUARES, generator=generator) * 2 - 1
+        grid = colours.repeat_interleave(LATENTS, 1).repeat_interleave(LATENTS, 2)
+        clip = grid.repeat_interleave(spatial, 1).repeat_interleave(spatial, 2)[None, :, None]
+        self._frame_axis = family.frame_axis
+        mean = family.encode_video(vae, clip)["mean"].select(self._frame_axis, 0)[0].float().cpu()  # [C, side, side]
+        inside = torch.zeros(side, side, dtype=torch.bool)
+        for offset in range(LATENTS // 4, LATENTS - LATENTS // 4):
+            for other in range(LATENTS // 4, LATENTS - LATENTS // 4):
+                inside[offset::LATENTS, other::LATENTS] = True  # squares' borders are mixtures
+        inputs = torch.cat([mean[:, inside], torch.ones(1, int(inside.sum()))]).T.double()
+        targets = grid[:, inside].T.double()
+        square = inputs.T @ inputs + RIDGE * len(inputs) * torch.eye(inputs.shape[1])
+        self._matrix = torch.linalg.solve(square, inputs.T @ targets).float()  # [C + 1, 3]
+
+    def frames(self, latents: torch.Tensor) -> np.ndarray:
+        """uint8 [f, h, w, 3] of latents [1, ...]."""
+        values = latents.movedim(self._frame_axis, 1)[0].float().cpu().permute(0, 2, 3, 1)
+        colours = values @ self._matrix[:-1] + self._matrix[-1]
+        pixels: np.ndarray = ((colours.clamp(-1, 1) + 1) * 127.5).byte().numpy()
+        return pixels
+
+    def webp(self, latents: torch.Tensor, seconds: float) -> bytes:
+        """An animated WebP of them, of that length, in a loop."""
+        from PIL import Image
+
+        frames = self.frames(latents)
+        height, width = frames.shape[1:3]
+        times = max(1, -(-SMALLEST // width))
+        pictures = [
+            Image.fromarray(one).resize((width * times, height * times), Image.Resampling.BICUBIC) for one in frames
+        ]
+        data = io.BytesIO()
+        pictures[0].save(
+            data,
+            "WEBP",
+            save_all=True,
+            append_images=pictures[1:],
+            loop=0,
+            quality=70,
+            method=0,
+            duration=max(20, round(1000 * seconds / len(pictures))),
+        )
+        return data.getvalue()

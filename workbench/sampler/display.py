@@ -6,7 +6,6 @@ Not covered: what is shown of a sample (view), videos in HTML (inline_html).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from workbench.inline_html import figure, note, picture, row
 from workbench.sampler.queue import Progress, RequestState
@@ -39,8 +38,4 @@ def progress_html(now: Progress) -> str:
     view = request_view(now)
     kind = "error" if now.state is RequestState.FAILED else "plain"
     text = note(f"{view.title} · {view.subtitle}: {view.status}. {view.message}", kind)
-    return text + (_latent_preview(now.picture) if now.picture else "")
-
-
-def _latent_preview(path: Path) -> str:
-    return picture(path, "preview", VIDEO_WIDTH)
+    return text + (picture(now.picture, "preview", VIDEO_WIDTH) if now.picture else "")

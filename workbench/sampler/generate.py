@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import platform
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +27,17 @@ from workbench import __version__, policy
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import file_sha256
 from workbench.families import find_model, settle
-from workbench.families.base import OnStep, Tensors
+from workbench.families.base import ImageScale, OnStep
+from workbench.families.model import Expert
+from workbench.families.model_inputs import Tensors
 from workbench.jobs.devices import Device
+from workbench.jobs.torch_devices import free_memory
 from workbench.sampler import offload_plan
-from workbench.sampler.adapters import Adapters
-from workbench.sampler.decoding import DecodingMethod, decode
+from workbench.sampler.decoding import DecodingMethod, LatentPreviewer, decode
+from workbench.sampler.experts import Experts
+from workbench.sampler.input_files import as_clip, first_frames, last_frames, read_picture
 from workbench.sampler.inputs import SampleInputs, inputs_of
 from workbench.sampler.loras import fetched
-from workbench.sampler.pictures import first_frames, last_frames, read_picture
 from workbench.sampler.settings import SampleSettings, Speed
 from workbench.workspace import Workspace
 
@@ -43,8 +45,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from workbench.sampler.latent_preview import LatentPreviewer
-
+HASHED = {"image_sha256": "image", "video_sha256": "video", "continued_sha256": "continue_from"}
 PROMPTS_KEPT = 64  # embeddings, so that the text encoder is not needed when a prompt is repeated
 
 
@@ -72,18 +73,17 @@ class Sampler:
         self.facts = self.family.facts(self.model)
         self.low_memory = speed == "low-memory"
         self.offload_plan = offload_plan.choose(speed, device, self.facts, shape_for(self.model))
-        self.dtype = self.family.stored_dtype(self.folder) if device.kind == "cuda" else "float32"
+        self.dtype = self.family.stored_dtype(self.folder) if device.is_gpu else "float32"
         self._torch_device, self._dtype = torch.device(device.torch_name), getattr(torch, self.dtype)
-        self._offload_device = (
-            torch.device("cpu") if self.offload_plan.model_offload else self._torch_device
-        )  # of parts that are not in use
+        # Of parts that are not in use.
+        self._offload_device = torch.device("cpu") if self.offload_plan.model_offload else self._torch_device
         self._text_encoder = self.family.load_text_encoder(self.folder, self._offload_device, self._dtype)
         self._vae = self.family.load_vae(self.folder, self._offload_device, self._dtype)
-        self.transformer = self._load_transformer()
+        on_gpu = self._torch_device.type == "cuda"
+        self.experts = Experts(self.family, self.model, self.folder, self._load_transformer, on_gpu)
+        self._pair = len(self.experts.loaded) > 1
+        self.transformer = self.experts.loaded[0].transformer
         self._texts: OrderedDict[str, Tensors] = OrderedDict()
-        # The stock pipeline is there for its LoRA loader.
-        pipeline = self.family.load_pipeline(self.folder, self.transformer)
-        self.adapters = Adapters(self.family, pipeline, self.model.title)
         self._attention, self._compiled = "", False
         self._latent_previewer: LatentPreviewer | None = None
 
@@ -102,32 +102,34 @@ class Sampler:
         assert self.serves(settings), f"{self.name} is loaded, not {settings.model}"
         inputs = inputs_of(workspace, settings.settled())
         began = time.monotonic()
-        loras = self.adapters.apply(
-            fetched(inputs.loras, self._report), workspace.cache / "loras", settings.force_loras
-        )
+        loras = self.experts.apply(fetched(inputs.loras, self._report), workspace.cache / "loras", settings.force_loras)
         self._prepare(settings)
         text = self._text(settings.prompt)
-        negative = self._text(settings.negative_prompt) if inputs.guidance.wanted else None
+        negative = self._text(inputs.negative_prompt) if inputs.guidance.wanted else None
         noise = torch.Generator("cpu").manual_seed(inputs.settings.seed or 0)
-        given = self._start_latents(inputs, noise)
-        with self._on_device(self.transformer):
+        shape = self.family.latents_shape(self.folder, inputs.shape.frames, inputs.shape.height, inputs.shape.width)
+        start = self._start_latents(inputs, shape, noise)
+        with self._computing():
             latents = self.family.denoise(
                 self.transformer,
                 self.folder,
                 text=text,
                 negative_text=negative,
-                latents_shape=self._latents_shape(inputs),
+                latents_shape=shape,
                 steps=inputs.steps,
                 scheduler=inputs.scheduler,
+                flow_shift=inputs.flow_shift,
                 guidance=inputs.guidance,
                 noise=noise,
                 on_step=on_step or (lambda done, total, latents: None),
                 strength=settings.strength,
                 sequential_guidance=self.offload_plan.sequential_guidance,
                 skip_steps=settings.speed == "fast",
-                **given,
+                fps=inputs.shape.fps,
+                at_timestep=self.experts.at if self._pair else None,
+                **start,
             )
-        video, how = self._decode(latents)
+        video, how = self._decode(latents, noise)
         video = video[0, :, -inputs.shape.frames :]
         frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
         return GeneratedVideo(frames, inputs.shape.fps, self._record(inputs, loras, how, time.monotonic() - began))
@@ -135,8 +137,6 @@ class Sampler:
     def latent_preview(self) -> LatentPreviewer:
         """Renders latents as a small picture; made on first use."""
         if self._latent_previewer is None:
-            from workbench.sampler.latent_preview import LatentPreviewer
-
             with self._on_device(self._vae):
                 self._latent_previewer = LatentPreviewer(self.family, self._vae, self.facts.spatial)
         return self._latent_previewer
@@ -147,13 +147,13 @@ class Sampler:
 
     # ---- loading
 
-    def _load_transformer(self) -> Any:
+    def _load_transformer(self, expert: Expert) -> Any:
         import torch
 
         plan = self.offload_plan
         on_host = plan.model_offload or plan.weights != "as stored" or plan.blocks_to_swap > 0
         transformer = self.family.load_transformer(
-            self.folder, torch.device("cpu") if on_host else self._torch_device, self._dtype
+            self.folder, torch.device("cpu") if on_host else self._torch_device, self._dtype, expert.part
         )
         blocks = self.family.blocks(transformer)
         if plan.weights == "int8":
@@ -168,7 +168,7 @@ class Sampler:
 
             BlockSwap(blocks, plan.blocks_to_swap, self._torch_device)
             transformer.to(self._torch_device)
-        elif not plan.model_offload:
+        elif not plan.model_offload or len(self.model.experts) > 1:
             transformer.to(self._torch_device)
         return transformer
 
@@ -177,27 +177,34 @@ class Sampler:
         from workbench.memory import compiling
 
         if self.offload_plan.blocks_to_swap:  # LoRAs, which were added after the blocks were split, stay on the device
-            for name, parameter in self.transformer.named_parameters():
-                if "lora_" in name:
-                    parameter.data = parameter.data.to(self._torch_device)
+            for one in self.experts.loaded:
+                for name, parameter in one.transformer.named_parameters():
+                    if "lora_" in name:
+                        parameter.data = parameter.data.to(self._torch_device)
         if settings.attention != self._attention:
-            self.family.use_attention(self.transformer, settings.attention, self._torch_device)
+            for one in self.experts.loaded:
+                self.family.use_attention(one.transformer, settings.attention, self._torch_device)
             self._attention = settings.attention
-        if (compiled := self._compiles(settings)) != self._compiled:
+        # Compiling pays off on a GPU whose weights are not swapped.
+        compiled = settings.speed == "fast" and self.device.kind == "cuda" and not self.offload_plan.blocks_to_swap
+        if compiled:
+            compiling.check_compiler()
+        if compiled != self._compiled:
             self._compiled = compiled
             change = compiling.compile_blocks if compiled else compiling.interpret_blocks
-            change(self.family.blocks(self.transformer))
-
-    def _compiles(self, settings: SampleSettings) -> bool:
-        """Compiling pays off on a GPU whose weights are not swapped. Raises ConfigError without a compiler."""
-        from workbench.memory import compiling
-
-        if settings.speed != "fast" or self.device.kind != "cuda" or self.offload_plan.blocks_to_swap:
-            return False
-        compiling.check_compiler()
-        return True
+            for one in self.experts.loaded:
+                change(self.family.blocks(one.transformer))
 
     # ---- parts
+
+    @contextlib.contextmanager
+    def _computing(self) -> Iterator[None]:
+        """The transformer on the device; of two, each when it is needed."""
+        try:
+            with contextlib.nullcontext() if self._pair else self._on_device(self.transformer):
+                yield
+        finally:
+            self.experts.rest()
 
     @contextlib.contextmanager
     def _on_device(self, part: Any) -> Iterator[None]:
@@ -210,13 +217,7 @@ class Sampler:
         finally:
             if moves:
                 part.to(self._offload_device)
-                self._make_room()
-
-    def _make_room(self) -> None:
-        import torch
-
-        gc.collect()
-        torch.cuda.empty_cache()
+                free_memory()
 
     def _text(self, prompt: str) -> Tensors:
         """The embedding of a prompt, on the device; the latest are kept."""
@@ -230,17 +231,13 @@ class Sampler:
                 self._texts.popitem(last=False)
         return {name: value.to(self._torch_device) for name, value in self._texts[prompt].items()}
 
-    def _latents_shape(self, inputs: SampleInputs) -> tuple[int, ...]:
-        shape = inputs.shape
-        return self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width)
-
-    def _start_latents(self, inputs: SampleInputs, noise: torch.Generator) -> dict[str, torch.Tensor]:
+    def _start_latents(self, inputs: SampleInputs, latents: tuple[int, ...], noise: torch.Generator) -> dict[str, Any]:
         """What the denoising starts from beside noise: a first frame, frames to continue, a video to change."""
         import torch
 
         settings, shape = inputs.settings, inputs.shape
         size = (shape.height, shape.width)
-        latents, found = self._latents_shape(inputs), {}
+        found: dict[str, Any] = {}
         picture = read_picture(policy.resolve(settings.image, "image"), *size) if settings.image else None
         if not (settings.continue_from or settings.video or picture is not None):
             return {}
@@ -249,37 +246,44 @@ class Sampler:
                 before = policy.resolve(settings.continue_from, "continue_from")
                 last = last_frames(before, inputs.kept_frames, shape.fps, *size)
                 picture = last[:1] if picture is None else picture
-                moments = self.family.encode_video(self._vae, _clip(last))
-                # The mean of the posterior: the frames shall come back as they are.
+                moments = self.family.encode_video(self._vae, as_clip(last))
+                # The mean of the posterior: the frames must come back unchanged.
                 middle = torch.zeros(1, *self.family.latents_shape(self.folder, len(last), *size))
                 found["prefix"] = self.family.sample_latents({name: v.cpu() for name, v in moments.items()}, middle)
             if settings.video:
                 first = first_frames(policy.resolve(settings.video, "video"), shape.frames, shape.fps, *size)
-                moments = self.family.encode_video(self._vae, _clip(first))
+                moments = self.family.encode_video(self._vae, as_clip(first))
                 around = self.family.posterior_noise(moments, noise, self._dtype)
-                found["source"] = self.family.sample_latents(moments, _filled(around, latents[0]))
+                # `sample_latents` uses no noise where it puts copies in front.
+                axis = self.family.frame_axis
+                missing = max(latents[axis - 1] - around.shape[axis], 0)
+                around = torch.cat([around.narrow(axis, 0, missing), around], dim=axis)
+                found["source"] = self.family.sample_latents(moments, around)
             if picture is not None and self.model.task == "image-to-video":
-                found["condition"] = self.family.first_frame(
-                    self._vae, _clip(picture)[:, :, 0], settings.image_scale, latents, noise, self._dtype
-                )
+                image = self._encoded_picture(as_clip(picture)[:, :, 0], shape.frames, settings.image_scale)
+                found["given"] = self.family.given_to_sample(self.folder, image, latents, noise, self._dtype)
         return found
 
-    def _decode(self, latents: torch.Tensor) -> tuple[torch.Tensor, DecodingMethod]:
+    def _encoded_picture(self, picture: torch.Tensor, frames: int, scale: ImageScale) -> Tensors:
+        """What the model takes of a first frame. The VAE is on the device; an image encoder comes for it and goes."""
+        image_encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._dtype)
+        return self.family.encode_image(self._vae, image_encoder, picture, frames, scale)
+
+    def _decode(self, latents: torch.Tensor, noise: torch.Generator) -> tuple[torch.Tensor, DecodingMethod]:
         aside = False
 
         def make_room() -> None:
             nonlocal aside
             self._report("Memory ran out: decoding in smaller pieces.")
-            if not self.offload_plan.model_offload and self.device.kind == "cuda":
+            if not self._pair and not self.offload_plan.model_offload and self.device.kind == "cuda":
                 self.transformer.to("cpu")
                 aside = True
-            self._make_room()
+            free_memory()
 
         try:
             with self._on_device(self._vae):
-                return decode(
-                    self.family, self._vae, latents, make_room, "tiles" if self.offload_plan.tiled else "whole"
-                )
+                begin: DecodingMethod = "tiles" if self.offload_plan.tiled else "whole"
+                return decode(self.family, self._vae, latents, make_room, begin, noise)
         finally:
             if aside:
                 self.transformer.to(self._torch_device)
@@ -288,55 +292,31 @@ class Sampler:
         self, inputs: SampleInputs, loras: list[dict[str, Any]], how: DecodingMethod, seconds: float
     ) -> dict[str, Any]:
         """Every input as it was in the end, beside the settings as they were given."""
+        given = inputs.settings.model_dump(mode="json")
+        only_some = {"guidance_scale_2": inputs.guidance.second, "flow_shift": inputs.flow_shift}
         return {
-            "settings": inputs.settings.model_dump(mode="json"),
-            "prompt": inputs.settings.prompt,
-            "negative_prompt": inputs.settings.negative_prompt,
+            "settings": given,
+            **{name: given[name] for name in ("prompt", "dynamic_guidance", "seed", "speed")},
+            "negative_prompt": inputs.negative_prompt,
             "model": self.model.id,
             "revision": self.model.revision,
             "folder": str(self.folder),
-            "frames": inputs.shape.frames,
-            "height": inputs.shape.height,
-            "width": inputs.shape.width,
-            "fps": inputs.shape.fps,
+            **asdict(inputs.shape),
             "steps": inputs.steps,
             "guidance_scale": inputs.guidance.scale,
-            "image_sha256": _sha256(inputs.settings.image),
-            "video_sha256": _sha256(inputs.settings.video),
-            "continued_sha256": _sha256(inputs.settings.continue_from),
+            **{key: file_sha256(policy.resolve(given[name])) if given[name] else None for key, name in HASHED.items()},
             "kept_frames": inputs.kept_frames,
-            "dynamic_guidance": inputs.settings.dynamic_guidance,
             "scheduler": inputs.scheduler,
-            "seed": inputs.settings.seed,
+            **{name: value for name, value in only_some.items() if value is not None},
             "loras": loras,
             "device": self.device.name,
             "dtype": self.dtype,
-            "speed": inputs.settings.speed,
             "memory": self.offload_plan.summary,
             "decoded": how,
             "seconds": round(seconds, 3),
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": versions(),
         }
-
-
-def _clip(frames: np.ndarray) -> torch.Tensor:
-    """uint8 [F, H, W, 3] as the family takes clips: [1, 3, F, H, W] in [-1, 1]."""
-    import torch
-
-    return (torch.from_numpy(frames.copy()).permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
-
-
-def _sha256(file: str) -> str | None:
-    return file_sha256(policy.resolve(file)) if file else None
-
-
-def _filled(noise: torch.Tensor, frames: int) -> torch.Tensor:
-    """Noise [1, f, ...] of that many latent frames: where `sample_latents` puts copies in front it is unused."""
-    import torch
-
-    missing = frames - noise.shape[1]
-    return torch.cat([noise[:, :missing], noise], dim=1) if missing > 0 else noise
 
 
 @functools.cache  # reading them takes 15 ms

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from workbench import policy
 from workbench.clips.frame_plan import Shape, shape_for
 from workbench.errors import ConfigError
-from workbench.families import find_model, settle
-from workbench.families.base import Family, Model
+from workbench.families import find_model, own_settings, settle
 from workbench.families.guidance import Guidance
+from workbench.families.model import Model
+from workbench.sampler.input_files import check_picture, check_video
 from workbench.sampler.loras import Lora, absolute, resolve
-from workbench.sampler.pictures import check_picture, check_video
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
@@ -23,16 +23,17 @@ from workbench.workspace import Workspace
 class SampleInputs:
     """Everything that makes a sample, nothing left open.
 
+    negative_prompt: the model's own where none is set
     kept_frames: how many of the last frames of `settings.continue_from` the video begins with
     """
 
     settings: SampleSettings
-    family: Family
-    model: Model
     shape: Shape
     steps: int
     guidance: Guidance
+    negative_prompt: str
     scheduler: str
+    flow_shift: float | None
     loras: tuple[Lora, ...]
     kept_frames: int = 0
 
@@ -40,6 +41,7 @@ class SampleInputs:
 def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
     """Fill in the model's own values and check all that can be checked before the weights. Raises ConfigError."""
     family, model = find_model(settings.model)
+    own_settings.check(settings, family, model)
     _check_pictures(model, settings)
     scheduler = model.scheduler if settings.scheduler == "model" else settings.scheduler
     if scheduler not in family.schedulers:
@@ -47,12 +49,16 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
         sentence = f"scheduler is {scheduler}, {model.title} has {rule}: choose one of these"
         raise ConfigError(sentence, {"scheduler": sentence})
     shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
-    _check_change(settings, steps := settings.steps or model.steps)
+    steps = settings.steps or model.steps
+    if settings.video and int(steps * settings.strength) < 1:
+        sentence = f"strength is {settings.strength:g}, which leaves none of {steps} steps: use {1 / steps:.2g} or more"
+        raise ConfigError(sentence, {"strength": sentence})
+    # The shortest clip that the model generates shows a movement; one frame where that is all of the video.
+    shortest = model.frame_rule.legal()[0]
+    kept_frames = shortest if shape.frames > shortest else 1
     scale = model.guidance_scale if settings.guidance_scale is None else settings.guidance_scale
     return SampleInputs(
         settings=settings,
-        family=family,
-        model=model,
         shape=shape,
         steps=steps,
         guidance=Guidance(
@@ -62,10 +68,14 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
             settings.guidance_until,
             settings.guidance_rescale,
             settings.zero_star,
+            model.guidance_scale_2 if settings.guidance_scale_2 is None else settings.guidance_scale_2,
+            1000 * model.boundary,
         ),
+        negative_prompt=model.negative_prompt if settings.negative_prompt is None else settings.negative_prompt,
         scheduler=scheduler,
+        flow_shift=settings.flow_shift or model.flow_shift_at(shape.height, shape.width),
         loras=tuple(resolve(workspace, settings.loras)),
-        kept_frames=_kept_frames(model, shape) if settings.continue_from else 0,
+        kept_frames=kept_frames if settings.continue_from else 0,
     )
 
 
@@ -89,19 +99,6 @@ def _check_pictures(model: Model, settings: SampleSettings) -> None:
     for name in ("video", "continue_from"):
         if file := getattr(settings, name):
             check_video(policy.resolve(file, name), name)
-
-
-def _check_change(settings: SampleSettings, steps: int) -> None:
-    """Refuse a change so weak that no step would be made."""
-    if settings.video and int(steps * settings.strength) < 1:
-        sentence = f"strength is {settings.strength:g}, which leaves none of {steps} steps: use {1 / steps:.2g} or more"
-        raise ConfigError(sentence, {"strength": sentence})
-
-
-def _kept_frames(model: Model, shape: Shape) -> int:
-    """The shortest clip that the model generates, which shows a movement; one frame where that is all of the video."""
-    shortest = model.frame_rule.legal()[0]
-    return shortest if shape.frames > shortest else 1
 
 
 def portable(settings: SampleSettings) -> SampleSettings:

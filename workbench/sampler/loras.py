@@ -13,7 +13,6 @@ Not covered: applying them to a transformer (adapters), training and export (tra
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import re
@@ -24,6 +23,7 @@ from pathlib import Path
 from workbench import lora_names, policy
 from workbench.errors import ConfigError
 from workbench.families.lora_files import PEFT_FILE, PEFT_NOTES, refuse_other_kinds
+from workbench.hub import HubLost
 from workbench.workspace import SLUG, Workspace
 
 HEADER_LIMIT = 16 * 1024**2
@@ -43,7 +43,7 @@ IMPOSTORS = (
 
 @dataclass(frozen=True)
 class Lora:
-    """One LoRA of a request. path: None for one of the Hub that `fetched` has not brought here yet."""
+    """One LoRA of a request. path: None for one of the Hub that is not downloaded yet."""
 
     name: str
     path: Path | None
@@ -58,7 +58,7 @@ class Lora:
 
 @dataclass(frozen=True)
 class Header:
-    """What a safetensors file says of itself: tensor name -> shape, and its metadata."""
+    """The header of a safetensors file: tensor name -> shape, and its metadata."""
 
     tensors: Mapping[str, tuple[int, ...]]
     metadata: Mapping[str, str]
@@ -73,7 +73,7 @@ def available_loras(workspace: Workspace) -> list[str]:
 
 
 def resolve(workspace: Workspace, texts: Sequence[str]) -> list[Lora]:
-    """Find the files behind WHAT=SCALE texts and check that each is sound; what is on the Hub is not looked at.
+    """Find the files behind WHAT=SCALE texts and check that each is sound; what is on the Hub is not checked.
 
     Raises ConfigError.
     """
@@ -106,12 +106,15 @@ def _download(name: str, report: Callable[[str], None]) -> Path:
         if path.name == PEFT_FILE:  # its alpha is in a file of its own
             with contextlib.suppress(FileNotFoundError), explained(repo):
                 client().hf_hub_download(repo, file.replace(PEFT_FILE, PEFT_NOTES), revision=revision)
+        elif file == WEIGHTS:  # as we push it; where the Hub cannot be asked, both were fetched before
+            with contextlib.suppress(FileNotFoundError, HubLost), explained(repo):
+                client().hf_hub_download(repo, lora_names.ALSO, revision=revision)
     read_header(path)
     return path
 
 
 def _only_file(repo: str, files: Sequence[str]) -> str:
-    """The LoRA of a repository that did not say which. Raises ConfigError."""
+    """The only LoRA of a repository. Raises ConfigError."""
     found = [file for file in files if file.endswith(".safetensors")]
     if WEIGHTS in found or len(found) == 1:
         return WEIGHTS if WEIGHTS in found else found[0]
@@ -230,7 +233,8 @@ def check_fit(
     `weights` are the shapes of the modules of the model's transformer. force: take it although most does not fit
     """
     fitting = [key for key, shape in header.tensors.items() if _fits(key, shape, weights)]
-    other_sizes = [key for key in header.tensors if key not in set(fitting) and _module(key) in weights]
+    unfit = [key for key in header.tensors if key not in set(fitting)]
+    other_sizes = [key for key in unfit if (match := KEY.fullmatch(key)) and match[1] in weights]
     enough = len(fitting) >= FIT_LIMIT * len(header.tensors) and not other_sizes
     if enough or (force and fitting):
         return fitting
@@ -238,17 +242,11 @@ def check_fit(
     origin = next(
         (header.metadata[key] for key in ("base_model", "ss_base_model_version") if key in header.metadata), ""
     )
-    first = next(key for key in header.tensors if key not in set(fitting))
-    made_for = f"it was made for {origin[:80]}" if origin else f"it may be made for another (it has {first[:80]!r})"
+    made_for = f"it was made for {origin[:80]}" if origin else f"it may be made for another (it has {unfit[0][:80]!r})"
     raise _refusal(
         f"the LoRA {lora.file.name} does not fit {model}: {len(fitting)} of its {len(header.tensors)} tensors match, "
         f"{FIT_LIMIT:.0%} are needed, and {made_for}: choose the model it was made for, or another LoRA"
     )
-
-
-def _module(key: str) -> str:
-    match = KEY.fullmatch(key)
-    return match[1] if match else ""
 
 
 def _fits(key: str, shape: tuple[int, ...], weights: Mapping[str, tuple[int, ...]]) -> bool:
@@ -258,11 +256,5 @@ def _fits(key: str, shape: tuple[int, ...], weights: Mapping[str, tuple[int, ...
     base, kind = weights[match[1]], match[2]
     if match[3] != ".weight" or len(base) < 2:
         return True
-    if kind in ("lora_A", "lora.down"):
-        return len(shape) >= 2 and shape[1] == base[1]
-    return len(shape) >= 2 and shape[0] == base[0]
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    side = 1 if kind in ("lora_A", "lora.down") else 0
+    return len(shape) >= 2 and shape[side] == base[side]

@@ -57,10 +57,11 @@ def choose(speed: Speed, device: Device, facts: ModelFacts, shape: Shape) -> Off
     """The plan for samples of this shape on this device as it is now."""
     low_memory = speed == "low-memory"
     weights = "int8" if low_memory else "as stored"
-    if device.kind == "cpu":
-        return OffloadPlan(weights, sequential_guidance=low_memory, tiled=False)
+    if device.kind != "cuda":  # Apple's GPU has the machine's memory: what is moved frees nothing
+        tiled = low_memory and device.is_gpu
+        return OffloadPlan(weights, sequential_guidance=low_memory, tiled=tiled)
     now = load(device)
-    return plan_for(low_memory, now.memory_total_gb - now.memory_used_gb, facts, shape)
+    return plan_for(low_memory, now.memory_total_gb - (now.memory_used_gb or 0.0), facts, shape)
 
 
 def plan_for(low_memory: bool, free_gb: float, facts: ModelFacts, shape: Shape) -> OffloadPlan:
@@ -72,10 +73,11 @@ def plan_for(low_memory: bool, free_gb: float, facts: ModelFacts, shape: Shape) 
     rest = (facts.values - facts.block_values * facts.blocks) * each
     waves = WAVES * facts.tokens(*size) * facts.width * each * (1 if low_memory else 2)
     vae, text = facts.vae.values * each, facts.text_encoder_values * each
-    decoding = _decoding(facts, size, each)
+    at_once = min(shape.frames, facts.vae.frames_at_once) * shape.height * shape.width
+    decoding = DECODING * facts.vae.decoder_width * at_once * each + 3 * shape.frames * shape.height * shape.width * 4
     tiled = low_memory or vae + decoding > free
     if not low_memory and blocks + rest + vae + text + max(waves, decoding) <= free:
-        return OffloadPlan(tiled=False)
+        return OffloadPlan()
     blocks_to_swap = 0
     if blocks + rest + waves > free:
         available = max(free - rest - waves, 0.0)
@@ -84,10 +86,3 @@ def plan_for(low_memory: bool, free_gb: float, facts: ModelFacts, shape: Shape) 
     return OffloadPlan(
         "int8" if low_memory else "as stored", True, blocks_to_swap, sequential_guidance=low_memory, tiled=tiled
     )
-
-
-def _decoding(facts: ModelFacts, size: tuple[int, int, int], each: int) -> float:
-    """Bytes that the VAE's decoder needs for a whole clip, beside its weights."""
-    frames, height, width = size
-    at_once = min(frames, facts.vae.frames_at_once) * height * width
-    return DECODING * facts.vae.decoder_width * at_once * each + 3 * frames * height * width * 4

@@ -17,7 +17,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from workbench import jobs, policy
 from workbench.captioners.endpoint import Endpoint
@@ -25,13 +25,11 @@ from workbench.captioners.keys import handed_over
 from workbench.captioners.settings import CaptionerSettings
 from workbench.errors import ConfigError
 from workbench.families import find_model
+from workbench.jobs.devices import DeviceChoice
 from workbench.records import read_json_lines
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, field
 from workbench.workspace import Workspace, append_line, write_json
-
-if TYPE_CHECKING:
-    pass
 
 MODULE = "workbench.sampler.prompt_enhancer_job"
 FOLDER, REQUEST, ACCEPTED = ".prompting", "request.json", "accepted.jsonl"
@@ -79,7 +77,7 @@ class PromptSettings(Settings):
     )
     """For endpoint: how long the answer may take."""
 
-    device: Literal["auto", "cuda", "cpu"] = field("auto", title="Device", section=LOCAL, advanced=True)
+    device: DeviceChoice = field("auto", title="Device", section=LOCAL, advanced=True)
     """For local: where it computes. On a GPU it waits until the sampler has released it."""
 
     instruction: str = field(INSTRUCTION, title="Instruction", section=REQUEST_SECTION, lines=6, advanced=True)
@@ -165,18 +163,16 @@ def written(workspace: Workspace) -> EnhancedPrompt | None:
     return None
 
 
-def accept(workspace: Workspace, prompt: str, short: str) -> None:
-    """Record the short prompt that a used prompt was written from. Raises CannotWrite."""
-    line = {"prompt": prompt, "short": short, "time": time.time()}
-    append_line(folder_of(workspace) / ACCEPTED, json.dumps(line, ensure_ascii=False))
-
-
 def take(workspace: Workspace, text: str, prompt: str) -> str:
-    """Use the written prompt, maybe changed by hand, in place of `prompt`. Raises ConfigError, CannotWrite."""
+    """Use the written prompt, maybe changed by hand, in place of `prompt`; what it was written from is recorded.
+
+    Raises ConfigError, CannotWrite.
+    """
     text, found = text.strip(), written(workspace)
     if not text:
         raise ConfigError("the written prompt is empty: write one first")
-    accept(workspace, text, found.short if found else prompt)
+    line = {"prompt": text, "short": found.short if found else prompt, "time": time.time()}
+    append_line(folder_of(workspace) / ACCEPTED, json.dumps(line, ensure_ascii=False))
     return text
 
 

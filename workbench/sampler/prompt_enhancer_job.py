@@ -10,7 +10,7 @@ import contextlib
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench import jobs, policy
 from workbench.captioners.base import CaptionFailed, whole_sentences
@@ -19,11 +19,9 @@ from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
 from workbench.families import find_model
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import pick_device
+from workbench.sampler.input_files import read_picture
 from workbench.sampler.prompt_enhancer import REQUEST, PromptSettings, captioning
 from workbench.workspace import Workspace, read_json
-
-if TYPE_CHECKING:
-    from workbench.clips.media import Pixels
 
 GPU_TIMEOUT = 30.0  # seconds a warm sampler gets to unload its model
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
@@ -73,7 +71,9 @@ def fitted(prompt: str, model: str) -> tuple[str, int | None, int | None]:
 
 
 def _by_server(settings: PromptSettings, workspace: Workspace, instruction: str, image: str) -> str:
-    picture: Any = _picture(image) if image and settings.show_picture else []
+    picture: Any = []
+    if image and settings.show_picture:
+        picture = read_picture(policy.resolve(image, "image"), PICTURE_SIDE, PICTURE_SIDE)
     server = Endpoint(captioning(settings), workspace)
     server.open()
     try:
@@ -84,24 +84,18 @@ def _by_server(settings: PromptSettings, workspace: Workspace, instruction: str,
         server.close()
 
 
-def _picture(image: str) -> Pixels:
-    from workbench.sampler.pictures import read_picture
-
-    return read_picture(policy.resolve(image, "image"), PICTURE_SIDE, PICTURE_SIDE)
-
-
 def _by_local_model(settings: PromptSettings, workspace: Workspace, instruction: str, image: str) -> str:
     """Raises ConfigError, ModelUnavailable, DeviceBusy, OutOfMemory."""
     device, folder = pick_device(settings.device), _fetched(settings.local_model.strip())
     instruction = instruction.replace("{picture}\n", "")
     with contextlib.ExitStack() as held:
-        if device.kind == "cuda":
+        if device.is_gpu:
             held.enter_context(gpu_lock.hold(workspace.locks, device.uuid, "the prompt enhancer", GPU_TIMEOUT))
         with processes.loading():
             import torch
             from transformers import AutoModelForCausalLM, AutoTokenizer
         local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-        dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
+        dtype = torch.bfloat16 if device.is_gpu else torch.float32
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, **local)
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True, **local)

@@ -12,12 +12,15 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from workbench import jobs, policy
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import pick_device
+from workbench.sampler import scenes
 from workbench.sampler.inputs import inputs_of, portable
 from workbench.sampler.request_files import (
     ACTIVE,
@@ -28,7 +31,6 @@ from workbench.sampler.request_files import (
     REQUESTS,
     fail,
     queue_lock,
-    read_request,
     requests_in,
     settings_in,
     target,
@@ -36,7 +38,7 @@ from workbench.sampler.request_files import (
 )
 from workbench.sampler.samples import checked_id, new_id
 from workbench.sampler.settings import SampleSettings, WorkerSettings
-from workbench.workspace import Workspace, confined, write_json
+from workbench.workspace import Workspace, confined, read_object, write_json
 
 MODULE = "workbench.sampler"
 STOP_SECONDS = 30.0
@@ -68,7 +70,7 @@ class Progress:
     `picture`, the latent preview, while it is generated.
 
     `settings` is None when the request's file cannot be read (damaged, or of another version); `into` is the
-    path of a video that does not belong to the samples.
+    path of a video that does not belong to the samples; `scenes` are the samples that it joins.
     """
 
     id: str
@@ -82,6 +84,7 @@ class Progress:
     exit_code: int | None = None
     picture: Path | None = None
     into: str = ""
+    scenes: tuple[str, ...] = ()
 
 
 # ---- requesting ----------------------------------------------------------------------------------------------------
@@ -100,37 +103,91 @@ def submit(workspace: Workspace, settings: SampleSettings, *, into: str = "", bu
 
 
 def submit_all(
-    workspace: Workspace, many: Sequence[SampleSettings], *, into: Sequence[str] | None = None, bulk: bool = False
+    workspace: Workspace,
+    many: Sequence[SampleSettings],
+    *,
+    into: Sequence[str] | None = None,
+    bulk: bool = False,
+    chains: int = 0,
 ) -> list[str]:
-    """Request several samples, all or none; see `submit`. Returns their ids, in their order."""
+    """Request several samples, all or none; see `submit`. Returns their ids, in their order.
+
+    chains: each sample goes on from the one so many before it, where there is one, and behind all of them each chain
+    follows as one video (`scenes`); 0: none does
+    """
     paths = list(into) if into is not None else [""] * len(many)
-    requests = []
+    requests: list[dict[str, Any]] = []
     for settings, path in zip(many, paths, strict=True):
         if path:
             confined(workspace.root, path)
-        ready = portable(settings).settled()
-        inputs_of(workspace, ready)
+        ready = _checked(workspace, settings)
         requests.append({"settings": ready.model_dump(mode="json"), "into": path, "bulk": bulk})
+    stories = scenes.chains_of(len(many), chains)
     folder = worker_folder(workspace)
-    policy.check_waiting(len(requests_in(folder / REQUESTS)) + len(many))
+    policy.check_waiting(len(requests_in(folder / REQUESTS)) + len(many) + len(stories))
     if jobs.status(folder).state is jobs.State.STOPPING:
         jobs.wait(folder, STOP_SECONDS)  # a worker that is ending would not take them
     with queue_lock(folder):
-        for device in {settings.device for settings in many}:
-            _refuse_busy_gpu(workspace, device)
+        _check_devices(workspace, many)
         if not jobs.status(folder).state.alive:
             _fail_active(folder)
-        ids = [new_id() for _ in requests]
-        for sample_id, request in zip(sorted(ids), requests, strict=True):
+        ids = sorted(new_id() for _ in (*requests, *stories))
+        for story in stories:
+            for before, number in zip(story, story[1:], strict=False):
+                requests[number]["after"] = ids[before]
+            whole = scenes.joined_settings([settings_in(requests[number]) or many[number] for number in story])
+            joined = {"settings": whole.model_dump(mode="json"), "scenes": [ids[number] for number in story]}
+            requests.append(joined | {"into": "", "bulk": bulk})
+        for sample_id, request in zip(ids, requests, strict=True):
             write_json(folder / REQUESTS / f"{sample_id}.json", request)
         _start(folder)
-    return sorted(ids)
+    return ids
+
+
+def again(workspace: Workspace, sample_id: str, **changes: Any) -> None:
+    """Request a failed sample once more, with some settings changed. Its id stays: its next scene goes on from it.
+
+    Raises ConfigError for one that did not fail, and what `submit` raises.
+    """
+    folder = worker_folder(workspace)
+    failed = folder / FAILED / f"{checked_id(sample_id)}.json"
+    request = read_object(failed)
+    settings = settings_in(request)
+    if not request or settings is None:
+        raise ConfigError("this request is gone: submit it again with the form")
+    ready = _checked(workspace, settings.changed(**changes))
+    with queue_lock(folder):
+        _check_devices(workspace, [ready])
+        kept = {name: request[name] for name in ("into", "bulk", "after", "scenes") if name in request}
+        write_json(folder / REQUESTS / failed.name, {**kept, "settings": ready.model_dump(mode="json")})
+        failed.unlink(missing_ok=True)
+        _start(folder)
+
+
+def check(workspace: Workspace, settings: SampleSettings) -> None:
+    """Raise what `submit` would, and request nothing."""
+    _checked(workspace, settings)
+    _check_devices(workspace, [settings])
+
+
+def _checked(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
+    """The settings for the worker. Raises ConfigError, ModelUnavailable."""
+    ready = portable(settings).settled()
+    inputs_of(workspace, ready)
+    return ready
+
+
+def _check_devices(workspace: Workspace, many: Sequence[SampleSettings]) -> None:
+    for device in {pick_device(settings.device) for settings in many}:
+        holder = gpu_lock.holder(workspace.locks, device.uuid) if device.is_gpu else None
+        if holder not in (None, HOLDER):
+            raise DeviceBusy(f"the GPU is held by {holder}: wait until it ends, stop it, or choose device cpu")
 
 
 def revive(workspace: Workspace) -> None:
     """Start a worker for waiting requests, where theirs crashed. Cheap where there is nothing to do.
 
-    Whoever shows requests calls it regularly. Raises CannotWrite.
+    Everything that shows requests calls it regularly. Raises CannotWrite.
     """
     folder = worker_folder(workspace)
     if not (requests_in(folder / REQUESTS) or requests_in(folder / ACTIVE)) or jobs.status(folder).state.alive:
@@ -186,52 +243,38 @@ def progress(workspace: Workspace, sample_id: str) -> Progress:
     folder, name = worker_folder(workspace), f"{checked_id(sample_id)}.json"
     alive = jobs.status(folder).state.alive
     # A request moves forward only, so reading in the same order cannot miss it.
-    request, active = read_request(folder / REQUESTS / name), read_request(folder / ACTIVE / name)
-    failed = read_request(folder / FAILED / name)
-    known = active or request or read_request(folder / DONE / name)
+    request, active = read_object(folder / REQUESTS / name), read_object(folder / ACTIVE / name)
+    failed = read_object(folder / FAILED / name)
+    known = active or request or read_object(folder / DONE / name)
     into = str((known or failed).get("into", ""))
     video = target(workspace, sample_id, into)
-    record = read_request(video.with_suffix(".json"))
+    record = read_object(video.with_suffix(".json"))
+    now = partial(Progress, sample_id, into=into)
     if record and video.exists():
-        steps = int(record.get("steps", 0))
-        return Progress(sample_id, RequestState.DONE, settings_in(record), steps, steps, 0.0, video=video, into=into)
+        steps, joined = int(record.get("steps", 0)), tuple(one["id"] for one in record.get("scenes") or ())
+        done = RequestState.DONE
+        return now(done, settings_in(record), steps, steps, 0.0, video=video, scenes=joined)
+    wanted = failed or active or request
+    now = partial(now, settings=settings_in(wanted), scenes=tuple(wanted.get("scenes") or ()))
     if failed:
         code = failed.get("exit_code")
         state = RequestState.CANCELLED if code == ExitCode.STOPPED else RequestState.FAILED
-        return Progress(
-            sample_id, state, settings_in(failed), message=str(failed.get("message", "")), exit_code=code, into=into
-        )
-    known = active or request
-    if not known:
+        return now(state, message=str(failed.get("message", "")), exit_code=code)
+    if not (active or request):
         raise ConfigError(f"the request {sample_id!r} is not known here: it may have been deleted; submit it again")
-    settings = settings_in(known)
     if not active:
-        return Progress(
-            sample_id, RequestState.WAITING, settings, message=_waiting_reason(folder, sample_id), into=into
-        )
+        return now(RequestState.WAITING, message=_waiting_reason(folder, sample_id))
     if not alive:
-        return Progress(
-            sample_id,
-            RequestState.FAILED,
-            settings,
-            message=_end_of_worker(folder),
-            exit_code=int(ExitCode.BUG),
-            into=into,
-        )
-    beat = read_request(folder / PROGRESS / name)
-    state = RequestState.GENERATING if beat.get("phase") == RequestState.GENERATING else RequestState.LOADING
-    step, total, left = int(beat.get("step", 0)), int(beat.get("total", 0)), beat.get("seconds_left")
+        return now(RequestState.FAILED, message=_end_of_worker(folder), exit_code=int(ExitCode.BUG))
+    beat = read_object(folder / PROGRESS / name)
     picture = folder / PROGRESS / f"{sample_id}.webp"
-    return Progress(
-        sample_id,
-        state,
-        settings,
-        step,
-        total,
-        left,
-        str(beat.get("message", "")),
+    return now(
+        RequestState.GENERATING if beat.get("phase") == RequestState.GENERATING else RequestState.LOADING,
+        step=int(beat.get("step", 0)),
+        total=int(beat.get("total", 0)),
+        seconds_left=beat.get("seconds_left"),
+        message=str(beat.get("message", "")),
         picture=picture if picture.exists() else None,
-        into=into,
     )
 
 
@@ -269,15 +312,7 @@ def _fail_active(folder: Path) -> bool:
     return bool(active)
 
 
-def _refuse_busy_gpu(workspace: Workspace, wanted: str) -> None:
-    device = pick_device(wanted)
-    holder = gpu_lock.holder(workspace.locks, device.uuid) if device.kind == "cuda" else None
-    if holder not in (None, HOLDER):
-        raise DeviceBusy(f"the GPU is held by {holder}: wait until it ends, stop it, or choose device cpu")
-
-
 def _waiting_reason(folder: Path, sample_id: str) -> str:
-    """Why a request waits, as a sentence."""
     worker = jobs.status(folder)
     if worker.state is jobs.State.STARTING or worker.phase == "starting":
         return "Starting the sampling worker."

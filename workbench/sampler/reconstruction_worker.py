@@ -20,6 +20,7 @@ from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import Device, pick_device
+from workbench.sampler.input_files import as_clip
 from workbench.sampler.vae_reconstruction import BESIDE, VIDEO, ReconstructionSettings
 from workbench.workspace import Workspace
 
@@ -52,7 +53,7 @@ def reconstruct(folder: Path, settings: ReconstructionSettings, job: jobs.Job) -
     device = pick_device(settings.device)
     family, model = find_model(settings.model)
     with contextlib.ExitStack() as held:
-        if device.kind == "cuda":
+        if device.is_gpu:
             _report(job, "waiting for the GPU")
             locks = Workspace(folder.parents[2]).locks
             held.enter_context(gpu_lock.hold(locks, device.uuid, "a reconstruction", GPU_TIMEOUT))
@@ -78,29 +79,27 @@ def reconstruct(folder: Path, settings: ReconstructionSettings, job: jobs.Job) -
 
 
 def _report(job: jobs.Job, phase: str, message: str = "") -> None:
-    """Report progress, and end on the command to stop."""
     job.beat(phase, message=message)
-    if job.take("stop") is not None:
-        raise jobs.Stop("Stopped; nothing was kept.")
+    job.check_stop("Stopped; nothing was kept.")
 
 
 def _planned(settings: ReconstructionSettings) -> FramePlan:
     dataset = Path(settings.dataset)
     clip = next((clip for clip in read_clips(dataset) if clip.file_name == settings.clip), None)
     if clip is None:
-        raise DataError(f"{settings.clip} is not in {dataset.name} any more: choose another clip")
+        raise DataError(f"the clip is not in {dataset.name} any more: choose another one")
     planned = plan(clip, settings.shape)
     if planned.dropped:
-        raise DataError(f"{settings.clip} is left out: {planned.dropped}")
+        raise DataError(f"{clip.name} is left out: {planned.dropped}")
     return planned
 
 
 def _load(family: Family, weights: Path, device: Device) -> Any:
     import torch
 
-    dtype = family.stored_dtype(weights) if device.kind == "cuda" else "float32"
+    dtype = family.stored_dtype(weights) if device.is_gpu else "float32"
     vae = family.load_vae(weights, torch.device(device.torch_name), getattr(torch, dtype))
-    if device.kind == "cuda" and device.total_gb < WORKING_GB:
+    if device.is_gpu and device.total_gb < WORKING_GB:
         vae.enable_tiling()
     return vae
 
@@ -110,8 +109,7 @@ def through_vae(family: Family, vae: Any, weights: Path, given: Pixels) -> Pixel
     import torch
 
     frames, height, width, _ = given.shape
-    video = (torch.from_numpy(given).permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
-    moments = family.encode_video(vae, video)
+    moments = family.encode_video(vae, as_clip(given))
     device = next(iter(moments.values())).device
     middle = torch.zeros(1, *family.latents_shape(weights, frames, height, width), device=device)
     decoded = family.decode(vae, family.sample_latents(moments, middle))[0]

@@ -1,7 +1,7 @@
 """The files of the sampling queue, for both sides: the clients that request samples and the worker. No torch.
 
     samples/.worker/                a job folder (workbench.jobs): config.json, process.json, result.json ...
-      requests/<id>.json            {settings, into, bulk}: waiting; ids sort by time
+      requests/<id>.json            {settings, into, bulk, after, scenes}: waiting; ids sort by time
       active/<id>.json              taken by the worker
       progress/<id>.json            {phase, step, total, seconds_left}
       progress/<id>.webp            the latent preview, a small moving picture
@@ -24,21 +24,27 @@ from typing import Any, NamedTuple
 
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs.locks import locked
+from workbench.operating_system import system
 from workbench.sampler.samples import ID, video_path
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, confined, read_json, write_json, writing
+from workbench.workspace import Workspace, confined, read_object, write_json, writing
 
 WORKER, REQUESTS, ACTIVE, PROGRESS, CANCEL = ".worker", "requests", "active", "progress", "cancel"
 FAILED, DONE = "failed", "done"
 
 
 class Request(NamedTuple):
-    """A request that the worker has taken. into: see queue.submit."""
+    """A request that the worker has taken. into: see queue.submit;  after: the sample that it continues, or ""
+
+    scenes: the samples that it joins; () for one that is generated
+    """
 
     id: str
     settings: SampleSettings
     into: str
+    after: str = ""
+    scenes: tuple[str, ...] = ()
 
 
 def worker_folder(workspace: Workspace) -> Path:
@@ -63,7 +69,7 @@ def take(folder: Path, without_gpu: bool = False) -> Request | None:
     if not waiting(folder):
         return None
     with queue_lock(folder):
-        found = [(path, read_request(path)) for path in requests_in(folder / REQUESTS)]
+        found = [(path, read_object(path)) for path in requests_in(folder / REQUESTS)]
         for path, values in sorted(found, key=lambda one: bool(one[1].get("bulk"))):
             settings = settings_in(values)
             if settings is None:
@@ -73,8 +79,9 @@ def take(folder: Path, without_gpu: bool = False) -> Request | None:
                 continue
             with writing(folder):
                 (folder / ACTIVE).mkdir(exist_ok=True)
-                path.rename(folder / ACTIVE / path.name)
-            return Request(path.stem, settings, str(values.get("into", "")))
+                system.replace(path, folder / ACTIVE / path.name)
+            into, after = (str(values.get(name, "")) for name in ("into", "after"))
+            return Request(path.stem, settings, into, after, tuple(values.get("scenes") or ()))
     return None
 
 
@@ -91,7 +98,7 @@ def waiting(folder: Path) -> bool:
 def fail(folder: Path, sample_id: str, message: str, exit_code: ExitCode) -> None:
     """Write how a request ended without a video, then take it out of the queue."""
     name = f"{sample_id}.json"
-    request = read_request(folder / ACTIVE / name) or read_request(folder / REQUESTS / name)
+    request = read_object(folder / ACTIVE / name) or read_object(folder / REQUESTS / name)
     record = {**request, "message": message, "exit_code": int(exit_code)}
     write_json(folder / FAILED / name, record)
     clear(folder, sample_id)
@@ -105,10 +112,15 @@ def finish(folder: Path, request: Request) -> None:
 
 
 def clear(folder: Path, sample_id: str) -> None:
-    """Remove the files of a request that is over; its sample or its failure is on disk already."""
+    """Remove the files of a request that is over; its sample or its failure is on disk already.
+
+    Its picture stays until the next request is over: a page may be about to load it.
+    """
     for part in (REQUESTS, ACTIVE, PROGRESS):
         (folder / part / f"{sample_id}.json").unlink(missing_ok=True)
-    (folder / PROGRESS / f"{sample_id}.webp").unlink(missing_ok=True)
+    for picture in (folder / PROGRESS).glob("*.webp"):
+        if picture.stem != sample_id and not (folder / ACTIVE / f"{picture.stem}.json").exists():
+            picture.unlink(missing_ok=True)
     (folder / CANCEL / sample_id).unlink(missing_ok=True)
 
 
@@ -122,11 +134,3 @@ def settings_in(record: dict[str, Any]) -> SampleSettings | None:
     with contextlib.suppress(ConfigError, TypeError):
         return parse(SampleSettings, record.get("settings") or {"settings": "missing"}, given=())
     return None
-
-
-def read_request(path: Path) -> dict[str, Any]:
-    """A JSON object, {} when it is not there (any more) or broken."""
-    with contextlib.suppress(ConfigError):
-        value = read_json(path)
-        return value if isinstance(value, dict) else {}
-    return {}

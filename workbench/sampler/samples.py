@@ -2,28 +2,34 @@
 
     samples/<YYYY-MM-DD>/<id>.mp4       H.264; its comment tag holds the same JSON, without paths of this machine
     samples/<YYYY-MM-DD>/<id>.json      written last: a video without it is not shown
-    samples/.removed/                   what was deleted from the history
+    samples/<YYYY-MM-DD>/<id>.star      an empty file: the sample is starred
+    samples/.removed/                   the bin: files of samples that were removed from the history
 
 A record is a JSON object. Its "settings" are the `SampleSettings` that were requested; the other keys are the
-values used (model, frames, fps, seed, loras ...). Not covered: generating (generate), active requests (queue).
+values used (model, frames, fps, seed, loras ...). In the one inside the video, files of the workspace keep their place
+in it (`samples/inputs/...`, `runs/ring/...`), others their name alone. Not covered: generating (generate), active
+requests (queue).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import secrets
 import shutil
 import time
+from calendar import timegm
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from workbench import inline_html, lora_names
 from workbench.errors import ConfigError, DataError
-from workbench.sampler.embedded import localised, shareable
+from workbench.operating_system import system
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
 from workbench.workspace import Workspace, read_json, write_json, writing
@@ -31,18 +37,26 @@ from workbench.workspace import Workspace, read_json, write_json, writing
 if TYPE_CHECKING:
     import numpy as np
 
+STAMP = "%Y%m%d-%H%M%S"
 ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
-REMOVED = ".removed"
+REMOVED, STAR = ".removed", ".star"
 MOST_SAMPLES = 8  # in a notebook
 DISPLAY = "workbench.sampler.display:samples_html"
 PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
+WHOLE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
+TEXTS = ("prompt", "negative_prompt")  # what a person wrote is no path, whatever it begins with
+PATHS = ("image", "video", "continue_from", "loras")
 
 
 def new_id() -> str:
     """A fresh sample id; ids sort by time, whatever the clock's zone."""
     now = time.time()
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
-    return f"{stamp}-{int(now % 1 * 1e6):06d}-{secrets.token_hex(2)}"
+    return f"{_stamp(now)}-{int(now % 1 * 1e6):06d}-{secrets.token_hex(2)}"
+
+
+def _stamp(seconds: float) -> str:
+    """With which the ids of that second (Unix time) begin."""
+    return time.strftime(STAMP, time.gmtime(seconds))
 
 
 def checked_id(text: str) -> str:
@@ -61,7 +75,7 @@ def video_path(workspace: Workspace, sample_id: str) -> Path:
 def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, Any], root: Path | None = None) -> None:
     """Write frames [F, H, W, 3] (uint8, or floats in [0, 1]) as mp4 with the record inside and beside it.
 
-    root: the workspace's folder, whose files keep their place in it where the record inside names them; see embedded.
+    root: the workspace's folder, whose files keep their place in it where the record inside names them.
     The record beside the video is written last, so whoever sees it sees a whole sample. Raises CannotWrite.
     """
     import numpy as np
@@ -70,17 +84,7 @@ def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, 
 
     if frames.dtype != np.uint8:
         frames = (frames.clip(0.0, 1.0) * 255).round().astype(np.uint8)
-    temporary = video.with_name(f".{video.stem}.{os.getpid()}{video.suffix}")
-    with writing(video):
-        video.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            comment = json.dumps(shareable(record, root), ensure_ascii=False)
-            media.encode(frames, temporary, fps, comment=comment)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            os.replace(temporary, video)
-        finally:
-            temporary.unlink(missing_ok=True)
+    media.encode(frames, video, fps, comment=json.dumps(shareable(record, root), ensure_ascii=False))
     write_json(video.with_suffix(".json"), record)
 
 
@@ -101,6 +105,39 @@ def keep_as_preview(workspace: Workspace, video: Path, record: dict[str, Any]) -
                 shutil.copy2(path, folder / path.name)
 
 
+def shareable(value: Any, root: Path | None) -> Any:
+    """A record, or a part of it, in which no text is a path of this machine; root: the workspace's folder."""
+    if isinstance(value, Mapping):
+        return {name: one if name in TEXTS else shareable(one, root) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [shareable(one, root) for one in value]
+    if not isinstance(value, str) or not WHOLE.match(value):
+        return value
+    if root is not None and Path(value).is_relative_to(root):
+        return Path(value).relative_to(root).as_posix()
+    return PurePath(value.replace("\\", "/")).name or "a folder"
+
+
+def localised(settings: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """Settings of a shareable record with the files that lie in this workspace by their whole paths."""
+    found = dict(settings)
+    for name in PATHS:
+        value = found.get(name)
+        if isinstance(value, str):
+            found[name] = _whole(value, root)
+        elif isinstance(value, list):
+            found[name] = [_whole(one, root) if isinstance(one, str) else one for one in value]
+    return found
+
+
+def _whole(text: str, root: Path) -> str:
+    """`text` may go on with =SCALE."""
+    name, equals, scale = text.rpartition("=") if ".safetensors=" in text else (text, "", "")
+    if not name or "\0" in name or WHOLE.match(name) or ".." in PurePath(name).parts or not (root / name).is_file():
+        return text
+    return f"{root / name}{equals}{scale}"
+
+
 def settings_of(path: Path, workspace: Workspace | None = None) -> SampleSettings:
     """The settings in a video, in the record beside one, or in a JSON file of settings alone.
 
@@ -117,6 +154,11 @@ def settings_of(path: Path, workspace: Workspace | None = None) -> SampleSetting
             record = known
     settings = _settings(record, path)
     return parse(SampleSettings, settings if workspace is None else localised(settings, workspace.root))
+
+
+def joins_scenes(path: Path) -> bool:
+    """Whether a video, or the record beside one, joins scenes: each line of its prompt is one. Raises ConfigError."""
+    return "scenes" in _record(path)
 
 
 def _record(path: Path) -> dict[str, Any]:
@@ -144,6 +186,11 @@ def _settings(record: dict[str, Any], path: Path) -> dict[str, Any]:
     return settings
 
 
+def created(sample_id: str) -> float:
+    """Unix time at which a sample was requested."""
+    return float(timegm(time.strptime(sample_id[:15], STAMP)))
+
+
 @dataclass(frozen=True)
 class Sample:
     """One finished sample."""
@@ -153,8 +200,56 @@ class Sample:
     settings: SampleSettings
     record: dict[str, Any]
 
+    @property
+    def created(self) -> float:
+        """Unix time at which it was requested."""
+        return created(self.id)
+
+    @property
+    def starred(self) -> bool:
+        return self.path.with_suffix(STAR).exists()
+
     def _repr_html_(self) -> str:
         return inline_html.rendered(DISPLAY, [self])
+
+
+class SampleQuery(BaseModel):
+    """Which samples. search: words that all occur in prompt, model, LoRAs or seed;  since, until: Unix time"""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    search: str = Field(default="", max_length=1000)
+    show: Literal["all", "starred", "removed"] = "all"
+    since: float | None = Field(default=None, ge=0, le=1e11)
+    until: float | None = Field(default=None, ge=0, le=1e11)
+
+    def has(self, sample: Sample) -> bool:
+        """Whether a sample has every word."""
+        settings = sample.settings
+        text = f"{settings.prompt} {settings.model} {' '.join(settings.loras)} seed {settings.seed}".casefold()
+        return all(word in text for word in self.search.casefold().split())
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Ids of all samples, newest first: in the history, in the bin; and which are starred."""
+
+    ids: list[str]
+    removed: list[str]
+    starred: frozenset[str]
+
+    def find(self, query: SampleQuery, sample: Callable[[str, bool], Sample | None]) -> list[str]:
+        """Ids of the samples that the query names, newest first. sample: reads one, by id and whether it is in the bin
+
+        Records are read only where the query has words.
+        """
+        removed = query.show == "removed"
+        found = [name for name in (self.removed if removed else self.ids) if _between(name, query)]
+        if query.show == "starred":
+            found = [name for name in found if name in self.starred]
+        if query.search.strip():
+            found = [name for name in found if (one := sample(name, removed)) and query.has(one)]
+        return found
 
 
 class Samples:
@@ -163,38 +258,91 @@ class Samples:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
 
-    def history(self, limit: int = 50) -> list[Sample]:
+    def listing(self) -> Listing:
+        """Which samples there are. Records are not read."""
+        names = [path.name for path in self.workspace.samples.glob("[0-9]*/*")]
+        binned = [path.name for path in (self.workspace.samples / REMOVED).glob("*.json")]
+        stars = frozenset(name.removesuffix(STAR) for name in names if name.endswith(STAR))
+        return Listing(_ids(names), _ids(binned), stars)
+
+    def history(self, limit: int = 50, query: SampleQuery | None = None) -> list[Sample]:
         """Finished samples, newest first. What cannot be read is left out."""
-        records = [path for path in self.workspace.samples.glob("[0-9]*/*.json") if ID.fullmatch(path.stem)]
+        query = query or SampleQuery()
+        read: dict[str, Sample | None] = {}
+
+        def sample(sample_id: str, removed: bool) -> Sample | None:
+            if sample_id not in read:
+                read[sample_id] = _read(self._video(sample_id, removed).with_suffix(".json"))
+            return read[sample_id]
+
         found: list[Sample] = []
-        for path in sorted(records, key=lambda record: record.stem, reverse=True):
+        for name in self.listing().find(query, sample):
             if len(found) == limit:
                 break
-            sample = _read(path)
-            if sample is not None:
-                found.append(sample)
+            if (one := sample(name, query.show == "removed")) is not None:
+                found.append(one)
         return found
 
     def _repr_html_(self) -> str:
         return inline_html.rendered(DISPLAY, self.history(MOST_SAMPLES))
 
-    def get(self, sample_id: str) -> Sample:
-        """One finished sample. Raises ConfigError when there is none of that id."""
-        sample = _read(video_path(self.workspace, sample_id).with_suffix(".json"))
+    def get(self, sample_id: str, removed: bool = False) -> Sample:
+        """One finished sample, of the history or of the bin. Raises ConfigError when there is none of that id."""
+        sample = _read(self._video(checked_id(sample_id), removed).with_suffix(".json"))
         if sample is None:
             raise ConfigError(f"the sample {sample_id!r} is not there: choose one from the history")
         return sample
 
-    def delete(self, sample_id: str) -> None:
-        """Take a sample out of the history; its files move to samples/.removed. Raises ConfigError, CannotWrite."""
-        video = video_path(self.workspace, sample_id)
-        removed = self.workspace.samples / REMOVED
-        with writing(removed):
-            removed.mkdir(exist_ok=True)
-            # The record first: a sample is there exactly when its record is.
-            for path in (video.with_suffix(".json"), video):
+    def star(self, sample_id: str, starred: bool = True) -> None:
+        """Star a sample, or take its star away. Raises ConfigError, CannotWrite."""
+        star = self.get(sample_id).path.with_suffix(STAR)
+        with writing(star):
+            if starred:
+                star.touch()
+            else:
+                star.unlink(missing_ok=True)
+
+    def remove(self, sample_id: str) -> None:
+        """Move a sample to the bin, from which `restore` brings it back. Raises ConfigError, CannotWrite."""
+        self._move(video_path(self.workspace, sample_id), self.workspace.samples / REMOVED)
+
+    def restore(self, sample_id: str) -> Sample:
+        """Move a sample from the bin back into the history. Raises ConfigError, CannotWrite."""
+        video = self._video(checked_id(sample_id), True)
+        if not video.with_suffix(".json").exists():
+            raise ConfigError(
+                f"the sample {sample_id!r} is not in the bin: it was restored, or is of another workspace"
+            )
+        # The record last: a sample is there exactly when its record is.
+        self._move(video, video_path(self.workspace, sample_id).parent, (".mp4", STAR, ".json"))
+        return self.get(sample_id)
+
+    @staticmethod
+    def _move(video: Path, folder: Path, suffixes: Iterable[str] = (".json", ".mp4", STAR)) -> None:
+        """The record first as a rule: a sample is there exactly when its record is."""
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+            for path in map(video.with_suffix, suffixes):
                 if path.exists():
-                    os.replace(path, removed / path.name)
+                    system.replace(path, folder / path.name)
+
+    def _video(self, sample_id: str, removed: bool) -> Path:
+        if removed:
+            return self.workspace.samples / REMOVED / f"{sample_id}.mp4"
+        return video_path(self.workspace, sample_id)
+
+
+def _ids(names: Iterable[str]) -> list[str]:
+    """Of the records among files' names, newest first."""
+    found = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+    return sorted(filter(ID.fullmatch, found), reverse=True)
+
+
+def _between(sample_id: str, query: SampleQuery) -> bool:
+    """By the id, which begins with the time."""
+    return (query.since is None or sample_id >= _stamp(query.since)) and (
+        query.until is None or sample_id < _stamp(query.until)
+    )
 
 
 def _read(record: Path) -> Sample | None:

@@ -8,8 +8,9 @@ from typing import Literal
 from pydantic import field_validator, model_validator
 
 from workbench.families import default_model
-from workbench.families.guidance import Curve, curve_of
+from workbench.families.guidance import Curve
 from workbench.families.names import fold, legal_part
+from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
 WHAT, HOW, SHAPE, SPEED = "What", "Guidance", "Shape", "Speed"
@@ -33,11 +34,12 @@ class SampleSettings(Settings):
     """Of a model on the Hub: which of its sets of weights is read, such as fp16, where it has several. It becomes part
     of the model's name. Empty: the weights without a variant."""
 
-    prompt: str = field("", title="Prompt", section=WHAT, lines=3)
+    prompt: str = field("", title="Prompt", section=WHAT, lines=2)
     """What the video shows."""
 
-    negative_prompt: str = field("", title="Negative prompt", section=WHAT, lines=2, advanced=True)
-    """What the video should not show; the guidance pushes away from it."""
+    negative_prompt: str | None = field(None, title="Negative prompt", section=WHAT)
+    """What the video should not show; the guidance pushes away from it. Not set: the model's own, which a form shows;
+    it may be empty."""
 
     image: str = field("", title="First frame", section=WHAT, path=True)
     """A picture's file (PNG, JPEG, WebP or BMP) that the video begins with, for image-to-video models. It is scaled and
@@ -60,11 +62,16 @@ class SampleSettings(Settings):
     force_loras: bool = field(False, title="Use LoRAs that do not fit", section=WHAT, advanced=True)
     """Load a LoRA although most of it belongs to another model; what does not fit is left out."""
 
-    guidance_scale: float | None = field(None, title="Guidance scale", section=HOW, low=0.0, high=50.0)
-    """How closely the video follows the prompt. Empty: the model's own value. 1 turns guidance off."""
+    guidance_scale: float | None = field(None, title="Guidance", section=HOW, low=0.0, high=50.0)
+    """Guidance scale: how closely the video follows the prompt. Empty: the model's own value. 1 turns guidance off."""
+
+    guidance_scale_2: float | None = field(
+        None, title="Guidance scale, low noise", section=HOW, low=0.0, high=50.0, advanced=True, own=True
+    )
+    """Of the steps that the transformer for low noise computes. Empty: the model's own value."""
 
     dynamic_guidance: Curve = field("off", title="Dynamic guidance", section=HOW, advanced=True)
-    """stock: as the authors' sampler (SAT's DynamicCFG) and diffusers' use_dynamic_cfg compute it: the scale jumps
+    """stock: as CogVideoX's authors (SAT's DynamicCFG) and diffusers' use_dynamic_cfg compute it: the scale jumps
     between 1 and 1 more than the one above from step to step. cosine: it rises evenly between the two, which neither of
     them does."""
 
@@ -79,41 +86,49 @@ class SampleSettings(Settings):
 
     zero_star: bool = field(False, title="CFG-Zero*", section=HOW, advanced=True)
     """Fit the negative prompt's prediction to the prompt's before guidance pushes them apart (arXiv 2503.18886). Its
-    other half, zeros in the first step, is for flow models alone."""
+    other half, zeros in the first step of flow models (Wan, LTX-Video), is left out."""
 
     image_scale: Literal["pipeline", "raw"] = field(
-        "pipeline", title="Scale of the first frame", section=HOW, advanced=True
+        "pipeline", title="Scale of the first frame", section=HOW, advanced=True, own=True
     )
     """pipeline: as diffusers does. raw: unscaled, for LoRAs that were trained so."""
 
-    steps: int | None = field(None, title="Denoising steps", section=HOW, low=1, high=1000, unit="steps")
-    """More is finer and slower. Empty: the model's own number."""
+    steps: int | None = field(None, title="Steps", section=HOW, low=1, high=1000, unit="steps")
+    """Denoising steps. More is finer and slower. Empty: the model's own number."""
 
     scheduler: Literal["model", "DDIM", "DPM"] = field("model", title="Scheduler", section=HOW, advanced=True)
-    """How noise is removed. model: what the model was published with."""
+    """How noise is removed. model: what the model was published with. DDIM and DPM are CogVideoX's."""
 
-    seed: int | None = field(0, title="Seed", section=HOW, low=0, high=SEEDS - 1)
+    flow_shift: float | None = field(
+        None, title="Flow shift", section=HOW, low=0.1, high=100.0, advanced=True, own=True
+    )
+    """Moves the steps' noise levels s to shift * s / (1 + (shift - 1) * s): above 1 more steps at much noise, which
+    decide shapes and movement. Empty: the model's own value; of Wan 2.1's image models 3 up to 832x480 and 5 above, as
+    in their authors' generate.py."""
+
+    seed: int | None = field(None, title="Seed", section=HOW, low=0, high=SEEDS - 1)
     """The same seed and settings give the same video. Empty: another one each time; the video says which."""
 
-    frames: int | None = field(None, title="Frames", section=SHAPE, low=1, high=1000, unit="frames", advanced=True)
+    frames: int | None = field(None, title="Frames", section=SHAPE, low=1, high=1000, unit="frames")
     """Length of the video. Empty: what the model was made for."""
 
-    height: int | None = field(None, title="Height", section=SHAPE, low=16, high=4096, unit="pixels", advanced=True)
+    height: int | None = field(None, title="Height", section=SHAPE, low=16, high=4096, unit="pixels")
     """Empty: what the model was made for."""
 
-    width: int | None = field(None, title="Width", section=SHAPE, low=16, high=4096, unit="pixels", advanced=True)
+    width: int | None = field(None, title="Width", section=SHAPE, low=16, high=4096, unit="pixels")
     """Empty: what the model was made for."""
 
     fps: float | None = field(None, title="Frames per second", section=SHAPE, low=1.0, high=120.0, advanced=True)
-    """How fast the video plays; the frames are the same. Empty: what the model was made for."""
+    """How fast the video plays. Models that know the frame rate generate for it, others the same frames. Empty: what
+    the model was made for."""
 
-    device: Literal["auto", "cuda", "cpu"] = field("auto", title="Device", section=SHAPE, advanced=True)
+    device: DeviceChoice = field("auto", title="Device", section=SHAPE, advanced=True)
     """auto takes the NVIDIA GPU if there is one, else the processor."""
 
-    speed: Speed = field("exact", title="Speed", section=SPEED)
-    """exact: as diffusers. fast: step skipping: 0.63 to 0.72 of the time, much the same video (39 dB or more; with DPM
-    now and then another one). low-memory: weights in 8 bits (45 dB or more), model offload, for a GPU that is too
-    small; slower."""
+    speed: Speed = field("exact", title="Speed", section=SPEED, advanced=True)
+    """exact: as diffusers. fast: step skipping: 0.63 to 0.72 of the time, much the same video (with CogVideoX 39 dB or
+    more, with DPM now and then another one). low-memory: weights in 8 bits (45 dB or more), model offload, for a GPU
+    that is too small; slower."""
 
     attention: Literal["auto", "cudnn", "flash", "efficient", "flash-attn", "math", "stock"] = field(
         "auto", title="Attention", section=SPEED, advanced=True
@@ -122,7 +137,6 @@ class SampleSettings(Settings):
 
     _legal_part = field_validator("revision", "variant")(legal_part)
     _fold = model_validator(mode="after")(fold)
-    _read_curve = field_validator("dynamic_guidance", mode="before")(curve_of)
 
     def settled(self) -> SampleSettings:
         """The same with a random seed where it was left empty."""
@@ -136,8 +150,17 @@ class BatchSettings(Settings):
     """Each line of the prompt is a prompt of its own. A line may end with @@ and a first frame of its own: a ship
     leaves the harbour@@ship.png"""
 
-    videos: int = field(1, title="Videos", section=WHAT, low=1, high=100, advanced=True)
+    videos: int = field(1, title="Videos", section=WHAT, low=1, high=100)
     """How many of each prompt: seeds count up from the seed, or are random where it is empty."""
+
+    scenes: bool = field(False, title="Lines are scenes", section=WHAT, advanced=True)
+    """Each line of the prompt is a scene that goes on from the last frames of the line before. After them comes one
+    video of all, in which no frame is twice."""
+
+    @property
+    def chains(self) -> int:
+        """How many requests before it the one is that a scene goes on from, as `queue.submit_all` takes it."""
+        return self.videos if self.scenes else 0
 
 
 class WorkerSettings(Settings):
@@ -151,16 +174,14 @@ class WorkerSettings(Settings):
 
 def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSettings]:
     """One sample's settings for every prompt and seed, seeds first; every seed is set."""
-    lines = [line for line in settings.prompt.splitlines() if line.strip()] if batch.each_line else []
+    prompts = []
+    for line in settings.prompt.splitlines() if batch.each_line or batch.scenes else ():
+        prompt, mark, image = (part.strip() for part in line.partition("@@"))  # PROMPT@@PICTURE as in SAT's lists
+        if line.strip():
+            prompts.append(settings.changed(prompt=prompt, **({"image": image} if mark else {})))
     found = []
-    for one in [_of_line(settings, line) for line in lines] or [settings]:
+    for one in prompts or [settings]:
         for number in range(batch.videos):
             seed = None if settings.seed is None else (settings.seed + number) % SEEDS
             found.append(one.changed(seed=seed).settled())
     return found
-
-
-def _of_line(settings: SampleSettings, line: str) -> SampleSettings:
-    """The settings of one line: PROMPT, or PROMPT@@PICTURE as in SAT's lists."""
-    prompt, mark, image = line.partition("@@")
-    return settings.changed(prompt=prompt.strip(), **({"image": image.strip()} if mark else {}))

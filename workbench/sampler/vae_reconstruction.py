@@ -14,21 +14,21 @@ Not covered: encoding and decoding (reconstruction_worker), what the denoiser ma
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 from workbench import inline_html, jobs
 from workbench.clips.frame_plan import FramePlan, Shape, plan
 from workbench.clips.records import Clip, file_sha256
-from workbench.errors import ConfigError, DataError
+from workbench.errors import DataError
 from workbench.families import find_model
-from workbench.families.base import Model
+from workbench.families.model import Model
+from workbench.families.model_files import part_identity
+from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
-from workbench.workspace import Workspace, read_json
+from workbench.workspace import Workspace, read_object
 
 MODULE = "workbench.sampler.reconstruction_worker"
 FOLDER, VIDEO, BESIDE = "reconstructions", "reconstruction.mp4", "beside.mp4"
@@ -59,7 +59,7 @@ class ReconstructionSettings(Settings):
     fps: float = field(8.0, title="Frame rate", section=SHAPE, low=0.1, high=240.0, unit="fps")
     """Of training."""
 
-    device: Literal["auto", "cuda", "cpu"] = field("auto", title="Device", section=SHAPE, advanced=True)
+    device: DeviceChoice = field("auto", title="Device", section=SHAPE, advanced=True)
     """auto takes the NVIDIA GPU if there is one, else the processor."""
 
     @property
@@ -108,7 +108,7 @@ def request(
     clip: Clip,
     model: str,
     shape: Shape,
-    device: Literal["auto", "cuda", "cpu"] = "auto",
+    device: DeviceChoice = "auto",
 ) -> Reconstruction:
     """The reconstruction of the frames that `plan` takes; its job is started unless it is finished or active.
 
@@ -118,9 +118,9 @@ def request(
     known.check_shape(known.frames if shape.frames == 1 else shape.frames, shape.height, shape.width)
     planned, path = plan(clip, shape), dataset / clip.file_name
     if planned.dropped:
-        raise DataError(f"{clip.file_name} is left out: {planned.dropped}")
+        raise DataError(f"{clip.name} is left out: {planned.dropped}")
     if not path.is_file():
-        raise DataError(f"{clip.file_name} is missing from {dataset.name}: import it again")
+        raise DataError(f"{clip.name} is missing from {dataset.name}: import it again")
     folder = workspace.cache / FOLDER / _key(path, planned, known)
     found = read(folder)
     if found.path or found.status.state.alive:
@@ -142,7 +142,7 @@ def request(
 def read(folder: Path) -> Reconstruction:
     """A reconstruction as it is now. Never raises for a missing or broken file."""
     status = jobs.status(folder)
-    video, beside, result = folder / VIDEO, folder / BESIDE, _result(folder)
+    video, beside, result = folder / VIDEO, folder / BESIDE, read_object(folder / jobs.RESULT)
     if status.state is not jobs.State.FINISHED or not video.exists() or not beside.exists():
         return Reconstruction(status)
     return Reconstruction(status, video, beside, result.get("psnr"), result.get("psnr_worst"), result.get("ssim"))
@@ -156,21 +156,6 @@ def _key(path: Path, planned: FramePlan, model: Model) -> str:
         "resize": planned.resize,
         "crop": planned.crop,
         "fps": planned.fps,
-        "vae": _weights(model),
+        "vae": part_identity(model, Path(model.source), "vae"),
     }
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
-
-
-def _weights(model: Model) -> str:
-    """Names the VAE's weights: the pinned revision, or a local folder's file sizes and times."""
-    if model.revision:
-        return model.pinned
-    files = sorted((Path(model.source) / "vae").glob("*"))
-    return f"{model.source}:" + ",".join(f"{f.name}={f.stat().st_size}/{f.stat().st_mtime_ns}" for f in files)
-
-
-def _result(folder: Path) -> dict[str, Any]:
-    with contextlib.suppress(ConfigError):
-        value = read_json(folder / jobs.RESULT)
-        return value if isinstance(value, dict) else {}
-    return {}

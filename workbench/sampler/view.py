@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench.errors import ConfigError, ExitCode
-from workbench.families import find_model
-from workbench.jobs import duration
+from workbench.families import find_model, lora_match
+from workbench.quantities import duration
 from workbench.sampler.loras import split_scale
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.samples import Sample
@@ -47,13 +47,14 @@ def facts(sample: Sample) -> list[tuple[str, str]]:
         ("begins with", "a picture" if settings.image else ""),
         ("changes", f"a video, strength {settings.strength:g}" if settings.video else ""),
         ("continues", "a video" if settings.continue_from else ""),
+        ("joined from", f"{len(record['scenes'])} scenes" if "scenes" in record else ""),
         ("took", duration(seconds) if isinstance(seconds, int | float) else ""),
     ]
     return [(label, value) for label, value in known if value]
 
 
 class AppliedLora(NamedTuple):
-    """How a LoRA was applied, as texts; "" for what the record lacks. partial: only some of its tensors fit."""
+    """How a LoRA was applied, as texts; "" for what the record lacks. left_out: layers of its file, and why."""
 
     name: str
     scale: str
@@ -61,7 +62,7 @@ class AppliedLora(NamedTuple):
     rank: str
     alpha: str
     made_for: str
-    partial: bool
+    left_out: str
 
 
 def applied_loras(record: Mapping[str, Any]) -> list[AppliedLora]:
@@ -70,12 +71,13 @@ def applied_loras(record: Mapping[str, Any]) -> list[AppliedLora]:
 
 
 def _applied(lora: Mapping[str, Any]) -> AppliedLora:
-    matched, tensors = lora.get("matched"), lora.get("tensors")
-    fits = f"{matched} of {tensors} tensors" if matched is not None and tensors else ""
+    matched, layers = lora.get("matched"), lora.get("layers")
+    fits = f"{matched} of {layers} layers" if matched is not None and layers else ""
+    left_out = "; ".join(lora_match.left_out(reason) for reason in lora.get("left_out") or [])
     made_for = " · ".join(str(lora[key]) for key in ("base_model", "origin") if lora.get(key))
     numbers = [f"{lora[key]:g}" if isinstance(lora.get(key), int | float) else "" for key in ("scale", "rank", "alpha")]
     name = short_name(str(lora.get("name", "?")))
-    return AppliedLora(name, numbers[0], fits, numbers[1], numbers[2], made_for, bool(fits) and matched != tensors)
+    return AppliedLora(name, numbers[0], fits, numbers[1], numbers[2], made_for, left_out)
 
 
 def report(record: Mapping[str, Any]) -> list[str]:
@@ -83,7 +85,7 @@ def report(record: Mapping[str, Any]) -> list[str]:
     lines = []
     for lora in applied_loras(record):
         labelled = [("", lora.fits), ("scale ", lora.scale), ("rank ", lora.rank), ("alpha ", lora.alpha)]
-        labelled.append(("made for ", lora.made_for))
+        labelled += [("made for ", lora.made_for), ("left out ", lora.left_out)]
         lines.append(f"{lora.name}: {', '.join(label + value for label, value in labelled if value)}")
     seconds = duration(float(record.get("seconds") or 0))
     return [*lines, f"seed {record.get('seed')}, {record.get('steps')} steps, {seconds}"]
@@ -91,20 +93,40 @@ def report(record: Mapping[str, Any]) -> list[str]:
 
 def actions(sample: Sample) -> list[tuple[str, str]]:
     """(name, label) of what can be done with a sample."""
+    joined = "scenes" in sample.record  # of several prompts: no one request makes it
     changes = [("change", "Change this video")] if task_of(sample.settings.model) == "text-to-video" else []
     return [
         ("settings", "Use these settings"),
-        ("seed", "Keep this seed"),
-        *changes,
+        ("seed", "Reuse this seed"),
+        *([] if joined else changes),
         ("continue", "Continue it"),
-        ("grid", "Add to a grid"),
-        ("remove", "Remove from the history"),
+        *([] if joined else [("grid", "Add to a grid")]),
+        ("unstar", "Remove the star") if sample.starred else ("star", "Star"),
+        ("remove", "Move to the bin"),
     ]
 
 
+def line(sample: Sample) -> dict[str, Any]:
+    """A sample among others."""
+    return {
+        "id": sample.id,
+        "created": sample.created,
+        "starred": sample.starred,
+        "prompt": sample.settings.prompt,
+        "loras": [short_name(lora) for lora in sample.settings.loras],
+        "seed": sample.record.get("seed", sample.settings.seed),
+        "video": str(sample.path),
+    }
+
+
 def title(settings: SampleSettings | None) -> str:
-    """The prompt, as the title of a sample."""
-    return (settings.prompt if settings else "") or "(no prompt)"
+    """The prompt, as the title of a sample, its lines in one."""
+    return " / ".join(filter(None, settings.prompt.splitlines() if settings else ())) or "(no prompt)"
+
+
+def scenes_of(sample: Sample) -> list[str]:
+    """The prompts of a joined video, in their order; [] of any other."""
+    return [str(one.get("prompt", "")) for one in sample.record.get("scenes") or ()]
 
 
 def subtitle(settings: SampleSettings | None) -> str:

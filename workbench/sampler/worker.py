@@ -7,19 +7,19 @@ One bad request never ends it. It holds the GPU lock while it has a model on the
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
-import os
 import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import jobs
-from workbench.errors import ExitCode, WorkbenchError, explain
+from workbench.errors import ConfigError, ExitCode, WorkbenchError, explain
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import pick_device
-from workbench.sampler import request_files
+from workbench.jobs.torch_devices import free_memory
+from workbench.operating_system import system
+from workbench.sampler import request_files, scenes
 from workbench.sampler.queue import HOLDER, STOPPED
 from workbench.sampler.samples import keep_as_preview, write_sample
 from workbench.sampler.settings import SampleSettings, WorkerSettings
@@ -54,7 +54,7 @@ class Worker:
     """The loop, and what it keeps between requests: the loaded model and the GPU lock."""
 
     def __init__(self, workspace: Workspace, folder: Path, job: jobs.Job, gpu: contextlib.ExitStack) -> None:
-        self._workspace, self._folder, self._job, self._gpu = workspace, folder, job, gpu
+        self._workspace, self._folder, self.job, self._gpu = workspace, folder, job, gpu
         self._sampler: Sampler | None = None
         self._request = ""  # which one is being answered
 
@@ -62,25 +62,20 @@ class Worker:
         """Answer requests until none came for `idle_seconds`; `leaving` then holds the queue's lock."""
         quiet_since = time.monotonic()
         while True:
-            if self._job.take("stop") is not None:
-                raise jobs.Stop("Stopped on request.")
-            self._unload_if_wanted()
+            self.job.check_stop("Stopped on request.")
+            # A training run gets the GPU before the next request: it waits for neither a warm model nor a long queue.
+            if self._sampler and gpu_lock.wanted(self._workspace.locks, self._sampler.device.uuid):
+                self._unload()
             request = request_files.take(self._folder, without_gpu=self._gpu_is_taken())
             if request is not None:
                 self._request = request.id
                 self._answer(request)
-                self._job.beat("idle")
+                self.job.beat("idle")
                 quiet_since = time.monotonic()
             elif time.monotonic() - quiet_since > idle_seconds and self._may_end(leaving):
                 return
             else:
                 time.sleep(POLL_SECONDS)
-
-    def _unload_if_wanted(self) -> None:
-        """Let a training run have the GPU before the next request: it waits for neither a warm model nor a long
-        queue."""
-        if self._sampler and gpu_lock.wanted(self._workspace.locks, self._sampler.device.uuid):
-            self._unload()
 
     def _gpu_is_taken(self) -> bool:
         """Whether another job has the GPU, or waits for it: requests for it wait, too."""
@@ -88,7 +83,7 @@ class Worker:
             return False
         device = pick_device("auto")
         locks = self._workspace.locks
-        if device.kind == "cpu":
+        if not device.is_gpu:
             return False
         return gpu_lock.wanted(locks, device.uuid) or gpu_lock.holder(locks, device.uuid) not in (None, HOLDER)
 
@@ -118,14 +113,27 @@ class Worker:
             request_files.fail(self._folder, request.id, message, exit_code)
 
     def _generate(self, request: request_files.Request) -> None:
-        sample_id, settings, into = request
+        sample_id, settings, into, after, joined = request
+        video = request_files.target(self._workspace, sample_id, into)
+        if joined:
+            self.report(sample_id, "Joining the scenes.")
+            scenes.join(self._workspace, joined, settings, video)
+            return
+        if after:
+            settings = self._continued(settings, after)
         sampler = self._sampler_for(sample_id, settings)
         self.check_commands(sample_id)
         reporter = _StepReporter(self, sample_id, sampler, settings)
         made = sampler.generate(self._workspace, settings, reporter.step)
-        video = request_files.target(self._workspace, sample_id, into)
         write_sample(video, made.frames, made.fps, made.record, self._workspace.root)
         keep_as_preview(self._workspace, video, made.record)
+
+    def _continued(self, settings: SampleSettings, after: str) -> SampleSettings:
+        """The settings of a scene that goes on from a sample. Raises ConfigError where that sample failed."""
+        video = request_files.target(self._workspace, after, "")
+        if not video.is_file():
+            raise ConfigError(f"the scene before, {after}, has no video: generate this one again once it has")
+        return settings.changed(continue_from=str(video), image="", video="")
 
     def _sampler_for(self, sample_id: str, settings: SampleSettings) -> Sampler:
         """The warm model if it is the requested one, else that model, loaded. Raises DeviceBusy and others."""
@@ -135,7 +143,7 @@ class Worker:
             return loaded
         self._unload()
         self.report(sample_id, "Loading the model.")
-        if device.kind == "cuda":
+        if device.is_gpu:
             self._gpu.enter_context(gpu_lock.hold(self._workspace.locks, device.uuid, HOLDER))
         try:
             with processes.loading(), processes.without_compiler():
@@ -151,26 +159,21 @@ class Worker:
         return self._sampler
 
     def _unload(self) -> None:
-        """Unload the model, then release the GPU."""
         if self._sampler is not None:
-            import torch
-
             self._sampler = None
-            gc.collect()
-            torch.cuda.empty_cache()
+            free_memory()
         self._gpu.close()
 
     def check_commands(self, sample_id: str) -> None:
         """Raises Cancelled or jobs.Stop where that was requested."""
         if (self._folder / request_files.CANCEL / sample_id).exists():
             raise Cancelled
-        if self._job.take("stop") is not None:
-            raise jobs.Stop("Stopped on request.")
+        self.job.check_stop("Stopped on request.")
 
     def report(self, sample_id: str, message: str) -> None:
         """Report what happens before the first step and after the last."""
         self.report_progress(sample_id, "loading", message=message)
-        self._job.beat("loading", message=message)
+        self.job.beat("loading", message=message)
 
     def report_progress(self, sample_id: str, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
         """Progress for the client."""
@@ -184,11 +187,7 @@ class Worker:
         with writing(path):
             path.parent.mkdir(exist_ok=True)
             temporary.write_bytes(data)
-            os.replace(temporary, path)
-
-    def beat(self, *arguments: Any, **more: Any) -> None:
-        """The job's own heartbeat."""
-        self._job.beat(*arguments, **more)
+            system.replace(temporary, path)
 
 
 class _StepReporter:
@@ -218,4 +217,4 @@ class _StepReporter:
             self._previewed = time.monotonic()
             # At most a twentieth of the time is spent on previews.
             self._pause = max(PREVIEW_SECONDS, 20 * (self._previewed - now))
-        self._worker.beat("generating", done, total, step_seconds=pace)
+        self._worker.job.beat("generating", done, total, step_seconds=pace)

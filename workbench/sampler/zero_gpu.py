@@ -13,7 +13,6 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from workbench import jobs
@@ -31,7 +30,7 @@ def here() -> bool:
 
 
 def announce(workspace: Workspace) -> None:
-    """From now on whoever asks for a sample finds this process as the worker, and starts none."""
+    """Register this process as the sampling worker, so that requests start none."""
     folder = worker_folder(workspace)
     folder.mkdir(parents=True, exist_ok=True)
     for name in (jobs.RESULT, jobs.HEARTBEAT):
@@ -63,9 +62,6 @@ def answering(workspace: Workspace) -> Callable[[], None]:
 
 class _Silent(jobs.Job):
     """The worker's job without a process of its own: nobody may stop the page, and the page needs no heartbeat."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
         """Progress is in the request's own file."""

@@ -18,7 +18,7 @@ from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import processes
 from workbench.jobs.devices import pick_devices
-from workbench.runs import hub_push, optimizer_options, queue, recovery
+from workbench.runs import device_rules, hub_push, optimizer_options, queue, recovery, webhook
 from workbench.runs.failures import BEGIN
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.distributed import launcher
@@ -33,10 +33,12 @@ def main() -> int:
     if process is not None:
         return rank(folder, process)
     with launcher.Launcher(folder) as job:
+        webhook.watch(folder)
         begin()
         recovery.check(folder, recovery.from_start_requested())  # not after hours in the queue
         settings = TrainSettings.load(folder / jobs.CONFIG)
         devices = pick_devices(settings.device, settings.gpus)
+        device_rules.check(settings, devices[0])  # not after hours in the queue
         with queue.acquired(Workspace.open(folder.parent.parent), devices, job) as slot:
             if len(devices) > 1:
                 launcher.launch(job, len(devices), slot.locks)
@@ -54,6 +56,7 @@ def rank(folder: Path, process: ProcessRank) -> int:
         if process.first:
             begin()
         if process.first and process.launcher_pid is None:
+            webhook.watch(folder)
             devices = pick_devices(settings.device, process.local_count)
             held.enter_context(queue.acquired(Workspace.open(folder.parent.parent), devices, job))
         compute(job, settings, process)

@@ -2,19 +2,20 @@
 
 With several processes rank 0 takes the commands and sends them to the others, so that all do the same at the same step;
 a signal to stop counts whichever of them gets it. A paused run has saved and left its device (pausing). Not covered:
-leaving commands (jobs), carrying them out (session, previewing, monitoring.live_sample).
+leaving commands (jobs), carrying them out (session, previewing).
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
 from workbench import jobs
-from workbench.runs.live_sample import LiveSample
-from workbench.trainer.monitoring.live_sample import generate_live_sample
+from workbench.errors import CannotWrite
+from workbench.runs.previews import LiveSample
 from workbench.trainer.pausing import device_lent
-from workbench.trainer.previewing import preview
+from workbench.trainer.previewing import generate_live_sample, preview
 from workbench.trainer.session import Session
 
 PAUSE_SECONDS = 0.2  # between two checks for a command
@@ -41,7 +42,6 @@ def follow_commands(session: Session, late: bool = False) -> None:
 
 
 def _generate(session: Session, request: dict[str, Any]) -> None:
-    """Previews, unless the command is for live samples alone."""
     live = [LiveSample.read(one) for one in request.get("live_samples") or ()]
     for one in live:
         generate_live_sample(session, one)
@@ -55,15 +55,20 @@ def _pause(session: Session) -> None:
     """Save, leave the device to others, and wait for the command to go on. Raises jobs.Stop when the command is to
     stop."""
     session.save(must=False)
+    paused_at = time.time()
     session.beat("paused", paused=True)
-    with device_lent(session):
-        commands: Commands = {}
-        while not {"resume", "stop"} & set(commands):
-            session.beat("paused", paused=True)
-            time.sleep(PAUSE_SECONDS)
-            commands |= _taken(session, "resume", "stop")
-        if "stop" in commands:
-            _end(session, "Stopped")
+    try:
+        with device_lent(session):
+            commands: Commands = {}
+            while not {"resume", "stop"} & set(commands):
+                session.beat("paused", paused=True)
+                time.sleep(PAUSE_SECONDS)
+                commands |= _taken(session, "resume", "stop")
+            if "stop" in commands:
+                _end(session, "Stopped")
+    finally:
+        with contextlib.suppress(CannotWrite):  # a full disk ends no run that could go on
+            session.record(paused_at)
 
 
 def _taken(session: Session, *names: jobs.Command, late: bool = False) -> Commands:

@@ -14,25 +14,26 @@ import math
 import os
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import torch
 
 from workbench import jobs
 from workbench.errors import NonFiniteLoss
+from workbench.families.model_inputs import ModelInputs
 from workbench.jobs import processes
 from workbench.jobs.devices import GIGABYTE, Device, pick_devices
+from workbench.jobs.torch_devices import free_memory
 from workbench.runs import oom_fallback
 from workbench.runs.data import seed_for
 from workbench.runs.queue import QueueSlot
 from workbench.runs.recovery import from_start_requested
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.commands import follow_commands
-from workbench.trainer.deadline import Deadline
 from workbench.trainer.distributed.launcher import SINGLE, ProcessRank
 from workbench.trainer.distributed.ranks import Ranks
 from workbench.trainer.export import export
-from workbench.trainer.inputs.encoder import free_memory
 from workbench.trainer.log import log
 from workbench.trainer.previewing import preview, preview_start
 from workbench.trainer.session import Session
@@ -44,17 +45,16 @@ def train(run: Path, job: jobs.Job, process: ProcessRank = SINGLE, slot: QueueSl
     process: which of the processes that train it together this one is;  slot: its devices, lent while it is paused
     """
     settings = TrainSettings.load(run / jobs.CONFIG)
-    deadline = Deadline(settings.time_limit)
+    ends_at = math.inf if settings.time_limit is None else time.monotonic() + 60 * settings.time_limit
     device = pick_devices(settings.device, process.local_count)[process.local_rank]
     set_arithmetic(settings, device)
     if not process.first:
         job.beat("waiting for the first process", patient=True)  # which may wait in the queue for long
     with Ranks.met(process, device) as ranks:
-        again = from_start_requested()
-        if not trained_to_end(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, slot, again):
+        if not trained_to_end(run, job, settings, device, ranks, ends_at, slot, from_start_requested()):
             free_memory()
             # Memory may have run out before the first checkpoint was due.
-            trained_to_end(run, job, oom_fallback.in_use(run, settings), device, ranks, deadline, slot, from_start=True)
+            trained_to_end(run, job, settings, device, ranks, ends_at, slot, from_start=True)
 
 
 def trained_to_end(
@@ -63,19 +63,22 @@ def trained_to_end(
     settings: TrainSettings,
     device: Device,
     ranks: Ranks,
-    deadline: Deadline,
-    slot: QueueSlot | None = None,
-    from_start: bool = False,
+    ends_at: float,
+    slot: QueueSlot | None,
+    from_start: bool,
 ) -> bool:
     """Train to the end; False where memory ran out and the run can go on with less. Nothing is held afterwards."""
+    settings = oom_fallback.in_use(run, settings)
     with processes.loading():
-        session = Session(run, job, settings, device, ranks, from_start)
+        session = Session(run, job, settings, device, ranks, from_start, ends_at)
     session.slot = slot
     with contextlib.closing(session):
         try:
-            steps(session, deadline)
+            steps(session)
         except torch.OutOfMemoryError as error:
-            notice = oom_fallback.step(run, settings, session.step, str(error)) if ranks.count == 1 else ""
+            # Apple's GPU cannot take all of what is cheaper (runs.device_rules).
+            falls_back = ranks.count == 1 and device.kind != "mps"
+            notice = oom_fallback.step(run, settings, session.step, str(error)) if falls_back else ""
             if not notice:
                 raise
             log(notice)
@@ -94,8 +97,8 @@ def set_arithmetic(settings: TrainSettings, device: Device) -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def steps(session: Session, deadline: Deadline) -> None:
-    """From the session's step to the last one, and the export."""
+def steps(session: Session) -> None:
+    """From the session's step to the last one or the time limit, and the export."""
     settings = session.settings
     if session.unmeasured and settings.evaluate_every:  # what the base model does, or what a fork begins with
         session.evaluate()
@@ -112,45 +115,28 @@ def steps(session: Session, deadline: Deadline) -> None:
             session.save(must=last)
         if settings.preview_every and (last or session.step % settings.preview_every == 0):
             preview(session)
-        follow_commands(session, late=deadline.over() and not last)
+        follow_commands(session, late=time.monotonic() >= session.ends_at and not last)
     export(session)
 
 
 def train_step(session: Session) -> None:
     """One adjustment of the weights, written to metrics and heartbeat. Raises NonFiniteLoss before adjusting
     anything."""
-    settings, family, transformer = session.settings, session.family, session.transformer
-    accelerator, optimizer, ranks = session.accelerator, session.optimizer, session.ranks
+    settings, accelerator, optimizer, ranks = session.settings, session.accelerator, session.optimizer, session.ranks
     began, step = time.perf_counter(), session.step + 1
-    transformer.train()
+    session.transformer.train()
     lr = session.learning_rate(step - 1)
     for group in optimizer.param_groups:
         group["lr"] = lr
 
     # -- gradients, summed over the batches of this step, whoever computes them
-    losses, samples, names = [], [], []
-    for micro in ranks.share(range(settings.gradient_accumulation)):
-        batch = session.inputs.batch(step, micro)
-        names.append([item.path.name for item in batch.items])
-        weights = batch.weights
-        if settings.loss_weighting == "min-snr":
-            weights = weights * family.min_snr_weights(session.schedule, batch.timesteps, settings.snr_gamma)
-        if settings.lora_dropout:
-            torch.manual_seed(seed_for(settings.seed, "dropout", step, micro))
-        with accelerator.autocast():
-            each = family.loss(
-                transformer, session.schedule, batch.latents, batch.text, batch.noise, batch.timesteps, batch.condition
-            )
-            loss = (each * weights).mean()
-        accelerator.backward(loss / settings.gradient_accumulation)
-        losses.append(loss.detach())
-        samples.append(torch.stack([batch.timesteps.float(), each.detach()], dim=1))
+    own = [_backward(session, step, micro) for micro in ranks.share(range(settings.gradient_accumulation))]
     ranks.sum_gradients(session.trainable.parameters)
 
     # -- one adjustment, unless something is not a number
     norm = float(accelerator.clip_grad_norm_(session.trainable.parameters, settings.max_grad_norm or math.inf))
-    own = list(zip(torch.stack(losses).tolist(), (pairs.tolist() for pairs in samples), names, strict=True))
-    every_loss, every_pairs, every_name = zip(*ranks.in_order(own), strict=True)
+    every = ranks.in_order([(*batch.losses.tolist(), batch.samples.tolist(), batch.names) for batch in own])
+    every_loss, every_preservation, every_pairs, every_name = zip(*every, strict=True)
     mean_loss = sum(every_loss) / len(every_loss)
     # fp16 scales gradients up until they overflow, and skips that step: only there is an infinite norm ordinary.
     if not math.isfinite(mean_loss) or (session.precision != "fp16" and not math.isfinite(norm)):
@@ -170,20 +156,65 @@ def train_step(session: Session) -> None:
     seconds = time.perf_counter() - began
     session.step_seconds = 0.9 * session.step_seconds + 0.1 * seconds if session.step_seconds else seconds
     pairs = list(itertools.chain(*every_pairs))
+    preserved = {"preservation_loss": sum(every_preservation) / len(every)} if settings.preservation_weight else {}
     session.write(
         loss=mean_loss,
+        **preserved,
         lr=lr,
         grad_norm=norm,
-        timestep=sum(timestep for timestep, _ in pairs) / len(pairs),
-        samples=[[int(timestep), loss] for timestep, loss in pairs],
+        samples=[[round(quantile, 4), loss] for quantile, loss in pairs],
         seconds=seconds,
         memory_gb=memory_gb(session.hardware),
     )
     session.beat("training")
 
 
+class _Losses(NamedTuple):
+    """Of one batch. losses: [its own and the preservation loss];  samples: [B, quantile of noise and loss]"""
+
+    losses: torch.Tensor
+    samples: torch.Tensor
+    names: list[str]
+
+
+def _backward(session: Session, step: int, micro: int) -> _Losses:
+    """Add the gradients of one batch of a step."""
+    settings, accelerator = session.settings, session.accelerator
+    batch = session.inputs.batch(step, micro)
+    weights = batch.weights
+    if settings.loss_weighting == "min-snr":
+        weights = weights * session.schedule.min_snr_weights(batch.inputs.timesteps, settings.snr_gamma)
+    if settings.lora_dropout:
+        torch.manual_seed(seed_for(settings.seed, "dropout", step, micro))
+    with accelerator.autocast():
+        each = session.family.loss(session.transformer, session.schedule, batch.inputs)
+        loss = (each * weights).mean()
+    accelerator.backward(loss / settings.gradient_accumulation)
+    preserved = torch.zeros_like(loss)
+    if settings.preservation_weight:
+        # After the first backward pass: a step needs the memory of one.
+        inputs = session.inputs.preservation(batch, session.preservation_prompts, step, micro)
+        preserved = preservation_loss(session, inputs)
+        accelerator.backward(preserved * settings.preservation_weight / settings.gradient_accumulation)
+    samples = torch.stack([batch.quantiles.to(each.device), each.detach()], dim=1)
+    return _Losses(torch.stack([loss, preserved]).detach(), samples, [item.name for item in batch.items])
+
+
+def preservation_loss(session: Session, inputs: ModelInputs) -> torch.Tensor:
+    """How far the model is from what the base model predicts of the same inputs."""
+    family, transformer, schedule = session.family, session.transformer, session.schedule
+    transformer.eval()
+    with session.accelerator.autocast(), session.base_model(), torch.no_grad():
+        base = family.predict(transformer, schedule, inputs)
+    transformer.train()
+    with session.accelerator.autocast():
+        return family.loss(transformer, schedule, inputs, base).mean()
+
+
 def memory_gb(device: Device) -> float:
-    """Memory this process holds, GiB: the GPU's peak, or the process's own on a processor."""
+    """Memory this process holds, GiB: the GPU's peak, of Apple's the present, or the process's own on a processor."""
     if device.kind == "cuda":
         return float(torch.cuda.max_memory_reserved() / GIGABYTE)
+    if device.kind == "mps":
+        return float(torch.mps.driver_allocated_memory() / GIGABYTE)
     return float(psutil.Process().memory_info().rss / GIGABYTE)

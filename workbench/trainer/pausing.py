@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from workbench.trainer.inputs.encoder import free_memory
+import torch
 
-if TYPE_CHECKING:
-    import torch
-
-    from workbench.trainer.session import Session
+from workbench.jobs.torch_devices import free_memory
+from workbench.trainer.session import Session
 
 
 @contextmanager
@@ -60,7 +58,6 @@ def to_host(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Tensor, torch.d
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in an optimizer's state, however deep."""
     if hasattr(value, "untyped_storage"):
         yield value
     elif isinstance(value, dict):

@@ -7,6 +7,7 @@ run leaves (export).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -23,9 +24,9 @@ from workbench.errors import CannotWrite
 from workbench.families import find_model, settle
 from workbench.jobs.devices import Device
 from workbench.memory.block_swap import parked
-from workbench.runs import checkpoints, optimizer_options
+from workbench.runs import checkpoints, device_rules, optimizer_options
 from workbench.runs.checks import check, check_ranks, initial_lora
-from workbench.runs.data import load_data, seed_for
+from workbench.runs.data import LOCK, load_data, seed_for
 from workbench.runs.metrics import MetricsWriter, read_metrics
 from workbench.runs.queue import QueueSlot
 from workbench.runs.recovery import beginning
@@ -34,13 +35,16 @@ from workbench.runs.settings import TrainSettings
 from workbench.trainer import previewing, saving, threads
 from workbench.trainer.distributed.ranks import Ranks
 from workbench.trainer.inputs.batch_inputs import BatchInputs
-from workbench.trainer.inputs.cache import Cache
-from workbench.trainer.inputs.encoder import Encoder, View, view_of
-from workbench.trainer.inputs.encoding_plan import DRIFT_INPUTS, preservation_prompts
+from workbench.trainer.inputs.encoder import (
+    DRIFT_INPUTS,
+    encoder_of,
+    encoding_work,
+    precision_of,
+    preservation_prompts,
+)
 from workbench.trainer.log import log
 from workbench.trainer.model import memory_levels, optimizers
 from workbench.trainer.model.ema import Ema
-from workbench.trainer.model.learning_rate import learning_rate
 from workbench.trainer.model.trainable import Trainable, continue_from
 from workbench.trainer.monitoring import trackers
 from workbench.trainer.monitoring.evaluation import PriorDrift, held_out_by_band
@@ -48,10 +52,7 @@ from workbench.trainer.monitoring.preview_inputs import PreviewInputs
 from workbench.trainer.monitoring.previews import Previewer
 from workbench.workspace import Workspace, read_json, write_json
 
-LOCK = "dataset.lock.json"
 PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")
-PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class Session:
@@ -67,11 +68,14 @@ class Session:
         hardware: Device,
         ranks: Ranks | None = None,
         from_start: bool = False,
+        ends_at: float = math.inf,
     ) -> None:
-        """from_start: it may begin at step 0 again where no checkpoint is whole"""
+        """from_start: it may begin at step 0 again where no checkpoint is whole;  ends_at: the time limit, by
+        time.monotonic()"""
         self.run = run
         self.job = job
         self.settings = settings
+        self.ends_at = ends_at
         self.hardware = hardware
         self.ranks = ranks or Ranks()
         count = self.ranks.count
@@ -95,7 +99,7 @@ class Session:
         job.beat("fetching the model", patient=True)
         with self.ranks.first_alone():
             self.folder = self.family.fetch(self.model, log)
-        self.precision = self._choose_precision()
+        self.precision = precision_of(self.family, self.folder, settings, hardware.kind)
         self._encode()
         self._load_model()
         self._make_optimizer()
@@ -104,7 +108,7 @@ class Session:
             log(f"going on from the checkpoint of step {self.step}")
         if self.ranks.first:
             self._open_records()
-        lines = read_metrics(run)[0] if self.ranks.first else []
+        lines = read_metrics(run) if self.ranks.first else []
         # A fork begins after step 0, but as little of it was seen.
         self.unmeasured, self.unseen = self.ranks.from_first((not lines, not any("loss" in line for line in lines)))
         self._prepare_measuring()
@@ -118,6 +122,7 @@ class Session:
             settle(settings.model)  # on a machine that does not know a Hub model yet
         self.shape = check(self.workspace, settings)
         check_ranks(settings, self.ranks.count)
+        device_rules.check(settings, self.hardware)
         self.family, self.model = find_model(settings.model)
         self.data = data = load_data(self.workspace, settings)
         for sentence in data.dropped:
@@ -128,23 +133,30 @@ class Session:
             log(f"shapes: {'; '.join(map(str, data.buckets))}")
         self.info = read_info(self.workspace.dataset(settings.dataset))
         self.shape = data.buckets[0].shape(self.shape.fps)
-        self.preview_inputs = PreviewInputs(data, settings)
         self.preservation_prompts = preservation_prompts(self.family, self.model, settings)
+        self.preview_inputs = PreviewInputs(data, settings, self.preservation_prompts)
 
     def _open_records(self) -> None:
-        """What this start is, and where its figures go."""
+        self.record()
+        self.metrics = MetricsWriter(self.run, self.step)
+        self.tracker = trackers.Tracker(self.accelerator, self.run, self.settings, self.step, log)
+
+    def record(self, paused_at: float | None = None) -> None:
+        """Write down that training begins now, or goes on after a pause. Raises CannotWrite."""
+        if not self.ranks.first:
+            return
         record_session(
             self.run,
             self.step,
+            paused_at,
             device=self.machine,
             precision=self.precision,
             versions={name: version(name) for name in self.packages},
             trained=sum(parameter.numel() for parameter in self.trainable.parameters),
             dropped=list(self.data.dropped),
+            stops_at=None if math.isinf(self.ends_at) else time.time() + self.ends_at - time.monotonic(),
             note=self.note,
         )
-        self.metrics = MetricsWriter(self.run, self.step)
-        self.tracker = trackers.Tracker(self.accelerator, self.run, self.settings, self.step, log)
 
     def _find_checkpoint(self, from_start: bool) -> tuple[Path, dict[str, Any]] | None:
         """The newest good checkpoint and its state, if this is still the run that wrote it. Raises ResumeRefused."""
@@ -162,30 +174,14 @@ class Session:
         )
         return found[1], state
 
-    def _choose_precision(self) -> str:
-        if self.settings.precision != "auto":
-            return self.settings.precision
-        return "fp32" if self.hardware.kind == "cpu" else PRECISIONS[self.family.stored_dtype(self.folder)]
-
     def _encode(self) -> None:
         """Captions, then clips; each encoder leaves before the next one comes."""
-        settings, dtype = self.settings, DTYPES[self.precision]
-        cache = Cache(self.workspace.cache)
-        self.encoder = Encoder(self.family, self.model, self.folder, cache, self.device, dtype)
+        settings, ranks = self.settings, self.ranks
+        self.encoder = encoder_of(self.workspace, settings, self.folder, self.device, self.precision)
         self.encoder.log = log
-        ranks = self.ranks
-        captions = {
-            *(item.caption for item in self.data.items),
-            *self.preview_inputs.prompts,
-            *self.preservation_prompts,
-            "",
-        }
-        self.encoder.encode_captions(ranks.share(sorted(captions)), self._encoding)
-        views: list[View] = ["clip"]
-        views += [view] if (view := view_of(self.model, settings)) != "clip" else []
-        reduction, flips = settings.low_resolution_scale, settings.horizontal_flip > 0
-        for items, flipped in (((*self.data.train, *self.data.regularization), flips), (self.data.held_out, False)):
-            self.encoder.encode_clips(ranks.share(items), views, flipped, reduction, self._encoding)
+        work = encoding_work(settings, self.data)
+        self.encoder.encode_captions(ranks.share(sorted(work.captions)), self._encoding)
+        self.encoder.encode_clips(ranks.share(work.pieces), self._encoding)
         if ranks.count > 1:
             self.job.beat("waiting for what other processes encode", patient=True)
             ranks.wait()
@@ -193,8 +189,7 @@ class Session:
 
     def _encoding(self, phase: str, done: int, total: int, seconds: float) -> None:
         self.job.beat(phase, done, total, step_seconds=seconds)
-        if self.job.take("stop") is not None:
-            raise jobs.Stop("Stopped while encoding; what was encoded is kept.")
+        self.job.check_stop("Stopped while encoding; what was encoded is kept.")
 
     def _load_model(self) -> None:
         self.job.beat("loading the model")
@@ -203,15 +198,16 @@ class Session:
         more = trackers.accelerator_options(self.run, settings)
         self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.hardware.kind == "cpu", **more)
         begin = torch.device("cpu") if memory_levels.begins_on_host(settings, self.sharded) else self.device
-        transformer = family.load_transformer(self.folder, begin, DTYPES[self.precision])
+        expert = self.model.expert(settings.expert)
+        transformer = family.load_transformer(self.folder, begin, self.encoder.dtype, expert.part)
         family.use_attention(transformer, settings.attention, self.device)
         self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"))
-        self.memory_levels = memory_levels.MemoryLevels(family, transformer, settings, self.device, self.sharded)
+        memory_levels.put_on(family, transformer, settings, self.device, self.sharded)
         if self.sharded:
             self.trainable.follow()
         # No wrapper where several processes share the steps: they sum their gradients themselves.
         self.transformer = self.accelerator.prepare_model(transformer, evaluation_mode=self.ranks.count > 1)
-        self.schedule = family.noise_schedule(self.folder, self.device)
+        self.schedule = self.inputs.schedule
         self.previewer = Previewer(
             family,
             self.model,
@@ -219,10 +215,10 @@ class Session:
             self.shape,
             settings,
             self.device,
-            DTYPES[self.precision],
+            self.encoder.dtype,
             writes=self.ranks.first,
         )
-        if not self.sharded:
+        if not self.sharded and self.device.type != "mps":  # whose memory is the machine's: nothing has more room
             self.previewer.make_room = lambda: parked(self.bare_transformer)
         self.previewer.before_decoding = self.check_for_stop
         log(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.summary}")
@@ -231,7 +227,7 @@ class Session:
         settings = self.settings
         self.ranks.begin_alike(self.trainable.parameters)
         optimizer = optimizers.build(settings, self.trainable.named)
-        self.learning_rate = learning_rate(settings, optimizer)
+        self.learning_rate = optimizers.learning_rate(settings, optimizer)
         self.optimizer = self.accelerator.prepare(optimizer)
         self.ema = Ema(self.trainable.named, settings.ema_decay) if settings.ema_decay else None
 
@@ -255,7 +251,7 @@ class Session:
         if not others:
             captions = list(dict.fromkeys(item.caption for item in data.train))[:DRIFT_INPUTS]
             own = list(inputs.captions(captions, data.train[0]))
-            others = list(inputs.captions(self.preservation_prompts, data.train[0]))
+            others = list(inputs.captions(self.preservation_prompts[:DRIFT_INPUTS], data.train[0]))
         # Without its base model at hand there is nothing to compare with.
         at_hand = self.settings.method == "lora" and not self.settings.train_also and others
         if at_hand:
@@ -280,7 +276,8 @@ class Session:
             yield
 
     @contextmanager
-    def _base_model(self) -> Iterator[None]:
+    def base_model(self) -> Iterator[None]:
+        """Inside it the transformer is the base model, without its LoRA."""
         self.bare_transformer.disable_adapters()
         try:
             yield
@@ -315,12 +312,12 @@ class Session:
         with self.weights_in_use(), self.accelerator.autocast():
             if self.data.held_out:
                 clips = self.inputs.clips(self.data.held_out)
-                found = held_out_by_band(
+                bands = held_out_by_band(
                     self.family, self.transformer, self.schedule, clips, self.settings.seed, self.device
                 )
-                line = {"held_out_loss": found.total, "held_out_bands": list(found.bands)}
+                line = {"held_out_loss": sum(bands) / len(bands), "held_out_bands": list(bands)}
             if self.prior_drift is not None:
-                own, others = self.prior_drift.measure(self.bare_transformer, self._base_model)
+                own, others = self.prior_drift.measure(self.bare_transformer, self.base_model)
                 line |= {"change_own": own, "change_others": others}
         if line:
             self.write(**line)
@@ -357,6 +354,7 @@ class Session:
             "step": str(self.step),
             "trigger_word": self.info.trigger_word,
             "seed": str(self.settings.seed),
+            **({"expert": self.settings.expert} if self.model.boundary else {}),
         }
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The page: header, first visit, five tabs, of which the open one reads the disk. `build` is all that a server needs.
+"""The page: header and six tabs, of which the open one reads the disk. `build` is all that a server needs.
 
 Not covered: options and launching (webui.py), what is inside the tabs.
 """
@@ -12,9 +12,11 @@ from typing import Any
 
 import gradio as gr
 from starlette.middleware import Middleware
+from starlette.routing import Mount
 
-from workbench import lora_names
-from workbench.dataset_builder.views import PLANS
+from workbench import charts, lora_names
+from workbench.dataset_builder.dataset import PLANS
+from workbench.dataset_builder.export.downloads import FOLDER as DOWNLOADS
 from workbench.demo_space.limits import Limits
 from workbench.loras.converting import CONVERTED
 from workbench.paths import ASSETS
@@ -22,27 +24,31 @@ from workbench.runs.run import Run
 from workbench.sampler import vae_reconstruction, zero_gpu
 from workbench.ui.compare.tab import CompareTab
 from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, UPWARDS, handler
+from workbench.ui.core.boundary import QUIET, UPWARDS, on
 from workbench.ui.core.live import Live
+from workbench.ui.core.view import remembered, unseen_first
 from workbench.ui.datasets.cut import STRIPS
 from workbench.ui.datasets.tab import DatasetTab
 from workbench.ui.demo import banner, replay_tab
+from workbench.ui.home.tab import HomeTab
 from workbench.ui.loras.tab import LorasTab
 from workbench.ui.sample.tab import SampleTab
 from workbench.ui.server import calls
 from workbench.ui.server.bodies import Bodies
 from workbench.ui.server.guard import Guard, Rules
 from workbench.ui.server.login import Access, Login
+from workbench.ui.server.page_cache import PageCache
+from workbench.ui.theme import theme
 from workbench.ui.train import tracker_view
+from workbench.ui.train.notifications import Notifications
 from workbench.ui.train.tab import TrainTab
 from workbench.workspace import Workspace
 
 TITLE = "Video LoRA Workbench"
 TICK_SECONDS = 1.0
-# Open pages whose state is kept, about 1.5 MB each; one more resets what the oldest had not saved.
+# Open pages whose state is kept; one more resets what the oldest had not saved.
 SESSIONS = 100
 OPEN_TAB = "workbench-tab"  # where the browser keeps its name
-DEMO = "Train the demo (about a minute)"
 
 
 def launch_options(
@@ -56,17 +62,24 @@ def launch_options(
     rules = rules or Rules()
     login = [Middleware(Login, access=access)] if access else []
     return {
-        "css_paths": [ASSETS / "style.css", ASSETS / "charts.css", ASSETS / "sample.css"],
+        "css_paths": [ASSETS / f"{name}.css" for name in ("tokens", "style", "charts", "sample")],
         "app_kwargs": {
-            "routes": tracker_view.routes(workspace) if trackers else [],
+            "routes": [
+                *(tracker_view.routes(workspace) if trackers else []),
+                *(api_routes(workspace) if access else []),
+            ],
             "middleware": [
                 Middleware(Guard, rules=rules),
                 *login,
                 Middleware(Bodies, uploads=rules.uploads, bodies=rules.bodies, check=calls.check),
+                Middleware(PageCache),
             ],
             "openapi_url": None,
         },
-        "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=["system-ui", "sans-serif"]),
+        "theme": theme(),
+        # As it is: Gradio confines the rules of css_paths for narrow windows to what lies inside of the tabs.
+        "head": f"<style>{render.style('rail')}</style><script>{_listeners()}</script>",
+        "js": f"() => {{\n{charts.script()}\n{render.script('page')}\n}}",
         "favicon_path": str(ASSETS / "logo.svg"),
         "share": False,
         "show_error": False,
@@ -87,12 +100,70 @@ def launch_options(
     }
 
 
-def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None = None) -> gr.Blocks:
+def api_routes(workspace: Workspace) -> list[Mount]:
+    """The HTTP API, beside the page. Its modules are loaded here and not before."""
+    from workbench.api.app import ROOT, api
+
+    return [Mount(ROOT, api(workspace))]
+
+
+def build(
+    workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None = None, live: Live | None = None
+) -> gr.Blocks:
     """The whole page over a workspace. Everything it shows is read from the workspace's folders.
 
     roots: folders of this machine that clips may be imported from by name; none: the workspace alone
     demo: of a visitor of the demo, what they may do; the page then says so, and shows a replay
+    live: what reads its runs, for who reads them as well
     """
+    _serve_folders(workspace)
+    live = live or Live(workspace)
+    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as page:
+        gr.HTML(_header(), elem_id="header")
+        if demo:
+            gr.HTML(banner(demo), elem_id="demo-banner")
+        with gr.Tabs(selected="home", elem_id="main-tabs") as tabs:
+            with gr.Tab("Home", id="home", elem_id="tab-home") as home:
+                home_tab = HomeTab(workspace, live)
+            with gr.Tab("Dataset", id="dataset", elem_id="tab-dataset") as dataset:
+                dataset_tab = DatasetTab(workspace, roots or [workspace.root])
+            with gr.Tab("Train", id="train", elem_id="tab-train") as train:
+                train_tab = TrainTab(workspace, live)
+            with gr.Tab("Sample", id="sample", elem_id="tab-sample") as sample:
+                sample_tab = SampleTab(workspace)
+            with gr.Tab("Compare", id="compare", elem_id="tab-compare") as compare:
+                compare_tab = CompareTab(workspace, live)
+            with gr.Tab("LoRAs", id="loras", elem_id="tab-loras") as loras:
+                loras_tab = LorasTab(workspace)
+            if demo:
+                replay_tab()
+        notifications = Notifications(live)
+        parts = {"home": home, "dataset": dataset, "train": train, "sample": sample, "compare": compare, "loras": loras}
+        # Only the timer of the open tab runs: each listener of a tick costs the browser time. What a tab shows is read
+        # when it is opened, so that opening the page does not ask for all of them.
+        timers = {name: gr.Timer(TICK_SECONDS, active=False) for name in parts}
+        chosen = remembered("run")
+        train_tab.wire(timers["train"], chosen, train.select, page.load)
+        dataset_tab.wire(timers["dataset"], dataset.select)
+        sample_tab.wire(timers["sample"], sample.select, page.load)
+        compare_tab.wire(timers["compare"], compare.select, page.load)
+        compare_tab.wire_use(tabs, sample_tab.form)
+        sample_tab.wire_grid(tabs, compare_tab.parts, compare_tab.videos.chosen)
+        loras_tab.wire(timers["loras"], loras.select)
+        loras_tab.wire_use(tabs, sample_tab.form, chosen)
+        home_tab.wire(timers["home"], home.select)
+        _open_from_home(tabs, home_tab, chosen, (dataset_tab, train_tab, sample_tab))
+        on(notifications.component.open, _opened_run, [], [tabs, chosen])
+        _connect(tabs, chosen, (dataset_tab, train_tab, sample_tab))
+        _remember_tab(page, tabs, parts, timers)  # the last of what is done on loading: forms are filled in before
+        _answer_zero_gpu(workspace)
+    unseen_first(page)
+    page.queue(max_size=200, default_concurrency_limit=4, api_open=False)
+    return page
+
+
+def _serve_folders(workspace: Workspace) -> None:
+    """Files of these are sent as they are."""
     gr.set_static_paths(
         [
             workspace.datasets,
@@ -100,96 +171,61 @@ def build(workspace: Workspace, roots: Sequence[Path] = (), demo: Limits | None 
             workspace.samples,
             workspace.grids,
             lora_names.folder(workspace),
-            *(workspace.cache / name for name in (PLANS, STRIPS, vae_reconstruction.FOLDER, CONVERTED)),
+            *(workspace.cache / name for name in (PLANS, STRIPS, vae_reconstruction.FOLDER, CONVERTED, DOWNLOADS)),
         ]
     )
-    live = Live(workspace)
-    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as page:
-        gr.HTML(_header(), elem_id="header")
-        if demo:
-            gr.HTML(banner(demo), elem_id="demo-banner")
-        with gr.Group(visible=False, elem_id="welcome") as welcome:
-            gr.HTML(_welcome())
-            begin = gr.Button(DEMO, variant="primary", size="lg", elem_id="train-demo")
-        with gr.Tabs(selected="train") as tabs:
-            with gr.Tab("Dataset", id="dataset", elem_id="tab-dataset") as dataset:
-                dataset_tab = DatasetTab(workspace, roots or [workspace.root])
-            with gr.Tab("Train", id="train", elem_id="tab-train") as train:
-                train_tab = TrainTab(workspace, live)
-            with gr.Tab("Sample", id="sample", elem_id="tab-sample") as sample:
-                sample_tab = SampleTab(workspace, live)
-            with gr.Tab("Compare", id="compare", elem_id="tab-compare") as compare:
-                compare_tab = CompareTab(workspace, live)
-            with gr.Tab("LoRAs", id="loras", elem_id="tab-loras") as loras:
-                loras_tab = LorasTab(workspace, live)
-            if demo:
-                replay_tab()
-        parts = {"dataset": dataset, "train": train, "sample": sample, "compare": compare, "loras": loras}
-        # Only the timer of the open tab runs: each listener of a tick costs the browser time.
-        timers = {name: gr.Timer(TICK_SECONDS, active=False) for name in parts}
-        _remember_tab(page, tabs, parts, timers)
-        # Fixed keys: the page finds its choices again after a restart of the server.
-        chosen = gr.BrowserState(None, storage_key="workbench-run", secret="workbench")
-        train_tab.wire(timers["train"], chosen, page.load)
-        dataset_tab.wire(timers["dataset"], page.load)
-        sample_tab.wire(timers["sample"], page.load)
-        compare_tab.wire(compare, timers["compare"], page.load)
-        compare_tab.wire_use(tabs, sample_tab.form)
-        sample_tab.wire_grid(tabs, compare_tab.parts, compare_tab.videos.chosen)
-        loras_tab.wire(timers["loras"], page.load)
-        loras_tab.wire_use(tabs, sample_tab.form, chosen)
-        _connect(page, tabs, welcome, begin, chosen, live, (dataset_tab, train_tab, sample_tab))
-        _answer_zero_gpu(workspace)
-    page.queue(max_size=200, default_concurrency_limit=4, api_open=False)
-    return page
 
 
-def _connect(
-    page: gr.Blocks,
-    tabs: gr.Tabs,
-    welcome: gr.Group,
-    begin: gr.Button,
-    chosen: gr.BrowserState,
-    live: Live,
-    parts: tuple[DatasetTab, TrainTab, SampleTab],
+def _open_from_home(
+    tabs: gr.Tabs, home: HomeTab, chosen: gr.BrowserState, parts: tuple[DatasetTab, TrainTab, SampleTab]
 ) -> None:
-    """Connect listeners that read one tab and change another."""
+    """Let what is listed on Home, and its next steps, be opened in the tab that it belongs to."""
     dataset_tab, train_tab, sample_tab = parts
-    forms = (train_tab.form, sample_tab.form)
+    choices = {"run": chosen, "dataset": dataset_tab.host.chosen, "sample": sample_tab.chosen}
+    tab_of = {"run": "train"}
 
-    def first_visit() -> Any:
-        return gr.update(visible=not live.statuses(now=True))
+    def open_one(event: gr.EventData) -> list[Any]:
+        kind, name = str(event.kind), str(event.name)
+        found = [name if one == kind and name else gr.skip() for one in choices]
+        return [gr.Tabs(selected=tab_of.get(kind, kind)), *found]
+
+    def train_on(event: gr.EventData) -> list[Any]:
+        return [gr.Tabs(selected="train"), {"dataset": str(event.name)}]
+
+    def sample_with(event: gr.EventData) -> list[Any]:
+        return [gr.Tabs(selected="sample"), train_tab.sample_settings(str(event.name))]
 
     def train_demo() -> list[Any]:
         from workbench import demo
 
-        settings = demo.prepare(live.workspace)
-        run = Run.create(live.workspace, settings, "demo")
+        settings = demo.prepare(home.workspace)
+        run = Run.create(home.workspace, settings, "demo")
         run.start()
-        live.statuses(now=True)
-        return [
-            run.name,
-            gr.update(visible=False),
-            gr.Tabs(selected="train"),
-            *train_tab.form.write(settings.model_dump(mode="json")),
-        ]
+        home.live.statuses(now=True)
+        return [run.name, gr.Tabs(selected="train"), settings]
+
+    on(home.component.open, open_one, [], [tabs, *choices.values()])
+    train_tab.form.fill(home.component.train, train_on, [], [tabs])
+    sample_tab.form.fill(home.component.sample, sample_with, [], [tabs])
+    begun = train_tab.form.fill(home.component.demo, train_demo, [], [chosen, tabs], unfold=False)
+    on(begun.then, lambda: gr.update(open=False), [], [train_tab.new])  # the run is what there is to see
+
+
+def _opened_run(event: gr.EventData) -> list[Any]:
+    """The run of a notification, in the Train tab."""
+    return [gr.Tabs(selected="train"), str(event.name)]
+
+
+def _connect(tabs: gr.Tabs, chosen: gr.BrowserState, parts: tuple[DatasetTab, TrainTab, SampleTab]) -> None:
+    """Connect listeners that read one tab and change another."""
+    dataset_tab, train_tab, sample_tab = parts
 
     def sample_run(name: str | None) -> list[Any]:
-        return [gr.Tabs(selected="sample"), *sample_tab.form.write(train_tab.sample_settings(name))]
+        return [gr.Tabs(selected="sample"), train_tab.sample_settings(name)]
 
-    page.load(first_visit, None, welcome, **QUIET)
-    preparing = begin.click(
-        lambda: gr.update(value="Preparing the demo clips ...", interactive=False), None, begin, **QUIET
-    )
-    started = preparing.then(handler(train_demo), None, [chosen, welcome, tabs, *train_tab.form.inputs], **QUIET)
-    train_tab.form.follow(started)
-    started.then(lambda: gr.update(value=DEMO, interactive=True), None, begin, **QUIET)
-    train_tab.runs.change(first_visit, None, welcome, **QUIET)  # also one started elsewhere
-    sample_button = train_tab.commands.buttons["sample"]
-    opened = sample_button.click(handler(sample_run), chosen, [tabs, *sample_tab.form.inputs], **QUIET)
+    sample_button = train_tab.head.buttons["sample-run"]
+    opened = sample_tab.form.fill(sample_button.click, sample_run, [chosen], [tabs])
     opened.then(None, js=UPWARDS)
-    refresh = [component for form in forms for component in form.sourced]
-    tabs.change(lambda: [update for form in forms for update in form.refreshed()], None, refresh, **QUIET)
     dataset_tab.wire_use(tabs, train_tab.form)
 
 
@@ -199,8 +235,14 @@ def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab], time
     running = f"{names}.map((name) => ({{__type__: 'update', active: name === open}}))"
     # In the browser only: an answer of the server could come after a person's first click and undo it.
     stored = f"""() => {{
-        const wanted = new URLSearchParams(location.search).get('tab');
-        const open = {names}.includes(wanted) ? wanted : localStorage.getItem('{OPEN_TAB}') ?? 'train';
+        const address = new URL(location.href);
+        const wanted = address.searchParams.get('tab');
+        if ({names}.includes(wanted)) {{ // once: a reload comes back to where a person went since
+            localStorage.setItem('{OPEN_TAB}', wanted);
+            address.searchParams.delete('tab');
+            history.replaceState(history.state, '', address);
+        }}
+        const open = localStorage.getItem('{OPEN_TAB}') ?? 'home';
         return [{{__type__: 'update', selected: open}}, ...{running}];
     }}"""
     loaded = page.load(None, None, [tabs, *timers.values()], js=stored)
@@ -221,20 +263,18 @@ def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab], time
 
 
 def _answer_zero_gpu(workspace: Workspace) -> None:
-    """Where GPUs are lent to calls of the page alone, samples are drawn inside of one."""
+    """Where GPUs are lent to calls of the page alone, samples are generated inside of one."""
     if zero_gpu.here():
         zero_gpu.announce(workspace)
-        gr.Timer(TICK_SECONDS).tick(handler(zero_gpu.answering(workspace)), None, None, **QUIET)
+        on(gr.Timer(TICK_SECONDS).tick, zero_gpu.answering(workspace))
+
+
+def _listeners() -> str:
+    """The script that makes Gradio's start in the browser cheaper."""
+    return f"(() => {{\n{(ASSETS / 'listeners.js').read_text(encoding='utf-8')}}})()"
 
 
 def _header() -> str:
     logo = (ASSETS / "logo.svg").read_text(encoding="utf-8")
-    return f'<div class="header">{logo}<div><h1>{TITLE}</h1><p>From clips to a LoRA to new videos.</p></div></div>'
-
-
-def _welcome() -> str:
-    return render.note(
-        "Welcome. A small video model and demo clips are built in, so you can see the whole loop now: the clips show "
-        "stripes, which the model has never seen, the training teaches them, and the previews show them arrive.",
-        "empty",
-    )
+    skip = '<a class="skip-link" href="#tab-home">Skip to the open tab</a>'
+    return f'{skip}<div class="header">{logo}<h1>{TITLE}</h1></div>'

@@ -40,7 +40,7 @@ def replay_tab() -> None:
     """A tab with a replay and a slider over its time. It needs no listener: all of it is in the browser."""
     found = replays.shipped()
     gr.set_static_paths([replay.folder for replay in found])
-    with gr.Tab("Replay", id="replay"):
+    with gr.Tab("Replay", id="replay", elem_id="tab-replay"):
         for number, replay in enumerate(found):
             gr.HTML(
                 replays.player(replay, render.url),

@@ -53,7 +53,7 @@ def test_find_and_replace(dataset: Dataset, search: Search, replacement: str, re
     dataset.set_caption(clip.file_name, "A Cat, a catalogue and a cat. (cat)")
     before = dataset.clip(clip.file_name)
     [seen] = editing.preview_replace(dataset.folder, search, replacement, [clip.id])
-    assert seen == Rewritten(clip.file_name, clip.source, before.text, result)
+    assert seen == Rewritten(clip.name, before.text, result)
     assert dataset.clip(clip.file_name) == before
     assert editing.replace(dataset.folder, search, replacement, [clip.id]) == 1
     assert dataset.clip(clip.file_name).text == result

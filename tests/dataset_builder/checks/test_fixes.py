@@ -20,8 +20,7 @@ from workbench.dataset_builder.checks import fixes
 from workbench.dataset_builder.checks.findings import (
     Finding,
     Fix,
-    Severity,
-    picture_finding,
+    finding_of,
     read_findings,
     write_report,
 )
@@ -44,6 +43,8 @@ def check_way_back(dataset: Dataset, kind: str, fix: Fix, says: str) -> Callable
     """Fix all of a kind; returns what undoes it and looks whether all is as it was."""
     before, changes = dataset.clips, len(dataset.history)
     files = {clip.file_name for clip in before}
+    will = fixes.preview(dataset.folder, of_kind(dataset, kind), fix)
+    assert (will.split(" ", 1)[1], dataset.clips) == (says.split(" ", 1)[1], before)
     assert fixes.apply(dataset.folder, of_kind(dataset, kind), fix) == says
     assert len(dataset.history) == changes + 1
 
@@ -107,9 +108,11 @@ def test_the_trigger_word_is_written_out_once(dataset: Dataset) -> None:
 
 def test_many_findings_are_one_change(dataset: Dataset) -> None:
     findings = of_kind(dataset, "blur") + of_kind(dataset, "still") + of_kind(dataset, "no_caption")
-    assert fixes.apply(dataset.folder, findings, "tag") == "Tagged 2 clips."
+    assert fixes.apply(dataset.folder, findings, "tag") == "Tagged 2 clips for later."
     assert dataset.clip("still").tags == ("still", "no_caption")
+    assert fixes.preview(dataset.folder, findings, "tag") == "Nothing is left to do."
     assert fixes.apply(dataset.folder, findings, "tag") == "Nothing was left to do."
+    assert fixes.preview(dataset.folder, findings, "remove") == "Remove 2 clips."
     assert fixes.apply(dataset.folder, findings, "remove") == "Removed 2 clips."
     dataset.undo()
     dataset.undo()
@@ -122,7 +125,7 @@ def test_what_does_not_fit_changes_nothing(dataset: Dataset) -> None:
         fixes.apply(dataset.folder, of_kind(dataset, "blur"), "crop_bars")
     stale = of_kind(dataset, "blur")
     dataset.remove("blur")
-    with pytest.raises(ConfigError, match="no clip 'clips/blur.mp4' in this dataset any more"):
+    with pytest.raises(ConfigError, match="a clip of 'Blurred' is not in this dataset any more"):
         fixes.apply(dataset.folder, stale, "tag")
     dataset.undo()
     assert dataset.clips == before
@@ -132,7 +135,7 @@ def test_what_does_not_fit_changes_nothing(dataset: Dataset) -> None:
 
 
 def test_what_changes_records_alone_is_done_at_once_and_what_cuts_is_a_task(dataset: Dataset) -> None:
-    assert dataset.start_fix(of_kind(dataset, "still"), "tag") == "Tagged 1 clip."
+    assert dataset.start_fix(of_kind(dataset, "still"), "tag") == "Tagged 1 clip for later."
     changes = len(dataset.history)
     assert dataset.start_fix(of_kind(dataset, "letterbox"), "crop_bars") == ""
     status = dataset.task("fix").wait(PATIENCE)
@@ -153,10 +156,7 @@ def barred(tmp_path: Path) -> Dataset:
     folder = footage.write_footage(tmp_path / "barred", {f"clip{number}": wide[number:] for number in range(8)}, {})
     dataset = Dataset(folder)
     crop = (0, 64, 640, 320)
-    found = [
-        picture_finding("letterbox", "Bars", "bars", Severity.HURTS, [clip], ["crop_bars"], crop=crop)
-        for clip in dataset.clips
-    ]
+    found = [finding_of("letterbox", "bars", [clip], crop=crop) for clip in dataset.clips]
     write_report(folder, 0.0, "any", dataset.clips, found)
     return dataset
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.dataset_builder import footage, fragile_worker
+from tests.dataset_builder import footage
 from workbench.clips import frame_metrics, media
 from workbench.clips.records import Clip, read_clips
 from workbench.dataset_builder.checks import measures
 from workbench.dataset_builder.checks.measures import FILE, FOLDER, Measures, measure, measure_all, read_measures
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts import scenes
+from workbench.dataset_builder.parallel import ClipProgress
 
 DEMO = Path(__file__).parents[3] / "assets" / "demo_clips"
 ALIKE = (
@@ -63,7 +64,7 @@ def test_cuts_are_those_that_splitting_finds(tmp_path: Path) -> None:
     found = measured(tmp_path, video).cuts
     scores = scenes.scores(tmp_path / "clips" / "it.mp4", "adaptive", tmp_path)
     assert [frame for frame, _ in found] == scenes.cuts(scores, scenes.DETECTORS["adaptive"].threshold) == [12, 15, 27]
-    assert [score for _, score in found] == pytest.approx([scores.values[frame] for frame, _ in found], abs=0.01)
+    assert [score for _, score in found] == pytest.approx([scores[frame] for frame, _ in found], abs=0.01)
 
 
 def test_a_flash_is_no_cut_and_a_brighter_scene_no_flash(tmp_path: Path) -> None:
@@ -105,17 +106,17 @@ def print_of(path: Path) -> bytes:
 def test_a_clip_is_measured_once_and_one_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
     dataset = footage.write_footage(tmp_path, {"a": footage.pan(1), "b": footage.still(2), "bad": footage.pan(3)}, {})
     (dataset / "clips" / "bad.mp4").write_bytes(b"nothing")
-    clips, seen = read_clips(dataset), list[tuple[int, int]]()
-    found = measure_all(dataset, clips, lambda *progress: seen.append(progress))
-    assert seen[0] == (0, 3)
-    assert seen[-1] == (3, 3)
+    clips, seen = read_clips(dataset), list[ClipProgress]()
+    found = measure_all(dataset, clips, seen.append)
+    assert seen[-1].items == "3 of 3"
+    assert seen[-1].frames == seen[-1].total == 3 * footage.FRAMES
     assert "not a video" in found[clips[2].sha256].error
     with (dataset / FOLDER / FILE).open("a") as file:
         file.write('{"sha256": "torn')
     (dataset / "clips" / "a.mp4").unlink()
     copy = Clip(file_name="clips/b.mp4", frames=24, fps=8, sha256="new")
-    again = measure_all(dataset, [*clips, copy], lambda *progress: seen.append(progress))
-    assert seen[-1] == (1, 1)
+    again = measure_all(dataset, [*clips, copy], seen.append)
+    assert seen[-1].items == "1 of 1"
     assert again.pop("new").still == 1
     assert again == found
     assert set(read_measures(dataset)) == {*found, "new"}
@@ -124,7 +125,7 @@ def test_a_clip_is_measured_once_and_one_that_cannot_be_read_costs_no_other(tmp_
 def test_a_clip_that_brings_its_reader_down_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("a", "crash", "b", "crash too")
     dataset = footage.write_footage(tmp_path, {name: footage.pan(i, 4) for i, name in enumerate(names)}, {})
-    monkeypatch.setattr(measures, "measure", fragile_worker.measure)
+    monkeypatch.setattr(measures, "WORKER", "tests.dataset_builder.fragile_measuring")
     clips = read_clips(dataset)
     found = measure_all(dataset, clips)
     errors = {Path(clip.file_name).stem: found[clip.sha256].error for clip in clips}
@@ -135,10 +136,10 @@ def test_a_clip_that_brings_its_reader_down_costs_no_other(tmp_path: Path, monke
 
 def test_a_stop_does_not_wait_for_a_long_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = footage.write_footage(tmp_path, {"a": footage.pan(1, 4), "long": footage.pan(2, 4)}, {})
-    monkeypatch.setattr(measures, "measure", fragile_worker.measure)
+    monkeypatch.setattr(measures, "WORKER", "tests.dataset_builder.fragile_measuring")
 
-    def stop(done: int, total: int) -> None:
-        if done == 1:
+    def stop(now: ClipProgress) -> None:
+        if now.items == "1 of 2":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -149,10 +150,12 @@ def test_a_stop_does_not_wait_for_a_long_clip(tmp_path: Path, monkeypatch: pytes
 def test_what_was_measured_before_a_stop_stays(tmp_path: Path) -> None:
     dataset = footage.write_footage(tmp_path, {name: footage.pan(i, 8) for i, name in enumerate("abcdefgh")}, {})
 
-    def stop(done: int, total: int) -> None:
-        if done == 2:
+    def stop(now: ClipProgress) -> None:
+        seen.append(int(now.items.split()[0]))
+        if seen[-1] >= 2:
             raise KeyboardInterrupt
 
+    seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         measure_all(dataset, read_clips(dataset), stop)
-    assert len(read_measures(dataset)) == 2
+    assert len(read_measures(dataset)) == seen[-1] < 8

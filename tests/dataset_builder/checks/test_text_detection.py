@@ -11,10 +11,11 @@ from PIL import Image, ImageDraw, ImageFont
 from tests.dataset_builder.scenery import scenery
 from workbench.clips import media
 from workbench.clips.records import Clip
-from workbench.dataset_builder.checks import measures, text_detection
-from workbench.dataset_builder.checks.measures import Measures, measure, measure_all
+from workbench.dataset_builder.checks import text_detection
+from workbench.dataset_builder.checks.measures import measure_all
 from workbench.dataset_builder.checks.picture_checks import check_pictures
 from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.dataset_builder.parallel import ClipProgress
 
 SIZE = (320, 192)
 
@@ -47,25 +48,19 @@ def test_subtitles_and_watermarks_are_found_and_a_clean_clip_is_clean(tmp_path: 
     assert "bottom, in 2 of 4 sampled frames ('Where are we going?')" in finding.sentence
 
 
-def without_a_reader(dataset: Path, clip: Clip) -> Measures:
-    """What a child measures where the extra is missing."""
-    return measure(dataset, clip).model_copy(update={"text": None})
-
-
 def test_without_a_reader_the_check_says_so_and_looks_once_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     media.encode(scenery(1, 8), tmp_path / "it.mp4", 8)
     clip = Clip(file_name="it.mp4", sha256="it", fps=8, frames=8)
-    seen = list[tuple[int, int]]()
+    seen = list[ClipProgress]()
     monkeypatch.setattr(text_detection, "can_read", lambda: False)
-    monkeypatch.setattr(measures, "measure", without_a_reader)
-    for total in (1, 0):
-        measured = {"it.mp4": measure_all(tmp_path, [clip], lambda *progress: seen.append(progress))["it"]}
-        assert seen[-1] == (total, total)
+    for _ in range(2):
+        measured = {"it.mp4": measure_all(tmp_path, [clip], seen.append)["it"]}
+    assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1"]
     (finding,) = [one for one in check_pictures([clip], measured, CheckSettings()) if one.kind == "text_unknown"]
     assert finding.sentence.startswith("Subtitles and watermarks were not looked for: pip install")
     monkeypatch.setattr(text_detection, "can_read", lambda: True)
-    measure_all(tmp_path, [clip], lambda *progress: seen.append(progress))
-    assert seen[-1] == (1, 1)
+    measure_all(tmp_path, [clip], seen.append)
+    assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1", "1 of 1"]
     assert not [one for one in check_pictures([clip], measured, CheckSettings()) if one.kind == "text_unknown"]

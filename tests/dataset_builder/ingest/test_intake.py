@@ -110,10 +110,11 @@ def test_what_was_cut_up_removed_or_exported_is_known_again(workspace: Workspace
         write_video(given / f"{name}.mov", draw(4, colour=colour), sound=True)
     dataset = Dataset.create(workspace, "Again")
     kept, cut, out = dataset.import_files([given / f"{name}.mov" for name in ("kept", "cut", "out")])
-    dataset.remove(cut.file_name, out.file_name)
+    dataset.remove(cut.clip.file_name, out.clip.file_name)
     (dataset.folder / ".masters").mkdir()
-    (dataset.folder / ".removed" / cut.file_name).rename(dataset.folder / ".masters" / Path(cut.file_name).name)
-    (given / "ours.mp4").write_bytes((dataset.folder / kept.file_name).read_bytes())
+    removed = dataset.folder / ".removed" / cut.clip.file_name
+    removed.rename(dataset.folder / ".masters" / removed.name)
+    (given / "ours.mp4").write_bytes((dataset.folder / kept.clip.file_name).read_bytes())
     found = {Path(v.source).stem: v for v in dataset.import_files([given])}
     assert {result.outcome for result in found.values()} == {"known"}
     assert found["cut"].notes == ("imported before, and cut into parts since",)
@@ -144,8 +145,8 @@ def test_scaled_down_when_asked_only(workspace: Workspace, tmp_path: Path, make_
     ]
     dataset = Dataset.create(workspace, "Small")
     wide, small = intake.ingest(dataset.folder, sources, longest_side=100)
-    assert (wide.width, wide.height, wide.notes) == (100, 60, ("scaled down from 200x120 as asked",))
-    assert (small.outcome, small.width) == ("taken", 64)
+    assert (wide.clip.width, wide.clip.height, wide.notes) == (100, 60, ("scaled down from 200x120 as asked",))
+    assert (small.outcome, small.clip.width) == ("taken", 64)
 
 
 def test_a_picture_comes_back_from_an_export_as_it_is(workspace: Workspace, tmp_path: Path) -> None:
@@ -153,9 +154,14 @@ def test_a_picture_comes_back_from_an_export_as_it_is(workspace: Workspace, tmp_
     Image.fromarray(draw(1)[0]).save(picture)
     (made,) = intake.ingest(Dataset.create(workspace, "One").folder, [SourceFile(picture)])
     exported = tmp_path / "exported.mp4"
-    exported.write_bytes((workspace.dataset("one") / made.file_name).read_bytes())
+    exported.write_bytes((workspace.dataset("one") / made.clip.file_name).read_bytes())
     (back,) = intake.ingest(Dataset.create(workspace, "Two").folder, [SourceFile(exported)])
-    assert (back.outcome, back.frames, back.fps, back.clip_sha256) == ("taken", 1, made.fps, made.clip_sha256)
+    assert (back.outcome, back.clip.frames, back.clip.fps, back.clip.sha256) == (
+        "taken",
+        1,
+        made.clip.fps,
+        made.clip.sha256,
+    )
 
 
 def test_two_imports_into_one_dataset_do_not_meet(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
@@ -222,16 +228,16 @@ def test_import_job_killed_half_way_goes_on_where_it_was(workspace: Workspace, t
     assert jobs.wait(dataset.task("import").folder, PATIENCE).state == jobs.State.DIED
     done = {result.source: result for result in dataset.import_results}
     assert 2 <= len(done) < 12
-    stamps = {name: dataset.path_of(Clip(file_name=v.file_name)).stat().st_mtime_ns for name, v in done.items()}
+    stamps = {name: dataset.path_of(Clip(file_name=v.clip.file_name)).stat().st_mtime_ns for name, v in done.items()}
 
     dataset.task("import").go_on()
     status = jobs.wait(dataset.task("import").folder, PATIENCE)
     assert (status.state, status.exit_code) == (jobs.State.FINISHED, 0)
     assert texts(dataset) == {f"{number:02}.mkv": f"caption {number}" for number in range(12)}
     counts = dataset.task("import").result["counts"]
-    assert counts == {"taken": 0, "converted": 12 - len(done), "known": len(done), "refused": 0}
+    assert counts == {"taken": 0, "converted": 12 - len(done), "known": len(done), "refused": 0, "skipped": 0}
     for name, result in done.items():
-        assert dataset.path_of(dataset.clip(result.file_name)).stat().st_mtime_ns == stamps[name]
+        assert dataset.path_of(dataset.clip(result.clip.file_name)).stat().st_mtime_ns == stamps[name]
     assert not list(dataset.folder.glob("clips/.*"))
 
 

@@ -17,12 +17,12 @@ from workbench.clips import media
 from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.cuts import seeking, splitting
-from workbench.dataset_builder.cuts.cut import master_of
+from workbench.dataset_builder.cuts.cut import Cut, master_of
 from workbench.dataset_builder.cuts.filmstrip import filmstrip
 from workbench.dataset_builder.cuts.splitting import Split, SplitSettings, plan_split
 from workbench.dataset_builder.parallel import ClipProgress, Tick
 from workbench.errors import ConfigError
-from workbench.ui.datasets.timeline import Timeline, TimelineClip
+from workbench.ui.datasets import timeline
 from workbench.workspace import Workspace
 
 FPS, MINUTES = 1, 30
@@ -50,14 +50,14 @@ def dataset(half_an_hour: Path, workspace: Workspace) -> Dataset:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of the frames that are decoded from now on."""
     numbers: list[int] = []
-    onward = seeking._onward
+    onward = seeking.frames_onward
 
     def counting(*arguments: Any) -> Iterator[tuple[int, Any]]:
         for number, frame in onward(*arguments):
             numbers.append(number)
             yield number, frame
 
-    monkeypatch.setattr(seeking, "_onward", counting)
+    monkeypatch.setattr(seeking, "frames_onward", counting)
     return numbers
 
 
@@ -83,11 +83,7 @@ def test_the_timeline_counts_in_its_frames(dataset: Dataset, tmp_path: Path) -> 
     strip = filmstrip(master.path, tmp_path, 24, 74)
     part = (FRAMES - 40, FRAMES - 8)
     cuts = [0, 8, FRAMES - 1, FRAMES]
-    shown = Timeline.value(
-        TimelineClip(
-            clip.file_name, master.path, master.frames, master.fps, 32, 32, part, strip.path, strip.times, cuts
-        )
-    )
+    shown = timeline.value(clip.file_name, master, strip, Cut(*part), cuts)
     assert (shown["frames"], shown["start_frame"], shown["end_frame"]) == (FRAMES, *part)
     assert shown["cuts"] == [8, FRAMES - 1]
     assert len(shown["times"]) == 24

@@ -16,7 +16,7 @@ import pytest
 
 from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.archives import ArchiveTree, extract
-from workbench.dataset_builder.sources.survey import find_sources, survey
+from workbench.dataset_builder.sources.survey import survey
 from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, DataError
 
@@ -149,7 +149,7 @@ def test_broken_archives_say_so(tmp_path: Path) -> None:
     for name in ("text.zip", "text.tar"):
         (tmp_path / name).write_text("<html>sign in</html>")
     with pytest.raises(DataError, match=r"text\.zip.*text\.tar"):
-        find_sources([tmp_path / "text.zip", tmp_path / "text.tar"])
+        assert survey([tmp_path / "text.zip", tmp_path / "text.tar"]).sources
     with pytest.raises(DataError, match="not in the archive any more"):
         taken(whole, "gone.mp4", tmp_path)
     with pytest.raises(DataError, match="gone.tar cannot be read"):
@@ -200,7 +200,7 @@ def test_a_compressed_tar_is_unpacked_once_when_its_members_are_taken_in_order(
     rewinds = []
     rewind = gzip._GzipReader._rewind  # type: ignore[attr-defined]
     monkeypatch.setattr(gzip._GzipReader, "_rewind", lambda self: (rewinds.append(1), rewind(self)))  # type: ignore[attr-defined]
-    for source in find_sources([path]):
+    for source in survey([path]).sources:
         extract(source, tmp_path / "out", 1_000_000)
     assert not rewinds
     assert read < 2_500_000
@@ -209,6 +209,6 @@ def test_a_compressed_tar_is_unpacked_once_when_its_members_are_taken_in_order(
 def test_a_member_may_be_any_kind_of_name(tmp_path: Path) -> None:
     odd = "clips/é\u202e\n%03d $(x).MP4"
     path = write_zip(tmp_path / "a.zip", {odd: b"x"})
-    (source,) = find_sources([path])
+    (source,) = survey([path]).sources
     assert (source.member, source.name) == (odd, odd.removeprefix("clips/"))
     assert taken(path, source.member, tmp_path) == b"x"

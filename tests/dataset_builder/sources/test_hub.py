@@ -17,7 +17,7 @@ from workbench.dataset_builder.export import hub_push
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.sources import hub
 from workbench.dataset_builder.sources.parquet import unpack
-from workbench.dataset_builder.sources.survey import find_sources, survey
+from workbench.dataset_builder.sources.survey import survey
 from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import CannotWrite, ConfigError, DataError, ModelUnavailable
 
@@ -130,7 +130,7 @@ def test_a_fetch_that_was_stopped_goes_on(server: FakeHub, tmp_path: Path) -> No
     seen: list[tuple[int, int]] = []
     folder = hub.fetch(remote, tmp_path, lambda done, total: seen.append((done, total)))
     assert seen[-1] == (21, 21)
-    assert len(find_sources([folder])) == 20
+    assert len(survey([folder]).sources) == 20
 
 
 def test_what_the_hub_refuses_is_explained(
@@ -197,7 +197,7 @@ def test_a_video_column_in_parquet_becomes_files(server: FakeHub, tmp_path: Path
     table = parquet({"clip": clips, "caption": ["a", "é\n2", None, "=d", "e", "f"]}, {"clip": {"_type": "Video"}})
     server.repos["datasets/you/table"] = {"data/train-00000.parquet": table}
     folder = hub.fetch(hub.inspect("you/table"), tmp_path)
-    found = find_sources([folder])
+    found = survey([folder]).sources
     assert [(source.name, source.caption) for source in found] == [
         ("000000.mp4", "a"),
         ("000001.webm", "é 2"),
@@ -213,7 +213,7 @@ def test_a_parquet_table_of_names_captions_the_files_beside_it(tmp_path: Path) -
     for name in ("a.mp4", "b.mp4"):
         (tmp_path / name).touch()
     assert unpack(tmp_path / "metadata.parquet") == tmp_path
-    assert [(source.name, source.caption) for source in find_sources([tmp_path])] == [("b.mp4", "B"), ("a.mp4", "A")]
+    assert [(source.name, source.caption) for source in survey([tmp_path]).sources] == [("b.mp4", "B"), ("a.mp4", "A")]
 
 
 def test_parquet_that_cannot_be_used_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

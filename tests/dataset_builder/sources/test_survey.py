@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from workbench.dataset_builder.sources.survey import find_sources, survey
+from workbench.dataset_builder.sources.survey import survey
 from workbench.dataset_builder.sources.text import LONGEST_CAPTION
 from workbench.errors import DataError
 
@@ -21,7 +21,7 @@ def touch(path: Path) -> Path:
 
 
 def captions(given: Path) -> dict[str, str]:
-    return {source.path.name: source.caption for source in find_sources([given])}
+    return {source.path.name: source.caption for source in survey([given]).sources}
 
 
 def test_folders_are_searched_and_nothing_hidden_or_linked_is_entered(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_folders_are_searched_and_nothing_hidden_or_linked_is_entered(tmp_path: 
     touch(tmp_path / "elsewhere" / "e.mp4")
     os.symlink(tmp_path / "elsewhere", tmp_path / "given" / "linked")
     alone = touch(tmp_path / "alone.bin")
-    found = find_sources([tmp_path / "given", alone, alone, tmp_path / "given" / "a.mov"])
+    found = survey([tmp_path / "given", alone, alone, tmp_path / "given" / "a.mov"]).sources
     assert [source.path.name for source in found] == ["a.mov", "b.MP4", "photo.jpg", "c.webm", "alone.bin"]
 
 
@@ -90,7 +90,7 @@ def test_files_dropped_on_a_page_find_their_captions_though_each_lies_in_a_folde
     paths = [touch(tmp_path / str(n) / name) for n, name in enumerate(("a.mp4", "b.mp4", "c.png", *texts))]
     for path in paths[3:]:
         path.write_text(texts[path.name])
-    assert {source.name: source.caption for source in find_sources(paths)} == {
+    assert {source.name: source.caption for source in survey(paths).sources} == {
         "a.mp4": "caption of a",
         "b.mp4": "from the table",
         "c.png": "",
@@ -101,7 +101,7 @@ def test_files_of_one_name_from_two_folders_keep_their_own_captions(tmp_path: Pa
     for folder in ("x", "y"):
         touch(tmp_path / folder / "a.mp4")
         (tmp_path / folder / "a.txt").write_text(f"from {folder}")
-    found = find_sources([tmp_path / "x" / "a.mp4", tmp_path / "y" / "a.mp4"])
+    found = survey([tmp_path / "x" / "a.mp4", tmp_path / "y" / "a.mp4"]).sources
     assert [source.caption for source in found] == ["from x", "from y"]
 
 

@@ -28,7 +28,7 @@ def filled(values: Iterable[tuple[int, float]], most: int = POINTS) -> Series:
 
 
 def typical(timestep: int) -> float:
-    """A loss by timestep, shaped as that of a model that predicts velocity."""
+    """A loss by noise level, shaped as that of a model that predicts velocity."""
     return 0.04 + 0.5 * math.exp(-timestep / 60) + 0.25 * math.exp(-timestep / 400)
 
 
@@ -92,18 +92,18 @@ def learns_nothing(timestep: int, share: float) -> float:
 def test_detrending_shows_the_expected_loss_with_far_less_noise(
     loss: Callable[[int, float], float], steps: int
 ) -> None:
-    detrending, plain, draw = Detrending(TIMESTEPS), Series(), random.Random(steps)
+    detrending, plain, draw = Detrending(), Series(), random.Random(steps)
     for step in range(1, steps + 1):
         timestep = draw.randrange(TIMESTEPS)
         value = loss(timestep, step / steps) * math.exp(draw.gauss(0, 0.15) - 0.15**2 / 2)
-        detrending.add(step, timestep, value)
+        detrending.add(step, timestep / TIMESTEPS, value)
         plain.add(step, value)
 
     def errors(means: list[Mean]) -> list[float]:
         return [
             mean.value - fmean(loss(timestep, mean.step / steps) for timestep in range(0, TIMESTEPS, 5))
             for mean in means
-            if mean.step > steps / 10  # a young run has not learned the timesteps yet
+            if mean.step > steps / 10  # a young run has not learned the noise levels yet
         ]
 
     before, after = errors(plain.means()), errors(detrending.means())
@@ -114,7 +114,7 @@ def test_detrending_shows_the_expected_loss_with_far_less_noise(
 
 def test_a_young_run_is_not_made_worse() -> None:
     draw = random.Random(1)
-    detrending, values = Detrending(TIMESTEPS), []
+    detrending, values = Detrending(), []
     for step in range(1, 6):
         timestep = draw.randrange(TIMESTEPS)
         values.append(typical(timestep))
@@ -131,7 +131,7 @@ def write_run(folder: Path, first: int, last: int, batch: int = 1) -> None:
     writer, draw = MetricsWriter(folder, first - 1), random.Random(first)
     for step in range(first, last + 1):
         drawn = [draw.randrange(TIMESTEPS) for _ in range(batch)]
-        samples = [[timestep, typical(timestep)] for timestep in drawn]
+        samples = [[timestep / TIMESTEPS, typical(timestep)] for timestep in drawn]
         loss = fmean(one[1] for one in samples)
         writer.write(step=step, time=float(step), loss=loss, lr=1e-4, grad_norm=1.0, samples=samples)
         if step % 50 == 0:
@@ -152,19 +152,18 @@ def test_a_run_in_bands(tmp_path: Path) -> None:
     curves = Curves(tmp_path)
     curves.refresh()
     names = [curves.band_name(band) for band in range(BANDS)]
-    assert names[0] == "0 to 199"
-    assert names[-1] == "800 to 999"
-    newest = {name: value for _, value, name in curves.band_rows()}
-    assert list(newest) == names
-    assert sorted(newest.values(), reverse=True) == list(newest.values())  # the less noise, the more loss
-    assert {name: value for _, value, name in curves.held_out_band_rows()} == {
-        name: pytest.approx(typical(timestep)) for name, timestep in zip(names, (100, 300, 500, 700, 900), strict=True)
-    }
-    assert curves.change_rows()[0] == (50, 0.1, "its own captions")
+    assert names[0] == "0 to 20 %"
+    assert names[-1] == "80 to 100 %"
+    newest = [band.smoothed()[-1][1] for band in curves.bands]
+    assert sorted(newest, reverse=True) == newest  # the less noise, the more loss
+    assert [band.points()[-1][1] for band in curves.held_out_bands] == [
+        pytest.approx(typical(timestep)) for timestep in (100, 300, 500, 700, 900)
+    ]
+    assert curves.own_changes.points()[0] == (50, 0.1)
     assert curves.changes[200] == (0.1, 0.02)
-    assert {name for _, _, name in curves.detrended_rows()} == {"detrended", "detrended, smoothed", "held-out clips"}
+    assert curves.held_out_losses.points()
     # Every sample had its typical loss: nothing is left to see.
-    late = [value for step, value, name in curves.detrended_rows() if name == "detrended" and step > 20]
+    late = [mean.value for mean in curves.detrended() if mean.step > 20]
     assert max(late) - min(late) < 0.2 * (typical(0) - typical(999))
 
 
@@ -188,8 +187,8 @@ def test_a_run_of_an_earlier_version_has_no_samples(tmp_path: Path) -> None:
     curves = Curves(tmp_path)
     curves.refresh()
     assert curves.smoothed == pytest.approx(0.5)
-    assert curves.detrended_rows() == []
-    assert curves.rate_rows() == []
+    assert curves.detrended() == []
+    assert curves.rates.points() == []
 
 
 def test_a_long_run_costs_the_new_lines_only_and_bounded_memory(tmp_path: Path) -> None:
@@ -200,9 +199,11 @@ def test_a_long_run_costs_the_new_lines_only_and_bounded_memory(tmp_path: Path) 
             for step in range(first, first + (20_000 if first < 40_000 else 1)):
                 timestep = draw.randrange(TIMESTEPS)
                 loss = typical(timestep)
-                file.write(f'{{"step": {step}, "loss": {loss}, "lr": 1e-4, "samples": [[{timestep}, {loss}]]}}\n')
+                pair = [timestep / TIMESTEPS, loss]
+                file.write(f'{{"step": {step}, "loss": {loss}, "lr": 1e-4, "samples": [{pair}]}}\n')
         work.append(calls(curves.refresh))
-        rows = [*curves.loss_rows(), *curves.detrended_rows(), *curves.band_rows()]
+        rows = [*curves.losses.points(), *curves.losses.smoothed(), *curves.detrended()]
+        rows += [point for band in curves.bands for point in band.smoothed()]
         size.append(len(pickle.dumps(curves)))
     assert size[1] < 1.2 * size[0]
     assert size[1] < 1e6

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from workbench.runs.analysis.curves import Curves
-from workbench.runs.analysis.diagnosis import best_step, diagnose, mann_kendall, noise_of
+from workbench.runs.analysis.diagnosis import diagnose, mann_kendall, noise_of
+from workbench.runs.analysis.visible_effect import VisibleEffect
 from workbench.runs.metrics import MetricsWriter
 
 Shape = Callable[[float], float]
@@ -24,19 +25,30 @@ def curves_of(
     noise: float = 0.003,
     measurements: int = 40,
     seed: int = 0,
+    bands: tuple[Shape, ...] = (),
+    moved: Shape | None = None,
+    controls: Shape | None = None,
+    rate: Shape = lambda share: 1e-4,
 ) -> Curves:
-    """A run of 50 steps a measurement; shapes are functions of its share, 0 to 1."""
+    """A run of 50 steps a measurement; shapes are functions of its share, 0 to 1.
+
+    bands: of the held-out loss;  moved, controls: the previews and theirs, in levels of 255, with one that is missing
+    """
     draw, writer = random.Random(seed), MetricsWriter(folder, 0)
     for number in range(measurements + 1):
         share = number / measurements
         if held_out is not None:
-            writer.write(step=50 * number, held_out_loss=held_out(share) + draw.gauss(0, noise))
+            by_noise = {"held_out_bands": [band(share) for band in bands]} if bands else {}
+            writer.write(step=50 * number, held_out_loss=held_out(share) + draw.gauss(0, noise), **by_noise)
+        if moved is not None and number:
+            beside = (controls(share), None) if controls is not None else ()
+            writer.write(step=50 * number, **VisibleEffect((moved(share), None), beside).line())
         if change is not None:
             writer.write(step=50 * number, change_own=change[0](share), change_others=change[1](share))
         for step in range(50 * number + 1, 50 * number + 51, 5):
             timestep = draw.randrange(1000)
             loss = train(share) * (0.5 + timestep / 1000) + draw.gauss(0, 0.01)
-            writer.write(step=step, loss=loss, samples=[[timestep, loss]])
+            writer.write(step=step, loss=loss, lr=rate(share), samples=[[timestep / 1000, loss]])
     writer.close()
     curves = Curves(folder)
     curves.refresh()
@@ -121,6 +133,40 @@ def test_prior_drift_is_named_and_a_clean_run_is_not(tmp_path: Path) -> None:
         assert found.kind == kind, found
 
 
+def test_a_run_whose_previews_did_not_move_is_not_called_good(tmp_path: Path) -> None:
+    """The loss says that it learns; the previews are still the base model's."""
+    for name, levels, kind, tone in (("still", 4.0, "not visible", "plain"), ("moved", 30.0, "learning", "good")):
+        (tmp_path / name).mkdir()
+        found = diagnose(
+            curves_of(tmp_path / name, falling, falling, moved=lambda share, most=levels: most * share), []
+        )
+        assert (found.kind, found.tone) == (kind, tone), found
+        if kind == "not visible":
+            assert "4.0 levels of 255, nearly the same" in found.sentence
+            assert "Train longer" in found.advice
+
+
+def test_noise_levels_that_lag_are_named_by_what_they_decide(tmp_path: Path) -> None:
+    fast, slow = falling, lambda share: 0.5 - 0.02 * share
+    for name, bands, lags in (("look", (fast, fast, fast, slow, slow), True), ("all", (fast,) * 5, False)):
+        (tmp_path / name).mkdir()
+        sentence = diagnose(curves_of(tmp_path / name, falling, falling, bands=bands), []).sentence
+        assert (
+            "(29% at little noise, the look and details; 4% at much noise, shapes and movement)" in sentence
+        ) == lags
+
+
+def test_a_rate_that_has_run_down_is_no_sign_that_more_steps_bring_nothing(tmp_path: Path) -> None:
+    for name, rate, advice in (
+        ("cosine", lambda share: 5e-5 * (1 + math.cos(math.pi * share)), "train with more steps"),
+        ("constant", lambda share: 1e-4, "more clips or a lower learning rate"),
+    ):
+        (tmp_path / name).mkdir()
+        found = diagnose(curves_of(tmp_path / name, flattening, falling, rate=rate), [])
+        assert found.kind == "levelled off"
+        assert advice in found.advice
+
+
 def test_no_effect_says_how_little_the_output_has_changed(tmp_path: Path) -> None:
     tiny = curves_of(tmp_path, flat, flat, (lambda share: 0.001, lambda share: 0.001))
     assert "0.1% only" in diagnose(tiny, []).sentence
@@ -144,14 +190,54 @@ def test_it_waits_for_measurements(tmp_path: Path) -> None:
     assert diagnose(curves_of(tmp_path, falling, falling, measurements=2), [50]).kind == "too early"
 
 
-def test_the_best_checkpoint_has_the_lowest_held_out_loss() -> None:
-    measured = {0: 0.5, 50: 0.3, 100: 0.2, 150: 0.25, 200: 0.4}
-    assert best_step(measured, [50, 100, 200]) == 100
-    assert best_step(measured, [50, 150, 200]) == 150
-    assert best_step(measured, [125, 50]) == 125  # between two measurements: the value on the line
-    assert best_step(measured, [250]) is None  # not measured yet
-    assert best_step({}, [50]) is None
-    assert best_step({0: 0.1, 50: 0.1}, [50, 0]) == 0
+def test_it_waits_for_steps_too(tmp_path: Path) -> None:
+    """Ten measurements in the first 20 steps are those of a learning rate that still warms up."""
+    writer = MetricsWriter(tmp_path, 0)
+    for step in range(0, 21, 2):
+        writer.write(step=step, held_out_loss=0.3, change_own=0.001, change_others=0.001)
+    writer.close()
+    curves = Curves(tmp_path)
+    curves.refresh()
+    assert diagnose(curves, []).kind == "too early"
+
+
+@pytest.mark.parametrize(("held_out", "own"), [(1.31, 0.82), (9.0, 0.3)])
+def test_a_destroyed_model_is_named_at_once_with_the_setting_that_helps(
+    tmp_path: Path, held_out: float, own: float
+) -> None:
+    writer = MetricsWriter(tmp_path, 0)
+    writer.write(step=0, held_out_loss=1.3, change_own=0.0, change_others=0.0)
+    for step in (5, 10):
+        writer.write(step=step, loss=held_out, lr=10.0, samples=[[0.5, held_out]])
+        writer.write(step=step, held_out_loss=held_out, change_own=own, change_others=own)
+    writer.close()
+    curves = Curves(tmp_path)
+    curves.refresh()
+    found = diagnose(curves, [5, 10])
+    assert (found.kind, found.tone, found.best_step) == ("destroyed", "bad", None)
+    assert f"changed by {own:.0%}" in found.sentence
+    assert "learning_rate=0.0001 instead of 10" in found.advice
+    assert diagnose(curves, [5, 10], ended=True) == found
+
+
+def test_a_great_change_with_a_lower_loss_is_learning(tmp_path: Path) -> None:
+    great = lambda share: 0.9 * share  # noqa: E731
+    assert diagnose(curves_of(tmp_path, falling, falling, (great, growing)), []).kind == "learning"
+
+
+def test_a_run_that_has_ended_is_not_told_to_wait_or_to_go_on(tmp_path: Path) -> None:
+    for name, shape, measurements, advice in (
+        ("early", falling, 2, ""),
+        ("learning", falling, 40, "fork its newest checkpoint with more steps"),
+        ("levelled", flattening, 40, "More clips or a lower learning rate"),
+    ):
+        (tmp_path / name).mkdir()
+        curves = curves_of(tmp_path / name, shape, falling, measurements=measurements)
+        going, ended = diagnose(curves, [50]), diagnose(curves, [50], ended=True)
+        assert (going.kind, going.sentence) == (ended.kind, ended.sentence)
+        assert advice in ended.advice
+        assert going.advice != ended.advice
+        assert "go on" not in ended.advice
 
 
 def test_the_statistics_behind_it() -> None:

@@ -18,8 +18,8 @@ from tests.patience import PATIENCE, until
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
-from workbench.families.base import Model
-from workbench.fit import gpu_offer
+from workbench.families.model import Model
+from workbench.fit import levels
 from workbench.jobs import State, gpu_lock
 from workbench.jobs.devices import Device
 from workbench.runs import checkpoints, failures, queue
@@ -29,6 +29,8 @@ from workbench.runs.settings import TrainSettings
 from workbench.trainer.distributed import launcher
 from workbench.trainer.loop import train_step
 from workbench.workspace import Workspace
+
+pytestmark = pytest.mark.long
 
 STEPS = 6
 SETTINGS = {"steps": STEPS, "gradient_accumulation": 2, "evaluate_every": 0, "device": "cpu", "save_every": 2}
@@ -85,14 +87,16 @@ def losses(run: Run) -> list[float]:
     return [line["loss"] for line in run.metrics if "loss" in line]
 
 
-def timesteps(run: Run) -> list[list[int]]:
+def quantiles(run: Run) -> list[list[float]]:
     return [[pair[0] for pair in line["samples"]] for line in run.metrics if "samples" in line]
 
 
 def test_two_learn_what_one_learns_stop_on_a_signal_and_go_on_with_weights_in_pieces(
     begin: Callable[..., Run], workspace: Workspace, toy_model: Model
 ) -> None:
-    run = begin(preview_every=STEPS, preview_steps=1, preview_prompts=("a red square",), evaluate_every=STEPS)
+    preserved = {"preservation_weight": 0.5}
+    previews = {"preview_every": STEPS, "preview_steps": 1, "preview_prompts": ("a red square",)}
+    run = begin(evaluate_every=STEPS, **previews, **preserved)
     reach(run, 3)
     assert sorted(map(rank_of, of(run))) == ["", "0", "1"]
     os.kill(run.status.pid or 0, signal.SIGTERM)
@@ -104,13 +108,17 @@ def test_two_learn_what_one_learns_stop_on_a_signal_and_go_on_with_weights_in_pi
     run.start()
     assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
 
-    alone = go(create(workspace, toy_model.source, **SETTINGS), STEPS)
+    alone = go(create(workspace, toy_model.source, **SETTINGS, **preserved), STEPS)
     alone.save()
     assert losses(run) == pytest.approx(losses(Run(alone.run)), rel=1e-6)
+    preservation = [
+        [line["preservation_loss"] for line in one.metrics if "loss" in line] for one in (run, Run(alone.run))
+    ]
+    assert preservation[0] == pytest.approx(preservation[1], rel=1e-4)
     ours, theirs = (load_file(checkpoints.folder_of(one, STEPS) / checkpoints.LORA) for one in (run.folder, alone.run))
     for name, tensor in theirs.items():
         assert (ours[name] - tensor).abs().max() < 1e-5, name
-    assert timesteps(run) == timesteps(Run(alone.run))
+    assert quantiles(run) == quantiles(Run(alone.run))
     assert [line["step"] for line in run.metrics if "held_out_loss" in line] == [0, STEPS]
     assert [preview.step for preview in run.previews] == [0, STEPS]
     assert jobs.log_tail(run.folder).count("held-out loss") == 2
@@ -189,13 +197,13 @@ def test_what_does_not_go_together_is_refused_for_several_processes_alone(
 
 def test_all_gpus_of_a_machine_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     cards = [Device("cuda", "a card", 24.0, index, f"GPU-{index}") for index in range(4)]
-    monkeypatch.setattr(gpu_offer, "gpus", lambda: cards)
-    found = gpu_offer.offer(TrainSettings(gradient_accumulation=6))
+    monkeypatch.setattr(levels, "gpus", lambda: cards)
+    found = levels.offer(TrainSettings(gradient_accumulation=6))
     assert found is not None
     assert found.flags == "--gpus 4 --gradient-accumulation 8"
     assert "8 batches now instead of 6" in found.sentence
-    assert gpu_offer.offer(TrainSettings(gpus=0)) is None
-    assert gpu_offer.offer(TrainSettings(device="cpu")) is None
+    assert levels.offer(TrainSettings(gpus=0)) is None
+    assert levels.offer(TrainSettings(device="cpu")) is None
 
 
 def test_a_run_holds_all_its_gpus_and_so_do_those_who_inherit_the_locks(workspace: Workspace) -> None:

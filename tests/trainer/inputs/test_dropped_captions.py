@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +11,11 @@ import torch
 
 from tests.driving import create, session
 from workbench.dataset_builder import Dataset
-from workbench.families.base import Model
+from workbench.families.model import Model
+from workbench.families.wan import FAMILY
+from workbench.families.wan_models import FIRST, NEGATIVE_PROMPT
 from workbench.runs import model_card
+from workbench.runs.model_card import CardFacts
 from workbench.trainer.previewing import preview
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
@@ -32,21 +37,37 @@ def negatives(made: Session, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, 
     return seen
 
 
+def test_previews_are_guided_away_from_the_models_own_negative_prompt(
+    workspace: Workspace, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wan's authors always give one; the list differs from the empty prompt even in a toy's few words."""
+    toy = FAMILY.toy(tmp_path / "toy", "text")
+    assert toy.negative_prompt == NEGATIVE_PROMPT
+    monkeypatch.setattr("workbench.families.wan.FIRST", replace(FIRST, negative_prompt="the red circle"))
+    made = session(create(workspace, toy.source, **{**VALUES, "batch_size": 1}))
+    wanted, empty = made.inputs.embeddings(["the red circle"]), made.inputs.embeddings([""])
+    seen = negatives(made, monkeypatch)
+    assert seen
+    assert all(torch.equal(one[name], wanted[name]) for one in seen for name in one)
+    assert not any(torch.equal(wanted[name], empty[name]) for name in empty)
+    made.close()
+
+
 def test_dropped_captions_are_the_empty_prompt_or_zeros(
     workspace: Workspace, dataset: Dataset, toy_model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = create(workspace, toy_model.source, **VALUES)
     made = session(run)
     empty = made.inputs.embeddings([""])
-    plain = [made.inputs.batch(step, 0).text for step in range(1, 7)]
+    plain = [made.inputs.batch(step, 0).inputs.text for step in range(1, 7)]
     assert all(torch.equal(one[name], empty[name]) for one in negatives(made, monkeypatch) for name in empty)
-    sentence = model_card.what(toy_model, made.settings, {"clips": 6, "trigger_word": ""})  # type: ignore[typeddict-item]
+    sentence = model_card.what(toy_model, CardFacts(made.settings, 2, 6))
     assert "50% of the captions were dropped in training and became the empty prompt" in sentence
     made.close()
 
     run = run.create(workspace, made.settings.changed(dropped_caption="zeros"), "two")
     made = session(run)
-    zeroed, dropped = [made.inputs.batch(step, 0).text for step in range(1, 7)], 0
+    zeroed, dropped = [made.inputs.batch(step, 0).inputs.text for step in range(1, 7)], 0
     for before, after in zip(plain, zeroed, strict=True):
         for index in range(6):
             rows = [(before[name][index], after[name][index], empty[name][0]) for name in empty]
@@ -57,6 +78,6 @@ def test_dropped_captions_are_the_empty_prompt_or_zeros(
                 assert all(torch.equal(old, new) for old, new, _ in rows)
     assert 8 <= dropped <= 28
     assert not any(one[name].any() for one in negatives(made, monkeypatch) for name in empty)
-    sentence = model_card.what(toy_model, made.settings, {"clips": 6, "trigger_word": ""})  # type: ignore[typeddict-item]
+    sentence = model_card.what(toy_model, CardFacts(made.settings, 2, 6))
     assert "zeros in place of their embeddings, as SAT trains and guides" in sentence
     made.close()

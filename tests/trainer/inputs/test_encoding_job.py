@@ -13,19 +13,19 @@ import pytest
 from tests.patience import PATIENCE, until
 from workbench import jobs
 from workbench.dataset_builder import Dataset
-from workbench.families.base import Model
+from workbench.families.model import Model
 from workbench.jobs import State, shards
 from workbench.jobs.shards import Shards
 from workbench.runs.data import load_data
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.inputs.encoding_job import EncodeSettings, Encoding
-from workbench.trainer.inputs.encoding_plan import encoding_work
+from workbench.trainer.inputs.encoder import encoding_work
+from workbench.trainer.inputs.encoding_job import MODULE, EncodeSettings, plan_encoding
 from workbench.workspace import Workspace, read_json, write_json
 
 
-def keys(encoding: Encoding) -> Counter[str]:
+def keys(encoding: Path) -> Counter[str]:
     """What the workers say they encoded."""
-    logs = [log.read_text().splitlines() for log in encoding.folder.parent.glob("*/worker-*.log")]
+    logs = [log.read_text().splitlines() for log in encoding.parent.glob("*/worker-*.log")]
     return Counter(line.removeprefix("encoded ") for lines in logs for line in lines if line.startswith("encoded "))
 
 
@@ -37,18 +37,18 @@ def test_a_killed_worker_loses_its_shard_and_no_clip_is_encoded_twice(
     )
     work = encoding_work(settings, load_data(workspace, settings))
     total = len(work.captions) + len(work.pieces)
-    encoding = Encoding.create(workspace, settings, EncodeSettings(processes=2, clips_a_shard=2))
-    encoding.start()
+    encoding = plan_encoding(workspace, settings, EncodeSettings(processes=2, clips_a_shard=2))
+    jobs.start(encoding, MODULE)
     end = time.monotonic() + PATIENCE
-    while not (claims := [p for p in encoding.folder.parent.glob("shards/*.0.claim") if p.name > "00001"]):
-        assert encoding.status.state.alive, jobs.log_tail(encoding.folder)
+    while not (claims := [p for p in encoding.parent.glob("shards/*.0.claim") if p.name > "00001"]):
+        assert jobs.status(encoding).state.alive, jobs.log_tail(encoding)
         assert time.monotonic() < end
         time.sleep(0.002)
     os.kill(read_json(claims[0])["pid"], signal.SIGKILL)
     number = claims[0].name.split(".")[0]
     assert not (claims[0].parent / f"{number}.done").exists()
-    status = encoding.wait(PATIENCE)
-    assert status.state == State.FINISHED, jobs.log_tail(encoding.folder)
+    status = jobs.wait(encoding, PATIENCE)
+    assert status.state == State.FINISHED, jobs.log_tail(encoding)
     assert (status.step, status.total) == (total, total)
     assert (claims[0].parent / f"{number}.1.claim").exists()
     found = keys(encoding)
@@ -57,16 +57,14 @@ def test_a_killed_worker_loses_its_shard_and_no_clip_is_encoded_twice(
     assert set(found) <= there
     assert len(there) == total
     assert len(there) - len(found) <= 1  # what was encoded, but not said any more, by the one that was killed
-    assert len(Shards(encoding.folder.parent, 0).finished()) == len(
-        list((encoding.folder.parent / "shards").glob("*.done"))
-    )
+    assert len(Shards(encoding.parent, 0).finished()) == len(list((encoding.parent / "shards").glob("*.done")))
 
     # Asked for again, nothing is done again; finished shards are not even looked at.
     before = keys(encoding)
-    again = Encoding.create(workspace, settings, EncodeSettings(processes=1))
-    assert again.folder == encoding.folder
-    again.start()
-    assert again.wait(PATIENCE).state == State.FINISHED
+    again = plan_encoding(workspace, settings, EncodeSettings(processes=1))
+    assert again == encoding
+    jobs.start(again, MODULE)
+    assert jobs.wait(again, PATIENCE).state == State.FINISHED
     assert keys(encoding) == before
 
 

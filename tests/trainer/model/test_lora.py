@@ -12,7 +12,8 @@ from safetensors.torch import load, save
 
 from workbench.errors import DataError, WorkbenchError
 from workbench.families import find_model
-from workbench.families.base import Model
+from workbench.families.model import Model
+from workbench.families.model_inputs import ModelInputs
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.model import lora
 
@@ -59,10 +60,7 @@ def test_a_lora_that_changes_nothing_is_said_to(toy_model: Model, tmp_path: Path
     text = family.encode_text(family.load_text_encoder(folder, CPU, torch.float32), ["a"])
     inputs = {
         "schedule": family.noise_schedule(folder, CPU),
-        "latents": torch.randn(1, *shape),
-        "text": text,
-        "noise": torch.randn(1, *shape),
-        "timesteps": torch.tensor([500]),
+        "inputs": ModelInputs(torch.randn(1, *shape), text, torch.randn(1, *shape), torch.tensor([500])),
     }
     with pytest.raises(WorkbenchError, match="changes nothing"):
         lora.prove(family, folder, transformer, tmp_path / "l.safetensors", inputs)

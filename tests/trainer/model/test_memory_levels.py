@@ -15,10 +15,11 @@ from workbench.errors import ConfigError
 from workbench.families import families
 from workbench.runs.checks import check
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.deadline import Deadline
 from workbench.trainer.loop import steps
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
+
+pytestmark = pytest.mark.long
 
 Gradients = dict[str, torch.Tensor]
 
@@ -42,9 +43,7 @@ def gradients(made: Session) -> tuple[float, Gradients]:
         if "lora_B" in name:
             parameter.data = torch.randn(parameter.shape, generator=draw) * 0.1
     batch = made.inputs.batch(1, 0)
-    each = made.family.loss(
-        made.transformer, made.schedule, batch.latents, batch.text, batch.noise, batch.timesteps, batch.condition
-    )
+    each = made.family.loss(made.transformer, made.schedule, batch.inputs)
     each.mean().backward()
     found = {name: parameter.grad.clone() for name, parameter in made.trainable.named if parameter.grad is not None}
     return each.mean().item(), found
@@ -104,7 +103,7 @@ def test_a_run_ends_with_a_proved_lora_while_its_weights_are_rounded_and_elsewhe
         blocks_to_swap=2,
     )
     made = session(run)
-    steps(made, Deadline(None))
+    steps(made)
     assert made.job.outcome["change"] > 0
     assert (run.folder / made.job.outcome["lora"]).exists()
     assert {preview.step for preview in run.previews} == {0, 2, 3}

@@ -11,10 +11,14 @@ from safetensors.torch import load_file, save_file
 
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.families.base import Model
+from workbench.families.lora_files import plain_name
+from workbench.families.model import Model
+from workbench.families.model_inputs import ModelInputs
+from workbench.lora_names import ALSO
 from workbench.runs.settings import TrainSettings
+from workbench.sampler.also_trained import file_beside
 from workbench.trainer.model import lora
-from workbench.trainer.model.trainable import ALSO, LORA, Trainable, continue_from, plain_name
+from workbench.trainer.model.trainable import LORA, Trainable, continue_from
 
 CPU = torch.device("cpu")
 
@@ -30,10 +34,12 @@ class Toy:
         text = self.family.encode_text(self.family.load_text_encoder(self.folder, CPU, torch.float32), ["a"])
         self.inputs: dict[str, Any] = {
             "schedule": self.family.noise_schedule(self.folder, CPU),
-            "text": text,
-            "latents": torch.randn(1, *shape, generator=generator),
-            "noise": torch.randn(1, *shape, generator=generator),
-            "timesteps": torch.tensor([500]),
+            "inputs": ModelInputs(
+                latents=torch.randn(1, *shape, generator=generator),
+                text=text,
+                noise=torch.randn(1, *shape, generator=generator),
+                timesteps=torch.tensor([500]),
+            ),
         }
 
     def transformer(self) -> Any:
@@ -97,7 +103,8 @@ def test_only_what_is_named_is_trained(toy: Toy) -> None:
 
 
 def test_weights_beside_a_lora_have_the_names_of_the_model(toy: Toy, tmp_path: Path) -> None:
-    toy.trained(train_also=["patch_embed"]).write(tmp_path, {})
+    toy.trained(train_also=["patch_embed"]).write(tmp_path, {"base_model": "toy", "step": "7", "seed": "0"})
+    assert file_beside(tmp_path / LORA) == tmp_path / ALSO, "a sample finds them"
     base = toy.transformer()
     missing, unexpected = base.load_state_dict(load_file(tmp_path / ALSO), strict=False)
     assert not unexpected

@@ -16,7 +16,6 @@ from workbench.errors import ExitCode
 from workbench.jobs import State, processes
 from workbench.runs import checkpoints
 from workbench.runs.failures import failure_of
-from workbench.trainer.deadline import Deadline
 from workbench.trainer.monitoring.stall_timeout import STACKS
 
 
@@ -70,9 +69,3 @@ def test_a_living_run_whose_steps_stopped_coming_is_shown_as_hanging(tmp_path: P
     assert not hanging(still=150.0)  # long for a job, not for steps of 20 s
     assert hanging(still=210.0)
     assert not hanging(still=210.0, patient=True)
-
-
-def test_a_deadline_ends_and_none_never_does() -> None:
-    assert not Deadline(None).over()
-    assert not Deadline(1.0).over()
-    assert Deadline(0.0).over()

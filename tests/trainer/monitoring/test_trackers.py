@@ -21,6 +21,8 @@ from workbench.runs.checks import check_tracker
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.monitoring import trackers
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 

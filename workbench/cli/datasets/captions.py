@@ -5,19 +5,22 @@ Not covered: captioners and their instruction (workbench.dataset_builder.caption
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
-from workbench.cli.options import SettingsCommand, settings_flags, settings_from
+from workbench.cli.options import SettingsCommand, json_flag, print_json, settings_flags, settings_from
 from workbench.dataset_builder.captions import editing
 from workbench.dataset_builder.captions.editing import Search
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
+from workbench.quantities import counted
 
+Edit = Callable[[Path, str, Sequence[str] | None], int]
 some_clips = click.argument("clips", nargs=-1)
 
 
@@ -28,7 +31,7 @@ some_clips = click.argument("clips", nargs=-1)
 def caption(dataset: Dataset, clip: str, text: str) -> None:
     """Write the caption TEXT for CLIP."""
     changed = dataset.set_caption(clip, text)
-    click.echo(f"{changed.file_name}: {changed.text}")
+    click.echo(f"{changed.name}: {changed.text}")
 
 
 @click.command("auto-caption", cls=SettingsCommand)
@@ -72,26 +75,26 @@ def replace(
         return
     found = editing.preview_replace(dataset.folder, search, replacement, clips or None)
     for one in found:
-        click.echo(f"{one.file_name}  ({one.source})\n  - {one.before}\n  + {one.after}")
-    click.echo(f"{_captions(len(found))} would change")
+        click.echo(f"{one.name}\n  - {one.before}\n  + {one.after}")
+    click.echo(f"{counted(len(found), 'caption')} would change")
 
 
-@click.command()
-@with_dataset
-@click.argument("text")
-@some_clips
-def prefix(dataset: Dataset, text: str, clips: tuple[str, ...]) -> None:
-    """Prepend TEXT to captions that do not begin with it."""
-    _echo_changed(editing.add_prefix(dataset.folder, text, clips or None))
+def _edit(name: str, argument: str, change: Edit, help: str) -> click.Command:
+    """A command that changes all captions, or those of the clips that it names."""
+
+    @click.command(name, help=help)
+    @with_dataset
+    @click.argument("text", metavar=argument)
+    @some_clips
+    def command(dataset: Dataset, text: str, clips: tuple[str, ...]) -> None:
+        _echo_changed(change(dataset.folder, text, clips or None))
+
+    return command
 
 
-@click.command()
-@with_dataset
-@click.argument("text")
-@some_clips
-def suffix(dataset: Dataset, text: str, clips: tuple[str, ...]) -> None:
-    """Append TEXT to captions that do not end with it."""
-    _echo_changed(editing.add_suffix(dataset.folder, text, clips or None))
+prefix = _edit("prefix", "TEXT", editing.add_prefix, "Prepend TEXT to captions that do not begin with it.")
+suffix = _edit("suffix", "TEXT", editing.add_suffix, "Append TEXT to captions that do not end with it.")
+remove_tag = _edit("remove-tag", "TAG", editing.remove_tag, "Remove TAG from comma-separated captions.")
 
 
 @click.command()
@@ -116,24 +119,16 @@ def trigger(dataset: Dataset, word: str | None, write: bool, remove: bool) -> No
 @click.command()
 @with_dataset
 @click.option("--most", type=int, default=50, show_default=True, metavar="N", help="How many to list.")
-def tags(dataset: Dataset, most: int) -> None:
+@json_flag
+def tags(dataset: Dataset, most: int, as_json: bool) -> None:
     """Count the comma-separated tags of the captions."""
-    for tag, count in editing.tag_counts(dataset.clips).most_common(most):
+    counts = editing.tag_counts(dataset.clips).most_common(most)
+    if as_json:
+        print_json([{"tag": tag, "clips": count} for tag, count in counts])
+        return
+    for tag, count in counts:
         click.echo(f"{count:>6}  {tag}")
 
 
-@click.command("remove-tag")
-@with_dataset
-@click.argument("tag")
-@some_clips
-def remove_tag(dataset: Dataset, tag: str, clips: tuple[str, ...]) -> None:
-    """Remove TAG from comma-separated captions."""
-    _echo_changed(editing.remove_tag(dataset.folder, tag, clips or None))
-
-
 def _echo_changed(count: int) -> None:
-    click.echo(f"{_captions(count)} changed")
-
-
-def _captions(count: int) -> str:
-    return f"{count} caption{'' if count == 1 else 's'}"
+    click.echo(f"{counted(count, 'caption')} changed")

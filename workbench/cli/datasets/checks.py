@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import click
 
-from workbench.cli.datasets import outcomes
-from workbench.cli.datasets.tasks import run_task, started, task_flags, watch_task, with_dataset
-from workbench.cli.options import SettingsCommand, settings_flags, settings_from
+from workbench import jobs
+from workbench.cli import json_values
+from workbench.cli.datasets.tasks import report_lines, run_task, task_flags, watch_task, with_dataset
+from workbench.cli.options import SettingsCommand, detach_flag, json_flag, print_json, settings_flags, settings_from
 from workbench.dataset_builder.checks.findings import FIXES, CheckReport, Fix
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.checks.statistics import Histogram
 from workbench.dataset_builder.dataset import Dataset
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, ExitCode
 
 BAR = 40  # characters of the longest bar
 MOST_ROWS = 12
@@ -26,22 +28,40 @@ FIX_NAMES = [fix.replace("_", "-") for fix in FIXES]
 @with_dataset
 @settings_flags(CheckSettings)
 @task_flags
-def check(dataset: Dataset, config: Path | None, detach: bool, **flags: Any) -> int:
+@json_flag
+def check(dataset: Dataset, config: Path | None, detach: bool, as_json: bool, **flags: Any) -> int:
     """Look for what would stop or hurt a training."""
-    return run_task(dataset, "check", settings_from(CheckSettings, config, flags), detach)
+    settings = settings_from(CheckSettings, config, flags)
+    if not as_json:
+        return run_task(dataset, "check", settings, detach)
+    if detach:
+        raise ConfigError("--json prints what was found, --detach does not wait for it: give one of them")
+    task = dataset.task("check")
+    task.start(settings)
+    status = jobs.wait(task.folder)
+    if status.state is jobs.State.FINISHED:
+        print_json(json_values.findings(dataset.name, _report(dataset)))
+        return 0
+    click.echo(f"Error: {status.message or status.state.value}", err=True)
+    return int(status.exit_code or ExitCode.BUG)
 
 
 @click.command()
 @with_dataset
 @click.argument("kind", default="")
-def findings(dataset: Dataset, kind: str) -> None:
+@json_flag
+def findings(dataset: Dataset, kind: str, as_json: bool) -> None:
     """What the last check found, as far as it still holds.
 
     With a KIND: all findings of that kind.
     """
     report = _report(dataset)
     _known_kind(report, kind)
-    for line in outcomes.report_lines(dataset, report, kind, most=len(report.findings) if kind else 5):
+    if as_json:
+        chosen = tuple(one for one in report.findings if kind in ("", one.kind))
+        print_json(json_values.findings(dataset.name, replace(report, findings=chosen)))
+        return
+    for line in report_lines(dataset, report, kind, most=len(report.findings) if kind else 5):
         click.echo(line)
 
 
@@ -50,8 +70,9 @@ def findings(dataset: Dataset, kind: str) -> None:
 @click.argument("kind")
 @click.argument("how", type=click.Choice(FIX_NAMES))
 @click.argument("clips", nargs=-1)
-@click.option("--detach", is_flag=True, help="Start it and return at once, where clips are cut.")
-def fix(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...], detach: bool) -> int:
+@click.option("--preview", is_flag=True, help="Say what it would do, and change nothing.")
+@detach_flag
+def fix(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...], preview: bool, detach: bool) -> int:
     """Fix every finding of a KIND, or those on CLIPS.
 
     It is one change, which `undo` takes back. Where clips are cut it is a task, which can be stopped and goes on.
@@ -63,10 +84,14 @@ def fix(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...], detach: b
     chosen = [f for f in report.findings if f.kind == kind and (not names or names & set(f.clips))]
     if not chosen:
         raise ConfigError(f"the check found no {kind} on these clips: see workbench dataset findings {dataset.name}")
-    if done := dataset.start_fix(chosen, cast(Fix, how.replace("-", "_"))):
+    way = cast(Fix, how.replace("-", "_"))
+    if preview:
+        click.echo(dataset.preview_fix(chosen, way))
+        return 0
+    if done := dataset.start_fix(chosen, way):
         click.echo(done)
         return 0
-    return started(dataset, "fix") if detach else watch_task(dataset, "fix")
+    return watch_task(dataset, "fix", detach=detach)
 
 
 def _report(dataset: Dataset) -> CheckReport:
@@ -86,9 +111,13 @@ def _known_kind(report: CheckReport, kind: str) -> None:
 
 @click.command()
 @with_dataset
-def stats(dataset: Dataset) -> None:
+@json_flag
+def stats(dataset: Dataset, as_json: bool) -> None:
     """The dataset in numbers: lengths, sizes, motion, words."""
     found = dataset.statistics
+    if as_json:
+        print_json(json_values.statistics(found))
+        return
     click.echo(f"{dataset.name}: {' '.join(found.notes)}")
     for histogram in found.histograms.values():
         _bars(f"{histogram.title} ({histogram.unit})", _ranges(histogram))

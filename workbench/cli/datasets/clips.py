@@ -1,51 +1,74 @@
-"""`workbench dataset list|show|remove|restore|history|undo|redo`: what is in a dataset, and what was done to it."""
+"""`workbench dataset list|show|rename|note|remove|restore|history|undo|redo`: a dataset, and what was done to it."""
 
 from __future__ import annotations
 
-import json
-import time
 from dataclasses import asdict
 
 import click
 
+from workbench import dataset_library
+from workbench.cli import json_values
 from workbench.cli.datasets.tasks import with_dataset
-from workbench.cli.options import with_workspace
+from workbench.cli.notes import print_or_write
+from workbench.cli.options import json_flag, print_json, with_workspace
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.snapshot import DatasetSnapshot
+from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.jobs import duration
+from workbench.quantities import duration, moment
 from workbench.workspace import Workspace
+
+whole_flag = click.option("--whole-dataset", "whole", is_flag=True, help="The dataset itself, not clips of it.")
 
 
 @click.command("list")
+@click.option("--search", default="", metavar="TEXT", help="Only those with these words in name, title or notes.")
+@click.option("--removed", is_flag=True, help="The datasets that were removed, by name.")
+@json_flag
 @with_workspace
-def list_(workspace: Workspace) -> None:
+def list_(workspace: Workspace, search: str, removed: bool, as_json: bool) -> None:
     """Every dataset of the workspace, a line each."""
-    found = Dataset.all(workspace)
+    if removed:
+        names = dataset_library.removed(workspace)
+        if as_json:
+            print_json(names)
+            return
+        for name in names or ["no dataset is removed"]:
+            click.echo(name)
+        return
+    found = dataset_library.search(workspace, search)
+    if as_json:
+        print_json(json_values.dataset_list(found))
+        return
     width = max((len(one.name) for one in found), default=0)
     for one in found:
         trigger = f", trigger word {one.info.trigger_word!r}" if one.info.trigger_word else ""
         click.echo(f"{one.name:<{width}}  {one.summary.sentence}{trigger}")
     if not found:
-        click.echo("no datasets yet: workbench dataset import NAME PATHS...")
+        none = f"no dataset has {search!r} in its name, title or notes"
+        click.echo(none if search else "no datasets yet: workbench dataset import NAME PATHS...")
 
 
 @click.command()
 @with_dataset
 @click.option("--model", help="Show the input of this model for each clip.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: numbers, next steps and tasks as JSON.")
+@json_flag
 def show(dataset: Dataset, model: str | None, as_json: bool) -> None:
     """The clips with their captions, and the files that were refused."""
+    shape = shape_for(find_model(model)[1]) if model else None
     if as_json:
-        shape = shape_for(find_model(model)[1]) if model else None
-        click.echo(json.dumps(asdict(dataset.snapshot(shape)), indent=2, ensure_ascii=False))
+        print_json({**asdict(dataset.snapshot(shape)), **json_values.dataset_clips(dataset)})
         return
     click.echo(f"{dataset.name}: {dataset.summary.sentence}\n{dataset.folder}")
-    plans = {plan.clip.file_name: plan for plan in dataset.plans(shape_for(find_model(model)[1]))} if model else {}
+    click.echo(_dates(dataset.snapshot()))
+    for line in dataset.notes.splitlines():
+        click.echo(f"  {line}")
+    plans = {plan.clip.file_name: plan for plan in dataset.plans(shape)} if shape else {}
     captions = dataset.captions
     for clip in dataset.clips:
-        click.echo(f"\n{clip.file_name}  ({about(clip)})")
+        click.echo(f"\n{about(clip)}")
         click.echo(f"  {captions[clip.file_name] or '(no caption)'}")
         if clip.tags:
             click.echo(f"  tags: {', '.join(clip.tags)}")
@@ -56,45 +79,107 @@ def show(dataset: Dataset, model: str | None, as_json: bool) -> None:
             click.echo(f"\n{result.sentence}")
 
 
+def _dates(seen: DatasetSnapshot) -> str:
+    named = (("created", seen.created_at), ("last changed", seen.changed_at))
+    return ", ".join(f"{name} {moment(time)}" for name, time in named if time)
+
+
 def about(clip: Clip) -> str:
-    """Size, length and origin of a clip."""
+    """A clip's name, size and length, and the id by which commands take it where names are not unique."""
     words = f"{clip.width}x{clip.height}, {clip.frames} frames at {clip.fps:g} fps, {duration(clip.seconds)}"
     if clip.span:
         words += f", {clip.span[0]:.2f} to {clip.span[1]:.2f} s"
     if clip.crop:
         words += f", cropped to {', '.join(map(str, clip.crop))}"
-    return f"{words}, from {clip.source}"
+    return f"{clip.name}  ({words}, id {clip.id})"
 
 
 @click.command()
-@with_dataset
-@click.argument("clips", nargs=-1, required=True)
-def remove(dataset: Dataset, clips: tuple[str, ...]) -> None:
-    """Remove CLIPS from the dataset; `restore` brings them back."""
+@with_workspace
+@click.argument("name")
+@click.argument("clips", nargs=-1)
+@whole_flag
+def remove(workspace: Workspace, name: str, clips: tuple[str, ...], whole: bool) -> None:
+    """Remove CLIPS, or the dataset itself.
+
+    `restore` brings them back.
+    """
+    dataset = Dataset.open(workspace, name)
+    _one_of(clips, whole)
+    if whole:
+        click.echo(dataset_library.remove(workspace, dataset))
+        return
     dataset.remove(*clips)
     click.echo(f"{dataset.name}: {dataset.summary.sentence}")
 
 
 @click.command()
-@with_dataset
+@with_workspace
+@click.argument("name")
 @click.argument("clips", nargs=-1)
-def restore(dataset: Dataset, clips: tuple[str, ...]) -> None:
-    """Restore CLIPS, or list those that were removed."""
+@whole_flag
+@json_flag
+def restore(workspace: Workspace, name: str, clips: tuple[str, ...], whole: bool, as_json: bool) -> None:
+    """Restore CLIPS, or list those that were removed.
+
+    Removed datasets are listed by `list --removed`.
+    """
+    if clips or whole:
+        _one_of(clips, whole)
+    if whole:
+        click.echo(f"{dataset_library.restore(workspace, name).name} is restored")
+        return
+    dataset = Dataset.open(workspace, name)
     if clips:
         dataset.restore(*clips)
         click.echo(f"{dataset.name}: {dataset.summary.sentence}")
         return
+    if as_json:
+        print_json(json_values.clip_list(dataset.removed))
+        return
     for clip in dataset.removed:
-        click.echo(f"{clip.file_name}  ({about(clip)})")
+        click.echo(about(clip))
+
+
+def _one_of(clips: tuple[str, ...], whole: bool) -> None:
+    """Raises ConfigError unless either clips or the whole dataset is named."""
+    if bool(clips) == whole:
+        raise ConfigError("name CLIPS, or give --whole-dataset: one of them, not both")
+
+
+@click.command()
+@with_workspace
+@click.argument("name")
+@click.argument("title")
+def rename(workspace: Workspace, name: str, title: str) -> None:
+    """Give a dataset another TITLE, and the name made from it.
+
+    Runs that were trained on it still find it by its former name.
+    """
+    renamed = dataset_library.rename(workspace, Dataset.open(workspace, name), title)
+    click.echo(f"{name} is now called {renamed.name}")
 
 
 @click.command()
 @with_dataset
-def history(dataset: Dataset) -> None:
+@click.argument("text", required=False)
+def note(dataset: Dataset, text: str | None) -> None:
+    """Write TEXT as the notes on a dataset; without it, print them. "" removes them."""
+    print_or_write(dataset, text, "dataset note")
+
+
+@click.command()
+@with_dataset
+@json_flag
+def history(dataset: Dataset, as_json: bool) -> None:
     """What was done to the dataset, with the numbers that `undo` takes."""
+    if as_json:
+        print_json(
+            [{**one.model_dump(mode="json", exclude={"task"}), "sentence": one.sentence} for one in dataset.history]
+        )
+        return
     for entry in dataset.history:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.time))
-        click.echo(f"{entry.number:>4}  {when}  {entry.sentence}")
+        click.echo(f"{entry.number:>4}  {moment(entry.time)}  {entry.sentence}")
     click.echo(f"content {dataset.content_hash[:16]}")
 
 

@@ -113,4 +113,4 @@ def reset_cut(dataset: Dataset, clips: tuple[str, ...]) -> None:
 
 def _say(made: Sequence[Clip]) -> None:
     for clip in made:
-        click.echo(f"{clip.file_name}  ({about(clip)})")
+        click.echo(about(clip))

@@ -16,6 +16,7 @@ from workbench.cli.options import SettingsCommand, settings_flags, settings_from
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.snapshot import task_snapshot
 from workbench.errors import ConfigError
 from workbench.workspace import Workspace
 
@@ -30,7 +31,7 @@ NOTHING = "nothing was named: give files, folders or archives, or --hub OWNER/NA
 @given_paths
 @settings_flags(ImportSettings, only=PREVIEW, short=HUB)
 def preview(paths: tuple[Path, ...], **flags: Any) -> None:
-    """Say what an import of PATHS would take, without decoding anything."""
+    """List the videos, pictures and captions in PATHS. No file is opened: an import may still refuse one."""
     settings = settings_from(ImportSettings, None, flags)
     if not paths and not settings.hub_dataset:
         raise ConfigError(NOTHING)
@@ -41,7 +42,7 @@ def preview(paths: tuple[Path, ...], **flags: Any) -> None:
     if paths:
         from workbench.dataset_builder.sources.survey import survey
 
-        for line in survey(paths, settings.wanted_layout, settings.columns).sentences or ["no videos"]:
+        for line in survey(paths, settings.wanted_layout, settings.columns).preview or ["no videos"]:
             click.echo(line)
 
 
@@ -64,13 +65,9 @@ def import_(
     if not settings.sources and not settings.hub_dataset:
         raise ConfigError(NOTHING)
     target = Dataset.ensure(workspace, name)
-    before = set(target.import_results)
     code = run_task(target, "import", settings.changed(dataset=target.name), detach)
-    for result in () if detach else target.import_results:
-        if not result.usable or (result.notes and result not in before):
-            click.echo(result.sentence)
-    for line in () if detach else target.task("import").result.get("problems", ()):
-        click.echo(line)
+    for one in task_snapshot(target.task("import")).files if code else ():
+        click.echo(one.sentence)
     return code
 
 

@@ -1,17 +1,26 @@
 """Video files: look at them, read their frames, write them. Not covered: fixing foreign files (dataset_builder)."""
 
+from workbench.clips.media.difference import difference
 from workbench.clips.media.kinds import ENDINGS, SUFFIXES, check_file, is_picture
 from workbench.clips.media.opening import (
     HDR_TRANSFERS,
     FrameTimes,
     VideoFacts,
+    has_own_metadata,
     orientation,
-    presentation_times,
     probe,
     read_comment,
     read_times,
 )
-from workbench.clips.media.reading import Pixels, decode, raw_frames, read_frames, thumbnail, write_thumbnail
+from workbench.clips.media.reading import (
+    Pixels,
+    decode,
+    first_frame_png,
+    raw_frames,
+    read_frames,
+    thumbnail,
+    write_thumbnail,
+)
 from workbench.clips.media.windows import read_own_clip
 from workbench.clips.media.writing import VideoWriter, bt709_frame, encode, without_comment
 
@@ -26,12 +35,14 @@ __all__ = [
     "bt709_frame",
     "check_file",
     "decode",
+    "difference",
     "encode",
+    "first_frame_png",
     "is_picture",
     "orientation",
-    "presentation_times",
     "probe",
     "raw_frames",
+    "has_own_metadata",
     "read_comment",
     "read_frames",
     "read_own_clip",

@@ -1,6 +1,8 @@
-"""What kind of file something is, from its name's ending and its first bytes; no decoder sees it yet.
+"""What kind of file something is, from its name and its first bytes; no decoder sees it yet.
 
-Not covered: opening a video (opening), decoding a still picture (dataset_builder.ingest.pictures).
+Also whether it ends before its own structure says so: an mp4 without its index, a cut Matroska or WebM. Not covered:
+damage inside of a file, which shows when it is decoded (reading), opening a video (opening), decoding a still picture
+(dataset_builder.ingest.pictures).
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import IO
 
 from workbench.errors import DataError
+from workbench.operating_system import system
 
 # FFmpeg's demuxers of one file each, none of which opens another file or address by itself.
 DEMUXERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,asf,flv,ogg,dv,mxf,gif,apng"
@@ -21,6 +25,7 @@ SUFFIXES = (
 )
 ENDINGS = "mp4, mov, mkv, webm, avi, mpg, ts, wmv, flv, ogv, dv or gif"
 HEAD_BYTES = 4096
+EBML, SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 TO_PICTURE, TO_VIDEO = "convert it to JPEG or PNG first", "convert it to mp4 first"
 REFUSED = {
@@ -61,7 +66,7 @@ def is_picture(path: Path) -> bool:
 def _head(path: Path) -> bytes:
     """The first bytes of an ordinary file. Raises DataError for anything else."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = system.open_ordinary(path)
     except (OSError, ValueError) as error:
         link = isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EMLINK)
         words = error.strerror if isinstance(error, OSError) else str(error)
@@ -88,3 +93,47 @@ def _look_alike(head: bytes) -> str | None:
     if head[4:8] == b"ftyp" and head[8:12] in HEIF and b"avif" not in head[:64]:
         return f"a HEIC picture, as iPhones take them: {TO_PICTURE}"
     return next((reason for start, reason in REFUSED.items() if head.startswith(start)), None)
+
+
+def without_index(path: Path) -> bool:
+    """Whether it is an mp4 without its index (moov), as a recorder leaves it when power fails."""
+    boxes = _boxes(path)
+    return bool(boxes) and boxes[0] == b"ftyp" and b"moov" not in boxes
+
+
+def _boxes(path: Path) -> list[bytes]:
+    """Names of an mp4's outermost boxes, in file order."""
+    names: list[bytes] = []
+    with path.open("rb") as file:
+        end, position = path.stat().st_size, 0
+        while position + 8 <= end and len(names) < 1000:
+            file.seek(position)
+            head = file.read(16)
+            size = int.from_bytes(head[:4], "big")
+            size = int.from_bytes(head[8:16], "big") if size == 1 else size or end - position
+            names.append(head[4:8])
+            if size < 8:
+                break
+            position += size
+    return names
+
+
+def segment_is_cut(path: Path) -> bool:
+    """Whether it is a Matroska or WebM file that is shorter than its one segment. A live recording states no size."""
+    with path.open("rb") as file:
+        if file.read(4) != EBML or (header := _size(file)) is None:
+            return False
+        file.seek(header, 1)
+        if file.read(4) != SEGMENT or (size := _size(file)) is None:
+            return False
+        return file.tell() + size > path.stat().st_size
+
+
+def _size(file: IO[bytes]) -> int | None:
+    """EBML's number of variable length at this place; None when it says "not known" or is none."""
+    first = file.read(1)
+    if not first or not first[0]:
+        return None
+    length = 9 - first[0].bit_length()
+    value = int.from_bytes(bytes([first[0] & (0xFF >> length)]) + file.read(length - 1), "big")
+    return None if value == (1 << 7 * length) - 1 else value

@@ -17,10 +17,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from workbench.clips.media.kinds import DEMUXERS, ENDINGS, check_file, is_picture
-from workbench.clips.media.truncation import segment_is_cut, without_index
+from workbench.clips.media.kinds import DEMUXERS, ENDINGS, check_file, is_picture, segment_is_cut, without_index
 from workbench.errors import DataError
 
+USUAL_METADATA = {"major_brand", "minor_version", "compatible_brands", "encoder", "creation_time"}
 OPEN_OPTIONS = {"format_whitelist": DEMUXERS, "protocol_whitelist": "file"}
 HDR_TRANSFERS = (16, 18)  # FFmpeg's numbers for PQ and HLG
 FULL_RANGE = 2
@@ -198,9 +198,10 @@ def read_times(path: Path) -> FrameTimes:
     return FrameTimes([time - frames[0][0] for time, _ in frames], frames[-1][1] if frames else 0.0, whole)
 
 
-def presentation_times(path: Path) -> list[float]:
-    """When each frame is shown, in seconds from the first. Raises DataError."""
-    return read_times(path).presented
+def has_own_metadata(path: Path) -> bool:
+    """Whether a file says more of itself than every mp4 does: a title, a place, a program's notes. Raises DataError."""
+    with opened(path) as (container, _):
+        return any(name.lower() not in USUAL_METADATA for name in container.metadata)
 
 
 def read_comment(path: Path) -> str | None:

@@ -5,6 +5,7 @@ Not covered: opening (opening), conversion (dataset_builder.ingest), what traini
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ def read_frames(
 
     Reducing averages over all pixels (bicubic with its support widened), so nothing flickers. Raises DataError.
     """
-    with opened(path) as (container, stream):
+    with opened_clip(path) as (container, stream):
         return fitted(_pick(path, container, stream, indices), resize, crop)
 
 
@@ -80,18 +81,39 @@ def fitted(frames: Pixels, resize: tuple[int, int] | None, crop: tuple[int, int,
     return np.ascontiguousarray(frames)
 
 
-def _pick(path: Path, container: Any, stream: Any, indices: Sequence[int]) -> Pixels:
-    """The frames of an open file: back to the keyframe before each stretch of them, then forward. Raises DataError."""
+@contextlib.contextmanager
+def opened_clip(path: Path) -> Iterator[tuple[Any, Any]]:
+    """(container, video stream) of one of our own clips; errors of the decoder become DataError."""
     import av
+
+    with opened(path) as (container, stream):
+        try:
+            yield container, stream
+        except av.FFmpegError as error:
+            raise DataError(f"{path.name} is damaged ({error.strerror}): import it again") from error
+
+
+def frames_onward(container: Any, stream: Any, start: int) -> Iterator[tuple[int, Any]]:
+    """(number, PyAV frame) of one of our own clips from the last keyframe at or before frame `start`."""
+    origin, rate = stream.start_time or 0, stream.average_rate or 1
+    container.seek(origin + int(start / rate / stream.time_base), stream=stream)
+    for frame in container.decode(stream):
+        yield round((frame.pts - origin) * stream.time_base * rate), frame
+
+
+def _pick(path: Path, container: Any, stream: Any, indices: Sequence[int]) -> Pixels:
+    """The frames of an open clip: back to the keyframe before each stretch of them, then forward. Raises DataError."""
     import numpy as np
 
+    wanted = set(indices)
     found: dict[int, Any] = {}
-    try:
-        for stretch in _stretches(indices):
-            found |= _forward(container, stream, stretch)
-    except av.FFmpegError as error:
-        raise DataError(f"{path.name} is damaged ({error.strerror}): import it again") from error
-    if missing := sorted(set(indices) - found.keys()):
+    for stretch in _stretches(indices):
+        for number, frame in frames_onward(container, stream, stretch[0]):
+            if number in wanted:
+                found[number] = frame.to_ndarray(format="rgb24")
+            if number >= stretch[-1]:
+                break
+    if missing := sorted(wanted - found.keys()):
         raise DataError(f"{path.name} has no frame {missing[0]}: import it again")
     return np.stack([found[number] for number in indices])
 
@@ -106,22 +128,9 @@ def _stretches(indices: Sequence[int]) -> list[list[int]]:
     return stretches
 
 
-def _forward(container: Any, stream: Any, wanted: Sequence[int]) -> dict[int, Any]:
-    """Those frames, in order, uint8 [H, W, 3] by number, decoded from the keyframe before the first one."""
-    start, rate, left, found = stream.start_time or 0, stream.average_rate or 1, set(wanted), {}
-    container.seek(start + int(wanted[0] / rate / stream.time_base), stream=stream)
-    for frame in container.decode(stream):
-        number = round((frame.pts - start) * stream.time_base * rate)
-        if number in left:
-            found[number] = frame.to_ndarray(format="rgb24")
-        if number >= wanted[-1]:
-            break
-    return found
-
-
 def thumbnail(path: Path, target: Path) -> None:
     """A JPEG of the clip's middle frame. Raises DataError, CannotWrite."""
-    with opened(path) as (container, stream):
+    with opened_clip(path) as (container, stream):
         pixels = _pick(path, container, stream, [max(1, stream.frames) // 2])[0]
     write_thumbnail(pixels, target)
 
@@ -137,3 +146,14 @@ def write_thumbnail(pixels: Pixels, target: Path) -> None:
     data = io.BytesIO()
     picture.save(data, "JPEG", quality=88)
     write_bytes(target, data.getvalue())
+
+
+def first_frame_png(path: Path) -> bytes:
+    """The first frame of a video as a PNG. Raises DataError."""
+    import io
+
+    from PIL import Image
+
+    data = io.BytesIO()
+    Image.fromarray(read_frames(path, [0])[0]).save(data, "PNG")
+    return data.getvalue()

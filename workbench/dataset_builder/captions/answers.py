@@ -33,7 +33,7 @@ class Answers:
     """The answers of one job, kept through stops and kills.
 
     texts: file name -> caption, as answered; kept: those whose clip has a person's caption by now, which stays
-    failed: file name -> why there is none
+    failed: file name -> the clip's name, and why it has no caption
     """
 
     def __init__(self, dataset: Path, path: Path, settings: dict[str, Any], model: str) -> None:
@@ -57,16 +57,19 @@ class Answers:
         counts = {"captioned": len(self.texts) - len(self.kept), "kept": len(self.kept), "failed": len(self.failed)}
         return {"counts": counts, "failed": dict(self.failed)}
 
-    def add(self, clip: Clip, text: str) -> None:
-        """Keep an answer; it reaches the records now or with the next batch. Raises CannotWrite."""
-        self._append({"file_name": clip.file_name, "text": text})
-        self.texts[clip.file_name] = self._pending[clip.file_name] = text
+    def take(self, answer: dict[str, str]) -> None:
+        """Keep an answer of an `Asker`. A caption reaches the records now or with the next batch. Raises CannotWrite.
+
+        A later job asks again about a clip that got none.
+        """
+        name = answer["file_name"]
+        if "text" not in answer:
+            self.failed[name] = answer["failed"]
+            return
+        self._append(answer)
+        self.texts[name] = self._pending[name] = answer["text"]
         if 2 * len(self._pending) >= len(self.texts):
             self.write_down()
-
-    def fail(self, clip: Clip, reason: str) -> None:
-        """Remember why a clip got no caption; a later job asks for it again."""
-        self.failed[clip.file_name] = reason
 
     def write_down(self) -> None:
         """Put the answers into the records that are not there yet. Raises CannotWrite."""

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.captioners import find_captioner
 from workbench.captioners.base import Captioner, CaptionFailed, NoAnswer
 from workbench.clips.records import Clip, read_info
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import DataError
+from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
     from workbench.clips.media import Pixels
@@ -23,17 +25,33 @@ LONGEST_WAIT = 300.0  # seconds; a service that wants more is better asked again
 PLACEHOLDER = re.compile(r"\{(trigger|caption)\}")
 
 
+def captioner_of(dataset: Path, settings: CaptionSettings) -> Captioner:
+    """The captioner that the settings name, not opened. Raises ConfigError."""
+    return find_captioner(settings.captioner)(settings, Workspace(dataset.resolve().parent.parent))
+
+
 class Asker:
-    """Asks a captioner about clips of a dataset, again where it fails."""
+    """Asks an open captioner about clips of a dataset, again where it fails."""
 
     def __init__(
-        self, dataset: Path, settings: CaptionSettings, captioner: Captioner, pause: Callable[[float, str], None]
+        self, dataset: Path, settings: CaptionSettings, captioner: Captioner, pause: Callable[[float, str], object]
     ) -> None:
         """pause: called with seconds and a reason before the same is asked again; returns after that time"""
         self._dataset, self._settings, self._captioner, self._pause = dataset, settings, captioner, pause
         self._trigger = read_info(dataset).trigger_word
 
-    def ask(self, clip: Clip) -> str:
+    def answer(self, clip: Clip) -> dict[str, str]:
+        """{file_name, text}, or {file_name, failed} with name and reason; also in the log. Raises what ends the job."""
+        try:
+            answer = {"text": self._ask(clip)}
+            words = f"{clip.name}: {answer['text']}"
+        except CaptionFailed as error:
+            words = f"{clip.name}: no caption: {error}"
+            answer = {"failed": words}
+        print(words, flush=True)  # noqa: T201 - the job's log
+        return {"file_name": clip.file_name, **answer}
+
+    def _ask(self, clip: Clip) -> str:
         """A clip's caption, clean. Raises CaptionFailed, or what ends the job."""
         settings = self._settings
         try:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import regex
 
-from workbench.clips.records import Clip, read_clips, read_info
+from workbench.clips.records import Clip, clips_named, read_clips, read_info
 from workbench.dataset_builder import history
 from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import ConfigError
@@ -67,8 +67,7 @@ class Search:
 class Rewritten:
     """What an edit would make of one clip's caption."""
 
-    file_name: str
-    source: str
+    name: str
     before: str
     after: str
 
@@ -81,8 +80,8 @@ def preview_replace(
 ) -> list[Rewritten]:
     """What `replace` would change, in the dataset's order; nothing is written. Raises ConfigError."""
     edit = search.replacer(replacement)
-    pairs = ((clip, _edited(clip, edit)) for clip in chosen(read_clips(dataset), names))
-    return [Rewritten(old.file_name, old.source, old.text, new.text) for old, new in pairs if old != new]
+    pairs = ((clip, _edited(clip, edit)) for clip in clips_named(read_clips(dataset), names))
+    return [Rewritten(old.name, old.text, new.text) for old, new in pairs if old != new]
 
 
 def replace(dataset: Path, search: Search, replacement: str, names: Collection[str] | None = None) -> int:
@@ -173,21 +172,10 @@ def _edited(clip: Clip, edit: Edit) -> Clip:
 
 
 def _rewrite(dataset: Path, what: str, edit: Edit, names: Collection[str] | None) -> int:
-    return history.edit(dataset, what, lambda clips: [_edited(clip, edit) for clip in chosen(clips, names)])
+    return history.edit(dataset, what, lambda clips: [_edited(clip, edit) for clip in clips_named(clips, names)])
 
 
 # ---- looking
-
-
-def chosen(clips: Sequence[Clip], names: Collection[str] | None) -> list[Clip]:
-    """The clips of those file names or ids, all of them for None. Raises ConfigError for a name that is none."""
-    if names is None:
-        return list(clips)
-    known = {name for clip in clips for name in (clip.file_name, clip.id)}
-    if missing := sorted(set(names) - known):
-        raise ConfigError(f"there is no clip {missing[0]!r} in this dataset: look at the list of clips")
-    wanted = set(names)
-    return [clip for clip in clips if wanted & {clip.file_name, clip.id}]
 
 
 def tag_counts(clips: Iterable[Clip]) -> Counter[str]:

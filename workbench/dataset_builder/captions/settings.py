@@ -23,8 +23,8 @@ class CaptionSettings(CaptionerSettings):
     """What `datasets/<slug>/.caption/config.json` holds."""
 
     which: Literal["missing", "all", "chosen"] = field("missing", title="Which clips", section=CLIPS)
-    """missing: clips without a caption. all: every clip. chosen: those named below. Captions written by hand stay in
-    any case, unless the switch says otherwise."""
+    """missing: clips without a caption. all: every clip. chosen: those named below, on the page those that are
+    marked. Captions written by hand stay in any case, unless the switch says otherwise."""
 
     chosen: tuple[str, ...] = field((), title="Chosen clips", section=CLIPS, lines=3)
     """File names or ids of the clips that chosen means."""

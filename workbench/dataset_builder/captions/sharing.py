@@ -16,30 +16,26 @@ import functools
 import json
 import os
 import shutil
-import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from workbench import jobs
-from workbench.captioners import find_captioner
-from workbench.captioners.base import CaptionFailed
+from workbench.captioners.base import Captioner
 from workbench.captioners.keys import find_key, handed_over
 from workbench.clips.records import Clip, read_clips
 from workbench.dataset_builder.captions.answers import Answers
-from workbench.dataset_builder.captions.asking import Asker
+from workbench.dataset_builder.captions.asking import Asker, captioner_of
 from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.errors import WorkbenchError, explain
 from workbench.jobs.devices import gpus, pick_device
-from workbench.jobs.shards import Overtaken, Shards, work
-from workbench.jobs.workers import Workers, orphaned
+from workbench.jobs.shards import Shards
+from workbench.jobs.workers import Workers, take_shards
 from workbench.records import json_lines, read_json_lines
 from workbench.settings import parse
-from workbench.workspace import Workspace, append_line, read_json, write_json
+from workbench.workspace import append_line, read_json, write_json
 
 MODULE = "workbench.dataset_builder.captions.sharing"
 FOLDER, WORK, ANSWERS = "shared", "work.json", "answers-"
@@ -55,7 +51,7 @@ def caption_together(
     """
     folder = job.folder / FOLDER
     request = settings.model_dump(mode="json", exclude={"processes"})
-    collector = _Collector(folder, answers, {clip.file_name: clip for clip in waiting})
+    collector = _Collector(folder, answers, {clip.file_name for clip in waiting})
     if (folder / WORK).exists() and read_json(folder / WORK)["settings"] == request:
         collector.collect()
     already = answers.count
@@ -70,7 +66,7 @@ def caption_together(
         job.outcome = answers.outcome
 
     devices = []
-    if settings.captioner == "vision_language" and pick_device(settings.device).kind == "cuda":
+    if settings.captioner == "vision_language" and pick_device(settings.device).is_gpu:
         devices = gpus()[: settings.processes]
     key = find_key(settings.key_variable, settings.base_url) if settings.captioner == "endpoint" else ""
     handing = functools.partial(handed_over, settings.key_variable, settings.base_url, key)
@@ -87,21 +83,17 @@ def caption_together(
 class _Collector:
     """Takes each answer once from the workers' files."""
 
-    def __init__(self, folder: Path, answers: Answers, clips: dict[str, Clip]) -> None:
-        self._folder, self._answers, self._clips = folder, answers, clips
+    def __init__(self, folder: Path, answers: Answers, names: set[str]) -> None:
+        self._folder, self._answers, self._names = folder, answers, names
         self._read: dict[Path, int] = {}
 
     def collect(self) -> None:
         """Take what is new. Raises CannotWrite."""
         for path in sorted(self._folder.glob(f"{ANSWERS}*.jsonl")):
             for line in self._lines(path):
-                clip = self._clips.get(line.get("file_name", ""))
-                if clip is None or clip.file_name in self._answers.texts:
-                    continue
-                if "text" in line:
-                    self._answers.add(clip, line["text"])
-                else:
-                    self._answers.fail(clip, line["failed"])
+                name = line.get("file_name", "")
+                if name in self._names and name not in self._answers.texts:
+                    self._answers.take(line)
 
     def _lines(self, path: Path) -> Iterator[dict[str, Any]]:
         with path.open("rb") as file:
@@ -120,43 +112,29 @@ def answered(folder: Path) -> set[str]:
 
 def worker(job: Path) -> int:
     """Take shards until none is left; the exit code."""
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     folder, dataset = job / FOLDER, job.parent
     plan = read_json(folder / WORK)
     settings = parse(CaptionSettings, plan["settings"])
     clips = {clip.file_name: clip for clip in read_clips(dataset)}
-    captioner = find_captioner(settings.captioner)(settings, Workspace(dataset.resolve().parent.parent))
+    captioner = captioner_of(dataset, settings)
     asker = Asker(dataset, settings, captioner, lambda seconds, _: time.sleep(seconds))
     own = folder / f"{ANSWERS}{socket.gethostname()}-{os.getpid()}.jsonl"
-    try:
-        with contextlib.closing(captioner):
-            captioner.open()
-            for claim in work(Shards(folder, len(plan["shards"]))):
-                with claim, contextlib.suppress(Overtaken):
-                    before = answered(folder)
-                    for name in plan["shards"][claim.number]:
-                        if name in clips and name not in before:
-                            _answer(asker, clips[name], own)
-                        claim.piece()
-                        if stopping.is_set() or orphaned():
-                            return 0
-                    claim.finish()
-    except (WorkbenchError, RuntimeError, OSError) as error:
-        code, sentence = explain(error)
-        sys.stdout.write(f"{sentence}\n")
-        return int(code)
-    return 0
+
+    def answer(number: int) -> Iterator[int]:
+        before = answered(folder)
+        for name in plan["shards"][number]:
+            if name in clips and name not in before:
+                append_line(own, json.dumps(asker.answer(clips[name]), ensure_ascii=False))
+            yield 1
+
+    return take_shards(Shards(folder, len(plan["shards"])), answer, _opened(captioner))
 
 
-def _answer(asker: Asker, clip: Clip, own: Path) -> None:
-    try:
-        answer = {"file_name": clip.file_name, "text": asker.ask(clip)}
-    except CaptionFailed as error:
-        answer = {"file_name": clip.file_name, "failed": str(error)}
-    append_line(own, json.dumps(answer, ensure_ascii=False))
-    sys.stdout.write(f"{json.dumps(answer, ensure_ascii=False)}\n")
-    sys.stdout.flush()
+@contextlib.contextmanager
+def _opened(captioner: Captioner) -> Iterator[None]:
+    with contextlib.closing(captioner):
+        captioner.open()
+        yield
 
 
 if __name__ == "__main__":

@@ -12,10 +12,12 @@ from pathlib import Path
 from workbench import jobs
 from workbench.clips import frame_plan
 from workbench.clips.records import Clip, file_sha256, read_clips, read_info
+from workbench.dataset_builder import parallel
 from workbench.dataset_builder.checks import caption_checks, measures, picture_checks
 from workbench.dataset_builder.checks.findings import Finding, Severity, write_report
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.families import find_model
+from workbench.workspace import write_json
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
@@ -33,7 +35,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         found += caption_checks.check_captions(clips, info, settings.fewest_words)
         too_long, tokens = caption_checks.check_tokens(clips, info, family, model)
         found += too_long
-        caption_checks.write_tokens(dataset, tokens)
+        write_json(dataset / measures.FOLDER / caption_checks.TOKENS, tokens)
     write_report(dataset, time.time(), model.id, clips, found)
     counts = {severity.value: sum(f.severity == severity for f in found) for severity in Severity}
     job.outcome = {"clips": len(clips), "findings": counts}
@@ -41,15 +43,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
 
 
 def _measured(dataset: Path, clips: list[Clip], job: jobs.Job) -> dict[str, measures.Measures]:
-    """File name -> measures, with the job's progress; a folder of another tool's has no sha256 in its records."""
-    began = time.monotonic()
-
-    def on_progress(done: int, total: int) -> None:
-        seconds = (time.monotonic() - began) / done if done else None
-        job.beat("pictures", done, total, step_seconds=seconds)
-        if job.take("stop") is not None:
-            raise jobs.Stop(f"stopped after {done} of {total} clips: start it again to go on")
-
+    """File name -> measures; a folder of another tool's has no sha256 in its records."""
     hashed = [c if c.sha256 else c.changed(sha256=file_sha256(dataset / c.file_name)) for c in clips]
-    known = measures.measure_all(dataset, hashed, on_progress)
+    known = measures.measure_all(dataset, hashed, parallel.job_progress(job))
     return {clip.file_name: known[clip.sha256] for clip in hashed}

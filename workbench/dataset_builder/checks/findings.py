@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from workbench import html, inline_html
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
 from workbench.dataset_builder.checks.measures import FOLDER
+from workbench.states import Tone
 from workbench.workspace import read_json, write_json
 
 FILE = "findings.json"
@@ -47,8 +48,43 @@ class Severity(StrEnum):
     HURTS = "hurts it"
     LOOK = "worth a look"
 
+    @property
+    def tone(self) -> Tone:
+        """Which has its colour and its icon."""
+        tones: dict[Severity, Tone] = {Severity.STOPS: "bad", Severity.HURTS: "warn", Severity.LOOK: "idle"}
+        return tones[self]
 
-COLOURS = {Severity.STOPS: inline_html.RED, Severity.HURTS: inline_html.AMBER, Severity.LOOK: inline_html.GREY}
+
+class Kind(NamedTuple):
+    """What all findings of a kind have in common; fixes: the best first."""
+
+    title: str
+    severity: Severity
+    fixes: tuple[Fix, ...] = ("remove", "tag")
+
+
+KINDS = {
+    "damaged": Kind("Cannot be read", Severity.STOPS, ("remove",)),
+    "letterbox": Kind("Black bars", Severity.HURTS, ("crop_bars", "remove", "tag")),
+    "text": Kind("Text in the picture", Severity.HURTS),
+    "text_unknown": Kind("Text not looked for", Severity.LOOK, ()),
+    "blur": Kind("Blurred", Severity.HURTS),
+    "still": Kind("Stands still", Severity.HURTS),
+    "shake": Kind("Shaky", Severity.LOOK),
+    "flashes": Kind("Flashes", Severity.LOOK),
+    "cuts": Kind("Cuts inside the clip", Severity.HURTS, ("split_at_cuts", "keep_longest_shot", "remove", "tag")),
+    "near_duplicates": Kind("Nearly the same", Severity.HURTS, ("keep_best", "remove", "tag")),
+    "left_out": Kind("Left out by the model", Severity.HURTS),
+    "fits_badly": Kind("Fits the model badly", Severity.LOOK),
+    "images": Kind("Images among videos", Severity.LOOK),
+    "no_caption": Kind("No caption", Severity.HURTS, ("tag", "remove")),
+    "short_caption": Kind("Very short caption", Severity.LOOK, ("tag",)),
+    "same_caption": Kind("The same caption", Severity.LOOK, ("tag",)),
+    "long_caption": Kind("Caption longer than the model reads", Severity.HURTS, ("shorten_caption", "tag")),
+    "trigger_unread": Kind("Trigger word beyond what the model reads", Severity.HURTS, ("shorten_caption", "tag")),
+    "tokens_unknown": Kind("Caption lengths not checked", Severity.LOOK, ()),
+    "trigger": Kind("Trigger word in some captions only", Severity.LOOK, ("add_trigger", "tag")),
+}
 
 
 class Finding(BaseModel):
@@ -83,35 +119,25 @@ class Finding(BaseModel):
         return {fix: FIXES[fix] for fix in self.fixes}
 
 
-@dataclass(frozen=True)
-class FindingGroup:
+class FindingGroup(NamedTuple):
     """All findings of one kind."""
 
     severity: Severity
     kind: str
+    title: str
     findings: tuple[Finding, ...]
 
     @property
-    def title(self) -> str:
-        return self.findings[0].title
-
-    @property
-    def fixes(self) -> list[Fix]:
-        """The fixes that fit all of them, the best first."""
-        return common_fixes(self.findings)
-
-
-def common_fixes(findings: Sequence[Finding]) -> list[Fix]:
-    """The fixes that fit all of these findings, the best first."""
-    first = findings[0].fixes if findings else ()
-    return [fix for fix in first if all(fix in other.fixes for other in findings)]
+    def fixes(self) -> tuple[Fix, ...]:
+        """The same of all of them, the best first."""
+        return self.findings[0].fixes
 
 
 @dataclass(frozen=True)
 class CheckReport:
     """The last check, as far as it still holds.
 
-    clips: how many were checked;  outdated: findings left out because a clip changed since
+    clips: how many were checked
     new_clips: clips of the dataset that came or changed since, so that nothing is known of them
     """
 
@@ -119,14 +145,13 @@ class CheckReport:
     model: str
     clips: int
     findings: tuple[Finding, ...]
-    outdated: int
     new_clips: int
 
     @property
     def groups(self) -> list[FindingGroup]:
         """The findings by kind, the worst first."""
-        kinds = groupby(self.findings, key=lambda one: (one.severity, one.kind))
-        return [FindingGroup(severity, kind, tuple(found)) for (severity, kind), found in kinds]
+        kinds = groupby(self.findings, key=lambda one: (one.severity, one.kind, one.title))
+        return [FindingGroup(*about, tuple(found)) for about, found in kinds]
 
     @property
     def sentence(self) -> str:
@@ -141,53 +166,35 @@ class CheckReport:
         parts = [inline_html.note(self.sentence, "plain" if self.findings else "good")]
         for group in self.groups:
             rows = [(finding.sentence, ", ".join(finding.buttons.values())) for finding in group.findings]
-            badge = inline_html.badge(str(group.severity), COLOURS[group.severity])
+            badge = inline_html.badge(group.severity.value, group.severity.tone)
             parts.append(f"<div>{badge} <b>{html.escaped(group.title)}</b> ({len(rows):,})</div>")
             parts.append(inline_html.table(("finding", "fixes"), rows[:MOST_ROWS]))
         return "".join(parts)
 
 
-def picture_finding(
+def finding_of(
     kind: str,
-    title: str,
     sentence: str,
-    severity: Severity,
-    clips: Sequence[Clip],
-    fixes: Sequence[Fix] = (),
+    clips: Sequence[Clip] = (),
+    info: DatasetInfo | None = None,
+    title: str = "",
+    severity: Severity | None = None,
     **values: Any,
 ) -> Finding:
-    """A finding that is true of these clips' pictures."""
+    """A finding of a kind in KINDS that is true of these clips' pictures; of their captions, where info is given.
+
+    title, severity: instead of those of the kind;  values: what its fixes need to know
+    """
+    usual = KINDS[kind]
     return Finding(
         kind=kind,
-        title=title,
+        title=title or usual.title,
         sentence=sentence,
-        severity=severity,
+        severity=severity or usual.severity,
         clips=tuple(clip.file_name for clip in clips),
-        pictures={clip.file_name: clip.sha256 for clip in clips},
-        fixes=tuple(fixes),
-        values=values,
-    )
-
-
-def caption_finding(
-    kind: str,
-    title: str,
-    sentence: str,
-    severity: Severity,
-    clips: Sequence[Clip],
-    info: DatasetInfo,
-    fixes: Sequence[Fix] = (),
-    **values: Any,
-) -> Finding:
-    """A finding that is true of these clips' captions, as the model is taught them."""
-    return Finding(
-        kind=kind,
-        title=title,
-        sentence=sentence,
-        severity=severity,
-        clips=tuple(clip.file_name for clip in clips),
-        captions={clip.file_name: caption_hash(clip, info) for clip in clips},
-        fixes=tuple(fixes),
+        pictures={} if info else {clip.file_name: clip.sha256 for clip in clips},
+        captions={clip.file_name: caption_hash(clip, info) for clip in clips} if info else {},
+        fixes=usual.fixes,
         values=values,
     )
 
@@ -198,15 +205,16 @@ def caption_hash(clip: Clip, info: DatasetInfo) -> str:
 
 
 def write_report(dataset: Path, checked_at: float, model: str, clips: Sequence[Clip], found: Sequence[Finding]) -> None:
-    """Replace the findings, the worst first. Raises CannotWrite."""
-    order = list(Severity)
+    """Replace the findings, the worst first, each kind together. Raises CannotWrite."""
+    severities, kinds = list(Severity), list(KINDS)
+    ordered = sorted(found, key=lambda one: (severities.index(one.severity), kinds.index(one.kind)))
     write_json(
         dataset / FOLDER / FILE,
         {
             "checked_at": checked_at,
             "model": model,
             "clips": {clip.file_name: clip.sha256 for clip in clips},
-            "findings": [f.model_dump(mode="json") for f in sorted(found, key=lambda f: order.index(f.severity))],
+            "findings": [one.model_dump(mode="json") for one in ordered],
         },
     )
 
@@ -218,22 +226,19 @@ def read_report(dataset: Path) -> CheckReport | None:
         return None
     kept, info = read_json(path), read_info(dataset)
     clips = {clip.file_name: clip for clip in read_clips(dataset)}
-    every = [Finding.model_validate(one) for one in kept["findings"]]
-    true = tuple(finding for finding in every if _holds(finding, clips, info))
+    every = map(Finding.model_validate, kept["findings"])
     return CheckReport(
         checked_at=kept["checked_at"],
         model=kept["model"],
         clips=len(kept["clips"]),
-        findings=true,
-        outdated=len(every) - len(true),
+        findings=tuple(finding for finding in every if _holds(finding, clips, info)),
         new_clips=sum(kept["clips"].get(name) != clip.sha256 for name, clip in clips.items()),
     )
 
 
 def read_findings(dataset: Path) -> list[Finding]:
     """What was found and still holds, the worst first; none when no check was made. Raises ConfigError."""
-    report = read_report(dataset)
-    return list(report.findings) if report else []
+    return list(report.findings) if (report := read_report(dataset)) else []
 
 
 def _holds(finding: Finding, clips: dict[str, Clip], info: DatasetInfo) -> bool:

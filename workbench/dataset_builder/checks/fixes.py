@@ -1,13 +1,13 @@
 """Fix what the dataset check found: one finding or many, in one change of the history, which one undo takes back.
 
 What changes records alone is done at once. What cuts clips encodes them and so takes its time: that is a task (`run`).
-Not covered: finding (dataset_check), how parts are made (recutting).
+Not covered: finding (dataset_check), how parts are made (cutting).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,14 +15,25 @@ from workbench import jobs
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
 from workbench.dataset_builder import history, parallel
 from workbench.dataset_builder.checks.findings import FIXES, Finding, Fix, read_findings
-from workbench.dataset_builder.cuts import recutting
+from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cut import FEWEST, Cut, cut_of, master_of
-from workbench.dataset_builder.cuts.recutting import Wanted
 from workbench.dataset_builder.parallel import OnProgress, silent
 from workbench.errors import ConfigError, DataError
+from workbench.quantities import counted
 from workbench.settings import Settings, field
 
 NOTHING = "Nothing was left to do."
+CUTTING: tuple[Fix, ...] = ("split_at_cuts", "keep_longest_shot", "crop_bars")  # what encodes clips
+SENTENCES: dict[Fix, tuple[str, str, str]] = {  # what a fix will do, what it did, and to what
+    "remove": ("Remove", "Removed", "{clips}"),
+    "keep_best": ("Remove", "Removed", "{clips} that copy a better one"),
+    "split_at_cuts": ("Split", "Split", "{clips} into {parts}"),
+    "keep_longest_shot": ("Keep", "Kept", "the longest shot of {clips}"),
+    "crop_bars": ("Crop", "Cropped", "the bars of {clips}"),
+    "shorten_caption": ("Shorten", "Shortened", "the captions of {clips} to what the model reads"),
+    "add_trigger": ("Add", "Added", "{trigger!r} to the captions of {clips}"),
+    "tag": ("Tag", "Tagged", "{clips} for later"),
+}
 SENTENCE_SHARE = 2 / 3  # of what is read: a caption ends with a sentence if that leaves this much, else with a word
 
 
@@ -36,9 +47,16 @@ class FixSettings(Settings):
     """Ids of the findings of the last check to fix."""
 
 
-def is_task(fix: Fix) -> bool:
-    """Whether it encodes clips and so is to be started as a task."""
-    return fix in CUTTING
+def preview(dataset: Path, findings: Sequence[Finding], fix: Fix) -> str:
+    """What `apply` would do to these findings, in words; changes nothing. Raises ConfigError, DataError."""
+    check_findings(dataset, findings, fix)
+    clips, info = {clip.file_name: clip for clip in read_clips(dataset)}, read_info(dataset)
+    if fix in CUTTING:
+        found = {finding.clips[0]: finding for finding in findings}
+        parts = sum(len(_shots(_bounds(one, clips[name]), 1)) for name, one in found.items())
+        return f"{_sentence(fix, 0, len(found), parts)}."
+    changed = _changed_records(findings, clips, info, fix)
+    return f"{_sentence(fix, 0, len(changed), trigger=info.trigger_word)}." if changed else "Nothing is left to do."
 
 
 def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnProgress = silent) -> str:
@@ -47,16 +65,25 @@ def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnP
     Raises ConfigError, DataError, CannotWrite, and what `on_progress` raises.
     """
     check_findings(dataset, findings, fix)
-    clips = {clip.file_name: clip for clip in read_clips(dataset)}
+    clips, info = {clip.file_name: clip for clip in read_clips(dataset)}, read_info(dataset)
     if fix in CUTTING:
         return _recut(dataset, findings, clips, fix, on_progress)
-    records, done = RECORDS[fix](findings, clips, read_info(dataset))
-    changed = {name: new for name, new in records.items() if list(new) != [clips[name]]}
+    changed = _changed_records(findings, clips, info, fix)
     if not changed:
         return NOTHING
-    sentence = done.format(_clips(len(changed)))
-    history.change(dataset, sentence[0].lower() + sentence[1:].rstrip("."), changed)
-    return sentence
+    sentence = _sentence(fix, 1, len(changed), trigger=info.trigger_word)
+    history.change(dataset, _uncapitalized(sentence), changed)
+    return f"{sentence}."
+
+
+def _sentence(fix: Fix, done: int, clips: int, parts: int = 0, trigger: str = "") -> str:
+    """What is done to so many clips, in words. done: 0 for what will be done, 1 for what was done"""
+    words = SENTENCES[fix]
+    return f"{words[done]} {words[2].format(clips=counted(clips, 'clip'), parts=parts, trigger=trigger)}"
+
+
+def _uncapitalized(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
 
 
 def check_findings(dataset: Path, findings: Sequence[Finding], fix: Fix) -> None:
@@ -69,8 +96,8 @@ def check_findings(dataset: Path, findings: Sequence[Finding], fix: Fix) -> None
             f"{' or '.join(map(repr, unfit[0].buttons.values())) or 'nothing'}"
         )
     names = {clip.file_name for clip in read_clips(dataset)}
-    if gone := [name for finding in findings for name in finding.clips if name not in names]:
-        raise ConfigError(f"there is no clip {gone[0]!r} in this dataset any more: check again")
+    if gone := [finding for finding in findings if not names.issuperset(finding.clips)]:
+        raise ConfigError(f"a clip of {gone[0].title!r} is not in this dataset any more: check again")
 
 
 # ---- the job --------------------------------------------------------------------------------------------------------
@@ -103,34 +130,38 @@ def _found(dataset: Path, settings: FixSettings) -> list[Finding]:
 
 # ---- records only ---------------------------------------------------------------------------------------------------
 
-Records = Mapping[str, Sequence[Clip]]
+
+def _changed_records(
+    findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo, fix: Fix
+) -> dict[str, Sequence[Clip]]:
+    """file name -> records in its place, of the clips that the fix changes"""
+    pairs = [(finding, clips[name]) for finding in findings for name in finding.clips]
+    if fix == "remove":
+        return {clip.file_name: () for _, clip in pairs}
+    if fix == "keep_best":
+        best = {finding.id: _best(finding, clips) for finding in findings}
+        return {clip.file_name: () for finding, clip in pairs if clip.file_name != best[finding.id]}
+    new = dict[str, Clip]()
+    for finding, clip in pairs:
+        if fix == "tag":
+            tags = new.get(clip.file_name, clip).tags
+            new[clip.file_name] = clip.changed(tags=tags if finding.kind in tags else (*tags, finding.kind))
+        elif fix == "shorten_caption":
+            new[clip.file_name] = clip.changed(text=shortened(clip.text, finding.values["cut"]))
+        else:
+            new[clip.file_name] = clip.changed(text=info.caption(clip))
+    return {name: (clip,) for name, clip in new.items() if clip != clips[name]}
 
 
-def _remove(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
-    return {name: () for finding in findings for name in finding.clips}, "Removed {}."
-
-
-def _keep_best(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
-    records: dict[str, Sequence[Clip]] = {}
-    for finding in findings:
-        blur = finding.values["blur"]
-        best = max(finding.clips, key=lambda name: _worth(clips[name], blur[name]))
-        records |= {name: () for name in finding.clips if name != best}
-    return records, "Removed {} that copy a better one."
-
-
-def _worth(clip: Clip, blur: float) -> tuple[float, ...]:
+def _best(finding: Finding, clips: Mapping[str, Clip]) -> str:
     """What a person would keep: their own caption, any caption, then size, sharpness, length."""
-    by_hand = clip.caption_by == "hand" and bool(clip.text)
-    return by_hand, bool(clip.text), clip.width * clip.height, -round(blur, 1), clip.seconds
 
+    def worth(name: str) -> tuple[float, ...]:
+        clip, blur = clips[name], round(finding.values["blur"][name], 1)
+        by_hand = clip.caption_by == "hand" and bool(clip.text)
+        return by_hand, bool(clip.text), clip.width * clip.height, -blur, clip.seconds
 
-def _shorten(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
-    records = {}
-    for finding in findings:
-        clip = clips[finding.clips[0]]
-        records[clip.file_name] = [clip.changed(text=shortened(clip.text, finding.values["cut"]))]
-    return records, "Shortened the captions of {} to what the model reads."
+    return max(finding.clips, key=worth)
 
 
 def shortened(text: str, cut: str) -> str:
@@ -146,37 +177,13 @@ def shortened(text: str, cut: str) -> str:
     return (whole_word or read).rstrip(" ,;:-")
 
 
-def _add_trigger(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
-    found = [clips[name] for finding in findings for name in finding.clips]
-    records = {clip.file_name: [clip.changed(text=info.caption(clip))] for clip in found}
-    return records, f"Added {info.trigger_word!r} to the captions of {{}}."
-
-
-def _tag(findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo) -> tuple[Records, str]:
-    tags: dict[str, tuple[str, ...]] = {}
-    for finding in findings:
-        for name in finding.clips:
-            old = tags.get(name, clips[name].tags)
-            tags[name] = old if finding.kind in old else (*old, finding.kind)
-    return {name: [clips[name].changed(tags=new)] for name, new in tags.items()}, "Tagged {}."
-
-
-RECORDS: dict[str, Callable[[Sequence[Finding], Mapping[str, Clip], DatasetInfo], tuple[Records, str]]] = {
-    "remove": _remove,
-    "keep_best": _keep_best,
-    "shorten_caption": _shorten,
-    "add_trigger": _add_trigger,
-    "tag": _tag,
-}
-
-
 # ---- other files ----------------------------------------------------------------------------------------------------
 
 
 def _recut(
     dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], fix: Fix, on_progress: OnProgress
 ) -> str:
-    wanted, failed = [], dict[str, str]()
+    wanted, failed = list[tuple[Clip, list[Cut]]](), dict[str, str]()
     for finding in findings:
         clip = clips[finding.clips[0]]
         try:
@@ -184,50 +191,37 @@ def _recut(
         except DataError as error:
             failed[clip.file_name] = str(error)
         else:
-            cuts = CUTTING[fix](finding, cut_of(clip, master), master.fps / (clip.fps or 1))
-            wanted.append(Wanted(clip, tuple(cuts)))
+            wanted.append((clip, _new_cuts(finding, cut_of(clip, master), master.fps / (clip.fps or 1), fix)))
 
     def what(count: int, parts: int) -> str:
-        return {
-            "split_at_cuts": f"split {_clips(count)} into {parts}",
-            "keep_longest_shot": f"kept the longest shot of {_clips(count)}",
-            "crop_bars": f"cropped the bars of {_clips(count)}",
-        }[fix]
+        return _uncapitalized(_sentence(fix, 1, count, parts))
 
-    done = recutting.recut(dataset, wanted, what, on_progress)
+    done = cutting.recut(dataset, wanted, what, on_progress)
     failed |= done.failed
     if failed and not done.clips:
-        raise DataError("; ".join(f"{clips[name].source or name}: {reason}" for name, reason in failed.items()))
+        raise DataError("; ".join(f"{clips[name].name}: {reason}" for name, reason in failed.items()))
     sentence = f"{what(done.clips, done.parts).capitalize()}." if done.clips else NOTHING
-    return " ".join([sentence, *(f"{clips[name].source or name} stays: {why}." for name, why in failed.items())])
+    return " ".join([sentence, *(f"{clips[name].name} stays: {why}." for name, why in failed.items())])
 
 
-def _shots(finding: Finding, cut: Cut, step: float) -> list[Cut]:
-    """The parts between a clip's cuts, as parts of its source video.
-
-    step: how many frames of the source video a frame of the clip stands for
-    """
+def _new_cuts(finding: Finding, cut: Cut, step: float, fix: Fix) -> list[Cut]:
+    """The parts of its source video that take a clip's place; step: frames of the source video a frame of the clip."""
+    if fix == "crop_bars":
+        left, top, width, height = finding.values["crop"]
+        outer = cut.crop or (0, 0, 0, 0)
+        return [Cut(cut.start, cut.end, (outer[0] + left, outer[1] + top, width, height), cut.fps)]
     bounds = [cut.start, *(cut.start + round(frame * step) for frame in finding.values["frames"]), cut.end]
-    fewest = FEWEST * step
-    return [Cut(start, end, cut.crop, cut.fps) for start, end in pairwise(bounds) if end - start >= fewest]
+    shots = _shots(bounds, step)
+    if fix == "keep_longest_shot":
+        shots = sorted(shots, key=lambda shot: shot[0] - shot[1])[:1]
+    return [Cut(start, end, cut.crop, cut.fps) for start, end in shots]
 
 
-def _longest_shot(finding: Finding, cut: Cut, step: float) -> list[Cut]:
-    return [max(_shots(finding, cut, step), key=lambda shot: shot.end - shot.start)]
+def _bounds(finding: Finding, clip: Clip) -> list[int]:
+    """Where the shots of a clip begin and end, in its own frames."""
+    return [0, *finding.values.get("frames", ()), clip.frames]
 
 
-def _without_bars(finding: Finding, cut: Cut, step: float) -> list[Cut]:
-    left, top, width, height = finding.values["crop"]
-    outer = cut.crop or (0, 0, 0, 0)
-    return [Cut(cut.start, cut.end, (outer[0] + left, outer[1] + top, width, height), cut.fps)]
-
-
-CUTTING: dict[str, Callable[[Finding, Cut, float], list[Cut]]] = {
-    "split_at_cuts": _shots,
-    "keep_longest_shot": _longest_shot,
-    "crop_bars": _without_bars,
-}
-
-
-def _clips(count: int) -> str:
-    return f"{count} clip{'s' if count != 1 else ''}"
+def _shots(bounds: Sequence[int], step: float) -> list[tuple[int, int]]:
+    """The shots between the bounds that are long enough for a clip; step: as in `_new_cuts`"""
+    return [(start, end) for start, end in pairwise(bounds) if end - start >= FEWEST * step]

@@ -2,20 +2,17 @@
 
     .check/measures.jsonl    a line a content (sha256); a line of another version of this module counts as missing
 
-A clip is decoded once, at small size, in a child process; as many as there are cores work at a time. Not covered:
-what the numbers mean (frame_metrics), which are bad (dataset_check).
+A clip is decoded once, at small size, in a child process (`main`), one a core. Not covered: what the numbers mean
+(frame_metrics), which are bad (dataset_check).
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import multiprocessing
-import os
+import sys
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +20,21 @@ from pydantic import BaseModel, ConfigDict
 
 from workbench.clips import frame_metrics
 from workbench.clips.records import Clip
+from workbench.dataset_builder import parallel
 from workbench.dataset_builder.checks import text_detection
 from workbench.dataset_builder.cuts import scenes
+from workbench.dataset_builder.parallel import OnProgress, Tick, silent
 from workbench.errors import DataError
+from workbench.jobs.limited import ChildLost, LimitedChild, Watch, serve
+from workbench.records import read_json_lines
 from workbench.workspace import append_line, writing
 
 if TYPE_CHECKING:
     from workbench.clips.frame_metrics import Pixels
 
+WORKER = "workbench.dataset_builder.checks.measures"
+MODULES = ("av", "cv2", "numpy", "scenedetect")
+SECONDS_PER_FRAME = 300.0  # of computing, from one frame to the next
 FOLDER, FILE = ".check", "measures.jsonl"
 VERSION = 2  # of what the numbers mean
 SHARP_LONGEST = 720  # pixels of the pictures that are looked at for blur
@@ -40,8 +44,6 @@ SHARP_LOOKS = 4  # looks a clip at blur
 CUTS_BY: scenes.DetectorName = "adaptive"  # splitting's default
 CHANGED = 6.0  # levels; less is noise
 STILL = 0.005  # of the pixels have changed at most
-TICK_SECONDS = 0.5
-Progress = Callable[[int, int], None]
 
 
 class Measures(BaseModel):
@@ -50,7 +52,7 @@ class Measures(BaseModel):
     error:      why it cannot be read, "" when it can; the numbers are then 0
     motion:     mean change within an eighth of a second, levels (0 to 255)
     still:      share of the clip, 0 to 1, in which nothing changes within a second
-    blur:       0 (sharp) to 1;  shake: percent of the width from step to step;  brightness: mean level
+    blur:       0 (sharp) to 1;  shake: percent of the width from step to step
     flashes:    (first frame, frame where it is over, height in levels)
     cuts:       (first frame of the new shot, its score): what scenes finds, down to the detector's lowest threshold
     letterbox:    (left, top, width, height) of the picture inside black bars, pixels; None without bars
@@ -67,7 +69,6 @@ class Measures(BaseModel):
     still: float = 0.0
     blur: float = 0.0
     shake: float = 0.0
-    brightness: float = 0.0
     flashes: tuple[tuple[int, int, float], ...] = ()
     cuts: tuple[tuple[int, float], ...] = ()
     letterbox: tuple[int, int, int, int] | None = None
@@ -81,109 +82,94 @@ class Measures(BaseModel):
 
 def read_measures(dataset: Path) -> dict[str, Measures]:
     """sha256 -> what is known; torn lines and lines of other versions are left out."""
-    path, known = dataset / FOLDER / FILE, {}
-    if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(ValueError):
-                found = Measures.model_validate_json(line)
-                if found.version == VERSION:
-                    known[found.sha256] = found
+    known = {}
+    for line in read_json_lines(dataset / FOLDER / FILE):
+        with contextlib.suppress(ValueError):
+            found = Measures.model_validate(line)
+            if found.version == VERSION:
+                known[found.sha256] = found
     return known
 
 
-def measure_all(dataset: Path, clips: Sequence[Clip], on_progress: Progress = lambda *_: None) -> dict[str, Measures]:
-    """Measure what is not known yet; sha256 -> measures of every clip. `on_progress(done, total)` may raise to stop.
+def measure_all(dataset: Path, clips: Sequence[Clip], on_progress: OnProgress = silent) -> dict[str, Measures]:
+    """Measure what is not known yet; sha256 -> measures of every clip.
 
-    Each is on disk once it is known, so that going on after a stop repeats nothing. Raises CannotWrite.
+    Each is on disk once it is known, so that going on after a stop repeats nothing. A clip that brings its child down
+    costs no other; a stop ends the children at once. Raises CannotWrite and what `on_progress` raises.
     """
-    known = read_measures(dataset)
-    if text_detection.can_read():  # those of before it was installed are measured again
+    known, can_read = read_measures(dataset), text_detection.can_read()
+    if can_read:  # those of before it was installed are measured again
         known = {sha256: found for sha256, found in known.items() if found.error or found.text is not None}
     missing = list({clip.sha256: clip for clip in clips if clip.sha256 not in known}.values())
     with writing(dataset):
         (dataset / FOLDER).mkdir(exist_ok=True)
-    done = 0
-    on_progress(done, len(missing))
-    with contextlib.closing(_in_children(dataset, missing)) as ready:
-        for found in ready:
-            if found is not None:
-                append_line(dataset / FOLDER / FILE, found.model_dump_json())
-                known[found.sha256] = found
-                done += 1
-            on_progress(done, len(missing))
+    children = [LimitedChild(WORKER, dataset) for _ in range(parallel.WORKERS)]
+    free = list(children)
+
+    def ask_child(clip: Clip, tick: Tick) -> Measures:
+        child = free.pop()
+        try:
+            answer = child.ask({"clip": clip.model_dump(mode="json"), "text": can_read}, SECONDS_PER_FRAME)
+        except ChildLost as lost:
+            reason = f"has no frame within {SECONDS_PER_FRAME:.0f} s" if lost.late else "brought the decoder down"
+            return Measures(sha256=clip.sha256, error=f"{reason} when it was read: import it again")
+        finally:
+            free.append(child)
+        tick(clip.frames)
+        return Measures.model_validate_json(answer)
+
+    def keep(found: Measures) -> None:
+        append_line(dataset / FOLDER / FILE, found.model_dump_json())
+        known[found.sha256] = found
+
+    def kill_children() -> None:
+        for child in children:
+            child.kill()
+
+    frames = sum(clip.frames for clip in missing)
+    try:
+        parallel.each(
+            "measuring pictures", frames, missing, ask_child, on_progress, on_done=keep, on_stop=kill_children
+        )
+    finally:
+        for child in children:
+            child.close()
     return {clip.sha256: known[clip.sha256] for clip in clips}
-
-
-def _in_children(dataset: Path, clips: Sequence[Clip]) -> Generator[Measures | None, None, None]:
-    """The measures of each, in the order they are ready, and None now and then while none is.
-
-    A clip that brings its child down costs no other. Closing it ends the children at once, in the middle of a clip.
-    """
-    suspects: list[Clip] = []
-    if not clips:
-        return
-    queue = deque(clips)
-    while queue:
-        running: dict[Future[Measures], Clip] = {}
-        others = set(multiprocessing.active_children())
-        with _pool(min(os.cpu_count() or 1, len(queue))) as pool:
-            try:
-                while queue or running:
-                    while queue and len(running) < 2 * (os.cpu_count() or 1):
-                        running[pool.submit(measure, dataset, queue[0])] = queue[0]
-                        queue.popleft()
-                    ready = wait(running, TICK_SECONDS, FIRST_COMPLETED).done
-                    for future in ready:
-                        yield future.result()
-                        running.pop(future)
-                    if not ready:
-                        yield None
-            except BrokenProcessPool:
-                suspects += running.values()
-            except GeneratorExit:
-                for child in set(multiprocessing.active_children()) - others:
-                    child.kill()
-                raise
-    for clip in suspects:
-        with _pool(1) as pool:
-            try:
-                yield pool.submit(measure, dataset, clip).result()
-            except BrokenProcessPool:
-                yield Measures(sha256=clip.sha256, error="reading it brought the decoder down: import it again")
-
-
-def _pool(children: int) -> ProcessPoolExecutor:
-    # Not forked: a job has threads.
-    return ProcessPoolExecutor(children, multiprocessing.get_context("spawn"), initializer=os.nice, initargs=(5,))
 
 
 # ---- in the child ---------------------------------------------------------------------------------------------------
 
 
-def measure(dataset: Path, clip: Clip) -> Measures:
-    """Decode one clip once and measure it."""
+def main(dataset: Path) -> None:
+    """Measure clips until stdin ends."""
+
+    def handle(task: dict[str, Any], watch: Watch) -> str:
+        return measure(dataset, Clip.model_validate(task["clip"]), task["text"], watch.progress).model_dump_json()
+
+    serve(handle, MODULES)
+
+
+def measure(dataset: Path, clip: Clip, text: bool = True, on_frame: Callable[[], None] = silent) -> Measures:
+    """Decode one clip once and measure it; text: look for that, too, where a reader is installed."""
     from workbench.dataset_builder.checks.letterbox import find_letterbox
 
     path = dataset / clip.file_name
     try:
-        watcher = _ProgressWatcher(clip.frames, clip.fps or 8.0)
-        watcher.watch(path)
+        numbers = _Pictures(clip.frames, clip.fps or 8.0).measure(path, on_frame)
         letterbox = find_letterbox(path)
-        text = text_detection.find_text(path) if text_detection.can_read() else None
+        texts = text_detection.find_text(path) if text and text_detection.can_read() else None
     except (DataError, OSError) as error:
         return Measures(sha256=clip.sha256, error=str(error))
-    return Measures(sha256=clip.sha256, letterbox=letterbox, text=text, **watcher.found())
+    return Measures(sha256=clip.sha256, letterbox=letterbox, text=texts, **numbers)
 
 
-class _ProgressWatcher:
+class _Pictures:
     """One pass over a clip's frames; keeps a second of small pictures, and a tiny one a frame."""
 
     def __init__(self, frames: int, fps: float) -> None:
         self._fps = fps
-        self._prints_at = {
-            int((part + 0.5) * frames / frame_metrics.PRINT_FRAMES) for part in range(frame_metrics.PRINT_FRAMES)
-        }
-        self._sharp_at = {int((part + 0.5) * frames / SHARP_LOOKS) for part in range(SHARP_LOOKS)}
+        self._prints_at = _spread(frames, frame_metrics.PRINT_FRAMES)
+        self._sharp_at = _spread(frames, SHARP_LOOKS)
         self._stride = max(1, round(fps / STEPS))
         self._shake_stride = max(1, round(fps / SHAKE_STEPS))
         self._scorer = scenes.Scorer(CUTS_BY)
@@ -196,8 +182,8 @@ class _ProgressWatcher:
         self._steady: Pixels | None = None
         self._width = 0
 
-    def watch(self, path: Path) -> None:
-        """Look at every frame. Raises DataError."""
+    def measure(self, path: Path, on_frame: Callable[[], None]) -> dict[str, Any]:
+        """Look at every frame; the numbers, by their names in Measures. Raises DataError."""
         from workbench.clips import media
 
         for number, (_, frame) in enumerate(media.raw_frames(path)):
@@ -216,6 +202,8 @@ class _ProgressWatcher:
                 self._prints.append(colour)
             if number in self._sharp_at:
                 self._blur.append(frame_metrics.blur(frame_metrics.small(frame, SHARP_LONGEST, "gray")))
+            on_frame()
+        return self._found()
 
     def _look_at_motion(self, grey: Pixels) -> None:
         import cv2
@@ -232,23 +220,29 @@ class _ProgressWatcher:
 
         return bool((cv2.absdiff(self._second[-1], self._second[0]) > CHANGED).mean() < STILL)
 
-    def found(self) -> dict[str, Any]:
-        """The numbers, by their names in Measures."""
+    def _found(self) -> dict[str, Any]:
         import numpy as np
 
         scores = self._scorer.scores(self._fps)
         cuts = scenes.cuts(scores, scenes.DETECTORS[CUTS_BY].low)
         still = self._still or [len(self._second) > 1 and self._unchanged()]
-        prints = self._prints + self._prints[-1:] * (
-            frame_metrics.PRINT_FRAMES - len(self._prints)
-        )  # of very short clips
+        missing = frame_metrics.PRINT_FRAMES - len(self._prints)  # of very short clips
+        prints = self._prints + self._prints[-1:] * missing
         return {
             "motion": round(float(np.median(self._motion or [0])), 2),
             "still": round(float(np.mean(still)), 3),
             "blur": round(float(np.median(self._blur or [0])), 3),
             "shake": round(frame_metrics.shake(self._moves, self._width), 3),
-            "brightness": round(float(self._scorer.tiny.mean()), 1),
             "flashes": tuple(frame_metrics.flashes(self._scorer.tiny, self._fps)),
-            "cuts": tuple((frame, round(float(scores.values[frame]), 2)) for frame in cuts),
+            "cuts": tuple((frame, round(float(scores[frame]), 2)) for frame in cuts),
             "fingerprint": base64.b64encode(frame_metrics.fingerprint(prints)).decode(),
         }
+
+
+def _spread(frames: int, looks: int) -> set[int]:
+    """Frame numbers, each in the middle of its share of the clip."""
+    return {int((part + 0.5) * frames / looks) for part in range(looks)}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from workbench import inline_html
+from workbench import charts, inline_html
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
 from workbench.dataset_builder.checks.caption_checks import read_tokens, text_hash
 from workbench.dataset_builder.checks.measures import read_measures
@@ -93,11 +93,14 @@ class Statistics:
             found.append(f"Motion is known of {self.measured:.0%} of the videos: check again.")
         return found
 
-    def _repr_html_(self) -> str:
+    @property
+    def charts(self) -> list[str]:
         """Histograms and bars."""
-        charts = [inline_html.columns(one.title, one.unit, one.edges, one.counts) for one in self.histograms.values()]
-        charts += [inline_html.bars(title, counts) for title, counts in self.counts.items()]
-        return inline_html.note(" ".join(self.notes)) + inline_html.row(charts)
+        found = [charts.histogram(one.title, one.unit, one.edges, one.counts) for one in self.histograms.values()]
+        return found + [charts.bars(title, counts) for title, counts in self.counts.items()]
+
+    def _repr_html_(self) -> str:
+        return inline_html.note(" ".join(self.notes)) + inline_html.row(self.charts)
 
 
 def statistics(dataset: Path) -> Statistics:
@@ -182,8 +185,8 @@ def _words(clips: Sequence[Clip]) -> tuple[tuple[str, int], ...]:
     counts: Counter[str] = Counter()
     for clip in clips:
         counts.update(dict.fromkeys(clip.text.lower().translate(BETWEEN_WORDS).split(), 1))
-    job_progress = (item for item in counts.most_common() if item[0][0].isalpha() and not STOP_WORDS.fullmatch(item[0]))
-    return tuple(islice(job_progress, MOST_WORDS))
+    telling = (item for item in counts.most_common() if item[0][0].isalpha() and not STOP_WORDS.fullmatch(item[0]))
+    return tuple(islice(telling, MOST_WORDS))
 
 
 def _share_with(clips: Sequence[Clip], info: DatasetInfo) -> float:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.clips.frame_metrics import small
 from workbench.dataset_builder.cuts.seeking import stills
+from workbench.paths import extra_command
 
 if TYPE_CHECKING:
     from workbench.clips.frame_metrics import Pixels
 
 PACKAGES = ("rapidocr", "onnxruntime")
-MISSING = "pip install 'video-lora-workbench[text]', then check again"
+MISSING = f"{extra_command('text')}, then check again"
 LOOKS = 4  # frames
 LONGEST, FOUND_AT = 960, 480  # pixels of the longer side: where letters are read, and where they are looked for
 SURE = 0.8  # of a reading; textures and plain shapes are seldom read with more

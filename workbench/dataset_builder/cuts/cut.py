@@ -53,7 +53,7 @@ def master_of(dataset: Path, clip: Clip) -> Master:
     """The source video a clip comes from: the clip itself while it is whole. Raises DataError when it is not there."""
     path = dataset / (clip.master or clip.file_name)
     if not path.is_file():
-        raise DataError(f"the source video of {clip.source or clip.id} is missing ({path}): import it again")
+        raise DataError(f"the source video of {clip.name} is missing ({path}): import it again")
     changed = path.stat().st_mtime_ns
     about, sha256 = _facts(path, changed)
     name = clip.master

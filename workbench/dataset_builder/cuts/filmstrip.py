@@ -1,4 +1,4 @@
-"""A clip at a glance: a row of small frames in one JPEG, with the time of each.
+"""A summary of a clip: a row of small frames in one JPEG, with the time of each.
 
 Not covered: where the cuts are (scenes), rendering it on a page (ui).
 """

@@ -23,35 +23,26 @@ from workbench.clips.records import Clip, file_sha256, read_clips
 from workbench.dataset_builder import history
 from workbench.dataset_builder.cuts.cut import MASTERS, Box, Cut, Master, checked, master_of, sampled_frames
 from workbench.dataset_builder.cuts.seeking import frames_from
+from workbench.dataset_builder.parallel import Tick, silent
+from workbench.operating_system import system
 from workbench.workspace import writing
 
-Tick = Callable[[], None]
-"""Called after each frame; may raise to stop."""
 
-
-def make_part(
-    dataset: Path,
-    clip: Clip,
-    start_frame: int,
-    end_frame: int,
-    crop: Box | None = None,
-    fps: float | None = None,
-    tick: Tick = lambda: None,
-) -> Clip:
-    """The record of that part of the clip's master, whose file is made now unless it is there; end_frame not included.
+def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
+    """The record of that part of the clip's master, whose file is made now unless it is there.
 
     The dataset's records stay as they are (`replace` puts parts into them). The file lies in clips/, or in
     .removed/clips/ if it was made before, from where a change brings it back. Raises ConfigError for an illegal span,
     crop or rate, DataError, CannotWrite, and whatever `tick` raises.
     """
     master = master_of(dataset, clip)
-    cut = checked(Cut(start_frame, end_frame, crop, fps), master)
+    cut = checked(cut, master)
     if cut == master.whole:
         return whole_clip(dataset, clip, master)
     name = part_name(master, cut)
     path = next((found for found in (dataset / name, dataset / history.REMOVED / name) if found.exists()), None)
     if path is None:
-        _keep(dataset, master)
+        _link(master.path, dataset / master.name)  # before anything is cut from it
         path = dataset / name
         _write(dataset, master, cut, path, tick)
     thumbnail = path.parent.parent / "thumbs" / f"{path.stem}.jpg"
@@ -88,7 +79,7 @@ def whole_clip(dataset: Path, clip: Clip, master: Master) -> Clip:
     was = [c for c in read_clips(dataset / history.REMOVED) if not c.master and c.sha256 == master.sha256]
     name = next((c.file_name for c in was if Path(c.file_name).stem == stem), f"clips/{stem}.mp4")
     first = next((found for c in was if (found := c.first_frame)), "")
-    if not (dataset / name).exists() and not (dataset / history.REMOVED / name).exists():
+    if not (dataset / history.REMOVED / name).exists():
         _link(master.path, dataset / name)
     return clip.changed(
         **({"first_frame": first} if first else {}),
@@ -104,12 +95,6 @@ def whole_clip(dataset: Path, clip: Clip, master: Master) -> Clip:
     )
 
 
-def _keep(dataset: Path, master: Master) -> None:
-    """Give the whole source video its place in .masters, before anything is cut from it."""
-    if not (dataset / master.name).exists():
-        _link(master.path, dataset / master.name)
-
-
 def _link(old: Path, new: Path) -> None:
     """The same file under a second name; a copy where the disk knows no links. One that is there stays."""
     with writing(new):
@@ -121,7 +106,7 @@ def _link(old: Path, new: Path) -> None:
         except OSError:
             temporary = new.parent / _temporary(new.name)
             shutil.copyfile(old, temporary)
-            os.replace(temporary, new)
+            system.replace(temporary, new)
 
 
 def _temporary(name: str) -> str:
@@ -146,7 +131,7 @@ def _write(dataset: Path, master: Master, cut: Cut, target: Path, tick: Tick) ->
                 if writer.frames == len(wanted):
                     break
     with writing(target):
-        os.replace(temporary, target)
+        system.replace(temporary, target)
 
 
 def _cropper(first: Any, crop: Box | None) -> Callable[[Any], Any]:

@@ -8,19 +8,19 @@ the frame that begins the new shot; a flash, after which all is as before, is no
 from __future__ import annotations
 
 import io
-from bisect import bisect, insort
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from workbench.clips import frame_metrics, media
 from workbench.dataset_builder.cuts.seeking import fingerprint, frames_from
+from workbench.dataset_builder.parallel import Tick, silent
 from workbench.workspace import write_bytes
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    Scores = NDArray[np.float32]  # [F]: how much each frame differs from the one before it, in the detector's unit
 
 DetectorName = Literal["adaptive", "content", "hash"]
 RECIPE = 2  # goes up when the same clip would score differently
@@ -28,61 +28,25 @@ LONGEST_SIDE = 128  # pixels; larger pictures score alike and take longer
 LEAST_CONTENT = 15.0  # AdaptiveDetector's own: below it a frame differs too little to be a cut, whatever its neighbours
 NEIGHBOURS, MOST_TIMES = 2, 255.0  # AdaptiveDetector's own, too: frames to each side, and where the ratio ends
 HASH_SIZE, HASH_FACTOR = 8, 2  # HashDetector's own
-Tick = Callable[[], None]
-"""Called after each frame; may raise to stop."""
 
 
-@dataclass(frozen=True)
-class Detector:
-    """A way of scoring, in words. threshold: where a score begins to count as a cut; low, high: what is sensible."""
+class Detector(NamedTuple):
+    """A way of scoring. threshold: where a score begins to count as a cut; low, high: what is sensible."""
 
-    title: str
-    help: str
     threshold: float
     low: float
     high: float
 
 
 DETECTORS: dict[DetectorName, Detector] = {
-    "adaptive": Detector(
-        "Against its neighbours",
-        "How many times more a frame differs from the one before than the frames around it do. Stays calm in fast "
-        "motion and shaky footage; the best first choice.",
-        2.0,  # PySceneDetect's 3.0 misses cuts between fast shots of few frames a second, whose neighbours differ, too
-        1.2,
-        10.0,
-    ),
-    "content": Detector(
-        "By colour and light",
-        "How much hue, saturation and brightness differ from the frame before, 0 to 255. For calm footage, and for "
-        "shots of only a few frames; fast motion counts as cuts.",
-        27.0,
-        5.0,
-        80.0,
-    ),
-    "hash": Detector(
-        "By shapes",
-        "Which share of a coarse black-and-white picture turns over, 0 to 1. Not misled by flashes and changing light.",
-        0.35,
-        0.1,
-        0.8,
-    ),
+    # PySceneDetect's 3.0 misses cuts between fast shots of few frames a second, whose neighbours differ, too.
+    "adaptive": Detector(2.0, 1.2, 10.0),  # how many times more a frame differs than the frames around it do
+    "content": Detector(27.0, 5.0, 80.0),  # how much hue, saturation and brightness differ, 0 to 255
+    "hash": Detector(0.35, 0.1, 0.8),  # which share of a coarse black-and-white picture turns over, 0 to 1
 }
 
 
-@dataclass(frozen=True)
-class Scores:
-    """How much each frame of a clip differs from the one before it.
-
-    values: float32 [F], in the detector's own unit; 0 for the first frame and in flashes
-    """
-
-    detector: DetectorName
-    fps: float
-    values: NDArray[np.float32]
-
-
-def scores(path: Path, detector: DetectorName, cache: Path, tick: Tick = lambda: None) -> Scores:
+def scores(path: Path, detector: DetectorName, cache: Path, tick: Tick = silent) -> Scores:
     """The clip's scores, from the folder `cache`, else computed now and kept there; long clips take no more memory.
 
     Raises DataError when the clip cannot be read, CannotWrite, and whatever `tick` raises.
@@ -95,25 +59,19 @@ def scores(path: Path, detector: DetectorName, cache: Path, tick: Tick = lambda:
         for _, frame in frames_from(path):
             scorer.look(frame_metrics.small(frame, LONGEST_SIDE))
             tick()
-        found, data = scorer.scores(media.probe(path).fps), io.BytesIO()
-        np.savez_compressed(data, fps=found.fps, values=found.values)
+        data = io.BytesIO()
+        np.savez_compressed(data, values=scorer.scores(media.probe(path).fps))
         write_bytes(kept, data.getvalue())
     with np.load(kept) as known:
-        return Scores(detector, float(known["fps"]), known["values"])
+        values: Scores = known["values"]
+        return values
 
 
-def cuts(found: Scores, threshold: float, min_seconds: float = 0.0) -> list[int]:
-    """The frames at which a new shot begins, in order. Of cuts less than `min_seconds` apart the clearest remain."""
+def cuts(found: Scores, threshold: float) -> list[int]:
+    """The frames at which a new shot begins, in order."""
     import numpy as np
 
-    candidates = np.flatnonzero(found.values >= threshold)
-    clearest_first = candidates[np.argsort(-found.values[candidates], kind="stable")]
-    nearest, taken = min_seconds * found.fps, list[int]()
-    for number in clearest_first.tolist():
-        index = bisect(taken, number)
-        if all(abs(number - other) >= nearest for other in taken[max(0, index - 1) : index + 1]):
-            insort(taken, number)
-    return taken
+    return [int(number) for number in np.flatnonzero(found >= threshold)]
 
 
 class Scorer:
@@ -140,7 +98,7 @@ class Scorer:
         return np.frombuffer(self._tiny, np.uint8).reshape(-1, *frame_metrics.TINY)
 
     def scores(self, fps: float) -> Scores:
-        """The scores of all frames that came."""
+        """The scores of all frames that came; 0 for the first one and in flashes."""
         import numpy as np
 
         values = np.array(self._differs, np.float32)
@@ -148,7 +106,7 @@ class Scorer:
             values = _against_neighbours(values)
         for first, over, _ in frame_metrics.flashes(self.tiny, fps):
             values[first : over + 1] = 0
-        return Scores(self._name, fps, values)
+        return values
 
 
 def _seen(detector: DetectorName, picture: frame_metrics.Pixels) -> Any:
@@ -159,7 +117,7 @@ def _seen(detector: DetectorName, picture: frame_metrics.Pixels) -> Any:
         from scenedetect import HashDetector
 
         return HashDetector.hash_frame(picture, hash_size=HASH_SIZE, factor=HASH_FACTOR)
-    # ContentDetector's numbers without its edges, which it draws whenever it is asked for numbers: three times as fast.
+    # ContentDetector's numbers without its edges, which it computes with them: three times as fast.
     return cv2.cvtColor(picture, cv2.COLOR_BGR2HSV)
 
 
@@ -170,7 +128,7 @@ def _apart(one: Any, other: Any) -> Any:
     return (one != other).mean() if one.dtype == bool else cv2.absdiff(one, other).mean()
 
 
-def _against_neighbours(content: NDArray[np.float32]) -> NDArray[np.float32]:
+def _against_neighbours(content: Scores) -> Scores:
     """AdaptiveDetector's ratio, at a clip's ends with the neighbours that there are: stray frames of another shot."""
     import numpy as np
 

@@ -5,13 +5,12 @@ Only for files that an import has written or checked: nothing here guards agains
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.clips.media.opening import opened
+from workbench.clips.media.reading import frames_onward, opened_clip
 from workbench.clips.media.writing import KEYFRAME_EVERY
 from workbench.errors import DataError
 
@@ -36,8 +35,8 @@ def fingerprint(path: Path) -> str:
 def frames_from(path: Path, start: int = 0) -> Generator[tuple[int, Any], None, None]:
     """(number, PyAV frame) from frame `start` to the last one, none left out. Raises DataError."""
     expected = start
-    with _opened(path) as (container, stream):
-        for number, frame in _onward(container, stream, start):
+    with opened_clip(path) as (container, stream):
+        for number, frame in frames_onward(container, stream, start):
             if number < start:
                 continue
             if number != expected:
@@ -54,37 +53,17 @@ def stills(path: Path, count: int) -> Iterator[tuple[float, Any]]:
     Where a share is longer than the way between two keyframes, the last keyframe before its middle will do: so hours
     take no longer than minutes. Raises DataError.
     """
-    with _opened(path) as (container, stream):
+    with opened_clip(path) as (container, stream):
         rate, total = float(stream.average_rate), stream.frames
         count = min(count, total)
         wanted = [(2 * number + 1) * total // (2 * count) for number in range(count)]
         share = total / max(1, count)
         if share >= KEYFRAME_EVERY:
             for middle in wanted:
-                for number, frame in _onward(container, stream, middle):
+                for number, frame in frames_onward(container, stream, middle):
                     if number >= middle - share / 2:
                         yield number / rate, frame
                         break
             return
     chosen = set(wanted)
     yield from ((number / rate, frame) for number, frame in frames_from(path) if number in chosen)
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """(container, video stream); errors of the decoder become DataError."""
-    import av
-
-    with opened(path) as (container, stream):
-        try:
-            yield container, stream
-        except av.FFmpegError as error:
-            raise DataError(f"{path.name} is damaged ({error.strerror}): import it again") from error
-
-
-def _onward(container: Any, stream: Any, start: int) -> Iterator[tuple[int, Any]]:
-    """(number, frame) from the last keyframe at or before frame `start`."""
-    origin, rate = stream.start_time or 0, stream.average_rate
-    container.seek(origin + int(start / rate / stream.time_base), stream=stream)
-    for frame in container.decode(stream):
-        yield round((frame.pts - origin) * stream.time_base * rate), frame

@@ -2,7 +2,7 @@
 
 Short pieces are left out and named. A clip of which no piece is long enough stays as it is. All clips change at once,
 at the end: a split that was stopped or killed leaves its parts behind, and the next one uses them; so it does the
-scores of a preview. Not covered: how shots are found (scenes), how parts are made (recutting), dissolves.
+scores of a preview. Not covered: how shots are found (scenes), how parts are made (cutting), dissolves.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 from workbench import jobs
-from workbench.clips.records import Clip, read_clips
+from workbench.clips.records import Clip, clips_named, read_clips
 from workbench.dataset_builder import parallel
-from workbench.dataset_builder.cuts import recutting, scenes
+from workbench.dataset_builder.cuts import cutting, scenes
 from workbench.dataset_builder.cuts.cut import FEWEST, MASTERS, Cut, Master, checked, cut_of, master_of
-from workbench.dataset_builder.cuts.recutting import Wanted
 from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName
 from workbench.dataset_builder.parallel import OnProgress, Tick, silent
 from workbench.errors import ConfigError, DataError
+from workbench.quantities import counted
 from workbench.settings import Settings, field
 
 PIECES = "Pieces"
@@ -84,7 +85,7 @@ class Split:
     @property
     def sentence(self) -> str:
         """The plan in words."""
-        name = self.clip.source or self.clip.id
+        name = self.clip.name
         if self.reason:
             return f"{name} stays as it is: {self.reason}"
         left_out = ", ".join(f"{a / self.fps:.2f} to {b / self.fps:.2f} s" for a, b in self.dropped)
@@ -99,22 +100,15 @@ def plan_split(dataset: Path, settings: SplitSettings, on_progress: OnProgress =
 
     Raises ConfigError for settings that cannot be met, CannotWrite, and whatever `on_progress` raises.
     """
-    check(dataset, settings)
-    clips = chosen(dataset, settings)
+    clips = check(dataset, settings)
     frames = sum(clip.frames for clip in clips) if settings.mode == "scenes" else 0
     return parallel.each(
         "finding cuts", frames, clips, lambda clip, tick: plan_clip(dataset, clip, settings, tick), on_progress
     )
 
 
-def check(dataset: Path, settings: SplitSettings) -> None:
-    """Raises ConfigError for settings that contradict one another, or name a clip that is not there."""
-    check_settings(settings)
-    chosen(dataset, settings)
-
-
-def check_settings(settings: SplitSettings) -> None:
-    """Raises ConfigError for settings that contradict one another."""
+def check(dataset: Path, settings: SplitSettings) -> list[Clip]:
+    """The clips to split. Raises ConfigError for settings that contradict one another, or name no clip."""
     detector = DETECTORS[settings.detector]
     if settings.threshold is not None and not detector.low <= settings.threshold <= detector.high:
         raise ConfigError(
@@ -131,18 +125,10 @@ def check_settings(settings: SplitSettings) -> None:
             f"window_seconds is {settings.window_seconds:g}, must be min_seconds ({settings.min_seconds:g}) or more, "
             f"else every piece is too short: use {settings.min_seconds:g}"
         )
+    return clips_named(read_clips(dataset), settings.clips or None)
 
 
-def chosen(dataset: Path, settings: SplitSettings) -> list[Clip]:
-    """The clips that the settings name. Raises ConfigError for one that is not there."""
-    found = read_clips(dataset)
-    known = {name for clip in found for name in (clip.file_name, clip.id)}
-    if missing := [name for name in settings.clips if name not in known]:
-        raise ConfigError(f"there is no clip {missing[0]!r} in this dataset: look at the list of clips")
-    return [c for c in found if not settings.clips or c.file_name in settings.clips or c.id in settings.clips]
-
-
-def plan_clip(dataset: Path, clip: Clip, settings: SplitSettings, tick: Tick = lambda: None) -> Split:
+def plan_clip(dataset: Path, clip: Clip, settings: SplitSettings, tick: Tick = silent) -> Split:
     """The plan for one clip; one that cannot be read stays as it is, with the reason. Raises CannotWrite."""
     try:
         master = master_of(dataset, clip)
@@ -177,7 +163,7 @@ def _shots(
     threshold = DETECTORS[settings.detector].threshold if settings.threshold is None else settings.threshold
     frames = [number + offset for number in scenes.cuts(found, threshold)]
     bounds = [cut.start, *(frame for frame in frames if cut.start < frame < cut.end), cut.end]
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(pairwise(bounds))
 
 
 def _equal(start: int, end: int, longest: float | None, fps: float) -> list[tuple[int, int]]:
@@ -185,14 +171,14 @@ def _equal(start: int, end: int, longest: float | None, fps: float) -> list[tupl
     frames = end - start
     count = 1 if longest is None else max(1, math.ceil(frames / max(FEWEST, longest * fps) - 1e-9))
     bounds = [start + round(number * frames / count) for number in range(count + 1)]
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(pairwise(bounds))
 
 
 def _windows(start: int, end: int, length: float) -> list[tuple[int, int]]:
     """Pieces of one length (frames, whole ones on average), and what is left at the end."""
     count = max(1, math.ceil((end - start) / length - 1e-9))
     bounds = [*(start + round(number * length) for number in range(count)), end]
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(pairwise(bounds))
 
 
 # ---- the job --------------------------------------------------------------------------------------------------------
@@ -220,10 +206,10 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     }
     if settings.preview:
         return
-    done = recutting.recut(
+    done = cutting.recut(
         dataset,
-        [Wanted(plan.clip, tuple(_cuts(dataset, plan))) for plan in cut],
-        lambda clips, parts: f"{clips} clip{'' if clips == 1 else 's'} split into {parts}",
+        [(plan.clip, list(_cuts(dataset, plan))) for plan in cut],
+        lambda clips, parts: f"{counted(clips, 'clip')} split into {parts}",
         on_progress,
     )
     failed = [f"{name}: {reason}" for name, reason in done.failed.items()]

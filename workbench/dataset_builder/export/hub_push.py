@@ -13,9 +13,8 @@ from workbench import hub
 from workbench.clips.records import DatasetInfo, read_clips, read_info
 from workbench.dataset_builder.export.files import exported_clips
 from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.dataset_builder.export.writers import Collector
-from workbench.dataset_builder.sources.layouts import layout_named
 from workbench.dataset_builder.sources.layouts.base import ExportedClip
+from workbench.dataset_builder.sources.layouts.tables import VideoFolder
 from workbench.hub import Pushed
 
 OnFile = Callable[[int, int], None]
@@ -27,11 +26,9 @@ def contents(dataset: Path, settings: ExportSettings) -> dict[str, Path | bytes]
 
     Raises DataError.
     """
-    found = exported_clips(dataset, settings.trigger_word)
-    files = Collector()
-    layout_named("videofolder").write(found, files, first_frames=False)
-    files.text("README.md", dataset_card(read_info(dataset), found, settings))
-    return files.contents
+    clips = exported_clips(dataset, settings.trigger_word, readable=False)
+    files = dict(VideoFolder(texts=False).files(clips, first_frames=False))
+    return {**files, "README.md": dataset_card(read_info(dataset), clips, settings).encode()}
 
 
 def push(dataset: Path, settings: ExportSettings, on_file: OnFile = lambda *_: None) -> Pushed:

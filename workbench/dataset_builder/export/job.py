@@ -29,24 +29,17 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
 
     def on_clip(done: int, total: int) -> None:
         job.beat("export", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
-        if job.take("stop") is not None:
-            raise jobs.Stop("stopped: nothing was written")
+        job.check_stop("stopped: nothing was written")
 
     if settings.repo_id:
         pushed = hub_push.push(dataset, settings, on_clip)
-        job.outcome = {"repo_id": settings.repo_id, "clips": len(read_clips(dataset)), **asdict(pushed)}
-        left = _left_behind(dataset, "videofolder")
+        job.outcome = {"repo_id": settings.repo_id, **asdict(pushed)}
     else:
         path = export(dataset, settings, on_clip)
-        job.outcome = {"target": str(path), "layout": settings.layout, "clips": len(read_clips(dataset))}
-        left = _left_behind(dataset, settings.layout)
-    if left:
-        job.outcome["left_behind"] = left
-
-
-def _left_behind(dataset: Path, layout: str) -> str:
-    """What the layout has no place for, in words; "" when it has room for everything."""
-    count = sum(bool(clip.first_frame) for clip in read_clips(dataset))
-    if not count or layout_named(layout).pictures:
-        return ""
-    return f"{count} first frames that came with clips have no place in this layout: lists keeps them"
+        job.outcome = {"target": str(path), "layout": settings.layout}
+    clips = read_clips(dataset)
+    job.outcome["clips"] = len(clips)
+    count = sum(bool(clip.first_frame) for clip in clips)
+    if count and not layout_named("videofolder" if settings.repo_id else settings.layout).pictures:
+        sentence = f"{count} first frames that came with clips have no place in this layout: lists keeps them"
+        job.outcome["left_behind"] = sentence

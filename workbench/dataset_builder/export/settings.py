@@ -14,8 +14,9 @@ class ExportSettings(Settings):
     """What `datasets/<slug>/.export/config.json` holds. One of `target` and `repo_id` is set."""
 
     layout: LayoutName = field("videofolder", title="Layout", section=CAPTIONS)
-    """How videos and captions are laid out: videofolder and csv are read by the Hub, sidecars by kohya's scripts,
-    diffusion-pipe and finetrainers, lists by the trainers of the diffusers examples, labels by SAT trainers, webdataset
+    """How videos and captions are laid out: videofolder has a metadata.jsonl and a .txt beside each video, which
+    the Hub, musubi-tuner, ai-toolkit and finetrainers read; csv is read by the Hub, sidecars by kohya's scripts and
+    diffusion-pipe, lists by the trainers of the diffusers examples, labels by SAT trainers, webdataset
     by readers of tar shards."""
 
     target: str = field("", title="Folder or archive", section=TARGET, path=True)

@@ -2,8 +2,8 @@
 
 That is: constant frame rate, upright, square pixels, even size, 8-bit SDR, H.264 yuv420p, silent. A file that already
 has this form is taken byte for byte once each of its frames has been decoded; of one that has it but for its sound, the
-video is (remuxing). Everything else is written anew so faithfully that nobody sees a difference
-(clips.media.writing.FAITHFUL). Not covered: cutting long videos into scenes.
+video is. Everything else is encoded again without a visible difference (clips.media.writing.FAITHFUL). Not covered:
+cutting long videos into scenes.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from typing import Any
 
 from workbench.clips import media
 from workbench.clips.media import FrameTimes, VideoFacts
+from workbench.clips.media.opening import opened
+from workbench.dataset_builder.ingest.animations import CODECS, Animation, on_white, read_animation
 from workbench.dataset_builder.ingest.conversion import converted, picture_changes, square_size
-from workbench.dataset_builder.ingest.pictures import MAX_SIDE, PICTURE_FPS, PICTURE_MARK, write_picture
-from workbench.dataset_builder.ingest.remuxing import copy_video
+from workbench.dataset_builder.ingest.pictures import MAX_PIXELS, MAX_SIDE, PICTURE_FPS, PICTURE_MARK, write_picture
 from workbench.dataset_builder.ingest.timing import Timed, Timing, evened, timing_changes, timing_of
 from workbench.errors import DataError
-from workbench.workspace import writing
+from workbench.operating_system import system
+from workbench.workspace import replacing, sync_folder, writing
 
-MAX_PIXELS = 4096 * 2304
 MAX_SECONDS = 2 * 3600.0
 LONG_SECONDS = 600.0  # longer than what anyone means to be one clip
+SAME_TIME = 1e-3  # seconds
 ONE_FRAME = "one frame only: give a clip of two frames or more, or the picture as PNG or JPEG"
 
 
@@ -37,7 +39,7 @@ class CanonicalClip:
 
     changes:    what was changed to get there, none when it was taken byte for byte
     warnings: what to look out for
-    middle:   its middle frame (PyAV) where it was at hand, so that nobody has to decode it again
+    middle:   its middle frame (PyAV) where it was at hand, so that it is not decoded twice
     """
 
     fps: float
@@ -57,27 +59,25 @@ def convert(
     `on_frame` is called after each frame read: a sign of life. Raises DataError with the reason in words, CannotWrite.
     """
     if media.is_picture(source):
-        width, height, made = write_picture(source, target, MAX_PIXELS, longest_side)
-        return CanonicalClip(float(PICTURE_FPS), 1, width, height, made)
+        return _convert_picture(source, target, longest_side, on_frame)
     about = media.probe(source, MAX_PIXELS)
     _check_limits(about)
     times = media.read_times(source)
     if len(times.presented) < 2:
+        if about.codec in CODECS:
+            return _convert_picture(source, target, longest_side, on_frame)
         return _take_own_picture(source, target, about)
     timing = timing_of(times.presented, about.fps, times.last)
     if timing.seconds > MAX_SECONDS:
         raise DataError(_too_long(timing.seconds))
     warnings = ("longer than 10 minutes: split it into clips",) if timing.seconds > LONG_SECONDS else ()
     changes = [*picture_changes(about, longest_side), *timing_changes(timing)]
-    if not changes and _is_canonical(about, timing) and _take_as_it_is(source, target, about.frames, on_frame):
-        return CanonicalClip(about.fps, about.frames, about.width, about.height, (), warnings)
-    if not changes and _is_canonical(about, timing, silent=False) and about.audio:
-        middle = copy_video(source, target, about.frames, on_frame)
-        if middle is not None:
-            copied = ("sound removed: its video is copied as it is",)
-            return CanonicalClip(about.fps, about.frames, about.width, about.height, copied, warnings, middle)
+    canonical = not changes and _is_canonical(about, timing)
+    if canonical and (copied := _copied_clip(source, target, about, warnings, on_frame)) is not None:
+        return copied
     damage = _Damage(timing, on_frame)
-    pictures = evened(converted(damage.until(media.raw_frames(source)), about, longest_side), timing)
+    opaque = on_white(damage.until(media.raw_frames(source)), about)
+    pictures = evened(converted(opaque, about, longest_side), timing)
     frames, middle = _write(pictures, target, timing, on_frame)
     if about.audio:
         changes.append("sound removed")
@@ -88,6 +88,46 @@ def convert(
     if not changes:
         changes.append(f"rewritten for exact frame access ({about.codec} {about.pixel_format})")
     return CanonicalClip(float(timing.fps), frames, middle.width, middle.height, tuple(changes), warnings, middle)
+
+
+def _copied_clip(
+    source: Path, target: Path, about: VideoFacts, warnings: tuple[str, ...], on_frame: Callable[[], None]
+) -> CanonicalClip | None:
+    """A video that is canonical but for sound and metadata, without a second encoding; None where that fails."""
+    facts = (about.fps, about.frames, about.width, about.height)
+    own = media.has_own_metadata(source)  # it may hold paths, names and places, and datasets are given away
+    if not about.audio and not own:
+        taken = _take_as_it_is(source, target, about.frames, on_frame)
+        return CanonicalClip(*facts, (), warnings) if taken else None
+    middle = _copy_video(source, target, about.frames, on_frame)
+    if middle is None:
+        return None
+    removed = " and ".join([*["sound"] * bool(about.audio), *["metadata"] * own])
+    return CanonicalClip(*facts, (f"{removed} removed: its video is copied as it is",), warnings, middle)
+
+
+def _convert_picture(
+    source: Path, target: Path, longest_side: int | None, on_frame: Callable[[], None]
+) -> CanonicalClip:
+    """Write a picture as a clip of one frame, or of all its frames. Raises DataError, CannotWrite."""
+    if (animation := read_animation(source, on_frame)) is not None:
+        return _convert_animation(animation, target, longest_side, on_frame)
+    width, height, made = write_picture(source, target, longest_side)
+    return CanonicalClip(float(PICTURE_FPS), 1, width, height, made)
+
+
+def _convert_animation(
+    animation: Animation, target: Path, longest_side: int | None, on_frame: Callable[[], None]
+) -> CanonicalClip:
+    """Write an animated WebP as a clip. Raises DataError, CannotWrite."""
+    if min(animation.size) < 16:
+        raise DataError(f"too small: {animation.size[0]}x{animation.size[1]}, at least 16x16: give a larger picture")
+    timing = timing_of(animation.times, 0.0, animation.last)
+    if timing.seconds > MAX_SECONDS:
+        raise DataError(_too_long(timing.seconds))
+    changes = (*animation.changes(longest_side), *timing_changes(timing))
+    frames, middle = _write(evened(animation.frames(longest_side), timing), target, timing, on_frame)
+    return CanonicalClip(float(timing.fps), frames, middle.width, middle.height, changes, (), middle)
 
 
 def _check_limits(about: VideoFacts) -> None:
@@ -156,11 +196,11 @@ def _write(frames: Iterator[Any], target: Path, timing: Timing, on_frame: Callab
 # ---- taking a canonical file as it is -------------------------------------------------------------------------------
 
 
-def _is_canonical(about: VideoFacts, timing: Timing, silent: bool = True) -> bool:
-    """Whether a file of which nothing else has to be converted has the canonical form, or has it but for its sound."""
+def _is_canonical(about: VideoFacts, timing: Timing) -> bool:
+    """Whether a file of which nothing else has to be converted is canonical, but for its sound and metadata."""
     right_form = about.codec == "h264" and about.pixel_format == "yuv420p" and "mp4" in about.container
     right_time = abs(about.fps / float(timing.fps) - 1) < 1e-6
-    return right_form and right_time and not (silent and about.audio) and about.tracks == 1
+    return right_form and right_time and about.tracks == 1
 
 
 def _take_as_it_is(source: Path, target: Path, promised: int, on_frame: Callable[[], None]) -> bool:
@@ -174,11 +214,8 @@ def _take_as_it_is(source: Path, target: Path, promised: int, on_frame: Callable
         return False
     if frames != promised:
         return False
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as temporary:
         shutil.copyfile(source, temporary)
-        temporary.replace(target)
     return True
 
 
@@ -187,3 +224,63 @@ def _take_own_picture(source: Path, target: Path, about: VideoFacts) -> Canonica
     if media.read_comment(source) != PICTURE_MARK or not _take_as_it_is(source, target, 1, lambda: None):
         raise DataError(ONE_FRAME)
     return CanonicalClip(float(PICTURE_FPS), 1, about.width, about.height)
+
+
+def _copy_video(source: Path, target: Path, promised: int, on_frame: Callable[[], None]) -> Any:
+    """Write the first video stream of `source` as an mp4 of its own; its middle frame (PyAV).
+
+    None, and no file, when the copy would not show exactly the source's `promised` frames at their times. `on_frame` is
+    called after each frame compared. Raises CannotWrite.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+        if not _copied(source, temporary):
+            return None
+        middle = _compared(source, temporary, promised, on_frame)
+        if middle is not None:
+            with writing(target):
+                with temporary.open("rb") as file:
+                    os.fsync(file.fileno())
+                system.replace(temporary, target)
+                sync_folder(target.parent)
+        return middle
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _copied(source: Path, target: Path) -> bool:
+    """Whether all packets went into a new mp4. Raises CannotWrite."""
+    import av
+
+    options = {"movflags": "+faststart"}
+    try:
+        with opened(source) as (container, stream), writing(target), av.open(str(target), "w", "mp4", options) as new:
+            copy = new.add_stream_from_template(stream)
+            for packet in container.demux(stream):
+                if packet.dts is not None:  # the last one is empty
+                    packet.stream = copy
+                    new.mux(packet)
+    except ValueError:  # a stream that an mp4 cannot hold as it is, or a damaged one
+        return False
+    return True
+
+
+def _compared(source: Path, copy: Path, promised: int, on_frame: Callable[[], None]) -> Any:
+    """The middle frame, when both hold the same frames at the same times; else None."""
+    import numpy as np
+
+    frames, middle = 0, None
+    try:
+        for one, other in itertools.zip_longest(media.raw_frames(source), media.raw_frames(copy)):
+            if one is None or other is None or abs(one[0] - other[0]) > SAME_TIME:
+                return None
+            if not np.array_equal(one[1].to_ndarray(), other[1].to_ndarray()):
+                return None
+            middle = other[1] if frames == promised // 2 else middle
+            frames += 1
+            on_frame()
+    except DataError:
+        return None
+    return middle if frames == promised else None

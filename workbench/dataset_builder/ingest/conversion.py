@@ -17,7 +17,7 @@ from workbench.dataset_builder.ingest.timing import Timed
 from workbench.errors import DataError
 
 Size = tuple[int, int]
-REWRITE = "save it anew as an ordinary mp4"
+REWRITE = "save it again as an ordinary mp4"
 RGB = 0
 PLAIN_MATRICES = (1, 2, 5, 6)  # BT.709, not said, BT.601 twice: what every player shows rightly
 
@@ -62,7 +62,7 @@ def picture_changes(about: VideoFacts, longest_side: int | None = None) -> list[
     if about.full_range:
         changes.append("full-range colours brought to video range")
     if about.alpha:
-        changes.append("transparency removed")
+        changes.append("transparent parts made white" if about.codec in ("gif", "apng") else "transparency removed")
     return changes
 
 

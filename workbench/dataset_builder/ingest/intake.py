@@ -1,25 +1,30 @@
-"""Take source files into a dataset: each gets its import result from a child process, so a bad file costs only itself.
+"""Import what a person gives into a dataset: each file is judged in a child process, so a bad one costs only itself.
 
 What is done is on disk at once (clip, thumbnail, a line in sources.jsonl; metadata.jsonl every few seconds: ledger), so
-an import that was killed goes on where it was. Not covered: how a file is judged (worker, canonical), where captions
-come from (sources).
+an import that was killed goes on where it was. Not covered: what was given and where captions come from
+(sources.survey), how a file is judged (worker, canonical), the job (job).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from workbench.clips import media, records
+from workbench.dataset_builder import history
+from workbench.dataset_builder.ingest import pictures
 from workbench.dataset_builder.ingest.ledger import Ledger
-from workbench.dataset_builder.ingest.results import ImportResult, clip_id, storable
+from workbench.dataset_builder.ingest.results import ImportResult, clip_name, storable
 from workbench.dataset_builder.sources import archives
-from workbench.dataset_builder.sources.tree import SourceFile
+from workbench.dataset_builder.sources.files import first_names
+from workbench.dataset_builder.sources.survey import USUAL, Survey, survey
+from workbench.dataset_builder.sources.tree import Columns, SourceFile
 from workbench.errors import CannotWrite, DataError
 from workbench.jobs.limited import ChildClosed, ChildLost, LimitedChild
 from workbench.jobs.locks import locked
@@ -34,6 +39,40 @@ TICK_SECONDS = 0.5
 FOLDER, SCRATCH, LOCK = ".import", "scratch", "lock"
 Progress = Callable[[int, int, ImportResult | None], None]
 """Called with (done, total, result) after each file, and with None twice a second meanwhile; may raise to stop."""
+Answer = tuple[ImportResult, str, str]
+"""(result, name of the first frame that was kept or "", what became of the one that came with the source or "")."""
+
+
+def import_files(
+    dataset: Path,
+    paths: Iterable[Path | str],
+    on_progress: Progress = lambda *_: None,
+    layout: str = "",
+    longest_side: int | None = None,
+    columns: Columns = USUAL,
+    on_survey: Callable[[Survey], None] = lambda _: None,
+) -> list[ImportResult]:
+    """Take in videos, pictures, folders and archives of them, now.
+
+    layout: the name of one to read everything as, "" to find it out; longest_side: larger pictures are scaled down to
+    it; columns: what the columns of tables are called; on_survey: called with what is there before it is read.
+    Raises DataError when no file is found or none can be used, ConfigError, CannotWrite.
+    """
+    given = [str(path) for path in paths]
+    surveyed = survey(given, layout, columns)
+    sources = surveyed.sources
+    on_survey(surveyed)
+    if not sources:
+        named = first_names([Path(path).name for path in given])
+        raise DataError(
+            f"no videos in {named or 'an empty list'}: give {media.ENDINGS} files, pictures, or a zip or tar of them"
+        )
+    results = ingest(dataset, sources, on_progress, longest_side)
+    new = sum(result.outcome in ("taken", "converted") for result in results)
+    history.note(dataset, f"imported {new} of {len(results)} files", new)
+    if not any(result.usable for result in results):
+        raise DataError(f"none of the {len(results)} files can be used: {results[0].sentence}")
+    return results
 
 
 def ingest(
@@ -46,12 +85,40 @@ def ingest(
 
     Raises ConfigError when another import into the dataset is running, CannotWrite, and whatever `on_progress` raises.
     """
-    with _alone(dataset):
-        return _ingest(dataset, sources, on_progress, longest_side)
+    with alone(dataset):
+        tasks: queue.SimpleQueue[SourceFile] = queue.SimpleQueue()
+        for source in sources:
+            tasks.put(source)
+        answers: queue.SimpleQueue[Answer | CannotWrite] = queue.SimpleQueue()
+        ledger = Ledger(dataset, sources)
+        count = min(_cores(), len(sources))
+        workers = [_Worker(dataset, ledger, longest_side, number) for number in range(count)]
+        threads = [threading.Thread(target=worker.work, args=(tasks, answers), daemon=True) for worker in workers]
+        for thread in threads:
+            thread.start()
+        try:
+            done = 0
+            while done < len(sources):
+                try:
+                    answer = answers.get(timeout=TICK_SECONDS)
+                except queue.Empty:
+                    on_progress(done, len(sources), None)
+                    continue
+                if isinstance(answer, CannotWrite):
+                    raise answer
+                done += 1
+                on_progress(done, len(sources), ledger.add(*answer))
+        finally:
+            for worker in workers:
+                worker.close()
+            for thread in threads:
+                thread.join(timeout=10)
+            ledger.save()
+        return [ledger.results[storable(source.key)] for source in sources]
 
 
 @contextlib.contextmanager
-def _alone(dataset: Path) -> Iterator[None]:
+def alone(dataset: Path) -> Iterator[None]:
     """Hold the dataset's import, with what a killed one left behind cleared away. Raises ConfigError, CannotWrite."""
     folder = dataset / FOLDER
     with writing(folder):
@@ -61,40 +128,6 @@ def _alone(dataset: Path) -> Iterator[None]:
             leftover.unlink(missing_ok=True)
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
         yield
-
-
-def _ingest(
-    dataset: Path, sources: Sequence[SourceFile], on_progress: Progress, longest_side: int | None
-) -> list[ImportResult]:
-    tasks: queue.SimpleQueue[SourceFile] = queue.SimpleQueue()
-    for source in sources:
-        tasks.put(source)
-    results: queue.SimpleQueue[ImportResult | CannotWrite] = queue.SimpleQueue()
-    ledger = Ledger(dataset, sources)
-    count = min(_cores(), len(sources))
-    workers = [_Worker(dataset, ledger, longest_side, number) for number in range(count)]
-    threads = [threading.Thread(target=worker.work, args=(tasks, results), daemon=True) for worker in workers]
-    for thread in threads:
-        thread.start()
-    try:
-        done = 0
-        while done < len(sources):
-            try:
-                result = results.get(timeout=TICK_SECONDS)
-            except queue.Empty:
-                on_progress(done, len(sources), None)
-                continue
-            if isinstance(result, CannotWrite):
-                raise result
-            done += 1
-            on_progress(done, len(sources), ledger.add(result))
-    finally:
-        for worker in workers:
-            worker.close()
-        for thread in threads:
-            thread.join(timeout=10)
-        ledger.save()
-    return [ledger.results[storable(source.key)] for source in sources]
 
 
 def _cores() -> int:
@@ -112,17 +145,17 @@ class _Worker:
         self._scratch = dataset / FOLDER / SCRATCH / str(number)
         self._child = LimitedChild(WORKER, dataset)
 
-    def work(
-        self, tasks: queue.SimpleQueue[SourceFile], results: queue.SimpleQueue[ImportResult | CannotWrite]
-    ) -> None:
+    def work(self, tasks: queue.SimpleQueue[SourceFile], answers: queue.SimpleQueue[Answer | CannotWrite]) -> None:
         """Judge files until none is left, then let the child go."""
         try:
             while True:
-                results.put(self._judge(tasks.get_nowait()))
+                source = tasks.get_nowait()
+                result = self._judge(source)
+                answers.put((result, *self._picture(source.first_frame, result)))
         except (queue.Empty, ChildClosed):
             pass
         except CannotWrite as error:
-            results.put(error)
+            answers.put(error)
         finally:
             self._child.close()
 
@@ -131,52 +164,68 @@ class _Worker:
         self._child.kill()
 
     def _judge(self, source: SourceFile) -> ImportResult:
-        refused = ImportResult(source=source.key, outcome="refused")
+        result = ImportResult(source=source.key, outcome="refused")
         try:
-            with self._on_disk(source) as path:
-                media.check_file(path)
-                return self._judge_file(refused, path)
+            with self._on_disk(source, MOST_MEMBER_BYTES) as path:
+                sha256 = records.file_sha256(path)
+                if known := self._ledger.known(result.source, sha256):
+                    return known
+                return self._converted(result.model_copy(update={"sha256": sha256}), path)
         except DataError as error:
-            return refused.model_copy(update={"notes": (str(error),)})
-        except OSError as error:
-            return refused.model_copy(update={"notes": (f"it cannot be read: {error.strerror}",)})
+            return result.model_copy(update={"notes": (str(error),)})
 
-    @contextlib.contextmanager
-    def _on_disk(self, source: SourceFile) -> Iterator[Path]:
-        """The source's file; a member of an archive lies in a scratch file meanwhile. Raises DataError, CannotWrite."""
-        if not source.member:
-            yield source.path
-            return
-        try:
-            with writing(self._scratch):
-                self._scratch.parent.mkdir(parents=True, exist_ok=True)
-                self._scratch.unlink(missing_ok=True)
-            archives.extract(source, self._scratch, MOST_MEMBER_BYTES)
-            yield self._scratch
-        finally:
-            self._scratch.unlink(missing_ok=True)
-
-    def _judge_file(self, refused: ImportResult, path: Path) -> ImportResult:
-        sha256 = records.file_sha256(path)
-        if known := self._ledger.known(refused.source, sha256):
-            return known
-        clip = self._dataset / "clips" / f"{clip_id(sha256)}.mp4"
+    def _converted(self, result: ImportResult, path: Path) -> ImportResult:
+        clip = self._dataset / clip_name(result.sha256)
         there = clip.exists()
-        task: dict[str, object] = {"source": str(path), "sha256": sha256, "longest_side": self._longest_side}
-        seconds = SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6
+        task = {"source": str(path), "sha256": result.sha256, "longest_side": self._longest_side}
         try:
-            answer = self._child.ask(task, seconds, WAITING)
-            result = ImportResult.model_validate_json(answer).model_copy(update={"source": refused.source})
-        except ChildLost as lost:
-            result = refused.model_copy(update={"notes": (self._reason(lost, seconds),), "sha256": sha256})
+            answer = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6)
+            result = ImportResult.model_validate_json(answer).model_copy(update={"source": result.source})
+        except DataError as error:
+            result = result.model_copy(update={"notes": (str(error),)})
         if not result.usable and not there:
             clip.unlink(missing_ok=True)
         return result
 
-    def _reason(self, lost: ChildLost, seconds: float) -> str:
-        """Why there is no answer, in words. Raises CannotWrite."""
-        if lost.late:
-            return f"no frame came within {seconds:.0f} s: it may be damaged, copy it again"
-        if lost.code == CannotWrite.exit_code:
-            raise CannotWrite(f"cannot write {self._dataset}: free some space, or choose another workspace")
-        return f"reading it brought the decoder down ({lost.code}): it is damaged, copy it again"
+    def _picture(self, picture: SourceFile | None, result: ImportResult) -> tuple[str, str]:
+        """(name of the first frame that is kept or "", what became of the one that came with a clip or "")."""
+        if picture is None or result.clip is None or not (self._dataset / result.clip.file_name).exists():
+            return "", ""
+        try:
+            with self._on_disk(picture, pictures.MOST_PICTURE_BYTES) as path:
+                task = {"picture": str(path), "clip": result.clip.file_name}
+                name, note = json.loads(self._ask(task, SECONDS_PER_FRAME))
+                return name, note
+        except DataError as error:
+            return "", pictures.LEFT_OUT.format(error)
+
+    @contextlib.contextmanager
+    def _on_disk(self, source: SourceFile, most_bytes: int) -> Iterator[Path]:
+        """The source's file; a member of an archive lies in a scratch file meanwhile. Raises DataError, CannotWrite."""
+        path = self._scratch if source.member else source.path
+        try:
+            if source.member:
+                with writing(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.unlink(missing_ok=True)
+                archives.extract(source, path, most_bytes)
+            media.check_file(path)
+            yield path
+        except OSError as error:
+            raise DataError(f"it cannot be read: {error.strerror}") from error
+        finally:
+            self._scratch.unlink(missing_ok=True)
+
+    def _ask(self, task: Mapping[str, object], seconds: float) -> bytes:
+        """The child's answer. Raises DataError, saying why there is none, CannotWrite, ChildClosed."""
+        try:
+            return self._child.ask({**task}, seconds, WAITING)
+        except ChildLost as lost:
+            if lost.late:
+                reason = f"no frame came within {seconds:.0f} s: it may be damaged, copy it again"
+                raise DataError(reason) from None
+            if lost.code == CannotWrite.exit_code:
+                sentence = f"cannot write {self._dataset}: free some space, or choose another workspace"
+                raise CannotWrite(sentence) from None
+            reason = f"reading it brought the decoder down ({lost.code}): it is damaged, copy it again"
+            raise DataError(reason) from None

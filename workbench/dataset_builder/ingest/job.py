@@ -8,12 +8,14 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.ingest.importing import import_files
-from workbench.dataset_builder.ingest.results import ImportResult
+from workbench.dataset_builder.ingest.intake import import_files
+from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, SKIPPED_NOTE, ImportResult
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources.survey import Survey
 
 MOST_PROBLEMS = 20  # sentences about captions that are missing, said again when the import is over
+MOST_NAMED = 24  # files of each outcome that are named when the import is over; sources.jsonl has all of them
+LONGEST_NOTE = 200  # characters
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
@@ -21,27 +23,28 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     settings = ImportSettings.load(config)
     if settings.trigger_word:
         Dataset(dataset).set_trigger_word(settings.trigger_word)
-    counts = {"taken": 0, "converted": 0, "known": 0, "refused": 0}
+    results = _Results()
     began = time.monotonic()
     problems: list[str] = []
+    job.outcome = {"counts": results.counts, "files": results.files, "problems": problems}
 
     def on_survey(surveyed: Survey) -> None:
         problems[:] = surveyed.problems[:MOST_PROBLEMS]
+        for name in surveyed.skipped:
+            results.add(name, SKIPPED, SKIPPED_NOTE)
         sys.stdout.write("".join(f"{sentence}\n" for sentence in surveyed.sentences))
 
     def on_progress(done: int, total: int, result: ImportResult | None) -> None:
         nonlocal began
         if result is not None:
-            counts[result.outcome] += 1
+            results.add(result.name, result.outcome, ", ".join(result.notes))
             sys.stdout.write(f"{result.sentence}\n")
-        job.outcome = {"counts": dict(counts), "problems": problems}
-        read = done - counts["known"]
+        read = done - results.counts["known"]
         if not read:  # known files cost nothing, so they say nothing of the speed
             began = time.monotonic()
         seconds = (time.monotonic() - began) / read if read else None
         job.beat("import", done, total, step_seconds=seconds, message=result.sentence if result else "")
-        if job.take("stop") is not None:
-            raise jobs.Stop(f"stopped after {done} of {total} files: start it again to go on")
+        job.check_stop(f"stopped after {done} of {total} files: start it again to go on")
 
     sources: list[Path | str] = list(settings.sources)
     if settings.hub_dataset:
@@ -49,6 +52,19 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     import_files(
         dataset, sources, on_progress, settings.wanted_layout, settings.longest_side, settings.columns, on_survey
     )
+
+
+class _Results:
+    """What became of the files of one import: how many have each outcome, and the first of each by name."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = dict.fromkeys((*OUTCOMES, SKIPPED), 0)
+        self.files: list[dict[str, str]] = []
+
+    def add(self, name: str, outcome: str, note: str) -> None:
+        self.counts[outcome] += 1
+        if self.counts[outcome] <= MOST_NAMED:
+            self.files.append({"name": name[-LONGEST_NOTE:], "outcome": outcome, "note": note[:LONGEST_NOTE]})
 
 
 def _fetched(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:
@@ -62,7 +78,6 @@ def _fetched(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:
 
     def on_file(done: int, total: int) -> None:
         job.beat("downloading", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
-        if job.take("stop") is not None:
-            raise jobs.Stop(f"stopped after {done} of {total} files: start it again to go on")
+        job.check_stop(f"stopped after {done} of {total} files: start it again to go on")
 
     return hub.fetch(remote, folder / "hub", on_file, settings.columns.video)

@@ -1,7 +1,8 @@
 """What an import knows and has made: import results go to disk as they come, clips to metadata.jsonl every few seconds.
 
 The same content is kept once, whether it comes again as the source, as our own clip of it, or was cut up or removed
-since. Captions that a dataset already has are never replaced. Not covered: how files are judged (ingest, worker).
+since. Captions and first frames that a dataset already has are never replaced. Not covered: how
+files are judged (intake, worker).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from pathlib import Path
 from workbench.clips import records
 from workbench.clips.records import Clip
 from workbench.dataset_builder.history import REMOVED, editing
+from workbench.dataset_builder.ingest.pictures import OTHER
 from workbench.dataset_builder.ingest.results import (
     ImportResult,
     append_import_result,
-    clip_id,
+    clip_name,
     read_import_results,
     storable,
 )
@@ -36,46 +38,54 @@ class Ledger:
         self._new: dict[str, int] = {}  # file name -> index among the clips of this import
         self._made: dict[str, ImportResult] = {}  # by the source's SHA-256, the clip's SHA-256 and the clip's file name
         for clip in records.read_clips(dataset):
-            self._remember(_of_record(clip))
+            self._remember(ImportResult(source=clip.source or clip.file_name, outcome="taken", clip=clip))
         for result in self.results.values():
             if result.outcome in ("taken", "converted"):
                 self._remember(result)
+        self._pictures = {clip.file_name: clip.first_frame for clip in records.read_clips(dataset) if clip.first_frame}
         self._unsaved: list[ImportResult] = []
         self._saved_at = time.monotonic()
 
     def known(self, source: str, sha256: str) -> ImportResult | None:
         """The result of a source whose content the dataset has, or had; None when it is new, or lost from disk."""
-        first = self._made.get(sha256) or self._made.get(_file_name(sha256))
-        where = first and self._where(first)
+        first = self._made.get(sha256) or self._made.get(clip_name(sha256))
+        where = self._where(first.clip) if first and first.clip else None
         if first is None or where is None:
             return None
         same = first.source == source
         note = where if same else f"the same content as {first.name!r}: kept once"
         return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
 
-    def _where(self, result: ImportResult) -> str | None:
-        """Where the clip of a result is now, in words."""
-        if (self.dataset / result.file_name).exists():
+    def _where(self, clip: Clip) -> str | None:
+        """Where an imported clip is now, in words."""
+        if (self.dataset / clip.file_name).exists():
             return "imported before"
-        if (self.dataset / ".masters" / Path(result.file_name).name).exists():
+        if (self.dataset / ".masters" / Path(clip.file_name).name).exists():
             return "imported before, and cut into parts since"
-        if (self.dataset / REMOVED / result.file_name).exists():
+        if (self.dataset / REMOVED / clip.file_name).exists():
             return "removed from the dataset before: restore it"
         return None
 
     def _remember(self, result: ImportResult) -> None:
-        for key in (result.sha256, result.clip_sha256, result.file_name):
-            if key:
+        if result.clip is not None:
+            for key in filter(None, (result.sha256, result.clip.sha256, result.clip.file_name)):
                 self._made[key] = result
 
-    def add(self, result: ImportResult) -> ImportResult:
-        """Put a result on disk and return it. The same content twice, met by two workers at once, counts once."""
+    def add(self, result: ImportResult, picture: str = "", note: str = "") -> ImportResult:
+        """Put a result on disk and return it. The same content twice, met by two workers at once, counts once.
+
+        picture, note: name of the first frame that was kept, and what became of the one that came with the source
+        """
         if result.outcome in ("taken", "converted"):
             first = self._made.get(result.sha256)
             if first and first.source != result.source and (again := self.known(result.source, result.sha256)):
                 result = again
             else:
                 self._remember(result)
+        if result.clip and note:
+            if picture and self._pictures.setdefault(result.clip.file_name, picture) != picture:
+                note = OTHER
+            result = result.model_copy(update={"notes": (*result.notes, note)})
         earlier = self.results.get(result.source)
         if not (result.outcome == "known" and earlier and earlier.sha256 == result.sha256 and earlier.usable):
             append_import_result(self.dataset, result)
@@ -102,29 +112,15 @@ class Ledger:
         self._saved_at = time.monotonic()
 
     def _record(self, result: ImportResult, known: dict[str, Clip]) -> None:
-        caption = self._captions.get(result.source, "")
-        if result.file_name not in known:
-            if not (self.dataset / result.file_name).exists():
+        if result.clip is None:
+            return
+        caption, name = self._captions.get(result.source, ""), result.clip.file_name
+        if name not in known:
+            if not (self.dataset / name).exists():
                 return  # cut into parts, or removed
-            self._new.setdefault(result.file_name, self._order[result.source])
-        clip = known.setdefault(result.file_name, result.clip(caption))
-        if caption and not clip.text:
-            known[result.file_name] = clip.changed(text=caption, caption_by="file")
-
-
-def _file_name(sha256: str) -> str:
-    return f"clips/{clip_id(sha256)}.mp4"
-
-
-def _of_record(clip: Clip) -> ImportResult:
-    """A clip without an import result (a plain VideoFolder, a part of a source video) as if it had one."""
-    return ImportResult(
-        source=clip.source or clip.file_name,
-        outcome="taken",
-        file_name=clip.file_name,
-        clip_sha256=clip.sha256,
-        fps=clip.fps,
-        frames=clip.frames,
-        width=clip.width,
-        height=clip.height,
-    )
+            self._new.setdefault(name, self._order[result.source])
+            known[name] = result.clip.changed(source=result.name)
+        if caption and not known[name].text:
+            known[name] = known[name].changed(text=caption, caption_by="file")
+        if (picture := self._pictures.get(name)) and not known[name].first_frame:
+            known[name] = known[name].changed(first_frame=picture)

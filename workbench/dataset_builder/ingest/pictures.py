@@ -1,11 +1,19 @@
-"""Still pictures: PNG, JPEG, WebP, AVIF or BMP, known by their content; and clips of one frame made of them.
+"""Still pictures: PNG, JPEG, WebP, AVIF, GIF or BMP, known by their content; and clips of one frame made of them.
 
 A picture is turned upright as its EXIF says, its colours are brought to sRGB, transparent parts become white. Not
-covered: animations (a GIF or APNG is a video; a WebP is refused), raw camera files, HEIC (clips.media.kinds says so).
+covered: several frames in a GIF, APNG or WebP (animations), raw camera files, HEIC (clips.media.kinds says so).
+
+Pictures may also come with clips as their first frames (images.txt), for image-to-video training:
+
+    first_frames/ID.png    RGB, as large as its clip, named by its content; the record's column `first_frame` names it
+
+Most such pictures are the clip's own first frame, extracted by another tool: those say nothing new and are dropped,
+with a note in the result. One that differs (a cleaned frame, a drawing) is kept.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 from fractions import Fraction
 from pathlib import Path
@@ -14,21 +22,30 @@ from typing import Any
 from workbench.clips import media
 from workbench.dataset_builder.ingest.conversion import reduced
 from workbench.errors import DataError
+from workbench.workspace import write_bytes
 
-FORMATS = ("PNG", "JPEG", "WEBP", "AVIF", "BMP")
+FORMATS = ("PNG", "JPEG", "WEBP", "AVIF", "BMP", "GIF")
+MAX_PIXELS = 4096 * 2304
 MAX_SIDE = 8192  # pixels; an H.264 encoder takes twice as many at most
 PICTURE_FPS = Fraction(25)  # a picture lasts as long as a frame
 PICTURE_MARK = "a still picture"  # in a clip's comment: one that comes back from an export is taken as it is
+FIRST_FRAMES = "first_frames"
+DAMAGED = "the picture is damaged: it cannot be read, copy it again"
+MOST_PICTURE_BYTES = 512 * 1024**2
+ALIKE_DB = 30.0  # what a JPEG of the very frame reaches; pictures this near look the same
+NEAR_SHAPE = 0.02  # by which proportions may differ before something is cut off
+KEPT = "the first frame that came with it is kept beside it"
+OWN = "the first frame that came with it is its own: not kept twice"
+LEFT_OUT = "the first frame that came with it is left out: {}"
+OTHER = "it has another first frame already, which stays"
 
 
-def write_picture(
-    source: Path, target: Path, most_pixels: int, longest_side: int | None
-) -> tuple[int, int, tuple[str, ...]]:
+def write_picture(source: Path, target: Path, longest_side: int | None) -> tuple[int, int, tuple[str, ...]]:
     """Write the clip; (width, height, what was changed in words). Raises DataError, CannotWrite."""
     import numpy as np
     from PIL import Image
 
-    upright, name, changes = read_picture(source, most_pixels)
+    upright, name, changes = read_picture(source)
     if (size := reduced(upright.size, longest_side)) != upright.size:
         changes.append(f"scaled down from {upright.width}x{upright.height} as asked")
         upright = upright.resize(size, Image.Resampling.LANCZOS)
@@ -43,24 +60,28 @@ def write_picture(
     return width, height, (f"a picture ({name}): made a clip of one frame", *changes)
 
 
-def read_picture(source: Path, most_pixels: int) -> tuple[Any, str, list[str]]:
+def read_picture(source: Path) -> tuple[Any, str, list[str]]:
     """(the picture as people see it: a PIL image in sRGB, its format, what was changed in words). Raises DataError."""
     from PIL import Image
 
     Image.MAX_IMAGE_PIXELS = None  # our own limit comes first
     try:
         with Image.open(source, formats=FORMATS) as picture:
-            if picture.width * picture.height > most_pixels:
-                raise DataError(f"too large: {picture.width}x{picture.height}: scale it down first")
-            if max(picture.size) > MAX_SIDE:
-                side = f"at most {MAX_SIDE} a side: crop it or scale it down first"
-                raise DataError(f"too large: {picture.width}x{picture.height}, {side}")
+            check_size(picture.width, picture.height)
             if getattr(picture, "n_frames", 1) > 1:
                 raise DataError(f"an animation ({picture.format}), not a still picture: convert it to mp4 or GIF first")
             upright, changes = _upright_rgb(picture)
             return upright, str(picture.format), changes
     except (OSError, SyntaxError, ValueError) as error:
-        raise DataError("the picture is damaged: it cannot be read, copy it again") from error
+        raise DataError(DAMAGED) from error
+
+
+def check_size(width: int, height: int) -> None:
+    """Refuse from the header what would take too much memory. Raises DataError."""
+    if width * height > MAX_PIXELS:
+        raise DataError(f"too large: {width}x{height}: scale it down first")
+    if max(width, height) > MAX_SIDE:
+        raise DataError(f"too large: {width}x{height}, at most {MAX_SIDE} a side: crop it or scale it down first")
 
 
 def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
@@ -95,3 +116,40 @@ def _to_srgb(picture: Any, profile: bytes) -> Any:
         return ImageCms.profileToProfile(picture, meant, ImageCms.createProfile("sRGB"), outputMode="RGB")
     except (ImageCms.PyCMSError, OSError):
         return picture
+
+
+# ---- first frames ---------------------------------------------------------------------------------------------------
+
+
+def keep_first_frame(dataset: Path, picture: Path, clip: str) -> tuple[str, str]:
+    """(the picture's name in the dataset, "" when it is the clip's own first frame; what became of it in words).
+
+    Raises DataError when it cannot be read, CannotWrite.
+    """
+    import numpy as np
+    from PIL import Image
+
+    own = media.read_frames(dataset / clip, [0])[0]
+    given, _, changes = read_picture(picture)
+    fitted, cut = _fitted(given, own.shape[1], own.shape[0])
+    error = np.mean((np.asarray(fitted, np.float32) - own) ** 2)
+    if 10 * np.log10(255**2 / max(float(error), 1e-9)) >= ALIKE_DB:
+        return "", OWN
+    data = io.BytesIO()
+    Image.fromarray(np.asarray(fitted)).save(data, "PNG")  # the pixels alone, so that the same ones are the same file
+    name = f"{FIRST_FRAMES}/{hashlib.sha256(data.getvalue()).hexdigest()[:16]}.png"
+    if not (dataset / name).exists():
+        write_bytes(dataset / name, data.getvalue())
+    return name, "; ".join([KEPT, *changes, *cut])
+
+
+def _fitted(picture: Any, width: int, height: int) -> tuple[Any, list[str]]:
+    """The picture as large as its clip, and what was done to it that shows."""
+    from PIL import Image, ImageOps
+
+    if picture.size == (width, height):
+        return picture, []
+    if abs(picture.width / picture.height * height / width - 1) <= NEAR_SHAPE:
+        return picture.resize((width, height), Image.Resampling.LANCZOS), []
+    fitted = ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS)
+    return fitted, [f"cut to the clip's proportions (it was {picture.width}x{picture.height})"]

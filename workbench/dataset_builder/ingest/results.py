@@ -24,16 +24,18 @@ OUTCOMES: dict[Outcome, str] = {
     "refused": "refused",
 }
 """Outcome -> words for people."""
+SKIPPED = "skipped"  # of files of other kinds, which are never opened and have no line in sources.jsonl
+SKIPPED_NOTE = "a kind of file that is not taken"
 
 
 class ImportResult(BaseModel):
-    """One source file's fate.
+    """What became of one source file.
 
     source:  the file's path, or "archive.zip::folder/a.mp4"
     outcome: taken as it is, converted (`notes` say how), known (its content is there), refused (`notes` say why);
              `notes` also say what to look out for, of a taken file too
     sha256:  of the source file's content; its first 16 digits name the clip
-    the rest is what is known of the clip, empty for a refused file
+    clip:    what it became, without a caption; None for a refused file
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -42,12 +44,7 @@ class ImportResult(BaseModel):
     outcome: Outcome
     notes: tuple[str, ...] = ()
     sha256: str = ""
-    file_name: str = ""
-    clip_sha256: str = ""
-    fps: float = 0.0
-    frames: int = 0
-    width: int = 0
-    height: int = 0
+    clip: Clip | None = None
 
     @field_validator("source", mode="before")
     @classmethod
@@ -69,29 +66,15 @@ class ImportResult(BaseModel):
         """The source file's own name."""
         return Path(self.source.rpartition("::")[2]).name
 
-    def clip(self, text: str) -> Clip:
-        """The clip this source became, with a caption."""
-        return Clip(
-            file_name=self.file_name,
-            text=text,
-            fps=self.fps,
-            frames=self.frames,
-            width=self.width,
-            height=self.height,
-            sha256=self.clip_sha256,
-            caption_by="file" if text else "",
-            source=self.name,
-        )
-
 
 def storable(source: str) -> str:
     """A path as text that a file can hold: names that are no UTF-8 keep their odd bytes in writing."""
     return source.encode("utf-8", "backslashreplace").decode()
 
 
-def clip_id(sha256: str) -> str:
-    """A clip's name from its source's content."""
-    return sha256[:16]
+def clip_name(sha256: str) -> str:
+    """A clip's file name, from its source's content."""
+    return f"clips/{sha256[:16]}.mp4"
 
 
 def read_import_results(dataset: Path) -> list[ImportResult]:
@@ -99,9 +82,8 @@ def read_import_results(dataset: Path) -> list[ImportResult]:
     path = dataset / SOURCES
     found: dict[str, ImportResult] = {}
     if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").split(
-            "\n"
-        ):  # not splitlines: names may hold U+2028
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for line in text.split("\n"):  # not splitlines: names may hold U+2028
             with contextlib.suppress(ValueError):
                 result = ImportResult.model_validate_json(line)
                 found[result.source] = result
@@ -110,4 +92,4 @@ def read_import_results(dataset: Path) -> list[ImportResult]:
 
 def append_import_result(dataset: Path, result: ImportResult) -> None:
     """Add a line. Raises CannotWrite."""
-    append_line(dataset / SOURCES, result.model_dump_json())
+    append_line(dataset / SOURCES, result.model_dump_json(exclude_defaults=True))

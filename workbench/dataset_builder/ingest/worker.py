@@ -1,19 +1,22 @@
 """The child that touches foreign files: `python -m workbench.dataset_builder.ingest.worker DATASET_FOLDER`.
 
-Each task is {source, sha256, seconds, longest_side}, its answer an import result. Not covered: the limits that it works
-under (jobs.limited), starting it again after a file that brought it down (intake).
+A task {source, sha256, longest_side} is answered by an import result; {picture, clip}, a picture that came with a clip
+as its first frame, by [name, note]. Not covered: the limits that it works under (jobs.limited), starting it again after
+a file that brought it down (intake).
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
-from workbench.clips.records import file_sha256
+from workbench.clips.records import Clip, file_sha256
+from workbench.dataset_builder.ingest import pictures
 from workbench.dataset_builder.ingest.canonical import convert
-from workbench.dataset_builder.ingest.results import ImportResult, clip_id
+from workbench.dataset_builder.ingest.results import ImportResult, Outcome, clip_name
 from workbench.errors import CannotWrite, DataError
 from workbench.jobs.limited import Watch, serve
 
@@ -24,6 +27,11 @@ def main(dataset: Path) -> None:
     """Handle tasks until stdin ends."""
 
     def handle(task: dict[str, Any], watch: Watch) -> str:
+        if "picture" in task:
+            try:
+                return json.dumps(pictures.keep_first_frame(dataset, Path(task["picture"]), task["clip"]))
+            except DataError as error:
+                return json.dumps(["", pictures.LEFT_OUT.format(error)])
         result = judge(dataset, Path(task["source"]), task["sha256"], task["longest_side"], watch)
         return result.model_dump_json()
 
@@ -34,38 +42,38 @@ def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, wa
     """Make clip and thumbnail of one source file, or say why not. Raises CannotWrite."""
     import av
 
-    refused = ImportResult(source=str(source), outcome="refused", sha256=sha256)
-    name = f"clips/{clip_id(sha256)}.mp4"
+    def refused(reason: str) -> ImportResult:
+        return ImportResult(source=str(source), outcome="refused", sha256=sha256, notes=(reason,))
+
+    name = clip_name(sha256)
     try:
         made = convert(source, dataset / name, longest_side, watch.progress)
-        thumbnail = dataset / "thumbs" / f"{clip_id(sha256)}.jpg"
+        thumbnail = dataset / "thumbs" / f"{Path(name).stem}.jpg"
         if made.middle is None:
             media.thumbnail(dataset / name, thumbnail)
         else:
             media.write_thumbnail(made.middle.to_ndarray(format="rgb24"), thumbnail)
     except DataError as error:
-        return refused.model_copy(update={"notes": (str(error),)})
+        return refused(str(error))
     except MemoryError:
-        return refused.model_copy(update={"notes": ("it needs more memory than an import may use: scale it down",)})
+        return refused("it needs more memory than an import may use: scale it down")
     except CannotWrite:
         raise
     except av.FFmpegError as error:
-        reason = f"its codec reports what nobody foresaw ({error.strerror}): save it anew as an ordinary mp4"
-        return refused.model_copy(update={"notes": (reason,)})
+        return refused(f"its codec reports an unexpected error ({error.strerror}): save it again as an ordinary mp4")
     except Exception as error:  # noqa: BLE001 - one strange file must not end the import
-        return refused.model_copy(update={"notes": (f"it cannot be read ({type(error).__name__}: {error})",)})
-    return ImportResult(
-        source=str(source),
-        outcome="converted" if made.changes else "taken",
-        notes=made.changes + made.warnings,
-        sha256=sha256,
+        return refused(f"it cannot be read ({type(error).__name__}: {error})")
+    clip = Clip(
         file_name=name,
-        clip_sha256=file_sha256(dataset / name),
         fps=made.fps,
         frames=made.frames,
         width=made.width,
         height=made.height,
+        sha256=file_sha256(dataset / name),
     )
+    outcome: Outcome = "converted" if made.changes else "taken"
+    notes = made.changes + made.warnings
+    return ImportResult(source=str(source), outcome=outcome, notes=notes, sha256=sha256, clip=clip)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from workbench import policy
 from workbench.dataset_builder.sources.text import MOST_TEXT_BYTES
 from workbench.dataset_builder.sources.tree import TEXT_SUFFIXES, SourceFile, Tree
 from workbench.errors import DataError
+from workbench.operating_system import system
 from workbench.workspace import writing
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -59,16 +60,43 @@ class ArchiveTree(Tree):
 
     def __init__(self, path: Path, beside: str = "") -> None:
         """beside: the text of a file that belongs to the archive and lies beside it."""
-        listing = _Listing()
+        self._texts, self.beside = dict[str, bytes](), beside
+        files, refused = dict[str, int](), dict[str, str]()
         with closing(_open(path)) as archive:
             try:
-                listing.read(archive)
+                self._list(archive, files, refused)
             except DAMAGE as error:
-                if not listing.files:
+                if not files:
                     raise _unreadable(path, error) from error
-                listing.refused[path.name] = f"it is cut off or damaged behind {list(listing.files)[-1]!r}: {error}"
-        self._texts, self.beside = listing.texts, beside
-        super().__init__(path, listing.files, listing.refused)
+                refused[path.name] = f"it is cut off or damaged behind {list(files)[-1]!r}: {error}"
+        super().__init__(path, files, refused)
+
+    def _list(self, archive: _Zip | _Tar, files: dict[str, int], refused: dict[str, str]) -> None:
+        """Read names, sizes, captions, and why entries are refused."""
+        entries, size, text_left = policy.unpacked(MOST_ENTRIES, MOST_BYTES, MOST_ALL_TEXT_BYTES)
+        bytes_left = size
+        for number, entry in enumerate(archive.entries):
+            if number == entries:
+                refused[f"after {entry.name}"] = f"more than {entries:,} entries: split the archive"
+                break
+            if _hidden(entry.name):
+                continue
+            reason = entry.refused or _unsafe(entry.name)
+            if not reason and entry.name in files:
+                reason = "a second entry of this name: the first is taken"
+            is_text = entry.name.lower().endswith((*TEXT_SUFFIXES, ".id"))
+            if not reason and is_text and entry.size > min(MOST_TEXT_BYTES, text_left):
+                reason = "too much text for captions"
+            if not reason and entry.size > bytes_left:
+                reason = f"the archive unpacks to more than {size:,} bytes: split it"
+            if reason:
+                refused[entry.name] = reason
+                continue
+            files[entry.name] = entry.size
+            bytes_left -= entry.size
+            if is_text:
+                self._texts[entry.name] = b"".join(archive.pieces(entry))
+                text_left -= entry.size
 
     def _data(self, name: str) -> bytes:
         return self._texts.get(name, b"")
@@ -98,7 +126,7 @@ def extract(source: SourceFile, target: Path, most_bytes: int) -> None:
         if left:
             raise DataError(f"it is cut off inside {source.path.name}: copy the archive again")
         with writing(target):
-            os.replace(part, target)
+            system.replace(part, target)
     except DAMAGE as error:
         _handles.held = None
         raise _unreadable(source.path, error) from error
@@ -123,41 +151,6 @@ class _Entry:
     info: Any
 
 
-class _Listing:
-    """The names, captions and refused entries of an archive."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, int] = {}
-        self.texts: dict[str, bytes] = {}
-        self.refused: dict[str, str] = {}
-
-    def read(self, archive: _Zip | _Tar) -> None:
-        entries, size, text_left = policy.unpacked(MOST_ENTRIES, MOST_BYTES, MOST_ALL_TEXT_BYTES)
-        bytes_left = size
-        for number, entry in enumerate(archive.entries()):
-            if number == entries:
-                self.refused[f"after {entry.name}"] = f"more than {entries:,} entries: split the archive"
-                break
-            if _hidden(entry.name):
-                continue
-            reason = entry.refused or _unsafe(entry.name)
-            if not reason and entry.name in self.files:
-                reason = "a second entry of this name: the first is taken"
-            is_text = entry.name.lower().endswith((*TEXT_SUFFIXES, ".id"))
-            if not reason and is_text and entry.size > min(MOST_TEXT_BYTES, text_left):
-                reason = "too much text for captions"
-            if not reason and entry.size > bytes_left:
-                reason = f"the archive unpacks to more than {size:,} bytes: split it"
-            if reason:
-                self.refused[entry.name] = reason
-                continue
-            self.files[entry.name] = entry.size
-            bytes_left -= entry.size
-            if is_text:
-                self.texts[entry.name] = b"".join(archive.pieces(entry))
-                text_left -= entry.size
-
-
 def _hidden(name: str) -> bool:
     """What no layout looks at: hidden files and macOS's shadows."""
     return any(part.startswith(".") and part not in (".", "..") or part == "__MACOSX" for part in name.split("/"))
@@ -174,11 +167,8 @@ class _Zip:
     def __init__(self, path: Path) -> None:
         self._zip = zipfile.ZipFile(path)
         infos = (info for info in self._zip.infolist() if not info.is_dir())
-        self._entries = [_Entry(info.filename, info.file_size, self._refused(info), info) for info in infos]
-        self._first = {entry.name: entry for entry in reversed(self._entries)}
-
-    def entries(self) -> Iterator[_Entry]:
-        yield from self._entries
+        self.entries = [_Entry(info.filename, info.file_size, self._refused(info), info) for info in infos]
+        self._first = {entry.name: entry for entry in reversed(self.entries)}
 
     def find(self, name: str) -> _Entry:
         return _found(self._first.get(name))
@@ -195,13 +185,16 @@ class _Zip:
 
     def pieces(self, entry: _Entry) -> Iterator[bytes]:
         with self._zip.open(entry.info) as file:
-            yield from _pieces(file)
+            while piece := file.read(CHUNK):
+                yield piece
 
     def close(self) -> None:
         self._zip.close()
 
 
 class _Tar:
+    """entries: all members, as far as they have not been read already."""
+
     def __init__(self, path: Path) -> None:
         self._file = _Careful(path)
         try:
@@ -210,11 +203,7 @@ class _Tar:
             self._file.close()
             raise
         self._seen: dict[str, _Entry] = {}
-        self._rest = self._forward()
-
-    def entries(self) -> Iterator[_Entry]:
-        """All members, as far as they have not been read already."""
-        yield from self._rest
+        self.entries = self._forward()
 
     def _forward(self) -> Iterator[_Entry]:
         while (info := self._tar.next()) is not None:
@@ -234,7 +223,7 @@ class _Tar:
 
     def find(self, name: str) -> _Entry:
         while name not in self._seen:
-            if next(self._rest, None) is None:
+            if next(self.entries, None) is None:
                 break
         return _found(self._seen.get(name))
 
@@ -258,11 +247,6 @@ def _found(entry: _Entry | None) -> _Entry:
     return entry
 
 
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    while piece := file.read(CHUNK):
-        yield piece
-
-
 class _Careful:
     """A tar's bytes, unpacked as they are read, for tarfile: no read fills the memory, no bomb unpacks for ever."""
 
@@ -276,7 +260,7 @@ class _Careful:
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= 16 * CHUNK:
-            raise tarfile.ReadError("a header of absurd size")
+            raise tarfile.ReadError("a header that is too large")
         return cast(bytes, self._file.read(size))
 
     def seek(self, position: int, whence: int = os.SEEK_SET) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -16,11 +16,13 @@ from workbench.clips.records import METADATA
 from workbench.dataset_builder.sources.archives import SUFFIXES as ARCHIVE_SUFFIXES
 from workbench.dataset_builder.sources.archives import ArchiveTree, is_archive
 from workbench.dataset_builder.sources.layouts.shards import META
-from workbench.dataset_builder.sources.layouts.sidecars import CAPTION_SUFFIXES
 from workbench.dataset_builder.sources.layouts.tables import CSV
-from workbench.dataset_builder.sources.text import MOST_TEXT_BYTES, read_text
+from workbench.dataset_builder.sources.layouts.text_files import CAPTION_SUFFIXES
+from workbench.dataset_builder.sources.text import MOST_TEXT_BYTES, decode_text
 from workbench.dataset_builder.sources.tree import MEDIA_SUFFIXES, TEXT_SUFFIXES, SourceFile, Tree
 from workbench.errors import DataError
+
+MOST_NAMES = 3
 
 
 class FilesTree(Tree):
@@ -37,9 +39,7 @@ class FilesTree(Tree):
         given: Iterable[str] = (),
         others: Iterable[str] = (),
     ) -> None:
-        self._paths = dict(files)
-        self._given = set(given)
-        self._others = list(others)
+        self._paths, self._given, self._others = dict(files), set(given), list(others)
         super().__init__(path, {name: _size(file) for name, file in files.items()}, {}, whole)
 
     @cached_property
@@ -83,7 +83,7 @@ def _archives(paths: Iterable[Path], refused: dict[str, str], records: Mapping[s
         name = path.name.partition(".")[0] + META
         record = records.get(name, path.with_name(name))
         try:
-            yield ArchiveTree(path, read_text(record) if _is_own_file(record) else "")
+            yield ArchiveTree(path, decode_text(_text_bytes(record))[0] if _is_own_file(record) else "")
         except (DataError, OSError) as error:
             refused[path.name] = str(error)
 
@@ -130,7 +130,15 @@ def _loose(given: list[Path]) -> FilesTree:
         prefix = f"{number}-{folder.name}/" if files.keys() & taken.keys() else ""
         taken |= {prefix + name: path for name, path in files.items()}
         named |= {prefix + path.name for path in videos}
-    return FilesTree(given[0].parent, taken, whole, named)
+    tree = FilesTree(given[0].parent, taken, whole, named)
+    tree.title = first_names([path.name for path in given])
+    return tree
+
+
+def first_names(names: Sequence[str]) -> str:
+    """ "a.mp4, b.mp4 and 3 more" for a message."""
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def _is_own_file(path: Path) -> bool:
@@ -153,4 +161,4 @@ def _text_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MOST_TEXT_BYTES)
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}): check its permissions") from error
+        raise DataError(f"{path.name} cannot be read ({error.strerror}): check its permissions") from error

@@ -20,6 +20,7 @@ from workbench.dataset_builder.sources import archives, parquet
 from workbench.dataset_builder.sources.tree import IMAGE_SUFFIXES, TEXT_SUFFIXES
 from workbench.errors import CannotWrite, DataError
 from workbench.hub import client, explained
+from workbench.quantities import byte_size
 from workbench.workspace import confined, writing
 
 PARQUET = ".parquet"
@@ -46,7 +47,7 @@ class Remote:
         """What would be fetched, for a person to confirm."""
         kinds = Counter(Path(name).suffix.lower() for name in self.files)
         named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(4))
-        return f"{self.repo_id} at {self.commit[:8]}: {sum(self.files.values()) / 1e6:,.1f} MB to fetch: {named}"
+        return f"{self.repo_id} at {self.commit[:8]}: {byte_size(sum(self.files.values()))} to fetch: {named}"
 
 
 def inspect(repo_id: str, revision: str = "", config: str = "") -> Remote:

@@ -14,6 +14,7 @@ from workbench.clips.media import SUFFIXES
 from workbench.clips.records import METADATA
 from workbench.dataset_builder.sources.tree import IMAGE_SUFFIXES, NAME_COLUMNS, column_names
 from workbench.errors import DataError
+from workbench.paths import extra_command
 from workbench.workspace import write_text, writing
 
 ROWS = 8  # read at a time: each may hold a whole video
@@ -30,9 +31,7 @@ def unpack(table: Path, video_column: str = "") -> Path:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise DataError(
-            f"{table.name} is a parquet table, which needs pyarrow: pip install 'video-lora-workbench[parquet]'"
-        ) from None
+        raise DataError(f"{table.name} is a parquet table, which needs pyarrow: {extra_command('parquet')}") from None
     try:
         with pyarrow.parquet.ParquetFile(table, pre_buffer=False) as file:
             schema = file.schema_arrow

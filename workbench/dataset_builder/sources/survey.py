@@ -27,7 +27,9 @@ from workbench.dataset_builder.sources.tree import (
     without_suffix,
 )
 from workbench.errors import DataError
+from workbench.quantities import byte_size, counted
 
+UNOPENED = "No video was opened yet: the import finds out whether each can be read, and says so."
 MOST_SOURCES = 100_000
 USUAL = Columns()
 
@@ -38,7 +40,7 @@ class SurveyedFiles:
 
     layout, others: names of the layout it is read as and of those that would fit as well; parts: how many archives
     size: bytes of its videos and pictures; problems: what to know before importing it -> the names it holds for
-    refused: entry of an archive -> why it may not be read
+    refused: entry of an archive -> why it may not be read;  title: the files' names, of files given one by one
     """
 
     path: Path
@@ -49,6 +51,12 @@ class SurveyedFiles:
     problems: Mapping[Problem, tuple[str, ...]]
     refused: Mapping[str, str]
     parts: int = 1
+    title: str = ""
+
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+        return self.title or self.path.name
 
     @property
     def images(self) -> int:
@@ -67,31 +75,52 @@ class SurveyedFiles:
         named = ", ".join(count for count in counts if count) or "nothing to import"
         pictures = _count(sum(source.first_frame is not None for source in self.sources), "first frame")
         more = f"{self.captions} captions" + (f", {pictures}" if pictures else "")
-        return f"{self.path.name}: {layout.title}: {named}, {more}, {self.size / 1e6:,.1f} MB"
+        return f"{self.name}: {layout.title}: {named}, {more}, {byte_size(self.size)}"
 
-    @property
-    def warnings(self) -> list[str]:
+    def warnings(self, *without: Problem) -> list[str]:
         """A sentence a problem, with up to three of the names it holds for."""
-        return [f"{self.path.name}: {_named(names)}: {problem}" for problem, names in self.problems.items()]
+        found = [(problem, names) for problem, names in self.problems.items() if problem not in without]
+        return [f"{self.name}: {_named(names)}: {problem}" for problem, names in found]
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Everything that was given, as it would be imported. too_many: only the first MOST_SOURCES are taken."""
+    """Everything that was given, as it would be imported.
+
+    refused: archive -> why it cannot be read;  others: files of other kinds, where nothing lies that is taken
+    too_many: only the first MOST_SOURCES are taken
+    """
 
     found: tuple[SurveyedFiles, ...]
     refused: Mapping[str, str]
+    others: tuple[str, ...] = ()
     too_many: bool = False
 
     @property
     def sources(self) -> list[SourceFile]:
+        """All videos and pictures. Raises DataError when nothing of what was given can be read."""
+        if not self.found and (self.refused or self.others):
+            raise DataError("; ".join([*self._refusals, *self._skipped_lines]))
         return [source for part in self.found for source in part.sources]
 
     @property
     def problems(self) -> list[str]:
-        """A sentence a problem, and one a source of which nothing can be taken."""
-        warnings = [sentence for part in self.found for sentence in part.warnings]
-        return [*warnings, *(f"refused: {name}: {reason}" for name, reason in self.refused.items())]
+        """A sentence a problem, and one a source of which nothing can be taken; without the files of other kinds."""
+        warnings = [sentence for part in self.found for sentence in part.warnings(Problem.OTHER)]
+        return [*warnings, *self._refusals]
+
+    @property
+    def skipped(self) -> list[str]:
+        """The names of all files of other kinds, which nobody opens."""
+        return [*(name for part in self.found for name in part.problems.get(Problem.OTHER, ())), *self.others]
+
+    @property
+    def _refusals(self) -> list[str]:
+        return [f"refused: {name}: {reason}" for name, reason in self.refused.items()]
+
+    @property
+    def _skipped_lines(self) -> list[str]:
+        return [f"{_named(self.others)}: {Problem.OTHER}"] if self.others else []
 
     @property
     def sentences(self) -> list[str]:
@@ -99,27 +128,20 @@ class Survey:
         lines = []
         for part in self.found:
             lines.append(part.sentence)
-            lines += part.warnings
+            lines += part.warnings()
             reasons = Counter(part.refused.values())
             for reason in reasons:
                 names = tuple(name for name, why in part.refused.items() if why == reason)
-                lines.append(f"{part.path.name}: refused: {_named(names)}: {reason}")
-        lines += [f"refused: {name}: {reason}" for name, reason in self.refused.items()]
+                lines.append(f"{part.name}: refused: {_named(names)}: {reason}")
+        lines += [*self._refusals, *self._skipped_lines]
         if self.too_many:
             lines.append(f"more than {MOST_SOURCES:,} videos: only the first {MOST_SOURCES:,} are taken")
         return lines
 
-
-def find_sources(given: Iterable[Path | str], layout: str = "") -> list[SourceFile]:
-    """The videos and pictures in what is given, each once. Raises DataError when nothing of it can be read."""
-    return readable(survey(given, layout)).sources
-
-
-def readable(surveyed: Survey) -> Survey:
-    """The same. Raises DataError when nothing of it can be read."""
-    if not surveyed.found and surveyed.refused:
-        raise DataError("; ".join(f"{name}: {reason}" for name, reason in surveyed.refused.items()))
-    return surveyed
+    @property
+    def preview(self) -> list[str]:
+        """The same, and what a survey cannot know; empty when there is nothing to import."""
+        return [*self.sentences, UNOPENED] if self.sources else self.sentences
 
 
 def survey(given: Iterable[Path | str], layout: str = "", columns: Columns = USUAL) -> Survey:
@@ -132,6 +154,7 @@ def survey(given: Iterable[Path | str], layout: str = "", columns: Columns = USU
     forced = layout_named(layout) if layout else None
     paths = list(dict.fromkeys(Path(os.path.abspath(Path(item).expanduser())) for item in given))
     refused: dict[str, str] = {}
+    other_files: list[str] = []
     found: list[SurveyedFiles] = []
     seen: set[str] = set()
     fits = forced is None
@@ -144,15 +167,14 @@ def survey(given: Iterable[Path | str], layout: str = "", columns: Columns = USU
             found.append(_read(tree, chosen, layouts, seen))
         else:
             refused |= {f"{tree.path.name}: {name}": reason for name, reason in tree.refused.items()}
-            if tree.others:
-                refused[f"{tree.path.name}: {_named(tuple(tree.others))}"] = Problem.OTHER
+            other_files += tree.others
         if len(seen) > MOST_SOURCES:
             break
     if forced is not None and found and not fits:
         others = ", ".join(dict.fromkeys(part.layout for part in found))
         raise DataError(f"nothing here has the layout {layout!r} ({forced.title}): it looks like {others}")
     found = [part for part in found if part.sources or part.problems or part.refused]
-    return Survey(tuple(_capped(_joined(found))), refused, len(seen) > MOST_SOURCES)
+    return Survey(tuple(_capped(_joined(found))), refused, tuple(other_files), len(seen) > MOST_SOURCES)
 
 
 def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> SurveyedFiles:
@@ -185,7 +207,7 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> Sur
         report.add(Problem.OTHER, name)
     problems = {problem: tuple(names) for problem, names in report.names.items() if names}
     others = tuple(other.name for other in fits if other is not layout)
-    return SurveyedFiles(tree.path, layout.name, others, tuple(sources), size, problems, tree.refused)
+    return SurveyedFiles(tree.path, layout.name, others, tuple(sources), size, problems, tree.refused, title=tree.title)
 
 
 def _is_poster(name: str, has_caption: bool, videos: set[str], names: set[str]) -> bool:
@@ -241,7 +263,7 @@ def _capped(found: Iterable[SurveyedFiles]) -> Iterator[SurveyedFiles]:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}" if number else ""
+    return counted(number, noun) if number else ""
 
 
 def _named(names: tuple[str, ...]) -> str:

@@ -6,8 +6,6 @@ import codecs
 import contextlib
 import re
 import unicodedata
-from dataclasses import dataclass
-from pathlib import Path
 
 LONGEST_CAPTION = 4000  # characters; far beyond what any text encoder reads
 MOST_TEXT_BYTES = 64 * 1024**2  # of one text file: a table of a hundred thousand captions
@@ -15,44 +13,31 @@ ENCODINGS = ("cp932", "euc_jp", "gb18030", "big5", "euc_kr", "cp1251", "koi8_r",
 LONG_RUN = re.compile(rb"[\x80-\xff]{3}")  # three bytes in a row that are not ASCII
 
 
-@dataclass(frozen=True)
-class Decoded:
-    """A text, and the encoding detected for it: "" where its bytes say it, None where none could be."""
+def decode_text(data: bytes) -> tuple[str, str | None]:
+    """(text, the encoding detected for it: "" where its bytes say it, None where none could be).
 
-    text: str
-    detected: str | None = ""
-
-
-def read_text(path: Path) -> str:
-    """A text file in whatever encoding it has (`decode_text`), at most MOST_TEXT_BYTES of it."""
-    with path.open("rb") as file:
-        return decode_text(file.read(MOST_TEXT_BYTES)).text
-
-
-def decode_text(data: bytes) -> Decoded:
-    """Text in whatever encoding editors write: UTF-8 and UTF-16, with or without mark; anything else is detected.
-
+    Text in whatever encoding editors write: UTF-8 and UTF-16, with or without mark; anything else is detected.
     Letters that stand alone or in pairs are Western European (Windows-1252); for the rest charset-normalizer chooses
     between the encodings that people's editors still write. A text that is none of them is empty.
     """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return Decoded(data.decode("utf-16", "replace"))
+        return data.decode("utf-16", "replace"), ""
     if data[:2].count(b"\0") == 1 and data.count(b"\0") > len(data) // 4:
-        return Decoded(data.decode("utf-16-le" if data[1:2] == b"\0" else "utf-16-be", "replace"))
+        return data.decode("utf-16-le" if data[1:2] == b"\0" else "utf-16-be", "replace"), ""
     try:
-        return Decoded(data.decode("utf-8-sig"))
+        return data.decode("utf-8-sig"), ""
     except UnicodeDecodeError:
         return _detected(data)
 
 
-def _detected(data: bytes) -> Decoded:
+def _detected(data: bytes) -> tuple[str, str | None]:
     from charset_normalizer import from_bytes
 
     if not LONG_RUN.search(data):
         with contextlib.suppress(UnicodeDecodeError):
-            return Decoded(data.decode("cp1252"), "cp1252")
+            return data.decode("cp1252"), "cp1252"
     best = from_bytes(data, cp_isolation=list(ENCODINGS)).best()
-    return Decoded("", None) if best is None else Decoded(str(best), best.encoding)
+    return ("", None) if best is None else (str(best), best.encoding)
 
 
 def clean_caption(text: str) -> str:

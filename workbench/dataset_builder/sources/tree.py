@@ -89,10 +89,12 @@ class Tree(ABC):
     whole:   whether it is all there is, so that a caption without its video means something
     columns: what the columns of its tables are called
     beside:  the text of a file that belongs to it and lies beside it, "" when there is none
+    title:   the names of files that were given one by one, "" for a folder or archive, which has a name of its own
     """
 
     columns = Columns()
     beside = ""
+    title = ""
 
     def __init__(self, path: Path, files: Mapping[str, int], refused: Mapping[str, str], whole: bool = True) -> None:
         self.path, self.refused, self.whole = path, dict(refused), whole
@@ -118,10 +120,10 @@ class Tree(ABC):
 
     def text(self, name: str) -> str:
         """A text file's content, "" when its encoding is unknown. Raises DataError."""
-        decoded = decode_text(self._data(self._prefix + name))
-        if decoded.detected != "":
-            self.detected[name] = decoded.detected
-        return decoded.text
+        text, detected = decode_text(self._data(self._prefix + name))
+        if detected != "":
+            self.detected[name] = detected
+        return text
 
     def full_name(self, name: str) -> str:
         """The file's name before the folder that holds everything was left out."""

@@ -1,9 +1,9 @@
 """CogVideoX's attention, computed with less: one projection for query, key and value, a LoRA's first matrices together,
-positions turned without copies, and the attention kernel of one's choice.
+positions rotated without copies, and a choice of attention kernels.
 
 It equals diffusers' CogVideoXAttnProcessor2_0, whose attention backend cannot be chosen, within rounding. What it does
 not know how to join (DoRA, dropout, LoRAs of some projections only, other adapters) goes through the layers' own
-forward. Not covered: which kernels a card has (PyTorch finds out), video tokens apart from the text's (there is one
+forward. Not covered: which kernels a GPU has (PyTorch finds out), video tokens apart from the text's (there is one
 attention over both).
 """
 
@@ -61,11 +61,12 @@ def join_projections(transformer: Any) -> None:
     """
     for block in transformer.transformer_blocks:
         attention = block.attn1
-        bases = [_base(getattr(attention, name)) for name in PROJECTIONS]
+        layers = [getattr(attention, name) for name in PROJECTIONS]
+        bases = [getattr(layer, "base_layer", layer) for layer in layers]
         if all(type(base) is nn.Linear and not base.weight.requires_grad for base in bases):
             attention.to_qkv = _joined(bases)
-            for index, name in enumerate(PROJECTIONS):
-                part, layer = JoinedProjection(attention, index), getattr(attention, name)
+            for index, (name, layer) in enumerate(zip(PROJECTIONS, layers, strict=True)):
+                part = JoinedProjection(attention, index)
                 if layer is bases[index]:
                     setattr(attention, name, part)
                 else:
@@ -111,7 +112,8 @@ class JointAttention:
 
     def __init__(self, kernel: str, device: torch.device) -> None:
         self._flash_attention = _import_flash_attention() if kernel == "flash-attn" else None
-        hopper = device.type == "cuda" and torch.cuda.get_device_capability(device) >= HOPPER
+        nvidia = device.type == "cuda" and not torch.version.hip  # AMD counts its capabilities otherwise
+        hopper = nvidia and torch.cuda.get_device_capability(device) >= HOPPER
         self._kernels = FROM_HOPPER if kernel == "auto" and hopper else KERNELS.get(kernel)
 
     def __call__(
@@ -129,7 +131,7 @@ class JointAttention:
         if attn.norm_q is not None:
             query, key = attn.norm_q(query), attn.norm_k(key)
         if image_rotary_emb is not None:
-            query, key = _turned(query, text, image_rotary_emb), _turned(key, text, image_rotary_emb)
+            query, key = _rotated(query, text, image_rotary_emb), _rotated(key, text, image_rotary_emb)
         # Normalising may leave another number format than the value's.
         query, key = query.to(value.dtype), key.to(value.dtype)
         attended = attn.to_out[1](attn.to_out[0](self._attend(query, key, value).flatten(2)))
@@ -146,7 +148,7 @@ class JointAttention:
 
 
 class _Lora(NamedTuple):
-    """A plain LoRA beside one layer: what it adds is scale * up(down(x))."""
+    """A plain LoRA of one layer, which adds scale * up(down(x))."""
 
     down: torch.Tensor
     up: torch.Tensor
@@ -171,7 +173,7 @@ def _project(attn: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _joinable(layers: Sequence[Any]) -> list[_Lora] | None:
-    """The LoRAs that are at work beside the layers: of all of them, or none. None where it is otherwise."""
+    """The active LoRAs of the layers: one for each layer, or none at all. None where they cannot be joined."""
     found: list[_Lora] = []
     for layer in layers:
         names = [name for name in getattr(layer, "active_adapters", ()) if name in layer.lora_A]
@@ -187,10 +189,10 @@ def _joinable(layers: Sequence[Any]) -> list[_Lora] | None:
     return found if len(found) in (0, len(layers)) else None
 
 
-def _turned(heads: torch.Tensor, text: int, positions: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Heads [B, T, H, W] with the video's tokens turned by their positions' angles (cos, sin: [video tokens, W]).
+def _rotated(heads: torch.Tensor, text: int, positions: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Heads [B, T, H, W] with the video's tokens rotated by their positions' angles (cos, sin: [video tokens, W]).
 
-    The text in front is turned by nothing, so that nothing need be cut apart. Neighbouring values are one complex
+    The text in front is rotated by 0, so that nothing has to be split. Neighbouring values are one complex
     number, as in the stock pipeline.
     """
     cos, sin = (
@@ -198,12 +200,8 @@ def _turned(heads: torch.Tensor, text: int, positions: tuple[torch.Tensor, torch
         for part, still in zip(positions, (1.0, 0.0), strict=True)
     )
     real, imaginary = heads.float().unflatten(-1, (-1, 2)).unbind(-1)
-    turned = torch.stack([real * cos - imaginary * sin, imaginary * cos + real * sin], dim=-1)
-    return turned.flatten(-2).to(heads.dtype)
-
-
-def _base(layer: Any) -> Any:
-    return getattr(layer, "base_layer", layer)
+    rotated = torch.stack([real * cos - imaginary * sin, imaginary * cos + real * sin], dim=-1)
+    return rotated.flatten(-2).to(heads.dtype)
 
 
 def _import_flash_attention() -> Any:

@@ -1,7 +1,7 @@
 """Files and folders of SAT from those of diffusers and back: models whole, or a LoRA.
 
     SAT                                             diffusers
-    transformer/latest, transformer/1/mp_rank_00_   transformer/, beside the parts that SAT has not: text_encoder/,
+    transformer/latest, transformer/1/mp_rank_00_   transformer/, beside the parts that SAT lacks: text_encoder/,
       model_states.pt and vae/3d-vae.pt               tokenizer/, scheduler/, taken from a model in diffusers' layout
     a checkpoint with a LoRA (.pt)                  a .safetensors file
 
@@ -11,7 +11,6 @@ A single .pt file of SAT's transformer or VAE is taken, too, and a transformer i
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import shutil
@@ -21,10 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.families.base import Report, Tensors
+from workbench.families import lora_writing
+from workbench.families.base import Report
 from workbench.families.cogvideox import lora_formats, loras, sat
-from workbench.families.cogvideox.files import config
 from workbench.families.lora_files import read_lora
+from workbench.families.model_files import config
+from workbench.families.model_inputs import Tensors
+from workbench.operating_system import system
 from workbench.workspace import link_or_copy, writing
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ def convert(source: Path, target: Path, folder: Path, report: Report) -> str:
         return _new_folder(target, lambda new: _model_to_sat(source, new, report))
     if source.suffix == ".safetensors":
         return _new_folder(target, lambda new: _lora_to_sat(source, new))
-    checkpoints = [_read_pieces(paths) for paths in _sat_files(source)]
+    pieces = [[read_checkpoint(path) for path in paths] for paths in _sat_files(source)]
+    checkpoints = [sat.joined(several) if len(several) > 1 else several[0] for several in pieces]
     if any(loras.is_sat(tensors) for tensors in checkpoints):
         if target.suffix != ".safetensors":
             raise ConfigError(
@@ -59,7 +62,7 @@ def _new_folder(target: Path, fill: Callable[[Path], str]) -> str:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
             summary = fill(Path(scratch) / "new")
-            os.rename(Path(scratch) / "new", target)
+            system.replace(Path(scratch) / "new", target)
     return f"{summary}: {target}"
 
 
@@ -95,11 +98,6 @@ def _pieces(path: Path) -> list[Path]:
     if missing := sorted(set(range(max(ranks) + 1)) - ranks.keys()):
         raise ConfigError(f"{path.parent} lacks the piece mp_rank_{missing[0]:02d}_model_states.pt: copy it, too")
     return [ranks[rank] for rank in sorted(ranks)]
-
-
-def _read_pieces(paths: list[Path]) -> Tensors:
-    pieces = [read_checkpoint(path) for path in paths]
-    return sat.joined(pieces) if len(pieces) > 1 else pieces[0]
 
 
 def read_checkpoint(path: Path) -> Tensors:
@@ -155,7 +153,6 @@ def _model_to_diffusers(checkpoints: list[Tensors], folder: Path, new: Path, rep
 
 
 def _empty(folder: Path, part: str) -> Any:
-    """The model of a folder's config, without memory for its weights."""
     import torch
     from diffusers import AutoencoderKLCogVideoX, CogVideoXTransformer3DModel
 
@@ -213,7 +210,7 @@ def _lora_to_diffusers(checkpoints: list[Tensors], new: Path) -> str:
     from safetensors.torch import save_file
 
     lora = loras.read(next(tensors for tensors in checkpoints if loras.is_sat(tensors)), {})
-    tensors, metadata = lora_formats.export(lora, "diffusers")
+    tensors, metadata = lora_writing.export(lora, "diffusers", lora_formats.WRITERS)
     save_file(tensors, new, metadata)
     return f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {loras.SAT_ALPHA:g}"
 

@@ -10,36 +10,36 @@ frame, zeros beside the others. What differs between the sizes (factors, rotary 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.families.base import CaptionTokens, Family, ImageScale, Model, OnStep, Report, Tensors
-from workbench.families.cogvideox import convert, facts, files, lora_formats, loras, tensors, toys, usage
-from workbench.families.cogvideox.models import MODELS, PIPELINES, PRESERVATION_PROMPTS, describe
-from workbench.families.cogvideox.sampling import Denoising, call
-from workbench.families.facts import ModelFacts
-from workbench.families.guidance import Guidance
+from workbench.errors import ModelUnavailable
+from workbench.families.architectures import Part
+from workbench.families.base import ImageScale, Report
+from workbench.families.cogvideox import convert, lora_formats, loras, recipes, tensors, toys, usage
+from workbench.families.cogvideox.models import MODELS, PIPELINES, PRESERVATION_PROMPTS, described
+from workbench.families.cogvideox.sampling import load_scheduler, sampler_steps
+from workbench.families.denoising import SamplerSteps, StepOptions
+from workbench.families.diffusers_family import DiffusersFamily
+from workbench.families.facts import VaeFacts
 from workbench.families.lora_files import LoraWeights
+from workbench.families.model import Model
+from workbench.families.model_files import config
+from workbench.families.model_inputs import Given, Tensors
+from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSettings, VelocitySchedule
+from workbench.families.own_settings import OwnSetting
+from workbench.families.prompt_encoder import PromptEncoder
+from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
-class TextEncoder:
-    """Tokenizer and T5 encoder, with the number of tokens the transformer expects."""
-
-    tokenizer: Any
-    model: Any
-    max_length: int
-
-    def to(self, device: torch.device) -> TextEncoder:
-        self.model.to(device)
-        return self
+# What a first frame may become in training; settings of samples are among them.
+OWN_SETTINGS = ("condition", "condition_frames", "low_resolution_scale", "image_latent_scale", "image_scale")
 
 
-class CogVideoX(Family):
+class CogVideoX(DiffusersFamily):
     """The CogVideoX family; see Family for what each method promises."""
 
     name = "cogvideox"
@@ -49,74 +49,57 @@ class CogVideoX(Family):
         "attention": ("to_q", "to_k", "to_v", "to_out.0"),
         "attention+feed-forward": ("to_q", "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2"),
     }
-    lora_prefix = "transformer"
+    pipelines = PIPELINES
+    text_joint = True
+    lora_writers = lora_formats.WRITERS
     lora_formats = lora_formats.FORMATS
     schedulers = ("DDIM", "DPM")
-    timesteps = 1000
+    channel_axis = 2
+    frame_axis = 1
     toys = toys.TOYS
     preservation_prompts = PRESERVATION_PROMPTS
+    recipes = recipes.RECIPES
     image_noise = (-3.0, 0.5)
 
     # ---- files
 
-    def describe_folder(self, folder: Path) -> Model | None:
-        return describe(folder)
+    def described(self, folder: Path) -> Model | None:
+        return described(folder)
 
-    def fetch(self, model: Model, report: Report = print) -> Path:
-        return files.fetch(model, report)
+    def text_length(self, transformer: Mapping[str, Any]) -> int:
+        return int(transformer["max_text_seq_length"])
 
-    def on_disk(self, model: Model) -> Path | None:
-        return files.on_disk(model)
+    def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
+        spatial = 2 ** (len(vae["block_out_channels"]) - 1)
+        return vae["latent_channels"], int(vae["temporal_compression_ratio"]), spatial
 
-    def caption_tokens(self, folder: Path, captions: Sequence[str]) -> list[CaptionTokens]:
-        if not captions:
-            return []
-        limit = files.config(folder, "transformer")["max_text_seq_length"]
-        found = files.load_tokenizer(folder)(list(captions), return_offsets_mapping=True, verbose=False)
-        counted = []
-        for caption, ids, offsets in zip(captions, found.input_ids, found.offset_mapping, strict=True):
-            # Truncation keeps the closing token, so the last offset is not the caption's.
-            cut = caption[offsets[limit - 2][1] :].strip() if len(ids) > limit else ""
-            counted.append(CaptionTokens(len(ids), limit, cut))
-        return counted
+    def vae_facts(self, vae: Part) -> VaeFacts:
+        channels = vae.config["block_out_channels"]
+        return VaeFacts(
+            values=vae.values,
+            encoder_width=channels[0],
+            decoder_width=channels[min(1, len(channels) - 1)],
+            # diffusers' autoencoder takes two latent frames at a time, and the odd one with the first.
+            frames_at_once=2 * self.compression(vae.config)[1] + 1,
+            tile=(vae.config["sample_height"] // 2, vae.config["sample_width"] // 2),
+        )
 
-    def stored_dtype(self, folder: Path) -> str:
-        return files.stored_dtype(folder)
-
-    def facts(self, model: Model) -> ModelFacts:
-        return facts.facts(model, files.on_disk(model), self.lora_targets)
+    def load_tokenizer(self, folder: Path) -> Any:
+        return load_tokenizer(folder)
 
     # ---- loading
 
-    def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> TextEncoder:
-        from transformers import T5EncoderModel
-
-        model = T5EncoderModel.from_pretrained(folder / "text_encoder", dtype=dtype, use_safetensors=True)
-        return TextEncoder(
-            files.load_tokenizer(folder),
-            model.to(device).eval().requires_grad_(False),
-            files.config(folder, "transformer")["max_text_seq_length"],
-        )
-
-    def load_vae(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-        from diffusers.models.autoencoders.autoencoder_kl_cogvideox import AutoencoderKLCogVideoX
-
-        vae = AutoencoderKLCogVideoX.from_pretrained(folder / "vae", dtype=dtype, use_safetensors=True)
-        return vae.to(device).eval().requires_grad_(False)
-
-    def load_transformer(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-        from diffusers.models.transformers.cogvideox_transformer_3d import CogVideoXTransformer3DModel
-
-        transformer = CogVideoXTransformer3DModel.from_pretrained(
-            folder / "transformer", dtype=dtype, use_safetensors=True
-        )
+    def load_transformer(
+        self, folder: Path, device: torch.device, dtype: torch.dtype, part: str = "transformer"
+    ) -> Any:
+        transformer = super().load_transformer(folder, device, dtype, part)
         tensors.keep_learned_positions(transformer)
-        return transformer.to(device).eval().requires_grad_(False)
+        return transformer
+
+    def load_scheduler(self, folder: Path, name: str = "model", shift: float | None = None) -> Any:
+        return load_scheduler(folder, name)
 
     # ---- what makes a transformer cheaper
-
-    def blocks(self, transformer: Any) -> Sequence[Any]:
-        return list(transformer.transformer_blocks)
 
     def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
         from workbench.families.cogvideox import attention
@@ -128,35 +111,18 @@ class CogVideoX(Family):
 
         attention.join_projections(transformer)
 
-    def load_pipeline(self, folder: Path, transformer: Any) -> Any:
-        import diffusers
-
-        name = files.index(folder)["_class_name"]
-        assert name in PIPELINES, f"{folder} holds a {name}"
-        return getattr(diffusers, name)(
-            tokenizer=None, text_encoder=None, vae=None, transformer=transformer, scheduler=files.load_scheduler(folder)
-        )
-
     # ---- encoding
 
-    def encode_text(self, text_encoder: TextEncoder, captions: Sequence[str]) -> Tensors:
+    def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
         """{"prompt_embeds": [B, tokens, D]}. Padding tokens are embedded too: the model was trained without a mask."""
         import torch
 
-        tokens = text_encoder.tokenizer(
-            list(captions),
-            padding="max_length",
-            max_length=text_encoder.max_length,
-            truncation=True,
-            add_special_tokens=True,
-            return_tensors="pt",
-        )
         with torch.no_grad():
-            return {"prompt_embeds": text_encoder.model(tokens.input_ids.to(text_encoder.model.device))[0]}
+            return {"prompt_embeds": text_encoder.model(text_encoder.tokens(captions).input_ids)[0]}
 
     def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
         """{"mean", "std"}: [B, f, C, h, w] float32, times the scaling factor: latents are mean + std * noise."""
-        return tensors.moments(_encode(vae, video), vae.config.scaling_factor)
+        return _moments(vae, video, vae.config.scaling_factor)
 
     def sample_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
         frames = moments["mean"].shape[1]
@@ -172,17 +138,10 @@ class CogVideoX(Family):
         return sampled.permute(0, 2, 1, 3, 4).to(moments["mean"].device)
 
     def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
-        vae, transformer = files.config(folder, "vae"), files.config(folder, "transformer")
-        spatial = 2 ** (len(vae["block_out_channels"]) - 1)
-        latent_frames = (frames - 1) // int(vae["temporal_compression_ratio"]) + 1
-        return (
-            tensors.padded_frames(latent_frames, transformer.get("patch_size_t")),
-            transformer["out_channels"],
-            height // spatial,
-            width // spatial,
-        )
+        channels, count, tall, wide = super().latents_shape(folder, frames, height, width)
+        return tensors.padded_frames(count, config(folder, "transformer").get("patch_size_t")), channels, tall, wide
 
-    def decode(self, vae: Any, latents: torch.Tensor) -> torch.Tensor:
+    def decode(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
         import torch
 
         clip = tensors.without_padding(latents).permute(0, 2, 1, 3, 4)
@@ -192,122 +151,87 @@ class CogVideoX(Family):
 
     # ---- image-to-video
 
-    def encode_image(self, vae: Any, images: torch.Tensor, scale: ImageScale) -> Tensors:
+    def encode_image(
+        self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
+    ) -> Tensors:
         """{"mean", "std"}: [B, 1, C, h, w] float32. The scale is that of the stock pipeline, or none at all."""
-        return tensors.moments(_encode(vae, images.unsqueeze(2)), tensors.image_factor(vae.config, scale))
+        # VAEs of 1.5 say that the pipeline divides.
+        factor = vae.config.scaling_factor ** (-1 if vae.config.invert_scale_latents else 1)
+        return _moments(vae, images.unsqueeze(2), 1.0 if scale == "raw" else float(factor))
 
-    def image_condition(
-        self, image: Tensors, noise: torch.Tensor, latents_shape: tuple[int, ...], every_frame: bool = False
-    ) -> torch.Tensor:
-        return tensors.image_condition_of(image["mean"] + image["std"] * noise, latents_shape, every_frame)
+    def given(
+        self,
+        image: Tensors,
+        noise: torch.Tensor,
+        latents_shape: tuple[int, ...],
+        kept: torch.Tensor | None = None,
+        every_frame: bool = False,
+    ) -> Given:
+        """The picture's latents beside the first latent frame or every one; zeros elsewhere and where none is kept."""
+        latents = image["mean"] + image["std"] * noise
+        if kept is not None:
+            latents = latents * kept.view(-1, 1, 1, 1, 1).to(latents)
+        if every_frame:
+            return Given(beside=latents.expand(-1, latents_shape[0], -1, -1, -1))
+        beside = latents.new_zeros(len(latents), *latents_shape)
+        beside[:, :1] = latents
+        return Given(beside=beside)
 
     # ---- training
 
-    def noise_schedule(self, folder: Path, device: torch.device) -> torch.Tensor:
-        """alphas_cumprod [1000], float32: in bfloat16 the first timesteps would hold no noise at all."""
-        return files.load_scheduler(folder).alphas_cumprod.float().to(device)
+    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
+        shift = OwnSetting(1.0, "all noise levels equally often, as CogVideoX was trained")
+        return {name: OwnSetting() for name in OWN_SETTINGS} | {"timestep_shift": shift}
 
-    def predict(
+    def noise_schedule(
+        self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED
+    ) -> VelocitySchedule:
+        shift = 1.0 if chosen.shift is None else chosen.shift
+        return VelocitySchedule(load_scheduler(folder).alphas_cumprod.float().to(device), shift)
+
+    def call(
         self,
         transformer: Any,
-        schedule: torch.Tensor,
         latents: torch.Tensor,
         text: Tensors,
-        noise: torch.Tensor,
         timesteps: torch.Tensor,
-        condition: torch.Tensor | None = None,
+        given: Given | None,
+        fps: float,
     ) -> torch.Tensor:
-        """The predicted velocity, shaped as the latents."""
         import torch
 
         config, (frames, _, height, width) = transformer.config, latents.shape[1:]
         tensors.check_positions(config, frames, height, width)
-        signal, sigma = tensors.signal_and_sigma(schedule, timesteps)
-        noisy = signal * latents.to(schedule.dtype) + sigma * noise.to(schedule.dtype)
-        if condition is not None:
-            noisy = torch.cat([noisy, condition.to(schedule.dtype)], dim=2)
-        dtype = transformer.dtype
-        return call(transformer, noisy.to(dtype), text["prompt_embeds"].to(dtype), timesteps)
-
-    def loss(
-        self,
-        transformer: Any,
-        schedule: torch.Tensor,
-        latents: torch.Tensor,
-        text: Tensors,
-        noise: torch.Tensor,
-        timesteps: torch.Tensor,
-        condition: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Velocity MSE. Equals the published 1/(1-a) * (x0_hat - x0)^2 exactly, since the two differ by that factor."""
-        predicted = self.predict(transformer, schedule, latents, text, noise, timesteps, condition)
-        signal, sigma = tensors.signal_and_sigma(schedule, timesteps)
-        velocity = signal * noise.to(schedule.dtype) - sigma * latents.to(schedule.dtype)
-        return (predicted.to(schedule.dtype) - velocity).square().flatten(1).mean(1)
-
-    def min_snr_weights(self, schedule: torch.Tensor, timesteps: torch.Tensor, gamma: float) -> torch.Tensor:
-        """min(snr, gamma) / (snr + 1): the form for predicted velocity; snr = a / (1 - a)."""
-        alpha = schedule[timesteps]
-        # Multiplied out by (1 - a), so that nothing divides by zero where there is no noise or no signal.
-        return alpha.minimum(gamma * (1 - alpha))
+        if given is not None and given.beside is not None:
+            latents = torch.cat([latents, given.beside], dim=self.channel_axis)
+        predicted: torch.Tensor = transformer(
+            hidden_states=latents,
+            encoder_hidden_states=text["prompt_embeds"],
+            timestep=timesteps,
+            ofs=None if config.ofs_embed_dim is None else latents.new_full((1,), tensors.OFS),
+            image_rotary_emb=tensors.rotary_embeddings(config, frames, height, width, latents.device),
+            return_dict=False,
+        )[0]
+        return predicted
 
     # ---- sampling
 
-    def denoise(
-        self,
-        transformer: Any,
-        folder: Path,
-        *,
-        text: Tensors,
-        negative_text: Tensors | None,
-        latents_shape: tuple[int, ...],
-        steps: int,
-        scheduler: str,
-        guidance: Guidance,
-        noise: torch.Generator,
-        on_step: OnStep,
-        condition: torch.Tensor | None = None,
-        prefix: torch.Tensor | None = None,
-        source: torch.Tensor | None = None,
-        strength: float = 1.0,
-        sequential_guidance: bool = False,
-        skip_steps: bool = False,
-    ) -> torch.Tensor:
-        denoising = Denoising(
-            transformer,
-            files.load_scheduler(folder, scheduler),
-            text["prompt_embeds"],
-            negative_text["prompt_embeds"] if negative_text is not None else None,
-            latents_shape,
-            guidance,
-            noise,
-            condition,
-            prefix,
-            source,
-            sequential_guidance,
-            skip_steps,
-        )
-        denoising.check()
-        return denoising.run(steps, strength, on_step)
+    def sampler_steps(self, options: StepOptions) -> SamplerSteps:
+        return sampler_steps(self.load_scheduler(options.folder, options.scheduler), options.steps, options.device)
 
-    def usage(
-        self,
-        model: Model,
-        folder: Path,
-        lora: str,
-        prompt: str,
-        shape: tuple[int, int, int],
-        image_scale: ImageScale = "pipeline",
-    ) -> str:
-        return usage.code(model, folder, lora, prompt, shape, image_scale)
+    def as_prefix(self, latents: torch.Tensor, latents_shape: tuple[int, ...]) -> torch.Tensor:
+        prefix = tensors.without_padding(latents)
+        return tensors.pad_front(prefix, prefix.shape[1] + tensors.padding(latents_shape[0]))
+
+    def usage_extras(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
+    ) -> UsageExtras:
+        return usage.extras(model, folder, shape, image_scale)
 
     # ---- other trainers' files
 
     def lora_weights(self, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
         return loras.read(tensors, metadata)
-
-    def export_lora(self, lora: LoraWeights, format: str) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-        return lora_formats.export(lora, format)
 
     def lora_tensors(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
         return convert.lora_tensors(path)
@@ -315,19 +239,18 @@ class CogVideoX(Family):
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
         return convert.convert(source, target, folder, report)
 
-    def toy(self, folder: Path, variant: str) -> Model:
-        toys.write(folder, variant)
-        model = describe(folder)
-        assert model is not None
-        return model
+    def miniature(self, variant: str) -> tuple[Any, dict[str, int]]:
+        return toys.miniature(variant), {}
 
 
-def _encode(vae: Any, video: torch.Tensor) -> Any:
-    """What the VAE says of [B, 3, F, H, W]."""
+def _moments(vae: Any, video: torch.Tensor, factor: float) -> Tensors:
+    """{"mean", "std"}: [B, f, C, h, w] float32 of [B, 3, F, H, W], times a factor."""
     import torch
 
     with torch.no_grad():
-        return vae.encode(video.to(*_device_and_dtype(vae))).latent_dist
+        posterior = vae.encode(video.to(*_device_and_dtype(vae))).latent_dist
+    found = {"mean": posterior.mean, "std": posterior.std}
+    return {name: value.float().permute(0, 2, 1, 3, 4).contiguous() * factor for name, value in found.items()}
 
 
 def _device_and_dtype(vae: Any) -> tuple[torch.device, torch.dtype]:
@@ -335,6 +258,29 @@ def _device_and_dtype(vae: Any) -> tuple[torch.device, torch.dtype]:
     weight = next(vae.parameters())  # the VAE's own `device` and `dtype` walk through all its modules: 1 ms each
     hook = getattr(vae, "_hf_hook", None)
     return getattr(hook, "execution_device", None) or weight.device, weight.dtype
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The T5 tokenizer; the published repositories hold it as `spiece.model` alone. Raises ModelUnavailable.
+
+    transformers answers a missing or unreadable file with an all-<unk> tokenizer or a misleading error, so the result
+    is checked here rather than found out in a run that learned nothing.
+    """
+    from transformers import T5Tokenizer
+
+    source = folder / "tokenizer"
+    if not any((source / name).is_file() for name in ("tokenizer.json", "spiece.model")):
+        raise ModelUnavailable(f"{source} holds neither tokenizer.json nor spiece.model: download the model again")
+    try:
+        tokenizer = T5Tokenizer.from_pretrained(source)
+    except (ImportError, ValueError) as error:
+        raise ModelUnavailable(
+            f"{source} cannot be read: pip install 'sentencepiece>=0.2.0,<0.2.2' 'protobuf>=5' ({str(error)[:120]})"
+        ) from error
+    ids = tokenizer("a video", add_special_tokens=False).input_ids
+    if not ids or all(token == tokenizer.unk_token_id for token in ids):
+        raise ModelUnavailable(f"{source} knows no plain words, so it did not load rightly: download the model again")
+    return tokenizer
 
 
 FAMILY = CogVideoX()

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.errors import ConfigError
-from workbench.families.base import Frames, Model, Task
-from workbench.families.cogvideox.files import config, index
+from workbench.families.cogvideox import recipes
+from workbench.families.model import Frames, Model, Task
+from workbench.families.model_files import config, index
 from workbench.paths import ASSETS
 
-LICENSE = "CogVideoX license (research; commercial use needs registration)"
 PIPELINES: dict[str, Task] = {
-    "CogVideoXPipeline": "text-to-video", "CogVideoXImageToVideoPipeline": "image-to-video",
+    "CogVideoXPipeline": "text-to-video",
+    "CogVideoXImageToVideoPipeline": "image-to-video",
     "CogVideoXVideoToVideoPipeline": "text-to-video",  # the same weights under another pipeline's name
-}  # fmt: skip
+}
 LARGEST = (768, 1360)  # of 1.5, whatever largest its positions have
 
 PRESERVATION_PROMPTS = (
@@ -33,67 +33,102 @@ TINY_PROMPTS = (
     "a yellow triangle moves up on a black background",
 )
 
-TINY = Model(
-    id="tiny-cogvideox", title="Tiny CogVideoX (built in)", family="cogvideox", source=str(ASSETS / "tiny-cogvideox"),
-    revision=None, task="text-to-video", frames=9, fps=8, height=40, width=40, frame_rule=Frames(8, 17),
-    size_multiple=8, steps=25, guidance_scale=3.0, scheduler="DDIM", license="Apache-2.0", local=True, embedded=True,
+# What is not said of a model below is as in this one.
+FIRST = Model(
+    id="cogvideox-2b",
+    title="CogVideoX 2B",
+    family="cogvideox",
+    source="THUDM/CogVideoX-2b",
+    revision="1137dacfc2c9c012bed6a0793f4ecf2ca8e7ba01",
+    task="text-to-video",
+    frames=49,
+    fps=8,
+    height=480,
+    width=720,
+    frame_rule=Frames(8, 49),
+    size_multiple=16,
+    steps=50,
+    guidance_scale=6.0,
+    scheduler="DDIM",
+    license="Apache-2.0",
+    download_gb=13.5,
+)
+FIVE = replace(
+    FIRST,
+    id="cogvideox-5b",
+    title="CogVideoX 5B",
+    source="THUDM/CogVideoX-5b",
+    revision="8d6ea3f817438460b25595a120f109b88d5fdfad",
+    scheduler="DPM",
+    license="CogVideoX license (research; commercial use needs registration)",
+    download_gb=21.0,
+)
+FIVE_I2V = replace(
+    FIVE,
+    id="cogvideox-5b-i2v",
+    title="CogVideoX 5B, image to video",
+    source="THUDM/CogVideoX-5b-I2V",
+    revision="a6f0f4858a8395e7429d82493864ce92bf73af11",
+    task="image-to-video",
+    fixed_size=True,
+)
+NEWER = replace(
+    FIVE,
+    id="cogvideox1.5-5b",
+    title="CogVideoX 1.5 5B",
+    source="THUDM/CogVideoX1.5-5B",
+    revision="fdc5267c90b5c06492985b966e43aae984e189e0",
+    frames=81,
+    fps=16,
+    height=768,
+    width=1360,
+    frame_rule=Frames(16, 161),
+    largest=LARGEST,
+)
+NEWER_I2V = replace(
+    NEWER,
+    id="cogvideox1.5-5b-i2v",
+    title="CogVideoX 1.5 5B, image to video",
+    source="THUDM/CogVideoX1.5-5B-I2V",
+    revision="46c90528707aebbe69066390b4fe7e7d24c9c2a4",
+    task="image-to-video",
+)
+PUBLISHED = tuple(
+    replace(model, aliases=(model.source.replace("THUDM/", "zai-org/"),))
+    for model in (FIRST, FIVE, FIVE_I2V, NEWER, NEWER_I2V)
+)
+TINY = replace(
+    FIRST,
+    id="tiny-cogvideox",
+    title="Tiny CogVideoX (built in)",
+    source=str(ASSETS / "tiny-cogvideox"),
+    revision=None,
+    frames=9,
+    height=40,
+    width=40,
+    frame_rule=Frames(8, 17),
+    size_multiple=8,
+    steps=25,
+    guidance_scale=3.0,
+    download_gb=0.0,
+    local=True,
+    embedded=True,
     preservation_prompts=TINY_PROMPTS,
-)  # fmt: skip
-TINY_I2V = Model(
-    id="tiny-cogvideox-i2v", title="Tiny CogVideoX, image to video (built in)", family="cogvideox",
-    source=str(ASSETS / "tiny-cogvideox-i2v"), revision=None, task="image-to-video", frames=9, fps=8, height=40,
-    width=40, frame_rule=Frames(8, 17), size_multiple=8, steps=25, guidance_scale=3.0, scheduler="DDIM",
-    license="Apache-2.0", local=True, embedded=True, preservation_prompts=TINY_PROMPTS,
-)  # fmt: skip
-PUBLISHED = tuple(replace(model, aliases=(model.source.replace("THUDM/", "zai-org/"),)) for model in (
-    Model(
-        id="cogvideox-2b", title="CogVideoX 2B", family="cogvideox", source="THUDM/CogVideoX-2b",
-        revision="1137dacfc2c9c012bed6a0793f4ecf2ca8e7ba01", task="text-to-video", frames=49, fps=8, height=480,
-        width=720, frame_rule=Frames(8, 49), size_multiple=16, steps=50, guidance_scale=6.0, scheduler="DDIM",
-        license="Apache-2.0", download_gb=13.5,
-    ),
-    Model(
-        id="cogvideox-5b", title="CogVideoX 5B", family="cogvideox", source="THUDM/CogVideoX-5b",
-        revision="8d6ea3f817438460b25595a120f109b88d5fdfad", task="text-to-video", frames=49, fps=8, height=480,
-        width=720, frame_rule=Frames(8, 49), size_multiple=16, steps=50, guidance_scale=6.0, scheduler="DPM",
-        license=LICENSE, download_gb=21.0,
-    ),
-    Model(
-        id="cogvideox-5b-i2v", title="CogVideoX 5B, image to video", family="cogvideox",
-        source="THUDM/CogVideoX-5b-I2V", revision="a6f0f4858a8395e7429d82493864ce92bf73af11", task="image-to-video",
-        frames=49, fps=8, height=480, width=720, frame_rule=Frames(8, 49), size_multiple=16, fixed_size=True, steps=50,
-        guidance_scale=6.0, scheduler="DPM", license=LICENSE, download_gb=21.0,
-    ),
-    Model(
-        id="cogvideox1.5-5b", title="CogVideoX 1.5 5B", family="cogvideox", source="THUDM/CogVideoX1.5-5B",
-        revision="fdc5267c90b5c06492985b966e43aae984e189e0", task="text-to-video", frames=81, fps=16, height=768,
-        width=1360, frame_rule=Frames(16, 161), size_multiple=16, largest=LARGEST, steps=50, guidance_scale=6.0,
-        scheduler="DPM", license=LICENSE, download_gb=21.0,
-    ),
-    Model(
-        id="cogvideox1.5-5b-i2v", title="CogVideoX 1.5 5B, image to video", family="cogvideox",
-        source="THUDM/CogVideoX1.5-5B-I2V", revision="46c90528707aebbe69066390b4fe7e7d24c9c2a4", task="image-to-video",
-        frames=81, fps=16, height=768, width=1360, frame_rule=Frames(16, 161), size_multiple=16, largest=LARGEST,
-        steps=50, guidance_scale=6.0, scheduler="DPM", license=LICENSE, download_gb=21.0,
-    ),
-))  # fmt: skip
+    recipes=recipes.BUILT_IN,
+)
+TINY_I2V = replace(
+    TINY,
+    id="tiny-cogvideox-i2v",
+    title="Tiny CogVideoX, image to video (built in)",
+    source=str(ASSETS / "tiny-cogvideox-i2v"),
+    task="image-to-video",
+)
 BUILT_IN = tuple(model for model in (TINY, TINY_I2V) if (Path(model.source) / "model_index.json").is_file())
 MODELS = (*BUILT_IN, *PUBLISHED)
 
 
-def describe(folder: Path) -> Model | None:
-    """The model in a folder of diffusers' layout, by its own configs; None if its pipeline is another family's.
-
-    Raises ConfigError for configs that lack what is needed.
-    """
-    try:
-        return _described(folder)
-    except (AttributeError, KeyError, IndexError, RecursionError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {str(error)[:120]}"
-        raise ConfigError(f"{folder} is no whole CogVideoX model ({reason}): download it again") from error
-
-
-def _described(folder: Path) -> Model | None:
+def described(folder: Path) -> Model | None:
+    """The model in a folder of diffusers' layout, by its own configs; None if its pipeline is another family's."""
     pipeline = index(folder)
     if pipeline.get("_class_name") not in PIPELINES:
         return None
@@ -103,15 +138,26 @@ def _described(folder: Path) -> Model | None:
     largest = (transformer["sample_height"] * spatial, transformer["sample_width"] * spatial)
     # 1.5 may have positions of 2400 x 2400, which is not what it was made for.
     height, width = (min(largest[0], LARGEST[0]), min(largest[1], LARGEST[1])) if newer else largest
-    return Model(
-        id=str(folder), title=folder.name, family="cogvideox", source=str(folder), revision=None,
+    return replace(
+        FIRST,
+        id=str(folder),
+        title=folder.name,
+        source=str(folder),
+        revision=None,
         task=PIPELINES[pipeline["_class_name"]],
-        frames=transformer["sample_frames"], fps=16 if newer else 8, height=height, width=width,
-        frame_rule=_frame_rule(transformer), size_multiple=spatial * transformer["patch_size"],
+        frames=transformer["sample_frames"],
+        fps=16 if newer else 8,
+        height=height,
+        width=width,
+        frame_rule=_frame_rule(transformer),
+        size_multiple=spatial * transformer["patch_size"],
         largest=largest if newer else None,
-        fixed_size=bool(transformer.get("use_learned_positional_embeddings")), steps=50, guidance_scale=6.0,
-        scheduler="DPM" if "DPM" in pipeline["scheduler"][1] else "DDIM", license="unknown", local=True,
-    )  # fmt: skip
+        fixed_size=bool(transformer.get("use_learned_positional_embeddings")),
+        scheduler="DPM" if "DPM" in pipeline["scheduler"][1] else "DDIM",
+        license="unknown",
+        download_gb=0.0,
+        local=True,
+    )
 
 
 def _frame_rule(transformer: dict[str, object]) -> Frames:

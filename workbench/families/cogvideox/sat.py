@@ -8,12 +8,13 @@ Not covered: LoRAs (loras), files and folders (convert).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
-from workbench.families.base import Tensors
+from workbench.families.model_inputs import Tensors
 
 if TYPE_CHECKING:
     import torch
@@ -215,7 +216,6 @@ def _renamed(name: str, rules: tuple[tuple[str, Replace], ...], levels: int) -> 
 
 
 def _levels(names: Mapping[str, object]) -> int:
-    """How many levels a diffusers decoder has."""
     numbers = [int(match[1]) for name in names if (match := re.match(r"decoder\.up_blocks\.(\d+)\.", name))]
     return max(numbers, default=-1) + 1
 
@@ -229,17 +229,10 @@ def _fitted(found: dict[str, torch.Tensor], shapes: Shapes) -> dict[str, torch.T
         raise ConfigError(f"the SAT weights do not fit: it {which} {name[:80]!r}: choose the model they belong to")
     for name, tensor in found.items():
         # SAT since November 2024 holds the 1.0 models' patches as rows of a matrix: the same numbers in the same order.
-        if tensor.numel() != _count(shapes[name]):
+        if tensor.numel() != math.prod(shapes[name]):
             raise ConfigError(
                 f"the SAT weights do not fit: {name[:80]!r} is {tuple(tensor.shape)}, the model's is {shapes[name]}: "
                 f"choose the model they belong to"
             )
         found[name] = tensor.reshape(shapes[name])
     return found
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for side in shape:
-        count *= side
-    return count

@@ -1,4 +1,4 @@
-"""What CogVideoX's numbers are: noise levels, latents and their padding, the first frame's place, positions.
+"""What CogVideoX's numbers are: noise levels, the padding of latents, positions.
 
 Each function equals what SAT and diffusers' pipelines do, and is tested against them. `config` is a transformer's.
 """
@@ -11,36 +11,14 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.families.base import ImageScale, Tensors
 
 if TYPE_CHECKING:
     import torch
 
-OFS = 2.0  # what 1.5 image-to-video is always told
-
-
-def signal_and_sigma(schedule: torch.Tensor, timesteps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(sqrt(a), sqrt(1 - a)) of the timesteps, shaped to multiply latents, in the schedule's dtype."""
-    alpha = schedule[timesteps].view(-1, 1, 1, 1, 1)
-    return alpha.sqrt(), (1 - alpha).sqrt()
+OFS = 2.0  # the value that 1.5 image-to-video always gets
 
 
 # ---- latents [B, f, C, h, w]
-
-
-def moments(posterior: Any, factor: float) -> Tensors:
-    """{"mean", "std"}: [B, f, C, h, w] float32 of what the VAE says, times a factor."""
-    return {
-        "mean": posterior.mean.float().permute(0, 2, 1, 3, 4).contiguous() * factor,
-        "std": posterior.std.float().permute(0, 2, 1, 3, 4).contiguous() * factor,
-    }
-
-
-def image_factor(vae_config: Any, scale: ImageScale) -> float:
-    """What a first frame's latents are multiplied by; VAEs of 1.5 say that the pipeline divides."""
-    if scale == "raw":
-        return 1.0
-    return float(vae_config.scaling_factor ** (-1 if vae_config.invert_scale_latents else 1))
 
 
 def padded_frames(frames: int, patch_size_t: int | None) -> int:
@@ -56,22 +34,18 @@ def pad_front(latents: torch.Tensor, frames: int) -> torch.Tensor:
     return torch.cat([latents[:, :1].expand(-1, missing, -1, -1, -1), latents], dim=1) if missing else latents
 
 
+def padding(frames: int) -> int:
+    """How many of so many latent frames stand in front of the clip's own: see without_padding."""
+    return 1 - frames % 2
+
+
 def without_padding(latents: torch.Tensor) -> torch.Tensor:
     """Latents without the frame that `pad_front` put there.
 
     Legal clips (8k+1 frames, or a picture) have an odd number of latent frames and no published model takes them in
     groups of more than two, so an even number has one in front.
     """
-    return latents[:, 1:] if latents.shape[1] % 2 == 0 else latents
-
-
-def image_condition_of(latents: torch.Tensor, shape: tuple[int, ...], every_frame: bool) -> torch.Tensor:
-    """A picture's latents [B, 1, C, h, w] as condition [B, *shape]: beside the first latent frame, or beside all."""
-    if every_frame:
-        return latents.expand(-1, shape[0], -1, -1, -1)
-    condition = latents.new_zeros(len(latents), *shape)
-    condition[:, :1] = latents
-    return condition
+    return latents[:, padding(latents.shape[1]) :]
 
 
 # ---- positions

@@ -1,4 +1,4 @@
-"""Python code that generates videos with a LoRA in plain diffusers, for model cards.
+"""What CogVideoX's model cards say beside the common lines.
 
 Where plain diffusers would do otherwise than training did, the code says so and does what training did.
 """
@@ -7,29 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workbench.families.base import ImageScale, Model
-from workbench.families.cogvideox.files import config
-
-CODE = """import torch
-from diffusers import {pipeline}
-from diffusers.utils import {helpers}{imports}
-
-# Run this in the folder of this file. Older and newer diffusers both take torch_dtype.
-device = "cuda" if torch.cuda.is_available() else "cpu"
-dtype = torch.bfloat16 if device == "cuda" else torch.float32
-pipe = {pipeline}.from_pretrained({source}{revision}, torch_dtype=dtype)
-pipe.to(device)  # or, with less memory: pipe.enable_model_cpu_offload()
-pipe.load_lora_weights(".", weight_name={lora!r}, adapter_name="lora")
-pipe.set_adapters(["lora"], [1.0]){changes}
-video = pipe(
-    {image}prompt={prompt!r},
-    num_frames={frames}, height={height}, width={width}, num_inference_steps={steps},
-    guidance_scale={guidance_scale}, max_sequence_length={tokens},
-    generator=torch.Generator().manual_seed(0),
-).frames[0]
-export_to_video(video, "video.mp4", fps={fps:g})"""
-
-EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is a part of Video LoRA Workbench"
+from workbench.families.base import ImageScale
+from workbench.families.model import Model
+from workbench.families.model_files import config
+from workbench.families.usage import DYNAMIC, UsageExtras
 
 # At another number of frames than its own, diffusers silently gives this model positions it has never seen.
 POSITIONS = """
@@ -55,42 +36,20 @@ def unscaled(*args, **kwargs):
 pipe.prepare_latents = unscaled"""
 
 
-def code(
-    model: Model, folder: Path, lora: str, prompt: str, shape: tuple[int, int, int], image_scale: ImageScale
-) -> str:
-    """The code for (frames, height, width)."""
+def extras(model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale) -> UsageExtras:
+    """What the pipeline needs beside the common lines for (frames, height, width)."""
     transformer, vae = config(folder, "transformer"), config(folder, "vae")
-    frames, height, width = shape
-    with_image = model.task == "image-to-video"
     changes, tokens = "", transformer["max_text_seq_length"]
-    if transformer.get("use_learned_positional_embeddings") and frames != transformer["sample_frames"]:
+    if transformer.get("use_learned_positional_embeddings") and shape[0] != transformer["sample_frames"]:
         patch = transformer["patch_size"]
         changes += POSITIONS.format(
-            frames=frames,
+            frames=shape[0],
             own=transformer["sample_frames"],
             tokens=tokens,
             temporal=vae["temporal_compression_ratio"],
             patches=(transformer["sample_height"] // patch) * (transformer["sample_width"] // patch),
         )
-    if with_image and image_scale == "raw":
-        undo = "*" if vae.get("invert_scale_latents") else "/"
-        changes += RAW.format(undo=undo, factor=vae["scaling_factor"])
-    return CODE.format(
-        pipeline="CogVideoXImageToVideoPipeline" if with_image else "CogVideoXPipeline",
-        helpers="export_to_video, load_image" if with_image else "export_to_video",
-        image='image=load_image("first_frame.png"), ' if with_image else "",
-        imports=EMBEDDED if model.embedded else "",
-        source=f"find_model({model.id!r})[1].source" if model.embedded else repr(model.source),
-        revision=(f", revision={model.revision!r}" if model.revision else "")
-        + (f", variant={model.variant!r}" if model.variant else ""),
-        changes=f"{changes}\n" if changes else "",
-        lora=lora,
-        prompt=prompt,
-        frames=frames,
-        height=height,
-        width=width,
-        steps=model.steps,
-        guidance_scale=model.guidance_scale,
-        tokens=tokens,
-        fps=model.fps,
-    )
+    if model.task == "image-to-video" and image_scale == "raw":
+        changes += RAW.format(undo="*" if vae.get("invert_scale_latents") else "/", factor=vae["scaling_factor"])
+    dynamic = f", {DYNAMIC}" if model.dynamic_guidance == "stock" else ""
+    return UsageExtras(changes=changes, arguments=f", max_sequence_length={tokens}{dynamic}")

@@ -6,15 +6,16 @@ Not covered: one run in depth (report), how a chart is rendered (charts).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from workbench.charts import Line, chart
+from workbench.charts import Line, Point, chart
 from workbench.errors import ConfigError
 from workbench.runs import display
-from workbench.runs.analysis.curves import Row
+from workbench.runs.analysis.curves import Curves
+from workbench.runs.analysis.series import smoothed
 from workbench.runs.previews import Preview
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -25,42 +26,21 @@ MOST = 8  # runs that can be told apart by their colours
 SIZE = (560, 260)
 OF_THE_MOMENT = ("load", "stops_at")  # facts that say nothing about what came of a run
 Style = Literal["line", "dots"]
-# Title, which numbers, the style of the lines.
-CHARTS: tuple[tuple[str, str, Style], ...] = (
-    ("Loss of held-out clips", "held out", "dots"),
-    ("Training loss, smoothed", "loss", "line"),
-    ("Change of the model's output on its own captions", "own", "dots"),
-    ("Prior drift: change on preservation prompts", "others", "dots"),
-    ("Learning rate", "rate", "line"),
+TRAINING = "Training loss, smoothed"
+CHARTS: tuple[tuple[str, Callable[[Curves], Sequence[Point]], Style], ...] = (
+    ("Loss of held-out clips", lambda curves: curves.held_out_losses.points(), "dots"),
+    (TRAINING, lambda curves: curves.losses.smoothed(), "line"),
+    ("Change of the model's output on its own captions", lambda curves: curves.own_changes.points(), "dots"),
+    ("Prior drift: change on preservation prompts", lambda curves: curves.other_changes.points(), "dots"),
+    ("Learning rate", lambda curves: curves.rates.points(), "line"),
 )
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One run of a comparison."""
-
-    snapshot: RunSnapshot
-
-    @property
-    def name(self) -> str:
-        return self.snapshot.name
-
-    @property
-    def results(self) -> dict[str, str]:
-        """What came of it, by the names of the table's rows."""
-        seen = self.snapshot
-        found = {"state": seen.headline, "diagnosis": seen.diagnosis.kind if seen.diagnosis else ""}
-        found |= {"steps": str(seen.curves.last.get("step", 0))}
-        if seen.best_step is not None:
-            found["best checkpoint"] = f"step {seen.best_step}"
-        return found | {fact.label: fact.text for fact in seen.facts if fact.key not in OF_THE_MOMENT}
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Runs side by side. Tables are rows (what, a text for each run); "" where a run has no such thing."""
 
-    runs: tuple[Compared, ...]
+    runs: tuple[RunSnapshot, ...]
 
     @property
     def names(self) -> list[str]:
@@ -71,17 +51,14 @@ class Comparison:
         """The settings that are not the same in all of the runs."""
         found = []
         for spec in specs(TrainSettings):
-            values = [
-                value_text(getattr(one.snapshot.settings, spec.name)) if one.snapshot.settings else "?"
-                for one in self.runs
-            ]
+            values = [value_text(getattr(one.settings, spec.name)) if one.settings else "?" for one in self.runs]
             if len(set(values) - {"?"}) > 1:
                 found.append((spec.title, values))
         return found
 
     @property
     def results(self) -> list[tuple[str, list[str]]]:
-        results = [one.results for one in self.runs]
+        results = [_results(one) for one in self.runs]
         # The order of the run that has most of them; no run has one that stands elsewhere in another.
         names = max(([*result] for result in results), key=len, default=[])
         names += [name for result in results for name in result if name not in names]
@@ -93,12 +70,9 @@ class Comparison:
 
         With one run only, for all of its prompts.
         """
-        newest = [
-            {preview.prompt: preview for preview in one.snapshot.previews.previews if preview.step} for one in self.runs
-        ]
-        base: dict[str, Preview] = {}
-        for one in self.runs:
-            base |= {preview.prompt: preview for preview in one.snapshot.previews.previews if not preview.step}
+        newest = [{preview.prompt: preview for preview in one.previews.previews if preview.step} for one in self.runs]
+        every = [preview for one in self.runs for preview in one.previews.previews]
+        base = {preview.prompt: preview for preview in every if not preview.step}
         prompts = dict.fromkeys(prompt for found in newest for prompt in found)
         least = min(2, len(self.runs))
         return [
@@ -109,29 +83,17 @@ class Comparison:
 
     def charts(self) -> list[str]:
         """The curves over one another, by step: a figure each, those without a point left out."""
+        detrended = all(one.curves.detrended() for one in self.runs)  # one way for all, or they could not be compared
         found = []
-        for title, kind, style in CHARTS:
-            lines = [Line(one.name, self._points(one, kind), colour, style) for colour, one in enumerate(self.runs, 1)]
-            found.append(chart(title, lines, SIZE))
+        for title, points_of, style in CHARTS:
+            if title == TRAINING and detrended:
+                points_of = _detrended
+            lines = [Line(one.name, points_of(one.curves), colour, style) for colour, one in enumerate(self.runs, 1)]
+            found.append(chart(title, lines, SIZE, owner=" ".join(self.names)))
         return [one for one in found if one]
 
     def _repr_html_(self) -> str:
-        return display.comparison_html(self)
-
-    def _points(self, one: Compared, kind: str) -> list[tuple[float, float]]:
-        curves = one.snapshot.curves
-        if kind == "rate":
-            return [(step, value) for step, value in curves.rate_rows()]
-        if kind == "loss":  # only one way of taking it for all, or the runs could not be compared
-            detrended = all(each.snapshot.curves.detrended() for each in self.runs)
-            return (
-                _named(curves.detrended_rows(), "detrended, smoothed")
-                if detrended
-                else _named(curves.loss_rows(), "smoothed")
-            )
-        if kind == "held out":
-            return _named(curves.loss_rows(), "held-out clips")
-        return _named(curves.change_rows(), "its own captions" if kind == "own" else "preservation prompts")
+        return display.viewed(display.comparison_html(self))
 
 
 def compare(runs: Sequence[Run], readers: dict[Path, SnapshotReader] | None = None) -> Comparison:
@@ -142,8 +104,16 @@ def compare(runs: Sequence[Run], readers: dict[Path, SnapshotReader] | None = No
     if len(runs) > MOST:
         raise ConfigError(f"{len(runs)} runs are chosen, at most {MOST} can be told apart: choose fewer")
     known = {} if readers is None else readers
-    return Comparison(tuple(Compared(known.setdefault(run.folder, SnapshotReader(run)).read()) for run in runs))
+    return Comparison(tuple(known.setdefault(run.folder, SnapshotReader(run)).read() for run in runs))
 
 
-def _named(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
-    return [(step, value) for step, value, series in rows if series == name]
+def _results(seen: RunSnapshot) -> dict[str, str]:
+    found = {"state": seen.headline, "diagnosis": seen.diagnosis.kind if seen.diagnosis else ""}
+    found |= {"steps": str(seen.curves.last.get("step", 0))}
+    if seen.best_step is not None:
+        found["best checkpoint"] = f"step {seen.best_step}"
+    return found | {fact.label: fact.text for fact in seen.facts if fact.key not in OF_THE_MOMENT}
+
+
+def _detrended(curves: Curves) -> Sequence[Point]:
+    return smoothed(curves.detrended())

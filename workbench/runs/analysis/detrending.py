@@ -1,17 +1,17 @@
-"""The training loss without the effect of the sampled timesteps. No torch.
+"""The training loss without the effect of the sampled noise levels. No torch.
 
-The loss depends far more on a sample's timestep than on anything the run has learned so far, and timesteps are
+The loss depends far more on a sample's noise level than on anything the run has learned so far, and levels are
 sampled at random, so the plain curve shows mostly the sampling. This is a control variate (Owen, "Monte Carlo theory,
 methods and examples", 8.9; as CUPED, Deng et al., WSDM 2013):
 
-    detrended(step) = mean loss(step) - [mean c(timesteps of the step) - mean c(all timesteps sampled in the run)]
+    detrended(step) = mean loss(step) - [mean c(levels of the step) - mean c(all levels sampled in the run)]
 
-The bracket is zero on average whatever the function c is, because timesteps do not depend on the step; so the curve
-estimates the same expected loss as the plain one, and the better c tells a sample's loss from its timestep, the less
-it jumps. The best c is the typical loss at each timestep. It is learned from the run itself: a straight line between
+The bracket is zero on average whatever the function c is, because levels do not depend on the step; so the curve
+estimates the same expected loss as the plain one, and the better c tells a sample's loss from its level, the less
+it jumps. The best c is the typical loss at each level. It is learned from the run itself: a straight line between
 the KNOTS, by least squares. Losses are compared within blocks of the run only (a constant of its own for each block,
 as in the regression of Frisch, Waugh and Lovell), so that what was learned from block to block is not mistaken for the
-timesteps' doing. A ridge of one sample keeps a young run's line flat instead of wild.
+levels' doing. A ridge of one sample keeps a young run's line flat instead of wild.
 
 Only sums are kept, in as many buckets as a curve has: adding a sample takes the same time however long the run is.
 """
@@ -21,15 +21,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from workbench.runs.analysis.series import Buckets, Mean
+from workbench.runs.analysis.series import Buckets, Mean, Sums
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Where the line may bend, as shares of the timesteps: closer together where losses change fast.
+# Where the line may bend, as quantiles of noise: closer together where losses change fast.
 KNOTS = (0.0, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 BUCKETS = 500
 BLOCKS = 20  # at most
@@ -37,45 +37,36 @@ BLOCK_SAMPLES = 64  # at least
 
 
 @dataclass(slots=True)
-class Sums:
-    """Of the samples of neighbouring steps. `at_knots` sums how near each sample is to each knot (1 in all)."""
+class KnotSums(Sums):
+    """Sums of the samples of neighbouring steps. `at_knots` sums how near each sample is to each knot (1 in all)."""
 
-    count: int = 0
-    total: float = 0.0
-    last: int = 0
     at_knots: list[float] = field(default_factory=lambda: [0.0] * len(KNOTS))
 
-    def merge(self, later: Sums) -> None:
-        self.count += later.count
-        self.total += later.total
-        self.last = later.last
+    def merge(self, later: Self) -> None:
+        Sums.merge(self, later)
         self.at_knots = [one + other for one, other in zip(self.at_knots, later.at_knots, strict=True)]
 
 
 class Detrending:
     """Takes samples one by one, gives the detrended loss at any time."""
 
-    def __init__(self, timesteps: int) -> None:
-        """timesteps: those of the schedule, 0 .. timesteps - 1."""
-        self._scale = 1 / (timesteps - 1)
-        self._buckets = Buckets(Sums, BUCKETS)
+    def __init__(self) -> None:
+        self._buckets = Buckets(KnotSums, BUCKETS)
         # Least squares in sums: of the products of neighbouring knots' nearness, and of nearness times loss.
         self._own = [0.0] * len(KNOTS)
         self._next = [0.0] * (len(KNOTS) - 1)
         self._loss = [0.0] * len(KNOTS)
 
-    def add(self, step: int, timestep: float, loss: float) -> None:
+    def add(self, step: int, quantile: float, loss: float) -> None:
         """Add one sample; one that is not finite is left out."""
-        if not (math.isfinite(timestep) and math.isfinite(loss)):
+        if not (math.isfinite(quantile) and math.isfinite(loss)):
             return
-        position = min(max(timestep * self._scale, 0.0), 1.0)
+        position = min(max(quantile, 0.0), 1.0)
         left = min(bisect_right(KNOTS, position), len(KNOTS) - 1) - 1
         upper = (position - KNOTS[left]) / (KNOTS[left + 1] - KNOTS[left])
         lower = 1 - upper
         sums = self._buckets.at(step)
-        sums.count += 1
-        sums.total += loss
-        sums.last = step
+        sums.add(step, loss)
         sums.at_knots[left] += lower
         sums.at_knots[left + 1] += upper
         self._own[left] += lower * lower

@@ -4,81 +4,134 @@ The rules, on the held-out loss (the detrended training loss where no clips are 
 measurement jumps about a straight line through its neighbours (pseudo-residuals of Gasser, Sroka, Jennen-Steinmetz,
 Biometrika 1986; the median makes it robust):
 
+- destroyed: the loss is no lower, and the output on its own captions has changed by more than DESTROYED or previews of
+  preservation prompts are other videos (visible_effect, "spoiled"); or the loss is BROKEN times what it was at first.
+- prior drift, at once: those previews are other videos, though the loss is lower. A few measurements are enough for
+  these two; the other rules wait for FEWEST measurements and FEWEST_STEPS steps, since a learning rate warms up and a
+  loss jumps about.
 - rising: since its lowest point (the last one as low as that, but for noise) the loss was measured RISING times or
   more, the Mann-Kendall test says "rises" (one-sided, p < 0.005), and it now stands higher by 3 noises, by 3 % and by
   twice the largest rise before that point. The last condition is what keeps a loss that merely wanders from being
   called rising: it has wandered before. While the training loss still falls that is over-fitting since the lowest
   point; otherwise the run is getting worse.
 - better: the last three lie under the first by 3 noises and by 1 % of its value.
-- not better: no effect yet, or a levelled-off run where the output has changed by more than SMALL_CHANGE already.
-- levelled off: better, but the last third brought less than a twentieth of it all.
+- not better: no effect yet, or a levelled-off run where the output has changed by more than SMALL_CHANGE already and
+  the previews show it.
+- not visible: better, but the newest previews have hardly changed, or hardly more than those of preservation prompts
+  (visible_effect has the rule and the measurements behind it). The loss may fall for what a sample does not show. The
+  bands alone do not tell: those of much noise fell by 9 to 16 % where 67 % of the samples showed the concept, and by 19
+  to 24 % where none did. So they say why, and which setting helps, but not whether.
+- levelled off: better, but the last third brought less than a twentieth of it all. Where the learning rate had run
+  down by then, more steps may still help.
 - prior drift: better, and the output on preservation prompts changes nearly as much (NEAR) as on its own captions.
 
-Not covered: what the figures are (evaluation, curves), which checkpoints are kept (retention).
+docs/diagnosis.md has a table of failures and what is said of each. Not covered: what the figures are
+(trainer.monitoring, curves), which checkpoint is the best (best_checkpoint).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.runs.analysis.best_checkpoint import best_step
 from workbench.runs.analysis.curves import Curves
 from workbench.runs.analysis.series import Mean, grouped
+from workbench.runs.settings import TrainSettings
 
-Kind = Literal["too early", "no effect yet", "learning", "levelled off", "prior drift", "over-fitting", "getting worse"]
+Kind = Literal[
+    "too early",
+    "no effect yet",
+    "learning",
+    "levelled off",
+    "not visible",
+    "prior drift",
+    "over-fitting",
+    "getting worse",
+    "destroyed",
+]
 MOST = 100  # measurements looked at; more are taken together
-FEWEST = 4
+FEWEST, FEWEST_STEPS = 4, 100
 RISING = 6
 TREND = 2.58  # z of p < 0.005
 NOISES, RISE, WANDER, GAIN = 3.0, 0.03, 2.0, 0.01
 SMALL_CHANGE = 0.02
 NEAR = 0.7
+LAGS = 0.5  # of what the loss fell by at little noise: less of it at much noise is named
+LITTLE_NOISE, MUCH_NOISE = (0, 1), (3, 4)  # bands of the held-out loss
+RUN_DOWN = 0.3  # of its highest value: a learning rate below that by its schedule brings little
+DESTROYED, BROKEN = 0.5, 3.0
+USUAL_RATE = 1e-4  # of a LoRA
+WAIT, GO_ON = "Wait for a few more measurements.", "Let it go on while the previews get better."
+LITTLE_MORE = "more clips or a lower learning rate may bring a little more."
+RUN_OUT = "Its learning rate has run down by its schedule, which stops any run: for more, train with more steps."
+LONGER = "Train longer."
+KEEP_KNOWN = (
+    "Add a regularization dataset or set a preservation weight, say in the captions what is new and what is not, or "
+    "stop earlier."
+)
+MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which it is named
+# Advice for a run that goes on -> what can be done once it has ended.
+ENDED = {
+    WAIT: "",
+    GO_ON: "If the last previews are still the best, fork its newest checkpoint with more steps.",
+    f"It can be stopped; {LITTLE_MORE}": LITTLE_MORE.capitalize(),
+    LONGER: "Fork its newest checkpoint with more steps.",
+}
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """How a run goes. `advice`: what to do next; `best_step`: of the saved checkpoints, None when not known."""
+    """How a run goes. `advice`: what to do next; `best_step`: of the saved checkpoints, None when not known.
+
+    failed: the run failed, so that what it says holds until then, and no longer is good news
+    """
 
     kind: Kind
     sentence: str
     advice: str
     best_step: int | None
+    failed: bool = False
 
     @property
     def tone(self) -> Literal["plain", "good", "bad"]:
         """Whether that is good news."""
         if self.kind in ("learning", "levelled off"):
-            return "good"
-        return "bad" if self.kind in ("prior drift", "over-fitting", "getting worse") else "plain"
+            return "plain" if self.failed else "good"
+        return "bad" if self.kind in ("prior drift", "over-fitting", "getting worse", "destroyed") else "plain"
 
 
-def best_step(held_out: Mapping[int, float], checkpoints: Iterable[int]) -> int | None:
-    """The checkpoint with the lowest held-out loss, the earlier one of two equal ones.
+def diagnose(
+    curves: Curves, checkpoints: Sequence[int], ended: bool = False, settings: TrainSettings | None = None
+) -> Diagnosis:
+    """How a run goes, or went.
 
-    A checkpoint between two measurements counts with the value on the line between them; one after the last
-    measurement, or without any, does not count.
+    ended: there is nothing to wait for any more;  settings: the run's, where the advice shall name their values
     """
-    values = {step: value for step in checkpoints if (value := _at(held_out, step)) is not None}
-    return min(values, key=lambda step: (values[step], step), default=None)
+    found = _diagnose(curves, checkpoints, settings)
+    advice = found.advice
+    for going, over in ENDED.items() if ended else ():
+        advice = advice.replace(going, over)
+    return replace(found, advice=advice)
 
 
-def _at(held_out: Mapping[int, float], step: int) -> float | None:
-    if step in held_out:
-        return held_out[step]
-    before = max((each for each in held_out if each < step), default=None)
-    after = min((each for each in held_out if each > step), default=None)
-    if before is None or after is None:
+def beside_failure(found: Diagnosis) -> Diagnosis | None:
+    """What is still said of a run that failed: bad news as it is, the rest without its advice; None for nothing."""
+    if found.tone == "bad":
+        return replace(found, failed=True)
+    if found.kind == "too early":
         return None
-    share = (step - before) / (after - before)
-    return (1 - share) * held_out[before] + share * held_out[after]
+    return replace(found, sentence=f"Until it failed: {found.sentence}", advice="", failed=True)
 
 
-def diagnose(curves: Curves, checkpoints: Sequence[int]) -> Diagnosis:
-    """How a run goes, or went."""
-    best = best_step(dict(curves.held_out), checkpoints)
+def _diagnose(curves: Curves, checkpoints: Sequence[int], settings: TrainSettings | None) -> Diagnosis:
+    best = best_step(curves.held_out, checkpoints, curves.effects)
     measured = [Mean(step, value, 1) for step, value in sorted(curves.held_out.items())]
     held_out = len(measured) > 1
     if held_out:
@@ -86,18 +139,51 @@ def diagnose(curves: Curves, checkpoints: Sequence[int]) -> Diagnosis:
     else:
         points = [(mean.step, mean.value) for mean in grouped(curves.detrended(), MOST // 4)]
     what = "held-out loss" if held_out else "training loss"
-    if len(points) < FEWEST:
-        return Diagnosis("too early", "It is too early to tell.", "Wait for a few more measurements.", best)
+    if (destroyed := _destroyed(curves, what, points)) is not None:
+        return destroyed
+    if (effect := curves.effect) is not None and effect.spoiled:
+        back = "B" if all(one.spoiled for one in curves.effects.values()) else f"{_back(best)}, or b"
+        return Diagnosis(
+            "prior drift",
+            "Its prior drifts: previews of prompts that it should leave alone are other videos now. Its own have "
+            f"changed by {effect.words}.",
+            f"{back}egin again with a lower learning rate. {KEEP_KNOWN}",
+            best,
+        )
+    if len(points) < FEWEST or points[-1][0] < FEWEST_STEPS:
+        return Diagnosis("too early", "It is too early to tell.", WAIT, best)
     steps, values = [step for step, _ in points], [value for _, value in points]
     noise = noise_of(values)
     since = _rising_since(values, noise)
     if since is not None:
         return _risen(curves, what, steps[since], held_out, best)
-    return _not_risen(curves, what, steps, values, noise, best)
+    return _not_risen(curves, what, steps, values, noise, best, settings)
+
+
+def _destroyed(curves: Curves, what: str, points: Sequence[tuple[int, float]]) -> Diagnosis | None:
+    """The base model's knowledge is gone; None while it is not. The best checkpoint is none of this run's."""
+    if len(points) < 2:
+        return None
+    (since, first), values = points[0], [value for _, value in points]
+    last, (own, _) = median(values[1:][-3:]), _changes(curves)
+    jumped = last > BROKEN * first and (len(curves.held_out) > 1 or len(points) >= FEWEST)
+    gone = (own is not None and own > DESTROYED) or (curves.effect is not None and curves.effect.spoiled)
+    if not jumped and (not gone or last < (1 - GAIN) * first):
+        return None
+    changed = "" if own is None else f"the model's output has changed by {own:.0%}, and "
+    rate = max((rate for _, rate in curves.rates.points()), default=0.0)
+    lower = min(USUAL_RATE, rate / 10) if rate else USUAL_RATE
+    return Diagnosis(
+        "destroyed",
+        f"The model is destroyed: {changed}the {what} went from {first:.3g} at step {since} to {last:.3g}.",
+        f"None of its checkpoints is of use. Begin again with a lower learning rate, learning_rate={lower:.2g}"
+        + (f" instead of {rate:.2g}." if rate else "."),
+        None,
+    )
 
 
 def _risen(curves: Curves, what: str, step: int, held_out: bool, best: int | None) -> Diagnosis:
-    back = f"Use the checkpoint of step {best}" if best is not None else "Use an earlier checkpoint"
+    back = _back(best)
     if held_out and _train_falls(curves, step):
         return Diagnosis(
             "over-fitting",
@@ -113,14 +199,24 @@ def _risen(curves: Curves, what: str, step: int, held_out: bool, best: int | Non
     )
 
 
+def _back(best: int | None) -> str:
+    return f"Use the checkpoint of step {best}" if best is not None else "Use an earlier checkpoint"
+
+
 def _not_risen(
-    curves: Curves, what: str, steps: Sequence[int], values: Sequence[float], noise: float, best: int | None
+    curves: Curves,
+    what: str,
+    steps: Sequence[int],
+    values: Sequence[float],
+    noise: float,
+    best: int | None,
+    settings: TrainSettings | None,
 ) -> Diagnosis:
-    own, others = _changes(curves)
+    (own, others), effect = _changes(curves), curves.effect
     first, last = values[0], median(values[-3:])
     gain = first - last
     if gain <= max(NOISES * noise, GAIN * first):
-        if own is not None and own > SMALL_CHANGE:
+        if own is not None and own > SMALL_CHANGE and (effect is None or effect.visible):
             return Diagnosis(
                 "levelled off",
                 f"The model's output has changed by {own:.0%}, but the {what} is no lower than at step {steps[0]}.",
@@ -135,12 +231,19 @@ def _not_risen(
             "Train longer; if nothing moves within some hundred steps, raise the learning rate threefold.",
             best,
         )
-    percent = f"the {what} is {gain / first:.0%} lower than at step {steps[0]}"
+    percent = f"the {what} is {gain / first:.0%} lower than at step {steps[0]}{_by_noise(curves)}"
     if own is not None and others is not None and own > SMALL_CHANGE and others >= NEAR * own:
         return Diagnosis(
             "prior drift",
             f"It learns ({percent}), but its prior drifts: other prompts change by {others:.0%}, its own by {own:.0%}.",
-            "Add a regularization dataset, say in the captions what is new and what is not, or stop earlier.",
+            KEEP_KNOWN,
+            best,
+        )
+    if effect is not None and not effect.visible:
+        return Diagnosis(
+            "not visible",
+            f"Not visible yet: {percent}, but its previews differ from the base model's by {effect.words}.",
+            " ".join([LONGER, *_what_helps(curves, settings)]),
             best,
         )
     third = len(values) // 3
@@ -148,10 +251,33 @@ def _not_risen(
         return Diagnosis(
             "levelled off",
             f"Levelled off: {percent}, but the last third of the run brought next to nothing.",
-            "It can be stopped; more clips or a lower learning rate may bring a little more.",
+            RUN_OUT if _run_down(curves, steps[-third]) else f"It can be stopped; {LITTLE_MORE}",
             best,
         )
-    return Diagnosis("learning", f"Learning: {percent}.", "Let it go on while the previews get better.", best)
+    return Diagnosis("learning", f"Learning: {percent}.", GO_ON, best)
+
+
+def _what_helps(curves: Curves, settings: TrainSettings | None) -> Iterator[str]:
+    """Beside more steps, where a concept does not show."""
+    if settings is not None and settings.regularization_dataset and settings.regularization_share >= MOSTLY_KNOWN:
+        share = settings.regularization_share
+        yield (
+            f"{share:.0%} of each batch are clips of the regularization dataset: a lower regularization_share leaves "
+            "more to its own."
+        )
+    if _by_noise(curves):
+        shift = None if settings is None else _timestep_shift(settings)
+        more = "" if shift is None else f" A timestep_shift above {shift:g} trains more at much noise."
+        yield f"Samples keep the base model's shapes and movement, which much noise decides.{more}"
+
+
+def _timestep_shift(settings: TrainSettings) -> float | None:
+    """What the run trains with; None of a model without one."""
+    with contextlib.suppress(ConfigError):  # a model that is not known here
+        family, model = find_model(settings.model)
+        if (own := family.own_settings(model).get("timestep_shift")) is not None:
+            return settings.timestep_shift or own.default or 1.0
+    return None
 
 
 def _changes(curves: Curves) -> tuple[float | None, float | None]:
@@ -160,6 +286,30 @@ def _changes(curves: Curves) -> tuple[float | None, float | None]:
     if not newest:
         return None, None
     return median(own for own, _ in newest), median(others for _, others in newest)
+
+
+def _by_noise(curves: Curves) -> str:
+    """Which noise levels lag, in words for what they decide; "" where none does, or nothing was measured by noise."""
+    little, much = _fall(curves, LITTLE_NOISE), _fall(curves, MUCH_NOISE)
+    if little is None or much is None or little < GAIN or much >= LAGS * little:
+        return ""
+    return f" ({little:.0%} at little noise, the look and details; {much:.0%} at much noise, shapes and movement)"
+
+
+def _fall(curves: Curves, bands: Sequence[int]) -> float | None:
+    """By which share the held-out loss of these bands of noise has fallen."""
+    points = [curves.held_out_bands[band].points() for band in bands]
+    if any(len(each) < 2 for each in points):
+        return None
+    first, last = sum(each[0][1] for each in points), sum(median(value for _, value in each[-3:]) for each in points)
+    return (first - last) / first if first > 0 else None
+
+
+def _run_down(curves: Curves, since: int) -> bool:
+    """Whether the learning rate was low from that step on, next to what it was at most."""
+    rates = curves.rates.points()
+    later = [rate for step, rate in rates if step >= since]
+    return bool(later) and max(later) < RUN_DOWN * max(rate for _, rate in rates)
 
 
 def _train_falls(curves: Curves, since: int) -> bool:

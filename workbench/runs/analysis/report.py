@@ -1,42 +1,65 @@
 """A run explained in one HTML file that needs nothing else: diagnosis, previews, curves, settings, data, history, use.
 
-Made from the run's snapshot at any time; it holds no script and loads nothing. Not covered: the tables (report_tables),
-what is known of a run (runs.snapshot).
+Made from the run's snapshot at any time; it loads nothing, and its one script is that of the charts. Not covered: what
+is known of a run (runs.snapshot), how its parts look (runs.display).
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import hashlib
+import re
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench import __version__
-from workbench.charts import thinned
-from workbench.html import PIXEL_ART, badge, data_url, escaped, facts, video_table
+from workbench import __version__, charts
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.html import escaped, table
+from workbench.inline_html import folded
+from workbench.jobs import State
 from workbench.paths import ASSETS
-from workbench.runs.analysis import curve_charts
-from workbench.runs.analysis import report_tables as tables
-from workbench.runs.previews import RunPreviews, step_title
-from workbench.runs.run import Run
-from workbench.runs.sessions import read_sessions
+from workbench.quantities import moment
+from workbench.runs.data import read_lock
+from workbench.runs.display import (
+    card,
+    checkpoints,
+    diagnosis_box,
+    facts,
+    failure_box,
+    faint,
+    head,
+    loss_chart,
+    more_charts,
+    previews,
+    sheet,
+    training_inputs,
+)
+from workbench.runs.model_card import lora_words
+from workbench.runs.run import CARD, Run
+from workbench.runs.sessions import RunSession, read_sessions
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, snapshot
+from workbench.settings import specs, value_text
 from workbench.workspace import write_text
 
 REPORT = "report.html"
-EMBEDDED = 25_000_000  # bytes of base64 that all videos may take together
-COLUMNS = 7  # preview steps side by side, at most
-WIDE = (1040, 280)  # pixels of the main chart
+ROLES = {"train": "trained on", "known": "known, to be kept", "held_out": "held out, to measure with"}
+CAPTIONS = 60  # clips listed, at most
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; media-src data:">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; media-src data:; script-src 'sha256-{digest}'">
 <title>{name}: report of a training run</title><style>
 {css}
-</style></head><body><main>
+</style></head><body class="report"><main class="run-view">
 {body}
 <footer>Video LoRA Workbench {version}, {date}. This file holds all that it shows.</footer>
-</main></body></html>
+</main><script>{script}</script></body></html>
 """
 
 
@@ -44,103 +67,156 @@ def write_report(run: Run) -> Path:
     """Write the run's report.html as things stand. Raises ConfigError when its settings cannot be read, CannotWrite."""
     settings, seen = run.settings, snapshot(run)
     sessions = read_sessions(run.folder)
+    inputs = card(training_inputs(seen.previews, seen.width))
+    inputs = f"<h3>Training inputs</h3>{inputs}" if inputs else ""
     sections = [
         ("", _head(seen, settings)),
-        ("Previews", _previews(seen.previews, run.folder)),
-        ("Curves", _curves(seen)),
-        ("Settings", tables.settings(settings, seen.parent)),
-        ("Data", tables.data(run.folder, sessions) + _inputs(seen.previews)),
-        ("Checkpoints", tables.checkpoints(seen)),
-        ("What happened", tables.history(seen, sessions)),
-        ("How to use it", tables.use(run)),
-        ("Machine and versions", tables.machine(sessions)),
+        ("Previews", card(previews(seen.previews, seen.width))),
+        ("Curves", loss_chart(seen) + more_charts(seen) if seen.curves.version else ""),
+        ("Settings", _settings(settings, seen.parent)),
+        ("Data", _data(run.folder, sessions) + inputs),
+        ("Checkpoints", card(checkpoints(seen.checkpoints))),
+        ("What happened", _history(seen, sessions)),
+        ("How to use it", _use(run)),
+        ("Machine and versions", _machine(sessions)),
     ]
     body = "\n".join(
         f"<section>{f'<h2>{title}</h2>' if title else ''}{content}</section>" for title, content in sections if content
     )
-    css = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in ("charts.css", "report.css"))
+    css = "\n".join([*((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in ("tokens", "charts")), sheet()])
     date = time.strftime("%d %B %Y, %H:%M")
-    page = PAGE.format(name=escaped(run.name), css=css, body=body, version=__version__, date=date)
+    script = charts.script()
+    # The only script that a browser runs in this file, whatever a caption or a log may hold.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page = PAGE.format(
+        name=escaped(run.name), css=css, body=body, version=__version__, date=date, script=script, digest=digest
+    )
     write_text(run.folder / REPORT, page)
     return run.folder / REPORT
 
 
-# ---- head
-
-
 def _head(seen: RunSnapshot, settings: TrainSettings) -> str:
-    what = "full fine-tuning of" if settings.method == "full" else tables.lora_words(settings) + " on"
-    found = seen.diagnosis
-    diagnosis = (
-        f'<div class="diagnosis {found.tone}"><b>{escaped(found.sentence)}</b><p>{escaped(found.advice)}</p></div>'
-        if found
-        else ""
-    )
-    notes = "".join(f"<p>{escaped(note.text)}</p>" for note in seen.notes)
+    datasets = ", ".join([settings.dataset, *settings.more_datasets])
+    trained = "full fine-tuning of" if settings.method == "full" else f"{lora_words(settings)} on"
+    model = settings.model
+    with contextlib.suppress(ConfigError):  # a model that is not known here
+        model = find_model(model)[1].title
+    what = faint(f"{trained} {model}, dataset {datasets}")
+    return head(seen, "h1") + what + failure_box(seen.failure) + diagnosis_box(seen.diagnosis) + facts(seen)
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escaped(sentence)}</li>' for sentence in sentences)}</ul>" if sentences else ""
+
+
+# ---- settings
+
+
+def _settings(chosen: TrainSettings, parent: dict[str, Any]) -> str:
+    """What was set, then what a fork changed, then the defaults, folded away."""
+    values, defaults = chosen.model_dump(mode="json"), TrainSettings().model_dump(mode="json")
+    known = specs(TrainSettings)
+    changed = [spec for spec in known if values[spec.name] != defaults[spec.name] or spec.name == "model"]
+    same = [spec for spec in known if spec not in changed]
+    texts = {spec: value_text(values[spec.name], spec.unit) for spec in known}
+    rows = [(spec.section, spec.title, texts[spec], value_text(defaults[spec.name], spec.unit)) for spec in changed]
+    rest = [(spec.section, spec.title, texts[spec], spec.name) for spec in same]
     return (
-        f'<div class="title"><h1>{escaped(seen.name)}</h1>{badge(seen.headline, seen.tone)}</div>'
-        f'<p class="faint">{escaped(what)} {escaped(tables.model_title(settings))}, '
-        f"dataset {escaped(', '.join([settings.dataset, *settings.more_datasets]))}; {escaped(seen.activity)}</p>"
-        f"{diagnosis}{facts((fact.label, fact.text) for fact in seen.facts)}{notes}"
+        card(table(("part", "setting", "value", "default"), rows))
+        + _fork(parent)
+        + folded(f"{len(same)} settings were left at their defaults", table(("part", "setting", "value", "name"), rest))
     )
 
 
-# ---- previews
+def _fork(parent: dict[str, Any]) -> str:
+    if not parent:
+        return ""
+    rows = [(name, *pair) for name, pair in parent.get("changed", {}).items()]
+    head = f"<h3>A fork of {escaped(parent['run'])} at step {escaped(parent['step'])}</h3>"
+    return head + table(("setting", "there", "here"), rows) + _listed(parent.get("dropped", ()))
 
 
-def _previews(found: RunPreviews, folder: Path) -> str:
-    """Prompts down, steps across, the base model first; as many steps as fit into the file."""
-    steps = _fitting(found)
-    rows = []
-    for index, prompt in found.prompts.items():
-        cells = [found.at(index, step) for step in steps]
-        rows.append((prompt, [_video(one.video, one.record) if one else "" for one in cells]))
-    table = video_table(["prompt", *map(step_title, steps)], rows)
-    left = len(found.steps) - len(steps)
-    where = f'<p class="faint">{left} more steps have previews: {escaped(folder / "previews")}</p>' if left else ""
-    return f'<div class="card">{table}</div>{where}' if table else ""
+# ---- data
 
 
-def _fitting(found: RunPreviews) -> list[int]:
-    """The first step, the last, and as many evenly between them as the file has room for."""
-    for count in range(min(COLUMNS, len(found.steps)), 0, -1):
-        steps = thinned(found.steps, count)
-        size = sum(one.video.stat().st_size for one in found.previews if one.step in steps)
-        if size * 4 / 3 <= EMBEDDED:
-            return steps
-    return []
-
-
-def _inputs(found: RunPreviews) -> str:
-    """Clips as the model's input, each beside what its VAE keeps."""
-    rows = [
-        (one.caption, [_video(path, {"prompt": one.caption}) for path in (one.clip, one.reconstruction) if path])
-        for one in found.inputs
-        if one.clip.stat().st_size <= EMBEDDED / 20
+def _data(folder: Path, sessions: Sequence[RunSession]) -> str:
+    """How many clips in which role and shape, which ones, and why others were left out."""
+    clips = read_lock(folder)
+    if not clips:
+        return ""
+    counts = Counter((clip["role"], _shape(clip)) for clip in clips)
+    ordered = sorted(counts.items(), key=lambda pair: (list(ROLES).index(pair[0][0]), pair[0][1]))
+    rows = [(ROLES[role], shape, count) for (role, shape), count in ordered]
+    listed = [
+        (ROLES[clip["role"]], clip["name"], _shape(clip), _weight(clip), clip["caption"]) for clip in clips[:CAPTIONS]
     ]
-    table = video_table(["caption", "the model's input", "what the VAE keeps"], rows)
-    return f'<h3>Training inputs</h3><div class="card">{table}</div>' if table else ""
-
-
-def _video(path: Path, record: Mapping[str, Any]) -> str:
-    """A looping video inside the file itself."""
-    width = record.get("width")
-    looks = "wide" if isinstance(width, int | float) and width > PIXEL_ART else "pixelated"
+    captions = table(("role", "clip", "shape", "weight", "caption"), listed)
+    if len(clips) > CAPTIONS:
+        captions += f'<p class="faint">and {len(clips) - CAPTIONS} more</p>'
+    left_out = _listed(sessions[-1].dropped) if sessions else ""
     return (
-        f'<video class="{looks}" src="{data_url(path)}" aria-label="{escaped(record.get("prompt", ""))}" '
-        "muted loop autoplay playsinline></video>"
+        card(table(("role", "frames x height x width", "clips"), rows))
+        + folded(f"The {len(clips)} clips and their captions", captions)
+        + (f"<h3>Left out</h3>{left_out}" if left_out else "")
     )
 
 
-# ---- curves
+def _shape(clip: dict[str, Any]) -> str:
+    _, _, height, width = clip["crop"]
+    return f"{len(clip['indices'])}x{height}x{width}"
 
 
-def _curves(seen: RunSnapshot) -> str:
-    """The curves that there are, the one that says most first."""
-    curves = seen.curves
-    wide = [curve_charts.loss(curves, seen.best_step, WIDE), curve_charts.bands(curves)]
-    charts = [curve_charts.loss_per_step(curves), curve_charts.changes(curves), curve_charts.learning_rate(curves)]
-    parts = [f'<div class="card wide">{wide[0]}</div>'] if wide[0] else []
-    parts += [f'<div class="card">{one}</div>' for one in charts if one]
-    parts += [f'<div class="card wide">{wide[1]}</div>'] if wide[1] else []
-    return f'<div class="charts">{"".join(parts)}</div>' if parts else ""
+def _weight(clip: dict[str, Any]) -> str:
+    repeats, weight = clip.get("repeats", 1), clip.get("weight", 1.0)
+    return f"{repeats} times, weight {weight:g}" if (repeats, weight) != (1, 1.0) else ""
+
+
+# ---- history
+
+
+def _history(seen: RunSnapshot, sessions: Sequence[RunSession]) -> str:
+    rows, status = [], seen.status
+    for session in sessions:
+        what = f"went on from the checkpoint of step {session.step}" if session.step else "started"
+        what = f"resumed after a pause at step {session.step}" if session.paused else what
+        rows.append((_moment(session.time), f"{what}; {session.note}" if session.note else what))
+    if not sessions and status.started_at:
+        rows.append((_moment(status.started_at), "started"))
+    if status.ended_at or status.state is State.DIED:
+        rows.append((_moment(status.ended_at), f"{status.state}" + (f": {status.message}" if status.message else "")))
+    return card(table(("when", "what"), rows))
+
+
+def _moment(seconds: float | None) -> str:
+    return moment(seconds) if seconds else ""
+
+
+# ---- use and machine
+
+
+def _use(run: Run) -> str:
+    """The code of the model card; before the export, what to do instead."""
+    path = run.folder / CARD
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    if not found:
+        return (
+            '<p class="faint">Nothing was exported yet: a run that finishes writes its LoRA and the code to use it.</p>'
+        )
+    where = f"<p>In the folder <code>{escaped(run.folder)}</code>:</p>"
+    return f"{where}<pre>{escaped(found[1].strip())}</pre>"
+
+
+def _machine(sessions: Sequence[RunSession]) -> str:
+    """Where it ran and with what; of the last start, and of earlier ones where they differ."""
+    if not sessions:
+        return ""
+    last = sessions[-1]
+    rows: list[tuple[str, str]] = [("device", last.device), ("precision", last.precision)]
+    if last.trained:
+        rows.append(("trained values", f"{last.trained:,}"))
+    others = sorted({session.device for session in sessions if session.device != last.device})
+    if others:
+        rows.append(("before", ", ".join(others)))
+    rows += sorted(last.versions.items())
+    return card(table(("", ""), rows))

@@ -1,7 +1,7 @@
 """Numbers by step in bounded memory, for curves that are read while they grow. No torch.
 
 Steps lie in buckets of equal width, which doubles when there are too many. A bucket knows its lowest and highest
-value, so a spike one step long is still drawn among 100,000 steps (the min-max form of M4, Jugel et al., VLDB 2014),
+value, so a spike one step long is still visible among 100,000 steps (the min-max form of M4, Jugel et al., VLDB 2014),
 and its sum, from which the smoothed curve is made. Adding a number takes the same time however long the run is. Not
 covered: where the numbers come from (curves).
 """
@@ -11,20 +11,33 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 POINTS = 1000  # of a series, at most
 SMOOTHED_STEPS = 10  # what the smoothed curve looks back over, at least
 SMOOTHED_SHARE = 1 / 50  # ... and as a share of the run
 
 
-class Mergeable(Protocol):
-    """What a bucket must be able to do."""
+@dataclass(slots=True)
+class Sums:
+    """Values of neighbouring steps. last: the newest of these steps"""
 
-    def merge(self, later: Self) -> None: ...
+    count: int = 0
+    total: float = 0.0
+    last: int = 0
+
+    def add(self, step: int, value: float) -> None:
+        self.count += 1
+        self.total += value
+        self.last = step
+
+    def merge(self, later: Self) -> None:
+        self.count += later.count
+        self.total += later.total
+        self.last = later.last
 
 
-B = TypeVar("B", bound=Mergeable)
+B = TypeVar("B", bound=Sums)
 
 
 class Buckets(Generic[B]):
@@ -62,29 +75,22 @@ class Buckets(Generic[B]):
 
 
 @dataclass(slots=True)
-class StepBucket:
-    """Values of neighbouring steps. `low` and `high` are (value, step)."""
+class Extremes(Sums):
+    """The same with the lowest and the highest value, each as (value, step)."""
 
-    count: int = 0
-    total: float = 0.0
     low: tuple[float, int] = (math.inf, 0)
     high: tuple[float, int] = (-math.inf, 0)
-    last: int = 0
 
     def add(self, step: int, value: float) -> None:
-        self.count += 1
-        self.total += value
-        self.last = step
+        Sums.add(self, step, value)
         if value < self.low[0]:
             self.low = (value, step)
         if value > self.high[0]:
             self.high = (value, step)
 
-    def merge(self, later: StepBucket) -> None:
-        self.count += later.count
-        self.total += later.total
+    def merge(self, later: Self) -> None:
+        Sums.merge(self, later)
         self.low, self.high = min(self.low, later.low), max(self.high, later.high)
-        self.last = later.last
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ class Series:
 
     def __init__(self, most: int = POINTS) -> None:
         """most: points at most that `points` returns; 4 or more."""
-        self._buckets = Buckets(StepBucket, (most - 2) // 2)
+        self._buckets = Buckets(Extremes, (most - 2) // 2)
         self._first: tuple[int, float] | None = None
         self.last: tuple[int, float] | None = None
 
@@ -125,6 +131,10 @@ class Series:
     def means(self) -> list[Mean]:
         """The mean of each bucket."""
         return [Mean(bucket.last, bucket.total / bucket.count, bucket.count) for bucket in self._buckets.buckets]
+
+    def smoothed(self) -> list[tuple[int, float]]:
+        """(step, exponential moving average)."""
+        return smoothed(self.means())
 
 
 def smoothed(means: Sequence[Mean]) -> list[tuple[int, float]]:

@@ -1,19 +1,15 @@
-"""The settings of a training run, one declaration each, a file a part of the form.
+"""The settings of a training run, one declaration each.
 
 Not covered: rules that need a model's facts, a dataset or a package (runs.checks).
 """
 
 from __future__ import annotations
 
-from workbench.runs.settings.checkpoints import CheckpointSettings
-from workbench.runs.settings.data import DataSettings
-from workbench.runs.settings.logging import LoggingSettings
-from workbench.runs.settings.lora import LoraSettings
-from workbench.runs.settings.machine import MachineSettings
-from workbench.runs.settings.memory import MemorySettings
-from workbench.runs.settings.model import ModelSettings
-from workbench.runs.settings.previews import PreviewSettings
-from workbench.runs.settings.training import TrainingSettings
+from workbench.runs.settings.data import DataSettings, ModelSettings
+from workbench.runs.settings.machine import MachineSettings, MemorySettings
+from workbench.runs.settings.other_names import OTHER_NAMES
+from workbench.runs.settings.outputs import CheckpointSettings, LoggingSettings, PreviewSettings
+from workbench.runs.settings.training import LoraSettings, TrainingSettings
 
 
 # Python reads bases from the last to the first: this is the order of the form, from below.
@@ -29,6 +25,8 @@ class TrainSettings(
     ModelSettings,
 ):
     """What `runs/<slug>/config.json` holds: a run can be repeated from it alone."""
+
+    ALSO = OTHER_NAMES
 
 
 __all__ = ["TrainSettings"]

@@ -20,7 +20,6 @@ open to this machine alone. Not covered: what ranks send one another (ranks), st
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -38,16 +37,14 @@ import psutil
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode, ProcessFailed, WorkbenchError
 from workbench.jobs import processes
+from workbench.operating_system import system
 from workbench.workspace import read_json, write_json
 
 RANKS = "ranks"  # folder of a run: how a rank ended, where it failed
-LAUNCHER_PID, STORE = (
-    "WORKBENCH_LAUNCHER_PID",
-    "WORKBENCH_STORE",
-)  # for ranks: the launcher's pid; for rank 0: the open port's number
+LAUNCHER_PID = "WORKBENCH_LAUNCHER_PID"  # for ranks: the launcher's pid
+STORE = "WORKBENCH_STORE"  # for rank 0: the open port's number
 CHECK_SECONDS = 0.05
 GRACE_SECONDS = 10.0  # for the others to end by themselves once one has
-PARENT_DEATH = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def launched_process() -> ProcessRank | None:
     launcher_pid = int(values[LAUNCHER_PID]) if LAUNCHER_PID in values else None
     together = int(values.get("WORLD_SIZE", "1")) > 1 and "RANK" in values
     # `accelerate launch` sets no rank for a process that it starts alone. A job of ours has its own session.
-    alone = any(name.startswith("ACCELERATE_") for name in values) and os.getsid(0) != os.getpid()
+    alone = any(name.startswith("ACCELERATE_") for name in values) and not system.detached_here()
     if together or alone:
         _end_with_parent(launcher_pid)
     if not together:
@@ -94,10 +91,8 @@ def launched_process() -> ProcessRank | None:
 
 
 def _end_with_parent(launcher_pid: int | None) -> None:
-    """Have the kernel end this process with its parent, or send it the signal to stop where that is not ours. Linux
-    only."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGTERM if launcher_pid is None else signal.SIGKILL)
+    """Have this process end with its parent, or asked to stop where that is not ours."""
+    system.end_with_parent(launcher_pid)
     if launcher_pid is not None and os.getppid() != launcher_pid:  # it was gone before the kernel knew
         os._exit(int(ExitCode.BUG))
 
@@ -200,13 +195,12 @@ def launch(job: Launcher, count: int, held: Sequence[int]) -> None:
     Raises ProcessFailed when one died without rank 0 being able to write it, jobs.Stop when nothing was started yet.
     """
     signals = set[int]()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    for number in (signal.SIGTERM, signal.SIGINT, system.stacks_signal):
         signal.signal(number, lambda number, _: signals.add(signal.SIGTERM if number == signal.SIGINT else number))
-    if job.take("stop") is not None:
-        raise jobs.Stop("Stopped before it began; start it again.")
+    job.check_stop("Stopped before it began; start it again.")
     job.hand_over()
     shutil.rmtree(job.folder / RANKS, ignore_errors=True)
-    memory_kills = processes.memory_kills()
+    memory_kills = system.memory_kills()
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         with socket.create_server(("127.0.0.1", 0)) as port:
@@ -217,16 +211,19 @@ def launch(job: Launcher, count: int, held: Sequence[int]) -> None:
             time.sleep(CHECK_SECONDS)
         # What the others were doing when one stalled belongs into the log, too.
         stalled = any(one.poll() == ExitCode.STALLED for one in ranks)
-        _pass_on({signal.SIGTERM, signal.SIGUSR1} if stalled else {signal.SIGTERM}, ranks)
+        _pass_on({signal.SIGTERM, system.stacks_signal} if stalled else {signal.SIGTERM}, ranks)
         end = time.monotonic() + GRACE_SECONDS
-        while any(one.poll() is None for one in ranks) and (time.monotonic() < end or _saves(job.folder, ranks[0])):
+        while any(one.poll() is None for one in ranks):
+            saves = ranks[0].poll() is None and jobs.status(job.folder).phase.startswith("saving")
+            if time.monotonic() >= end and not saves:
+                break
             time.sleep(CHECK_SECONDS)
         codes = [one.poll() for one in ranks]
     finally:
         for one in ranks:
             one.kill()
             one.wait()
-    result = _result(job.folder, codes, processes.memory_kills() > memory_kills)
+    result = _result(job.folder, codes, system.memory_kills() > memory_kills)
     job.exit_code = ExitCode(result["exit_code"])
     write_json(job.folder / jobs.RESULT, result)
 
@@ -234,7 +231,7 @@ def launch(job: Launcher, count: int, held: Sequence[int]) -> None:
 def _pass_on(signals: set[int], ranks: Sequence[subprocess.Popen[bytes]]) -> None:
     """Send the signals to the ranks, once rank 0 handles them rather than dying of them."""
     for number in sorted(signals):
-        taking = [rank for rank in ranks if processes.handles(processes.identity(rank.pid), signal.Signals(number))]
+        taking = [rank for rank in ranks if system.takes_signal(rank.pid, number)]
         if ranks[0] in taking or ranks[0].poll() is not None:
             for rank in taking:
                 rank.send_signal(number)
@@ -258,12 +255,7 @@ def _started(folder: Path, rank: int, count: int, port: socket.socket, held: Seq
         environment[STORE] = str(port.fileno())
         descriptors += (port.fileno(),)
     command = processes.command("workbench.trainer", folder)
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, pass_fds=descriptors)
-
-
-def _saves(folder: Path, first: subprocess.Popen[bytes]) -> bool:
-    """Whether rank 0 is saving."""
-    return first.poll() is None and jobs.status(folder).phase.startswith("saving")
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, **system.inherited(descriptors))
 
 
 def _result(folder: Path, codes: Sequence[int | None], memory_ran_out: bool) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -47,7 +48,7 @@ class Ranks:
     @classmethod
     @contextlib.contextmanager
     def met(cls, process: ProcessRank, device: Device) -> Iterator[Ranks]:
-        """Meet the others, and part from them when all is well; after an error there may be nobody to part from."""
+        """Join the process group, and leave it at the end; not after an error, when others may be gone."""
         ranks = cls(process)
         if process.count > 1:
             ranks._meet(process, device)
@@ -70,32 +71,26 @@ class Ranks:
     # ---- work
 
     def share(self, work: Sequence[T]) -> Sequence[T]:
-        """This process's part of what is cut among all: every one that is `count` further."""
+        """This process's part of the work: every `count`-th piece, from its rank on."""
         return work[self.rank :: self.count]
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Give every process the sum of all gradients; those of weights cut into pieces are summed already."""
         if self.count == 1:
             return
-        own = (parameter.grad for parameter in parameters)
-        for piece in _pieces([gradient for gradient in own if gradient is not None and not _cut(gradient)]):
-            flat = torch.cat([gradient.reshape(-1) for gradient in piece])
-            dist.all_reduce(flat)
-            _spread(flat, piece)
+        gradients = (parameter.grad for parameter in parameters)
+        _in_pieces((gradient for gradient in gradients if gradient is not None), dist.all_reduce)
 
     def begin_alike(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Give every process the weights of rank 0: another model of GPU samples other numbers from the same seed."""
         if self.count == 1:
             return
-        for piece in _pieces([parameter.data for parameter in parameters if not _cut(parameter)]):
-            flat = torch.cat([value.reshape(-1) for value in piece])
-            dist.broadcast(flat, 0)
-            _spread(flat, piece)
+        _in_pieces((parameter.data for parameter in parameters), partial(dist.broadcast, src=0))
 
-    # ---- words
+    # ---- values
 
     def gathered(self, own: T) -> list[T]:
-        """What every process says, by rank."""
+        """The values of all processes, by rank."""
         if self.count == 1:
             return [own]
         every: list[Any] = [None] * self.count
@@ -103,11 +98,11 @@ class Ranks:
         return every
 
     def in_order(self, own: Sequence[T]) -> list[T]:
-        """What all say of their shares, in the order of the whole; every share has the same length."""
+        """The values of all shares, in the order of the whole; every share has the same length."""
         return [one for together in zip(*self.gathered(list(own)), strict=True) for one in together]
 
     def from_first(self, own: T) -> T:
-        """What rank 0 says."""
+        """The value of rank 0, in every process."""
         if self.count == 1:
             return own
         shared: list[Any] = [own]
@@ -116,7 +111,7 @@ class Ranks:
         return first
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until every process is here."""
         if self.count > 1:
             dist.barrier(group=self._small)
 
@@ -140,8 +135,13 @@ def _store(process: ProcessRank) -> dist.Store | None:
     return dist.TCPStore(address, port, process.count, process.first, LONG, master_listen_fd=opened)
 
 
-def _cut(tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, DTensor)
+def _in_pieces(tensors: Iterable[torch.Tensor], send: Callable[[torch.Tensor], Any]) -> None:
+    """Do something with all tensors that are whole, in place, many together."""
+    for piece in _pieces([tensor for tensor in tensors if not isinstance(tensor, DTensor)]):
+        flat = torch.cat([tensor.reshape(-1) for tensor in piece])
+        send(flat)
+        for tensor, values in zip(piece, flat.split([tensor.numel() for tensor in piece]), strict=True):
+            tensor.copy_(values.view_as(tensor))
 
 
 def _pieces(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
@@ -155,8 +155,3 @@ def _pieces(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
         size += tensor.nbytes
     if piece:
         yield piece
-
-
-def _spread(flat: torch.Tensor, piece: Sequence[torch.Tensor]) -> None:
-    for tensor, values in zip(piece, flat.split([tensor.numel() for tensor in piece]), strict=True):
-        tensor.copy_(values.view_as(tensor))

@@ -9,33 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from workbench.families.base import Model, Tensors
+from workbench.families.model import Model
+from workbench.families.model_inputs import Given, ModelInputs, Tensors
+from workbench.families.noise_schedules import NoiseSettings
 from workbench.runs.batches import Batches
 from workbench.runs.data import RunClip, TrainingData, seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.conditions import FirstFrames
-from workbench.trainer.inputs.encoder import FIRST_FRAME, Encoder, View, view_of
+from workbench.trainer.inputs.encoder import FIRST_FRAME, Encoder, Piece, View, read_first_frame, view_of
 from workbench.trainer.monitoring.evaluation import EvaluationInput
 
 # First frames encoded at one visit of the VAE to a GPU, in batches: a visit moves its weights twice.
 FRAMES_AHEAD = 16
+LEVELS = 1000  # noise quantiles that a batch may have, evenly spaced: as many as the published schedules have timesteps
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of one shape, on the device. timesteps, weights: [B]; weights: what each clip's loss counts."""
+    """One batch of one shape, on the device. quantiles: of noise, [B]; weights: what each clip's loss counts, [B]."""
 
     items: list[RunClip]
-    latents: torch.Tensor
-    text: Tensors
-    noise: torch.Tensor
-    timesteps: torch.Tensor
+    inputs: ModelInputs
+    quantiles: torch.Tensor
     weights: torch.Tensor
-    condition: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,12 @@ class _Read:
     shape: tuple[int, ...]
     moments: Tensors
     text: Tensors
-    timesteps: torch.Tensor
+    quantiles: torch.Tensor
     noise: torch.Tensor
     posterior: torch.Tensor
     pictures: torch.Tensor  # [B] bool: with its picture
     low: Tensors | None
+    image: Tensors | None
 
 
 class BatchInputs:
@@ -63,21 +64,24 @@ class BatchInputs:
 
         stride: the batches asked for are so far apart, which is for reading ahead
         """
-        self._encoder, self._settings = encoder, settings
+        self._encoder, self._settings, self._model = encoder, settings, model
         self._family, self._folder = encoder.family, encoder.folder
         self._device = encoder.device
+        expert = model.expert(settings.expert)
+        chosen = NoiseSettings(
+            density=settings.timestep_density,
+            shift=settings.timestep_shift,
+            part=settings.train_part,
+            between=(expert.lowest, expert.highest),
+        )
+        self.schedule = self._family.noise_schedule(self._folder, self._device, chosen)
         self._batches, self._stride = Batches(data, settings), stride
         self.view = view_of(model, settings)
         self._frames = FirstFrames(encoder, settings) if self.view == "first frame" else None
         self._ahead: dict[int, Future[_Read]] = {}
         self._threads = ThreadPoolExecutor(settings.loader_threads, "loader") if settings.loader_threads else None
         self._encoded: dict[int, Tensors] = {}
-        self._fixed: dict[str, torch.Tensor] = {}
-
-    @property
-    def per_pass(self) -> float:
-        """Batches in which every new clip comes once."""
-        return self._batches.per_pass
+        self._fixed: dict[str, Given] = {}
 
     # ---- a batch of training
 
@@ -86,23 +90,33 @@ class BatchInputs:
         number = (step - 1) * self._settings.gradient_accumulation + micro
         read = self._next(number)
         latents = self._family.sample_latents(self._on_device(read.moments), read.posterior.to(self._device))
-        condition = None
+        given = None
         if read.low is not None:
             noise = self._noise(len(read.items), read.shape, "low resolution", step, micro).to(self._device)
-            condition = self._family.sample_latents(self._on_device(read.low), noise)
-            condition = condition * read.pictures.view(-1, 1, 1, 1, 1).to(condition)
+            beside = self._family.sample_latents(self._on_device(read.low), noise)
+            given = Given(beside=beside * read.pictures.view(-1, 1, 1, 1, 1).to(beside))
+        elif read.image is not None:
+            noise = self._one_frame_noise(len(read.items), read.shape, "picture", step, micro)
+            given = self._family.given(self._on_device(read.image), noise, read.shape, read.pictures.to(self._device))
         elif self._frames is not None:
             moments = self._frame_moments(number)
-            condition = self._frames.finish(moments, read.shape, read.pictures, "training", step, micro)
-        return Batch(
-            items=read.items,
+            given = self._frames.finish(moments, read.shape, read.pictures, "training", step, micro)
+        inputs = ModelInputs(
             latents=latents,
             text=self._on_device(read.text),
             noise=read.noise.to(self._device),
-            timesteps=read.timesteps.to(self._device),
-            weights=torch.tensor([item.weight for item in read.items], device=self._device),
-            condition=condition,
+            timesteps=self.schedule.timesteps(read.quantiles.to(self._device), read.shape),
+            given=given,
+            fps=read.items[0].plan.fps,
         )
+        weights = torch.tensor([item.weight for item in read.items], device=self._device)
+        return Batch(read.items, inputs, read.quantiles, weights)
+
+    def preservation(self, batch: Batch, prompts: Sequence[str], step: int, micro: int) -> ModelInputs:
+        """The inputs of a batch with preservation prompts in place of its captions, sampled anew for each clip."""
+        generator = self._generator("preservation prompts", step, micro)
+        chosen = torch.randint(len(prompts), (len(batch.items),), generator=generator).tolist()
+        return replace(batch.inputs, text=self.embeddings([prompts[index] for index in chosen]))
 
     def _next(self, number: int) -> _Read:
         """The batch with this number over the whole run, read ahead where threads may."""
@@ -121,7 +135,7 @@ class BatchInputs:
         step += 1
         count, shape = len(items), self.latents_shape(items[0])
         generator = self._generator("timesteps and captions", step, micro)
-        timesteps = torch.randint(self._family.timesteps, (count,), generator=generator)
+        quantiles = (torch.randint(LEVELS, (count,), generator=generator) + 0.5) / LEVELS
         kept = (torch.rand(count, generator=generator) >= settings.caption_dropout).tolist()
         captions = [item.caption if keep else None for item, keep in zip(items, kept, strict=True)]
         flipped = self._flipped(count, step, micro)
@@ -129,16 +143,18 @@ class BatchInputs:
         if self.view != "clip":
             pictures = torch.rand(count, generator=self._generator("pictures", step, micro)) >= settings.image_dropout
         low = self._views(items, flipped, "low resolution") if self.view == "low resolution" else None
+        image = self._views(items, flipped, "picture") if self.view == "picture" else None
         return _Read(
             items=items,
             shape=shape,
             moments=self._views(items, flipped, "clip"),
             text=self._texts(captions),
-            timesteps=timesteps,
+            quantiles=quantiles,
             noise=self._noise(count, shape, "noise", step, micro),
             posterior=self._noise(count, shape, "posterior", step, micro),
             pictures=pictures,
             low=low,
+            image=image,
         )
 
     def _frame_moments(self, number: int) -> Tensors:
@@ -161,42 +177,60 @@ class BatchInputs:
     # ---- fixed inputs, for measuring
 
     def clips(self, items: Iterable[RunClip]) -> Iterator[EvaluationInput]:
-        """A probe a clip: its caption and, where the model takes one, its picture with always the same noise on it."""
+        """One input per clip: its caption and, where the model takes one, its picture, always with the same noise."""
         for item in items:
             yield EvaluationInput(
                 name=item.sha256,
                 shape=self.latents_shape(item),
                 text=self._on_device(self._texts([item.caption])),
                 moments=self._on_device(self._views([item], [False], "clip")),
-                condition=self._fixed_condition(item),
+                given=self._fixed_given(item),
+                fps=item.plan.fps,
             )
 
     def captions(self, captions: Sequence[str], item: RunClip) -> Iterator[EvaluationInput]:
-        """A probe a caption, without a clip or a picture, in the shape of `item`."""
+        """One input per caption, without a clip or a picture, in the shape of `item`."""
         shape = self.latents_shape(item)
-        condition = None if self.view == "clip" else torch.zeros(1, *shape, device=self._device)
+        given = self._no_picture(item)
         for caption in captions:
             text = self._on_device(self._texts([caption]))
-            yield EvaluationInput(name=caption, shape=shape, text=text, condition=condition)
+            yield EvaluationInput(name=caption, shape=shape, text=text, given=given, fps=item.plan.fps)
 
-    def _fixed_condition(self, item: RunClip) -> torch.Tensor | None:
+    def _no_picture(self, item: RunClip) -> Given | None:
+        """What an image-to-video model is given where it is shown no picture; None for the others."""
+        shape = self.latents_shape(item)
+        if self.view == "picture":
+            image = self._on_device(self._views([item], [False], "picture"))
+            noise = torch.zeros(1, *self._family.one_frame(shape), device=self._device)
+            return self._family.given(image, noise, shape, torch.zeros(1, dtype=torch.bool, device=self._device))
+        return None if self.view == "clip" else Given(beside=torch.zeros(1, *shape, device=self._device))
+
+    def _fixed_given(self, item: RunClip) -> Given | None:
         if self.view == "clip":
             return None
-        key = self._encoder.clip_key(item, self.view, False, self._settings.low_resolution_scale)
+        key = self._encoder.clip_key(item, self.view)
         if key not in self._fixed:
             shape, indices = self.latents_shape(item), f"held-out {item.sha256}"
             if self._frames is not None:
-                pixels = self._pixels([item], [False])
-                self._fixed[key] = self._frames.condition(pixels, shape, torch.ones(1, dtype=torch.bool), indices).cpu()
+                moments = self._frames.moments(self._pixels([item], [False]), indices)
+                kept = torch.ones(1, dtype=torch.bool)
+                self._fixed[key] = self._frames.finish(moments, shape, kept, indices).to(torch.device("cpu"))
                 self._frames.rest()
+            elif self.view == "picture":
+                image = self._on_device(self._views([item], [False], "picture"))
+                noise = self._one_frame_noise(1, shape, f"{indices}: picture")
+                self._fixed[key] = self._family.given(image, noise, shape).to(torch.device("cpu"))
             else:
                 noise = self._noise(1, shape, f"{indices}: low resolution").to(self._device)
                 low = self._on_device(self._views([item], [False], "low resolution"))
-                self._fixed[key] = self._family.sample_latents(low, noise).cpu()
+                self._fixed[key] = Given(beside=self._family.sample_latents(low, noise).cpu())
         return self._fixed[key].to(self._device)
 
     def picture(self, item: RunClip) -> torch.Tensor:
         """The first frame of a clip: float32 [1, 3, H, W] in [-1, 1]."""
+        return read_first_frame(item)[:, :, 0] if self.view == "picture" else self._frame(item)
+
+    def _frame(self, item: RunClip) -> torch.Tensor:
         return self._pixels([item], [False]).float() / 127.5 - 1.0
 
     # ---- parts
@@ -209,9 +243,11 @@ class BatchInputs:
     def embeddings(self, captions: Sequence[str]) -> Tensors:
         return self._on_device(self._texts(captions))
 
-    def unconditional(self) -> Tensors:
-        """The embeddings that guidance compares with: those of a dropped caption."""
-        return self._on_device(self._texts([None]))
+    def negative(self) -> Tensors:
+        """The embeddings that guidance of previews compares with: of the model's own negative prompt, or of a dropped
+        caption where it has none or that is no prompt."""
+        own = self._model.negative_prompt if self._settings.dropped_caption == "empty prompt" else ""
+        return self._on_device(self._texts([own or None]))
 
     def _flipped(self, count: int, step: int, micro: int) -> list[bool]:
         if not self._settings.horizontal_flip:
@@ -222,9 +258,8 @@ class BatchInputs:
         return found
 
     def _views(self, items: Sequence[RunClip], flipped: Sequence[bool], view: View) -> Tensors:
-        reduction = self._settings.low_resolution_scale
-        read = self._encoder.clip
-        return _together([read(item, view, flip, reduction) for item, flip in zip(items, flipped, strict=True)])
+        pieces = (Piece(item, view, flip) for item, flip in zip(items, flipped, strict=True))
+        return _together([self._encoder.clip(piece) for piece in pieces])
 
     def _texts(self, captions: Sequence[str | None]) -> Tensors:
         return _together([self._text(caption) for caption in captions])
@@ -243,6 +278,10 @@ class BatchInputs:
 
     def _noise(self, count: int, shape: tuple[int, ...], purpose: str, *indices: int) -> torch.Tensor:
         return torch.randn(count, *shape, generator=self._generator(purpose, *indices))
+
+    def _one_frame_noise(self, count: int, shape: tuple[int, ...], purpose: str, *indices: int) -> torch.Tensor:
+        """Standard normal noise shaped as one latent frame of each clip, on the device."""
+        return self._noise(count, self._family.one_frame(shape), purpose, *indices).to(self._device)
 
     def noise(self, item: RunClip, purpose: str) -> torch.Tensor:
         """Standard normal noise shaped as one clip's latents, always the same for a purpose."""

@@ -2,7 +2,7 @@
 
 A key is the hash of everything that decides the tensors: the clip's bytes, the frames and crop taken, the model and its
 revision, the dtype. So nothing goes stale, and two datasets with the same clip encode it once. Each file holds a
-checksum of its tensors, which is compared whenever they are read. Not covered: encoding again (encode), removal.
+checksum of its tensors, which is compared whenever they are read. Not covered: encoding again (encoder), removal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.families.base import Model
 from workbench.workspace import write_bytes
 
 if TYPE_CHECKING:
@@ -33,14 +32,6 @@ class Damaged(Exception):
 def key_of(what: Mapping[str, Any]) -> str:
     """A file name from everything that decides the tensors."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
-
-
-def part_identity(model: Model, folder: Path, part: str) -> str:
-    """Names the weights of a part of a model: the pinned revision, or a local folder's file sizes and times."""
-    if model.revision:
-        return f"{model.pinned}/{part}"
-    files = sorted((folder / part).iterdir())
-    return f"{folder}/{part}:" + ",".join(f"{f.name}={f.stat().st_size}/{f.stat().st_mtime_ns}" for f in files)
 
 
 class Cache:

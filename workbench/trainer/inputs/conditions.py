@@ -1,21 +1,21 @@
-"""What an image-to-video model is shown beside the caption: the noised first frame, or the clip in low resolution.
+"""What an image-to-video model gets beside the caption: the noised first frame, or the clip in low resolution.
 
 As the published image-to-video models were trained (SAT diffusion_video.py): the first frame gets noise of its own
 before it is encoded, its sigma sampled anew for every clip and step from exp(N(mean, deviation)); now and then there is
 no picture at all. Every random number has its own seed, so a step's condition does not depend on what was sampled
-before. Not covered: where the pixels come from (encode), how a picture becomes a condition (the family)."""
+before. Not covered: where the pixels come from (encoder), how a picture becomes a condition (the family)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from workbench.families.base import Tensors
+import torch
+
+from workbench.families.model_inputs import Given, Tensors
+from workbench.jobs.torch_devices import free_memory
 from workbench.runs.data import seed_for
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.inputs.encoder import Encoder, free_memory
-
-if TYPE_CHECKING:
-    import torch
+from workbench.trainer.inputs.encoder import Encoder
 
 
 class FirstFrames:
@@ -27,33 +27,25 @@ class FirstFrames:
         self._family, self._device = encoder.family, encoder.device
         self._vae: Any = None
 
-    def condition(
-        self, pixels: torch.Tensor, shape: tuple[int, ...], kept: torch.Tensor, purpose: str, *indices: int
-    ) -> torch.Tensor:
-        """The condition [B, *shape] of first frames uint8 [B, 3, H, W]; all zero where `kept` [B] is false."""
-        return self.finish(self.moments(pixels, purpose, *indices), shape, kept, purpose, *indices)
-
     def moments(self, pixels: torch.Tensor, purpose: str, *indices: int) -> Tensors:
-        """The VAE's moments of the noised first frames, on the device."""
-        import torch
-
+        """The VAE's moments of the noised first frames, uint8 [B, 3, H, W], on the device."""
         generator = self._generator(f"{purpose}: first frame", *indices)
+        assert self._family.image_noise is not None
         mean, deviation = self._family.image_noise
         sigma = torch.exp(torch.randn(len(pixels), 1, 1, 1, generator=generator) * deviation + mean)
         noised = pixels.float() / 127.5 - 1.0 + sigma * torch.randn(pixels.shape, generator=generator)
-        return self._family.encode_image(self._loaded(), noised.to(self._device), self._settings.image_latent_scale)
+        return self._family.encode_image(
+            self._loaded(), None, noised.to(self._device), 1, self._settings.image_latent_scale
+        )
 
     def finish(
         self, moments: Tensors, shape: tuple[int, ...], kept: torch.Tensor, purpose: str, *indices: int
-    ) -> torch.Tensor:
-        """Latents sampled from the moments, laid out as the model reads them."""
-        import torch
-
+    ) -> Given:
+        """The condition beside latents [B, *shape], sampled from the moments; all zero where `kept` [B] is false."""
         generator = self._generator(f"{purpose}: first frame's latents", *indices)
-        noise = torch.randn(len(kept), 1, *shape[1:], generator=generator).to(self._device)
+        noise = torch.randn(len(kept), *self._family.one_frame(shape), generator=generator).to(self._device)
         everywhere = self._settings.condition_frames == "every"
-        condition = self._family.image_condition(moments, noise, shape, everywhere)
-        return condition * kept.view(-1, *[1] * len(shape)).to(condition)
+        return self._family.given(moments, noise, shape, kept, everywhere)
 
     def rest(self) -> None:
         """Leave the GPU until the next moments are needed."""
@@ -62,13 +54,9 @@ class FirstFrames:
             free_memory()
 
     def _loaded(self) -> Any:
-        import torch
-
         if self._vae is None:
             self._vae = self._family.load_vae(self._encoder.folder, torch.device("cpu"), self._encoder.dtype)
         return self._vae.to(self._device)
 
     def _generator(self, purpose: str, *indices: int) -> torch.Generator:
-        import torch
-
         return torch.Generator().manual_seed(seed_for(self._settings.seed, purpose, *indices))

@@ -1,84 +1,133 @@
 """Encode once: captions and clips become tensors in the cache, with one encoder in memory at a time.
 
 A clip gives one entry a view: as it is, flipped, and for models that need more than the caption its first frame (as
-pixels: its noise is sampled anew at each step) or its low-resolution self. Not covered: which clips and frames (data,
-frame_plan), sampling latents from what is stored (the family)."""
+pixels where noise is put on it anew at each step, else encoded: "picture") or its low-resolution self. Not covered:
+which clips and frames (data, frame_plan), sampling latents from what is stored (the family)."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from workbench.families.base import Family, Model, Tensors
-from workbench.runs.data import RunClip
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.families.base import Family
+from workbench.families.model import Model
+from workbench.families.model_files import part_identity
+from workbench.families.model_inputs import Tensors
+from workbench.fit.memory import PRECISIONS
+from workbench.jobs.torch_devices import free_memory
+from workbench.runs.data import RunClip, TrainingData, load_data
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.inputs.cache import Cache, Damaged, key_of, part_identity
+from workbench.trainer.inputs.cache import Cache, Damaged, key_of
+from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
-View = Literal["clip", "first frame", "low resolution"]
+View = Literal["clip", "first frame", "picture", "low resolution"]
 CAPTIONS_AT_ONCE = 8
+DRIFT_INPUTS = 3  # captions, or clips, on each side of the measure of prior drift
+DTYPES = {short: name for name, short in PRECISIONS.items()}  # of torch, by precision
 FIRST_FRAME = "first_frame"  # the one tensor of a first-frame entry: uint8 [1, 3, H, W]
+
+
+class Piece(NamedTuple):
+    """One view of one clip."""
+
+    item: RunClip
+    view: View = "clip"
+    flipped: bool = False
 
 
 def view_of(model: Model, settings: TrainSettings) -> View:
     """The model's input beside the caption: "clip" stands for nothing more."""
     if model.task == "text-to-video":
         return "clip"
-    return "first frame" if settings.condition == "first frame" else "low resolution"
+    once = find_model(model.id)[0].image_noise is None
+    if settings.condition == "first frame":
+        return "picture" if once else "first frame"
+    if once:
+        sentence = f"condition is {settings.condition!r}, {model.title} is shown a first frame: use first frame"
+        raise ConfigError(sentence, {"condition": sentence})
+    return "low resolution"
 
 
 class Encoder:
     """Fills the cache for one model and gives back its keys."""
 
     def __init__(
-        self, family: Family, model: Model, folder: Path, cache: Cache, device: torch.device, dtype: torch.dtype
+        self,
+        family: Family,
+        model: Model,
+        folder: Path,
+        cache: Cache,
+        device: torch.device | str,
+        precision: str,
+        reduction: float = 1.0,
     ) -> None:
+        """precision: fp32, fp16 or bf16;  reduction: how many times smaller the low-resolution view of a clip is"""
         self.family = family
         self.folder = folder
         self.cache = cache
-        self.device = device
-        self.dtype = dtype
+        self._device, self._dtype, self._reduction = device, DTYPES[precision], reduction
         self._text = part_identity(model, folder, "text_encoder") + part_identity(model, folder, "tokenizer")
         self._vae = part_identity(model, folder, "vae")
+        parts = family.weighted_parts(model)
+        self._image = part_identity(model, folder, "image_encoder") if "image_encoder" in parts else ""
         self._loaded: tuple[str, Any] = ("", None)  # one of the two encoders
         self._users = 0
         self.log: Callable[[str], None] = lambda text: None
         self._one_at_a_time = threading.RLock()
 
-    def caption_key(self, caption: str) -> str:
-        return key_of({"text": caption, "encoder": self._text, "dtype": str(self.dtype)})
+    @property
+    def device(self) -> torch.device:
+        import torch
 
-    def clip_key(self, item: RunClip, view: View = "clip", flipped: bool = False, reduction: float = 1.0) -> str:
-        """Where a view of a clip is kept; reduction: how many times smaller its low-resolution self is."""
+        return torch.device(self._device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        import torch
+
+        found: torch.dtype = getattr(torch, self._dtype)
+        return found
+
+    def caption_key(self, caption: str) -> str:
+        return key_of({"text": caption, "encoder": self._text, "dtype": f"torch.{self._dtype}"})
+
+    def clip_key(self, item: RunClip, view: View = "clip", flipped: bool = False) -> str:
+        """Where a view of a clip is kept."""
         plan = item.plan
         what: dict[str, Any] = {
             "clip": item.sha256,
-            "indices": plan.indices[:1] if view == "first frame" else plan.indices,
+            "indices": plan.indices[:1] if view in ("first frame", "picture") else plan.indices,
             "resize": plan.resize,
             "crop": plan.crop,
         }
-        what |= {"picture": plan.clip.first_frame} if view == "first frame" and given_picture(item) else {}
-        what |= {"view": view} if view == "first frame" else {"vae": self._vae, "dtype": str(self.dtype)}
+        pictured = view in ("first frame", "picture")
+        what |= {"picture": plan.clip.first_frame} if pictured and given_picture(item) else {}
+        what |= {"view": view} if pictured else {}
+        what |= {} if view == "first frame" else {"vae": self._vae, "dtype": f"torch.{self._dtype}"}
+        what |= {"frames": len(plan.indices), "encoder": self._image} if view == "picture" else {}
         what |= {"flipped": True} if flipped else {}
-        what |= {"reduction": reduction} if view == "low resolution" else {}
+        what |= {"reduction": self._reduction} if view == "low resolution" else {}
         return key_of(what)
 
     def caption(self, caption: str) -> Tensors:
         """The embedding of a caption that was encoded; encoded again where its file is damaged."""
         return self._read(self.caption_key(caption), lambda: self.encode_captions([caption], lambda *_: None))
 
-    def clip(self, item: RunClip, view: View = "clip", flipped: bool = False, reduction: float = 1.0) -> Tensors:
+    def clip(self, piece: Piece) -> Tensors:
         """A view of a clip that was encoded; encoded again where its file is damaged."""
-        key = self.clip_key(item, view, flipped, reduction)
-        return self._read(key, lambda: self.encode_clip(item, view, flipped, reduction))
+        return self._read(self.clip_key(*piece), lambda: self.encode_clip(piece))
 
     def _read(self, key: str, encode: Callable[[], None]) -> Tensors:
         import torch
@@ -112,39 +161,38 @@ class Encoder:
                 progress("encoding captions", done, len(missing), (time.monotonic() - began) / done)
             del encoder
 
-    def encode_clips(
-        self, items: Iterable[RunClip], views: Iterable[View], also_flipped: bool, reduction: float, progress: Progress
-    ) -> None:
-        """Encode every view that is not in the cache yet, also flipped with `also_flipped`; the VAE is freed
-        afterwards."""
-        missing: dict[str, tuple[RunClip, View, bool]] = {}
-        for item in items:
-            for view in views:
-                for flipped in (False, True) if also_flipped else (False,):
-                    key = self.clip_key(item, view, flipped, reduction)
-                    if key not in self.cache:
-                        missing[key] = (item, view, flipped)
+    def encode_clips(self, pieces: Iterable[Piece], progress: Progress) -> None:
+        """Encode every view that is not in the cache yet; the VAE is freed afterwards."""
+        keyed = {self.clip_key(*piece): piece for piece in pieces}
+        missing = [piece for key, piece in keyed.items() if key not in self.cache]
         if not missing:
             return
         progress("loading the video encoder", 0, len(missing), 0.0)
         with self.kept_loaded():
             began = time.monotonic()
-            for done, (item, view, flipped) in enumerate(missing.values(), 1):
-                self.encode_clip(item, view, flipped, reduction)
+            for done, piece in enumerate(missing, 1):
+                self.encode_clip(piece)
                 progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
 
-    def encode_clip(self, item: RunClip, view: View, flipped: bool, reduction: float) -> None:
+    def encode_clip(self, piece: Piece) -> None:
         """Encode one view of one clip, whether it is in the cache or not."""
-        key = self.clip_key(item, view, flipped, reduction)
-        video = read_first_frame(item) if view == "first frame" else read_video(item)
+        item, view, flipped = piece
+        key = self.clip_key(*piece)
+        video = read_first_frame(item) if view in ("first frame", "picture") else read_video(item)
         video = video.flip(-1) if flipped else video
         if view == "first frame":
             self.cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
             return
-        video = reduced(video, reduction) if view == "low resolution" else video
+        video = reduced(video, self._reduction) if view == "low resolution" else video
         with self.kept_loaded():
-            vae = self._part("vae", lambda: self.family.load_vae(self.folder, self.device, self.dtype))
-            self.cache.put(key, self._encoded(vae, video))
+            vae, image_encoder = self._part("vae", self._video_encoder)
+            if view == "picture":
+                frames = len(item.plan.indices)
+                encode = partial(self.family.encode_image, vae, image_encoder, video[:, :, 0], frames, "pipeline")
+            else:
+                encode = partial(self.family.encode_video, vae, video)
+            encoded = self._encoded(vae, encode)
+            self.cache.put(key, encoded)
 
     @contextlib.contextmanager
     def kept_loaded(self) -> Iterator[None]:
@@ -175,18 +223,23 @@ class Encoder:
             free_memory()
         return self.family.load_text_encoder(self.folder, torch.device("cpu"), self.dtype)
 
-    def _encoded(self, vae: Any, video: torch.Tensor) -> Tensors:
+    def _video_encoder(self) -> tuple[Any, Any]:
+        """The VAE, and what encodes pictures where the model has it: both are needed clip by clip."""
+        vae = self.family.load_vae(self.folder, self.device, self.dtype)
+        return vae, self.family.load_image_encoder(self.folder, self.device, self.dtype)
+
+    def _encoded(self, vae: Any, encode: Callable[[], Tensors]) -> Tensors:
         """In one piece, or in tiles from the first clip on that is too large for the device's memory."""
         import torch
 
         try:
-            return self.family.encode_video(vae, video)
+            return encode()
         except torch.OutOfMemoryError:
             if vae.use_tiling:
                 raise
         vae.enable_tiling()
         free_memory()
-        return self.family.encode_video(vae, video)
+        return encode()
 
 
 def given_picture(item: RunClip) -> Path | None:
@@ -239,10 +292,74 @@ def reduced(video: torch.Tensor, factor: float) -> torch.Tensor:
     return large.transpose(0, 1).unsqueeze(0)
 
 
-def free_memory() -> None:
-    """Give memory of dropped modules back to the GPU."""
-    import torch
+# ---- what a run has to encode
 
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+
+@dataclass(frozen=True)
+class EncodingWork:
+    """Which captions, and which views of which clips, are to be encoded."""
+
+    captions: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+
+    def keys(self, encoder: Encoder) -> list[str]:
+        """Where the tensors of it are kept."""
+        captions = [encoder.caption_key(caption) for caption in self.captions]
+        return [*captions, *(encoder.clip_key(*piece) for piece in self.pieces)]
+
+
+def preservation_prompts(family: Family, model: Model, settings: TrainSettings) -> list[str]:
+    """Prompts that are preserved; prior drift is measured on the first of them, which without a weight are all."""
+    own = [prompt for prompt in settings.preservation_prompts if prompt.strip()]
+    known = own or list(model.preservation_prompts or family.preservation_prompts)
+    return known if settings.preservation_weight else known[:DRIFT_INPUTS]
+
+
+def precision_of(family: Family, folder: Path, settings: TrainSettings, kind: str) -> str:
+    """What a run computes in on a device of this kind: fp32, fp16 or bf16."""
+    if settings.precision != "auto":
+        return settings.precision
+    return "fp32" if kind == "cpu" else PRECISIONS[family.stored_dtype(folder)]
+
+
+def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
+    """What a run with these clips encodes before its first step. Raises ConfigError for a model that is not known."""
+    family, model = find_model(settings.model)
+    captions = [item.caption for item in data.items]
+    captions += [*settings.preview_prompts, *preservation_prompts(family, model, settings)]
+    captions += [model.negative_prompt, ""]
+    views = dict.fromkeys(("clip", view_of(model, settings)))
+    return EncodingWork(tuple(dict.fromkeys(captions)), tuple(_pieces(settings, data, tuple(views))))
+
+
+def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...]) -> Iterator[Piece]:
+    for items, both in (((*data.train, *data.regularization), settings.horizontal_flip > 0), (data.held_out, False)):
+        for item in items:
+            for view in views:
+                for flipped in (False, True) if both else (False,):
+                    yield Piece(item, view, flipped)
+
+
+def encoder_of(
+    workspace: Workspace, settings: TrainSettings, folder: Path, device: torch.device | str, precision: str
+) -> Encoder:
+    """The encoder of a run. folder: of its model"""
+    family, model = find_model(settings.model)
+    return Encoder(family, model, folder, Cache(workspace.cache), device, precision, settings.low_resolution_scale)
+
+
+def portable_keys(workspace: Workspace, settings: TrainSettings) -> list[str]:
+    """Keys of the tensors that are in the cache already and mean the same on any machine.
+
+    Those of a model that is a folder do not: they are known by the folder's own path and times. Raises what load_data
+    raises.
+    """
+    family, model = find_model(settings.model)
+    folder = family.on_disk(model)
+    if not model.revision or folder is None:
+        return []
+    work = encoding_work(settings, load_data(workspace, settings))
+    precisions = {precision_of(family, folder, settings, kind) for kind in ("cpu", "cuda")}
+    encoders = [encoder_of(workspace, settings, folder, "cpu", precision) for precision in precisions]
+    keys = {key for encoder in encoders for key in work.keys(encoder)}
+    return sorted(key for key in keys if (workspace.cache / f"{key}.safetensors").is_file())

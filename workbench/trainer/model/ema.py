@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from workbench.trainer.distributed.sharding import cut_like, whole
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Ema:
@@ -23,7 +22,6 @@ class Ema:
     """
 
     def __init__(self, named: Sequence[tuple[str, torch.nn.Parameter]], decay: float) -> None:
-        import torch
         from diffusers.training_utils import EMAModel
 
         self.names, self.parameters = [name for name, _ in named], [parameter for _, parameter in named]

@@ -5,19 +5,18 @@ Not covered: optimizer state and the rest of a checkpoint (checkpoint).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
 
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families.base import Family
-from workbench.families.lora_files import adapter_notes
+from workbench.families.lora_files import adapter_notes, with_metadata
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import write_bytes
-
-if TYPE_CHECKING:
-    import torch
 
 ADAPTER = "default"
 
@@ -26,7 +25,6 @@ def attach(
     family: Family, transformer: Any, settings: TrainSettings, seed: int
 ) -> list[tuple[str, torch.nn.Parameter]]:
     """Add the LoRA and return its (name, parameter) pairs. Raises ConfigError."""
-    import torch
     from peft import LoraConfig
 
     chosen: Any = family.lora_targets.get(settings.targets, settings.targets)
@@ -62,8 +60,6 @@ def state(transformer: Any) -> dict[str, torch.Tensor]:
 
 def load_state(family: Family, transformer: Any, path: Path) -> None:
     """Put the tensors of a file that `write` made back into an attached LoRA."""
-    from safetensors.torch import load_file
-
     prefix = f"{family.lora_prefix}."
     set_state(transformer, {name.removeprefix(prefix): tensor for name, tensor in load_file(path).items()})
 
@@ -81,8 +77,6 @@ def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]
 
     Raises DataError when a weight is not finite: such a LoRA is never published.
     """
-    from safetensors.torch import save
-
     tensors = {f"{family.lora_prefix}.{name}": tensor for name, tensor in state(transformer).items()}
     broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if broken:
@@ -92,19 +86,8 @@ def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]
     write_bytes(path, with_metadata(save(tensors), {**adapter_notes(config, family.lora_prefix), **notes}))
 
 
-def with_metadata(data: bytes, metadata: Mapping[str, str]) -> bytes:
-    """A safetensors file with metadata in sorted order; the library's own order changes from process to process."""
-    length = int.from_bytes(data[:8], "little")
-    header = {"__metadata__": dict(sorted(metadata.items())), **json.loads(data[8 : 8 + length])}
-    encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)
-    return len(encoded).to_bytes(8, "little") + encoded + data[8 + length :]
-
-
 def output(family: Family, transformer: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
-    """What the model answers to fixed inputs, float32."""
-    import torch
-
+    """The model's output for fixed inputs, float32."""
     transformer.eval()
     with torch.no_grad():
         return family.predict(transformer, **inputs).float()

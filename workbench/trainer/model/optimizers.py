@@ -4,14 +4,14 @@
     adamw-8bit                             bitsandbytes: both moments in 8 bits, by blocks of 256; on a processor, too
     prodigy, came, schedule-free, muon     pytorch-optimizer
 
-Not covered: checking its settings (runs.optimizer_options), the learning rate of a step, which the loop writes into
-every group before it (no optimizer here keeps a schedule of its own), and the averaging of weights by EMA (ema).
+Not covered: checking its settings (runs.optimizer_options), writing the learning rate of a step into every
+group, which the loop does (no optimizer here keeps a schedule of its own), and the averaging of weights by EMA (ema).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,26 @@ def build(settings: TrainSettings, named: Sequence[tuple[str, torch.nn.Parameter
             groups = [group for group in (matrices, others) if group["params"]]
             # Scaled so that one learning rate serves both: that of AdamW.
             return Muon(groups, **{"use_adjusted_lr": True, **given})
+
+
+def learning_rate(settings: TrainSettings, optimizer: torch.optim.Optimizer) -> Callable[[int], float]:
+    """The rate by the number of steps done: the settings' rate times a schedule of diffusers. It has no state.
+
+    Of the optimizer only its first rate is read.
+    """
+    from diffusers.optimization import get_scheduler
+
+    schedule = get_scheduler(
+        settings.lr_schedule,
+        optimizer,
+        num_warmup_steps=settings.warmup_steps,
+        num_training_steps=settings.steps,
+        num_cycles=settings.lr_cycles,
+        power=settings.lr_power,
+    )
+    factor: Callable[[int], float] = schedule.lr_lambdas[0]
+    together = settings.batch_size * settings.gradient_accumulation if settings.scale_learning_rate else 1
+    return lambda done: settings.learning_rate * together * factor(done)
 
 
 # ---- state

@@ -11,21 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
 
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families.base import Family
+from workbench.families.lora_files import plain_name, with_metadata
+from workbench.lora_names import ALSO
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.distributed.sharding import cut_like, whole
 from workbench.trainer.model import lora
 from workbench.workspace import write_bytes, writing
 
-if TYPE_CHECKING:
-    import torch
-
-    Named = list[tuple[str, torch.nn.Parameter]]
-
-LORA, ALSO, WEIGHTS, TRANSFORMER = "lora.safetensors", "also.safetensors", "weights.safetensors", "transformer"
+Named = list[tuple[str, torch.nn.Parameter]]
+LORA, WEIGHTS, TRANSFORMER = "lora.safetensors", "weights.safetensors", "transformer"
 WEIGHTS_PATTERN = "diffusion_pytorch_model{suffix}.safetensors"  # of the files in `transformer`
 
 
@@ -104,8 +105,6 @@ class Trainable:
             self._load_plain(folder / ALSO)
 
     def _load_plain(self, path: Path) -> None:
-        from safetensors.torch import load_file
-
         tensors = load_file(path)
         for name, parameter in self.named:
             if (tensor := tensors.get(plain_name(name))) is not None:
@@ -149,8 +148,6 @@ class Trainable:
 
     def _filled_from(self, source: Path) -> Any:
         """The transformer with the weights of a folder: no second model needs to fit beside it."""
-        from safetensors.torch import load_file
-
         tensors = {
             name: tensor for file in sorted(source.glob("*.safetensors")) for name, tensor in load_file(file).items()
         }
@@ -206,15 +203,8 @@ def _refuse_broken(name: str, value: torch.Tensor) -> None:
 
 
 def _write_plain(path: Path, tensors: Mapping[str, torch.Tensor], notes: Mapping[str, str]) -> Path:
-    from safetensors.torch import save
-
-    write_bytes(path, lora.with_metadata(save(dict(tensors)), {"format": "pt", **notes}))
+    write_bytes(path, with_metadata(save(dict(tensors)), {"format": "pt", **notes}))
     return path
-
-
-def plain_name(name: str) -> str:
-    """A parameter's name as it is without a LoRA beside it."""
-    return name.replace(".base_layer.", ".")
 
 
 def _of_lora(name: str) -> bool:

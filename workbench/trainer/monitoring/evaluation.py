@@ -1,13 +1,12 @@
 """What a run has learned, measured on fixed noise: the loss of held-out clips, and the prior drift.
 
-The training loss varies with every sample of noise and timestep; these figures move only when the model does. They
+The training loss varies with every sample of noise and its level; these figures move only when the model does. They
 depend on the run's seed, the clips' content and the weights alone: measured at another time or in another order, they
 are the same.
 
 Prior drift tells whether the LoRA keeps to its subject: how much it changes the model's output on its own captions, and
-how much on preservation prompts. At the last timestep the schedule holds no signal (zero terminal SNR),
-so there pure noise is a true input for any caption, and no clip is needed. Not covered: what the figures mean
-(analysis.diagnosis).
+how much on preservation prompts. At the most noise there is no signal left, so there pure noise is a true input for any
+caption, and no clip is needed. Not covered: what the figures mean (analysis.diagnosis).
 """
 
 from __future__ import annotations
@@ -15,14 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from workbench.families.base import Family, Tensors
+import torch
+
+from workbench.families.base import Family
+from workbench.families.float64 import float64_device
+from workbench.families.model_inputs import Given, ModelInputs, Tensors
+from workbench.families.noise_schedules import NoiseSchedule
 from workbench.runs.analysis.curves import BANDS
 from workbench.runs.data import seed_for
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -33,69 +34,72 @@ class EvaluationInput:
     shape:     of its latents, without the batch axis
     text:      the caption's embedding, batch of 1, on the device
     moments:   the VAE's moments of the clip, batch of 1, on the device; None for a caption alone
-    condition: of image-to-video models, [1, *shape]; zeros where there is no picture; None for the others
+    given:     of image-to-video models, batch of 1; None for the others
     """
 
     name: str
     shape: tuple[int, ...]
     text: Tensors
     moments: Tensors | None = None
-    condition: torch.Tensor | None = None
+    given: Given | None = None
+    fps: float = 8.0
+
+    def noised(
+        self, schedule: NoiseSchedule, latents: torch.Tensor, noise: torch.Tensor, quantile: float
+    ) -> ModelInputs:
+        """The model's inputs at a quantile of noise."""
+        exact = torch.tensor([quantile], dtype=torch.float64, device=float64_device(noise.device))
+        timesteps = schedule.timesteps(exact, self.shape).to(noise.device)
+        return ModelInputs(latents, self.text, noise, timesteps, self.given, self.fps)
 
 
-@dataclass(frozen=True)
-class HeldOutLoss:
-    """The mean over clips: of each timestep band, low to high noise, and of all bands together."""
-
-    total: float
-    bands: tuple[float, ...]
-
-
-def band_middles(timesteps: int) -> tuple[int, ...]:
-    """The timestep in the middle of each band of 0 .. timesteps - 1."""
-    return tuple((2 * band + 1) * timesteps // (2 * BANDS) for band in range(BANDS))
+BAND_MIDDLES = tuple((2 * band + 1) / (2 * BANDS) for band in range(BANDS))
+"""The quantile of noise in the middle of each band."""
+PURE_NOISE = 1.0
 
 
 def held_out_by_band(
-    family: Family, transformer: Any, schedule: Any, probes: Iterable[EvaluationInput], seed: int, device: torch.device
-) -> HeldOutLoss:
-    """The loss of clips by timestep band. `probes` may be a generator: one clip is on the device at a time.
+    family: Family,
+    transformer: Any,
+    schedule: NoiseSchedule,
+    probes: Iterable[EvaluationInput],
+    seed: int,
+    device: torch.device,
+) -> tuple[float, ...]:
+    """The mean loss of clips by band of noise, low to high.
 
-    Every probe needs moments, and there must be one. Leaves the transformer in evaluation mode.
+    `probes` may be a generator: one clip is on the device at a time. Every probe needs moments, and there must be one.
+    Leaves the transformer in evaluation mode.
     """
-    import torch
-
     transformer.eval()
     losses: list[list[float]] = []
     for probe in probes:
         assert probe.moments is not None, f"{probe.name} has no clip to measure the loss on"
         generator = torch.Generator().manual_seed(seed_for(seed, f"held-out {probe.name}"))
         of_clip = []
-        for timestep in band_middles(family.timesteps):
+        for quantile in BAND_MIDDLES:
             posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(device) for _ in range(2))
-            timesteps = torch.tensor([timestep], device=device)
             with torch.no_grad():
                 latents = family.sample_latents(probe.moments, posterior)
-                loss = family.loss(transformer, schedule, latents, probe.text, noise, timesteps, probe.condition)
+                loss = family.loss(transformer, schedule, probe.noised(schedule, latents, noise, quantile))
             of_clip.append(loss.item())
         losses.append(of_clip)
-    bands = tuple(sum(band) / len(losses) for band in zip(*losses, strict=True))
-    return HeldOutLoss(sum(bands) / len(bands), bands)
+    return tuple(sum(band) / len(losses) for band in zip(*losses, strict=True))
 
 
 class PriorDrift:
     """Measures how much the LoRA changes the model's output, on its own captions and on others.
 
     The change is |with - without| / |without|, its mean over the inputs. Each probe is used once, so a measurement
-    costs as many forward passes as there are probes: captions alone at the last timestep, clips at timesteps spread
-    over the bands. Both sides get the same noise and timesteps in turn, and should hold the same kinds of probes. The
+    costs as many forward passes as there are probes: captions alone in pure noise, clips at levels spread over
+    the bands. Both sides get the same noise and levels in turn, and should hold the same kinds of probes. The
     base model's output never changes in a run: it is computed once, and kept off the device.
     """
 
     def __init__(
         self,
         family: Family,
-        schedule: Any,
+        schedule: NoiseSchedule,
         own: Sequence[EvaluationInput],
         others: Sequence[EvaluationInput],
         seed: int,
@@ -129,16 +133,12 @@ class PriorDrift:
             for index, probe in enumerate(probes)
         ]
 
-    def _timestep(self, probe: EvaluationInput, index: int) -> int:
-        last = self._family.timesteps - 1
-        middles = band_middles(self._family.timesteps)
+    def _quantile(self, probe: EvaluationInput, index: int) -> float:
         # A few probes should see the whole range: the middle first, then outwards.
-        spread = (last, *sorted(middles, key=lambda one: abs(one - last / 2)))
-        return last if probe.moments is None else spread[index % len(spread)]
+        spread = (PURE_NOISE, *sorted(BAND_MIDDLES, key=lambda one: (round(abs(one - 0.5), 6), one)))
+        return PURE_NOISE if probe.moments is None else spread[index % len(spread)]
 
     def _output(self, transformer: Any, probe: EvaluationInput, index: int) -> torch.Tensor:
-        import torch
-
         # Seeded by index, not by caption: both sides get the same noise, and only the caption differs.
         generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", index))
         posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(self._device) for _ in range(2))
@@ -146,8 +146,6 @@ class PriorDrift:
             latents = torch.zeros_like(noise)
             if probe.moments is not None:
                 latents = self._family.sample_latents(probe.moments, posterior)
-            timesteps = torch.tensor([self._timestep(probe, index)], device=self._device)
-            output = self._family.predict(
-                transformer, self._schedule, latents, probe.text, noise, timesteps, probe.condition
-            )
+            inputs = probe.noised(self._schedule, latents, noise, self._quantile(probe, index))
+            output = self._family.predict(transformer, self._schedule, inputs)
         return output.float().cpu()

@@ -12,16 +12,24 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
 
 from workbench.clips.frame_plan import Shape
 from workbench.errors import ConfigError
-from workbench.families.base import Family, Model, Tensors
+from workbench.families.base import Family
 from workbench.families.guidance import Guidance
+from workbench.families.model import Model
+from workbench.families.model_inputs import Given, Tensors
+from workbench.jobs.torch_devices import free_memory
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import write_sample
-from workbench.trainer.inputs.encoder import free_memory
+from workbench.trainer.monitoring.preview_experts import PreviewExperts
 from workbench.trainer.monitoring.preview_files import (
+    MissingPreview,
+    PreviewPrompt,
     PreviewRecords,
     record_path,
     step_folder,
@@ -30,27 +38,9 @@ from workbench.trainer.monitoring.preview_files import (
     write_prompt,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
 TILED_FROM = 256  # pixels of height from which the VAE decodes in tiles
 UNWRITTEN = 64  # so many previews that a full disk refused wait in memory for room, the oldest leave first
 OnStep = Callable[[int, int], None]
-
-
-class PreviewPrompt(NamedTuple):
-    """What to generate.
-
-    text:      the prompt's embedding, batch of 1, on the device
-    image:     first frame [1, 3, H, W] in [-1, 1], for image-to-video models
-    condition: latents-shaped, instead of what the pipeline makes of the image
-    """
-
-    prompt: str
-    text: Tensors
-    image: torch.Tensor | None = None
-    condition: torch.Tensor | None = None
 
 
 class _Generated(NamedTuple):
@@ -60,14 +50,6 @@ class _Generated(NamedTuple):
     latents: torch.Tensor
     described: dict[str, Any]
     picture: torch.Tensor | None
-
-
-class _Missing(NamedTuple):
-    """A preview that is missing; `number` is that of its prompt and seed in the run."""
-
-    one: PreviewPrompt
-    seed: int
-    number: int
 
 
 class PreviewClip(NamedTuple):
@@ -117,24 +99,27 @@ class Previewer:
     ) -> bool:
         """Generate every prompt with every seed, but for those that exist already. Returns whether any was missing.
 
+        A control is generated with the first seed alone.
         scale: of the LoRA; 0 is the base model. `on_step(done, total)` counts denoising steps and may raise. What
         a full disk refused is written with the next ones.
         Raises ConfigError when there is no LoRA to scale, CannotWrite.
         """
         folder = step_folder(run, step)
         seeds = range(self.settings.preview_seed, self.settings.preview_seed + self.settings.preview_count)
-        every = [_Missing(one, seed, self.records.number(run, one.prompt, seed)) for one in prompts for seed in seeds]
-        missing = [each for each in every if not record_path(folder, each.number, scale).exists()]
+        every = [
+            self.records.missing(run, one, seed)
+            for one in prompts
+            for seed in (seeds if one.control is None else seeds[:1])
+        ]
+        missing = [each for each in every if not record_path(folder, each.name, scale).exists()]
         if not missing:
             return False
-        transformer.eval()
-        with at_scale(transformer, scale):
-            generated = self._generate_latents(transformer, missing, negative, on_step)
+        generated = self._generate_latents(transformer, missing, negative, on_step, scale)
         if self.writes:
             for each, latents in zip(missing, generated, strict=True):
-                record = record_path(folder, each.number, scale)
+                record = record_path(folder, each.name, scale)
                 self.unwritten.append(
-                    _Generated(record, latents, self._describe(run, step, each, scale), each.one.image)
+                    _Generated(record, latents, self.records.describe(run, step, each, scale), each.one.image)
                 )
             del self.unwritten[:-UNWRITTEN]
             self.write()
@@ -146,7 +131,8 @@ class Previewer:
             while self.unwritten:
                 record, latents, described, picture = self.unwritten[0]
                 self.before_decoding()
-                write_prompt(record.parent, described["prompt"])
+                if described["kind"] != "control":
+                    write_prompt(record.parent, described["prompt"])
                 write_picture(described, picture)
                 if self.settings.preview_latents_only:
                     write_latents(record, latents, described)
@@ -168,21 +154,17 @@ class Previewer:
         scale: float = 1.0,
     ) -> tuple[np.ndarray, dict[str, Any]] | None:
         """One video and its record, written nowhere; None in a process that does not write. See `generate`."""
-        missing = _Missing(one, seed, 0)
-        transformer.eval()
-        with at_scale(transformer, scale):
-            latents = self._generate_latents(transformer, [missing], negative, on_step)
+        missing = MissingPreview(one, seed, "0")
+        (latents,) = self._generate_latents(transformer, [missing], negative, on_step, scale)
         if not self.writes:
             return None
         with self._decoding():
-            frames = frames_of(self.family.decode(self.vae, latents[0]), self.shape.frames).numpy()
-        write_picture(described := self._describe(run, step, missing, scale), one.image)
+            frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames).numpy()
+        write_picture(described := self.records.describe(run, step, missing, scale), one.image)
         return frames, described
 
     def save_inputs(self, run: Path, clips: Sequence[PreviewClip]) -> None:
         """Step 0: each clip as the model reads it, and decoded again from its latents."""
-        import torch
-
         folder = step_folder(run, 0)
         missing = [
             (index, clip) for index, clip in enumerate(clips) if not (folder / f"reconstruction-{index}.json").exists()
@@ -213,11 +195,6 @@ class Previewer:
 
     # ---- parts
 
-    def _describe(self, run: Path, step: int, one: _Missing, scale: float) -> dict[str, Any]:
-        prompt, seed, number = one
-        picture, given = prompt.image is not None, prompt.condition is not None
-        return self.records.describe(run, step, prompt.prompt, seed, number, scale, picture=picture, given=given)
-
     @contextlib.contextmanager
     def _decoding(self) -> Iterator[None]:
         with self.make_room(), self._vae_on_device():
@@ -226,8 +203,6 @@ class Previewer:
     @contextlib.contextmanager
     def _vae_on_device(self) -> Iterator[None]:
         """The VAE on the device; afterwards its memory is given back."""
-        import torch
-
         if self.vae is None:
             self.vae = load_vae(self.family, self.folder, self.dtype, self.shape.height)
         try:
@@ -239,37 +214,57 @@ class Previewer:
                 free_memory()
 
     def _generate_latents(
-        self, transformer: Any, missing: Sequence[_Missing], negative: Tensors, on_step: OnStep
+        self, transformer: Any, missing: Sequence[MissingPreview], negative: Tensors, on_step: OnStep, scale: float
     ) -> list[torch.Tensor]:
         """The latents of every preview, on the host; the VAE is gone while the transformer computes."""
-        import torch
-
+        transformer.eval()
         noises = [torch.Generator().manual_seed(each.seed) for each in missing]
-        conditions = self._conditions(missing, noises)
         generated = []
-        for done, (each, noise, condition) in enumerate(zip(missing, noises, conditions, strict=True)):
+        with at_scale(transformer, scale), self._experts(transformer) as at_timestep:
+            givens = self._givens(missing, noises)
+            for done, (each, noise, given) in enumerate(zip(missing, noises, givens, strict=True)):
 
-            def report(at: int, total: int, _: torch.Tensor, done: int = done) -> None:
-                on_step(done * total + at, len(missing) * total)
+                def report(at: int, total: int, _: torch.Tensor, done: int = done) -> None:
+                    on_step(done * total + at, len(missing) * total)
 
-            latents = self.family.denoise(
-                transformer,
-                self.folder,
-                text=self._on_device(each.one.text),
-                negative_text=self._on_device(negative),
-                latents_shape=self._latents_shape,
-                steps=self.records.steps,
-                scheduler="model",
-                guidance=Guidance(self.records.guidance_scale, self.settings.preview_dynamic_guidance),
-                noise=noise,
-                on_step=report,
-                condition=condition,
-            )
-            generated.append(latents.float().cpu())
+                latents = self.family.denoise(
+                    transformer,
+                    self.folder,
+                    text=self._on_device(each.one.text),
+                    negative_text=self._on_device(negative),
+                    latents_shape=self._latents_shape,
+                    steps=self.records.steps,
+                    scheduler="model",
+                    flow_shift=self.records.flow_shift,
+                    guidance=Guidance(
+                        self.records.guidance_scale,
+                        self.settings.preview_dynamic_guidance,
+                        second=self.records.guidance_scale_2,
+                        below=1000 * self.model.boundary,
+                    ),
+                    noise=noise,
+                    on_step=report,
+                    given=given,
+                    fps=self.shape.fps,
+                    at_timestep=at_timestep,
+                )
+                generated.append(latents.float().cpu())
         return generated
 
+    @contextlib.contextmanager
+    def _experts(self, trained: Any) -> Iterator[Callable[[float], Any] | None]:
+        """What gives the transformer for a timestep, where the model has two."""
+        if not self.model.boundary:
+            yield None
+            return
+        parts = (self.family, self.model, self.folder, self.settings, self.device, self.dtype, trained)
+        try:
+            with PreviewExperts(*parts, self.make_room) as experts:
+                yield experts.at
+        finally:
+            free_memory()
+
     def _on_device(self, text: Tensors) -> dict[str, torch.Tensor]:
-        """Embeddings as the transformer takes them."""
         return {name: value.to(self.device, self.dtype) for name, value in text.items()}
 
     @property
@@ -277,22 +272,24 @@ class Previewer:
         shape = self.shape
         return self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width)
 
-    def _conditions(self, missing: Sequence[_Missing], noises: Sequence[torch.Generator]) -> list[torch.Tensor | None]:
-        """The condition of an image-to-video model; None for the others."""
-        given = [each.one.condition for each in missing]
-        if self.model.task != "image-to-video" or all(condition is not None for condition in given):
-            return given
+    def _givens(self, missing: Sequence[MissingPreview], noises: Sequence[torch.Generator]) -> list[Given | None]:
+        """What an image-to-video model is shown; None for the others."""
+        known = [each.one.given for each in missing]
+        if self.model.task != "image-to-video" or all(given is not None for given in known):
+            return known
         with self._vae_on_device():
             return [
-                self._first_frame(each.one, noise) if condition is None else condition
-                for each, noise, condition in zip(missing, noises, given, strict=True)
+                self._first_frame(each.one, noise) if given is None else given
+                for each, noise, given in zip(missing, noises, known, strict=True)
             ]
 
-    def _first_frame(self, one: PreviewPrompt, noise: torch.Generator) -> torch.Tensor:
-        """The condition that the stock pipeline makes of a picture: it, too, samples this noise before the latents'."""
+    def _first_frame(self, one: PreviewPrompt, noise: torch.Generator) -> Given:
+        """What the stock pipeline makes of a picture."""
         assert one.image is not None, "an image-to-video model needs a picture"
         scale = self.settings.image_latent_scale
-        return self.family.first_frame(self.vae, one.image, scale, self._latents_shape, noise, self.dtype)
+        image_encoder = self.family.load_image_encoder(self.folder, self.device, self.dtype)
+        image = self.family.encode_image(self.vae, image_encoder, one.image, self.shape.frames, scale)
+        return self.family.given_to_sample(self.folder, image, self._latents_shape, noise, self.dtype)
 
 
 @contextlib.contextmanager
@@ -319,8 +316,6 @@ def at_scale(transformer: Any, scale: float) -> Iterator[None]:
 
 def load_vae(family: Family, folder: Path, dtype: torch.dtype, height: int) -> Any:
     """The VAE on the processor, ready to decode pictures of that height without needing more than it must."""
-    import torch
-
     vae = family.load_vae(folder, torch.device("cpu"), dtype)
     if height >= TILED_FROM:
         vae.enable_tiling()

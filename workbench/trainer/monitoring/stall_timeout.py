@@ -17,12 +17,12 @@ import faulthandler
 import os
 import sys
 import threading
-from types import TracebackType
 from typing import IO, Self
 
 from workbench import jobs
 from workbench.errors import ExitCode, Stalled
 from workbench.jobs import processes
+from workbench.quantities import duration
 from workbench.runs import checkpoints
 from workbench.runs.failure_rules import STACKS
 from workbench.workspace import writing
@@ -47,14 +47,12 @@ class StallTimeout:
         self._path.unlink(missing_ok=True)  # of an earlier stall
         if self._limit:
             with writing(self._path):
-                self._file = self._path.open("w")
+                self._file = self._path.open("w", encoding="utf-8")
             self._reset_timer()
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._file is not None:
             self._thread.join()  # else it might reset the timer once more
@@ -84,10 +82,10 @@ class StallTimeout:
         where = f" (step {step} of {total})" if total else ""
         kept = f"the last checkpoint is of step {saved[-1]}" if saved else "no checkpoint was written yet"
         error = Stalled(
-            f"nothing happened for {jobs.duration(self._limit)} in the phase {phase!r}{where}: {kept}. "
+            f"nothing happened for {duration(self._limit)} in the phase {phase!r}{where}: {kept}. "
             f"{self._path.name} has the stack of every thread; raise stall_timeout if the machine is only slow"
         )
-        sys.stderr.write(f"{error}\n{self._path.read_text()}")
+        sys.stderr.write(f"{error}\n{self._path.read_text(encoding='utf-8')}")
         sys.stderr.flush()
         self._job.fail(error)
         processes.end_children()

@@ -26,7 +26,7 @@ from workbench.workspace import read_json, write_json
 
 RECORD = "tracker.json"
 TRACKIO = "trackio"  # folder of the workspace
-NOT_SENT = ("step", "time", "samples")  # the tracker's own axes, and pairs that no tracker draws
+NOT_SENT = ("step", "time", "samples")  # the tracker's own axes, and pairs that no tracker plots
 START_SECONDS, FINISH_SECONDS = 30.0, 60.0  # how long a server that does not answer may hold the run up
 
 

@@ -5,7 +5,6 @@ It waits until its device is free, as runs do, before it loads torch.
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 
@@ -25,13 +24,7 @@ def main() -> int:
     with job:
         settings = TrainSettings.load(folder / jobs.CONFIG)
         device = pick_device(settings.device)
-
-        def wait(holder: str) -> None:
-            job.beat(f"waiting, the device is held by {holder}", patient=True)
-            if job.take("stop") is not None:
-                raise jobs.Stop("Stopped while it waited for the device.")
-
-        with gpu_lock.hold(workspace.locks, device.uuid, "a measurement", math.inf, wait):
+        with gpu_lock.hold_for(job, workspace.locks, device.uuid, "a measurement"):
             job.beat("loading torch")
             compiler = settings.compile or bool(optimizer_options.package(settings))
             with processes.without_compiler(compiler):

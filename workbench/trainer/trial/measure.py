@@ -6,23 +6,22 @@ Not covered: where its figures are kept and who starts it (measuring), waiting f
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import torch
 
 from workbench import jobs
 from workbench.fit import memory
 from workbench.fit.measurement import Measurement, TrialJob
 from workbench.jobs.devices import GIGABYTE, Device
+from workbench.jobs.torch_devices import free_memory
+from workbench.operating_system import system
 from workbench.runs import checkpoints
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import previewing
-from workbench.trainer.inputs.encoder import free_memory
 from workbench.trainer.loop import set_arithmetic, train_step
 from workbench.trainer.monitoring.preview_inputs import PreviewInputs
 from workbench.trainer.session import Session
@@ -41,7 +40,6 @@ PHASES = {
     "saving a checkpoint": memory.SAVING,
 }
 LEFTOVERS = ("checkpoints", "previews", "metrics.jsonl", "dataset.lock.json", "sessions.jsonl", "stars.json")
-HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 
 class Meter:
@@ -75,25 +73,15 @@ class Meter:
         self._note()
 
     def _note(self) -> None:
-        host = _high_water()
+        host = system.peak_memory() / GIGABYTE
         self.host = max(self.host, host)
         peak = torch.cuda.max_memory_reserved() / GIGABYTE + memory.CONTEXT_GB if self._cuda else host
         self.peaks[self.phase] = max(peak, self.peaks.get(self.phase, 0.0))
 
     def _reset(self) -> None:
-        with contextlib.suppress(OSError):  # where there is no such file, the peak is that of the whole process
-            Path("/proc/self/clear_refs").write_text("5")
+        system.reset_peak_memory()
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
-
-
-def _high_water() -> float:
-    """The most memory this process had since it was last reset, GiB."""
-    try:
-        found = HIGH_WATER.search(Path("/proc/self/status").read_text())
-    except OSError:
-        found = None
-    return int(found[1]) * 1024 / GIGABYTE if found else psutil.Process().memory_info().rss / GIGABYTE
 
 
 class Trial(Session):
@@ -129,6 +117,8 @@ def trial_settings(settings: TrainSettings) -> TrainSettings:
         preview_every=int(settings.preview_every > 0),
         preview_steps=PREVIEW_STEPS,
         preview_count=1,
+        preview_controls=0,
+        preview_prompts=settings.preview_prompts[:1],
         preview_inputs=False,
         tracker="none",
         time_limit=None,
@@ -183,8 +173,7 @@ def run(session: Trial, job: TrialJob, meter: Meter) -> list[float]:
 
 
 def stop_if_requested(job: jobs.Job) -> None:
-    if job.take("stop") is not None:
-        raise jobs.Stop("Stopped; nothing was measured.")
+    job.check_stop("Stopped; nothing was measured.")
 
 
 def clean(folder: Path) -> None:

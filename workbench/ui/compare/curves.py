@@ -13,9 +13,8 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.html import video_table
 from workbench.runs.analysis.comparison import MOST, Comparison, compare
-from workbench.runs.previews import Preview
+from workbench.runs.display import comparison_html
 from workbench.runs.run import Run
 from workbench.runs.snapshot import SnapshotReader
 from workbench.ui.core import render
@@ -24,6 +23,7 @@ from workbench.ui.core.live import Live
 from workbench.workspace import Workspace
 
 EMPTY = "Choose two or more runs: their curves lie over one another, and what differs stands side by side."
+TOO_FEW = "The curves of two or more runs lie over one another here, and what differs stands side by side."
 
 
 class CurvesPart:
@@ -45,9 +45,9 @@ class CurvesPart:
         """Connect the listeners. opened: the events after which a person sees this."""
         remembered = gr.BrowserState([], storage_key="workbench-curves", secret="workbench")
         self.chosen.input(lambda names: names, self.chosen, remembered, **QUIET)
-        self.chosen.input(handler(self._render), self.chosen, self.comparison, **QUIET)
+        self.chosen.input(handler(self._render, [self.chosen]), self.chosen, self.comparison, **QUIET)
         for event in (*opened, self.refresh.click):
-            event(handler(self._refresh), remembered, [self.chosen, self.comparison], **QUIET)
+            event(handler(self._refresh, [self.chosen]), remembered, [self.chosen, self.comparison], **QUIET)
 
     def _names(self) -> list[str]:
         return [status.name for status in self.live.statuses()]
@@ -60,6 +60,8 @@ class CurvesPart:
 
     def _render(self, names: Sequence[str] | None) -> str:
         runs = [Run.open(self.workspace, name) for name in names or ()]
+        if len(self._names()) < 2:
+            return render.empty_state(TOO_FEW, "Start a run", "#tab-train-button")
         if not runs:
             return render.note(EMPTY, "empty")
         with self._lock:
@@ -67,40 +69,5 @@ class CurvesPart:
 
 
 def comparison(made: Comparison) -> str:
-    """A comparison as HTML."""
-    return "".join(
-        (
-            f'<div class="overlaid">{"".join(made.charts())}</div>',
-            _part("What came of them", render.table(["", *made.names], [[name, *row] for name, row in made.results])),
-            _part("Settings that differ", _settings(made)),
-            _part("Previews", _previews(made)),
-        )
-    )
-
-
-def _part(title: str, content: str) -> str:
-    return f'<h3 class="part">{title}</h3>{content}' if content else ""
-
-
-def _settings(made: Comparison) -> str:
-    rows = [[name, *values] for name, values in made.settings]
-    if rows:
-        return render.table(["", *made.names], rows)
-    return render.note("The settings are all the same.") if len(made.runs) > 1 else ""
-
-
-def _previews(made: Comparison) -> str:
-    """Prompts down, the base model and each run across."""
-    widths = [one.snapshot.width for one in made.runs]
-    rows = [
-        (prompt, [_cell(one, width) for one, width in zip(found, [max(widths), *widths], strict=True)])
-        for prompt, found in made.previews
-    ]
-    return video_table(["prompt", "base model", *made.names], rows)
-
-
-def _cell(preview: Preview | None, width: int) -> str:
-    if preview is None:
-        return ""
-    video = render.video(preview.video, width, f"{preview.prompt}, {preview.title}")
-    return f"{video}<figcaption>{preview.title}</figcaption>"
+    """A comparison as HTML, whose videos the server sends."""
+    return comparison_html(made, lambda one, width: render.video(one.video, width, f"{one.prompt}, {one.title}"))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gradio as gr
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.compare import Grid
@@ -16,6 +15,7 @@ from workbench.compare.snapshot import details_of, snapshot
 from workbench.paths import ASSETS
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
+from workbench.ui.core.widgets import component
 from workbench.workspace import Workspace
 
 NOTHING: dict[str, Any] = {"grid": ""}
@@ -64,13 +64,12 @@ class Player:
     def __init__(self, workspace: Workspace, elem_id: str = "grid-player") -> None:
         self.workspace = workspace
         self._kept: dict[str, tuple[Any, dict[str, Any]]] = {}
-        self.component = gr.HTML(
-            value=NOTHING,
-            html_template="",
-            css_template=render.style("grid"),
-            js_on_load=(ASSETS / "grid.js").read_text(encoding="utf-8"),
-            apply_default_css=False,
-            server_functions=[
+        self.component = component(
+            elem_id,
+            NOTHING,
+            (ASSETS / "grid.js").read_text(encoding="utf-8"),
+            "grid",
+            [
                 answering("mark", Mark, self.mark),
                 answering("vote", Vote, self.vote),
                 answering("choose_best", Best, self.choose_best),
@@ -78,7 +77,6 @@ class Player:
                 answering("details", OfCell, self.details),
                 answering("gif", OfCell, self.gif),
             ],
-            elem_id=elem_id,
         )
 
     def value(self, grid: Grid) -> dict[str, Any]:

@@ -29,10 +29,10 @@ class CompareTab:
             with gr.Tab("Curves", id="curves", elem_id="tab-curves") as self._curves_tab:
                 self.curves = CurvesPart(workspace, live)
 
-    def wire(self, tab: gr.Tab, timer: gr.Timer, load: Any) -> None:
-        """Connect the listeners. tab: this one; load: the page's load event."""
-        self.videos.wire(timer, [load, tab.select, self._videos_tab.select])
-        self.curves.wire([load, tab.select, self._curves_tab.select])
+    def wire(self, timer: gr.Timer, opened: Any, load: Any) -> None:
+        """Connect the listeners. opened: the event when a person opens the tab; load: the page's load event."""
+        self.videos.wire(timer, [opened, self._videos_tab.select])
+        self.curves.wire([opened, self._curves_tab.select])
         # A reload comes back to the sub-tab that was open.
         stored = f"() => ({{__type__: 'update', selected: localStorage.getItem('{OPEN_PART}') ?? 'videos'}})"
         load(None, None, self.parts, js=stored)

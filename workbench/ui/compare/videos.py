@@ -13,21 +13,24 @@ import gradio as gr
 
 from workbench.compare import Grid, GridSettings
 from workbench.compare.export import export_page, exported_page
+from workbench.compare.suggestions import base_of, newest
 from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
+from workbench.loras.library import all_loras
 from workbench.ui.compare.form import GridForm
 from workbench.ui.compare.player import NOTHING, Player
 from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, send, tell, tick, warn, watch
-from workbench.ui.core.form import Form, sentences
+from workbench.ui.core.boundary import UPWARDS, on, tell, warn
+from workbench.ui.core.form import Form
 from workbench.ui.core.live import Recent
+from workbench.ui.core.view import LiveView, button, remembered, visible
+from workbench.ui.core.widgets import Confirm
 from workbench.workspace import Workspace
 
-VIEW = ("grids", "player", "note", "generate", "stop", "actions", "page")
 EMPTY = (
-    "No grid yet. A grid has the same prompts in rows and what differs in columns: the base model beside each "
-    "checkpoint, a LoRA at several scales, guidance, steps, schedulers, several LoRAs. Choose a run below and press "
-    "Make the grid."
+    "A grid plays the same prompts side by side here: the base model beside each checkpoint, a LoRA at several scales, "
+    "several LoRAs, guidance, steps, schedulers."
 )
+LOOK_SECONDS = 5.0
 
 
 class VideosPart:
@@ -36,6 +39,8 @@ class VideosPart:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self._names = Recent(lambda: [(grid.name, grid.settings.title) for grid in Grid.all(workspace)])
+        # Whether there is a LoRA, finished or not, to make a grid of.
+        self._comparable = Recent(lambda: bool(newest(workspace) or all_loras(workspace)), LOOK_SECONDS)
         self.note = gr.HTML(elem_id="grid-note")
         with gr.Row(elem_classes="choosing"):
             self.grids = gr.Dropdown([], label="Grid", scale=3, elem_id="grid-choice", visible=False)
@@ -45,9 +50,7 @@ class VideosPart:
             self.change = gr.Button("Add or change columns", size="sm", elem_id="grid-change")
             self.export = gr.Button("Export as a page", size="sm", elem_id="grid-export")
             self.delete = gr.Button("Delete this grid", size="sm", elem_id="grid-delete")
-        with gr.Row(elem_classes="buttons", visible=False) as self.confirm:
-            self.deleted = gr.Button("Delete it with its videos", size="sm", variant="stop", elem_id="grid-delete-sure")
-            self.keep = gr.Button("Keep it", size="sm")
+        self.confirm = Confirm("Delete it with its videos", "Keep it", "grid-deleting", "grid-delete-sure")
         self.page = gr.HTML(elem_id="grid-page")
         with gr.Accordion("Make a new grid, or change this one", open=False, elem_id="grid-form") as self.folded:
             self.form = GridForm(workspace)
@@ -55,45 +58,25 @@ class VideosPart:
                 self.make = gr.Button("Make the grid", variant="primary", elem_id="grid-make")
                 self.changed = gr.Button("Change this grid", elem_id="grid-changed")
         self.player = Player(workspace)
+        self.chosen = remembered("grid")
+        own = [self.grids, self.note, self.generate, self.stop, self.actions, self.page]
+        self.view = LiveView([*own, self.player.component], self._values, [self.chosen])
 
     def wire(self, timer: gr.Timer, opened: Sequence[Any]) -> None:
-        """Connect the listeners. opened: the events after which a person sees this, the page's load event first."""
-        load = opened[0]
-        self.chosen = gr.BrowserState(None, storage_key="workbench-grid", secret="workbench")
-        seen = gr.State(Seen())
-        view = {name: getattr(self, name) for name in VIEW} | {"player": self.player.component}
-        outputs = [view[name] for name in VIEW]
-        load(tick(self._tick), [self.chosen, seen], outputs, **TICK)
-        load(lambda: gr.update(open=not self._names.get(now=True)), None, self.folded, **QUIET)
-        watch(timer, self._look, [self.chosen, seen], view)
-        self.grids.input(handler(self._choose), [self.grids, seen], [self.chosen, *outputs], **QUIET)
-
-        for button, action in ((self.generate, _generate), (self.stop, _cancel), (self.export, _export)):
-            button.click(handler(self._after(action)), [self.chosen, seen], outputs, **QUIET)
-        made = send(
-            self.make.click,
-            handler(self._make),
-            self.form.all_inputs,
-            [self.chosen, self.form.problems, self.folded, *outputs],
-            before=[seen],
-        )
-        made.then(None, js="() => window.scrollTo({top: 0, behavior: 'smooth'})")
-        send(
-            self.changed.click,
-            handler(self._change),
-            self.form.all_inputs,
-            [self.form.problems, self.folded, *outputs],
-            before=[self.chosen, seen],
-        )
-        filled = self.change.click(
-            handler(self._fill), self.chosen, [self.form.problems, self.folded, *self.form.inputs], **QUIET
-        )
+        """Connect the listeners. opened: the events after which a person sees this, of the tab first."""
+        view, form = self.view, self.form
+        view.follow(timer, opened[0])
+        on(opened[0], self._unfold, [], [self.folded])
+        view.act(self.grids.input, lambda name: name, [self.grids], [self.chosen])
+        for pressed, action in ((self.generate, _generate), (self.stop, _cancel), (self.export, _export)):
+            view.act(pressed.click, self._of_grid(action), [self.chosen])
+        view.act(self.make.click, self._make, form.beside, [self.chosen, self.folded], form).then(None, js=UPWARDS)
+        view.act(self.changed.click, self._change, [self.chosen], [self.folded], form)
+        filled = form.fill(self.change.click, self._fill, [self.chosen], [self.folded])
         filled.then(None, js="() => document.querySelector('#grid-form')?.scrollIntoView({behavior: 'smooth'})")
-        self.delete.click(lambda: gr.update(visible=True), None, self.confirm, **QUIET)
-        gone = self.deleted.click(handler(self._delete), [self.chosen, seen], [self.chosen, *outputs], **QUIET)
-        for event in (gone.then, self.keep.click):
-            event(lambda: gr.update(visible=False), None, self.confirm, **QUIET)
-        self.form.wire_up(opened)
+        on(self.delete.click, lambda: Confirm.question(""), [], self.confirm.components)
+        self.confirm.wire(view.act(self.confirm.yes.click, self._delete, [self.chosen], [self.chosen]))
+        form.wire_up(opened)
 
     def wire_use(self, tabs: gr.Tabs, form: Form[Any]) -> None:
         """Let a video's settings fill in the Sample tab's form."""
@@ -102,69 +85,56 @@ class VideosPart:
             grid = Grid.open(self.workspace, str(event.grid))
             settings = grid.state().cell(str(event.key)).settings
             tell("The form now holds the settings of this video.", 4)
-            return [gr.Tabs(selected="sample"), "", *form.write(settings.model_dump(mode="json"))]
+            return [gr.Tabs(selected="sample"), settings]
 
-        outputs = [tabs, form.problems, *form.inputs]
-        form.follow(self.player.component.use(handler(use), None, outputs, **QUIET))
+        form.fill(self.player.component.use, use, [], [tabs])
 
     # ---- what it shows
 
-    def _look(self, chosen: str | None, seen: Seen) -> dict[str, Any] | None:
-        return None if seen.late(chosen) else self._values(chosen)
-
-    def _tick(self, chosen: str | None, seen: Seen) -> Any:
-        values = self._look(chosen, seen)
-        return gr.skip() if values is None else seen.changed(VIEW, values)
-
-    def _show(self, chosen: str | None, seen: Seen) -> list[Any]:
-        seen.choose(chosen)
-        self._names.get(now=True)
-        return seen.changed(VIEW, self._values(chosen))
-
-    def _choose(self, name: str | None, seen: Seen) -> list[Any]:
-        return [name, *self._show(name, seen)]
-
-    def _values(self, chosen: str | None) -> dict[str, Any]:
+    def _values(self, chosen: str | None) -> dict[Any, Any]:
         names = self._names.get()
         name = chosen if chosen in dict(names) else next(iter(dict(names)), None)
         choices = [(title if title == slug else f"{title} ({slug})", slug) for slug, title in names]
-        values: dict[str, Any] = {
-            "grids": ((names, name), lambda: gr.update(choices=choices, value=name, visible=bool(names))),
-            "actions": _visible(bool(name)),
-            "note": "",
-            "page": "",
-            "player": NOTHING,
-            "generate": _visible(False),
-            "stop": _visible(False),
+        values: dict[Any, Any] = {
+            self.grids: gr.update(choices=choices, value=name, visible=bool(names)),
+            self.actions: visible(name is not None),
+            self.player.component: NOTHING,
+            **dict.fromkeys((self.note, self.page), ""),
+            **dict.fromkeys((self.generate, self.stop), visible(False)),
         }
         if name is None:
-            return values | {"note": render.note(EMPTY, "empty")}
+            return values | {self.note: (self._comparable.get(), self._empty)}
         grid = Grid(self.workspace, self.workspace.grid(name))
         try:
             data = self.player.value(grid)
         except WorkbenchError as error:
-            return values | {"note": render.note(str(error), "bad")}
+            return values | {self.note: render.note(str(error), "bad")}
         missing, going = data["progress"]["open"], data["progress"]["going"]
         label = f"Generate the {missing} missing videos" if missing > 1 else "Generate the missing video"
         return values | {
-            "player": data,
-            "generate": (
-                (name, missing, going),
-                lambda: gr.update(visible=bool(missing) and not going, value=label),
-            ),
-            "stop": _visible(going),
-            "page": exported(grid),
+            self.player.component: data,
+            self.generate: button("" if going or not missing else label),
+            self.stop: visible(going),
+            self.page: exported(grid),
         }
+
+    def _empty(self) -> str:
+        if self._comparable.get():
+            return render.empty_state(EMPTY, "Make a grid", "#grid-form")
+        return render.empty_state(EMPTY, "Train a LoRA first", "#tab-train-button")
+
+    def _unfold(self) -> Any:
+        """The form, open while there is no grid but something to make one of."""
+        first = not self._names.get(now=True) and self._comparable.get(now=True)
+        return gr.update(open=True) if first else gr.skip()
 
     # ---- what it does
 
-    def _after(self, action: Callable[[Grid], str]) -> Callable[[str | None, Seen], list[Any]]:
-        """A listener that does something with the grid, tells what came of it and updates everything."""
+    def _of_grid(self, action: Callable[[Grid], str]) -> Callable[[str | None], str]:
+        """A listener that does something with the chosen grid."""
 
-        def listener(chosen: str | None, seen: Seen) -> list[Any]:
-            if message := action(self._open(chosen)):
-                tell(message)
-            return self._show(chosen, seen)
+        def listener(chosen: str | None) -> str:
+            return action(self._open(chosen))
 
         listener.__qualname__ = action.__qualname__
         return listener
@@ -175,45 +145,33 @@ class VideosPart:
             raise ConfigError("there is no grid yet: make one with the form below")
         return Grid.open(self.workspace, chosen if chosen in names else names[0])
 
-    def _make(self, seen: Seen, *values: Any) -> list[Any]:
-        try:
-            settings, base = self.form.request(*values)
-            grid = Grid.create(self.workspace, settings, base)
-        except ConfigError as error:
-            return [gr.skip(), sentences(error, GridSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
-        _generate_kept(grid)
-        return [grid.name, "", gr.update(open=False), *self._show(grid.name, seen)]
+    def _make(self, model: str, speed: str, settings: GridSettings) -> list[Any]:
+        grid = Grid.create(self.workspace, settings, base_of(self.workspace, settings, model, speed))
+        self._generate_kept(grid)
+        self._names.get(now=True)
+        return [grid.name, gr.update(open=False)]
 
-    def _change(self, chosen: str | None, seen: Seen, *values: Any) -> list[Any]:
+    def _change(self, chosen: str | None, settings: GridSettings) -> Any:
         grid = self._open(chosen)
+        grid.change(settings)
+        self._generate_kept(grid)
+        self._names.get(now=True)
+        return gr.update(open=False)
+
+    def _generate_kept(self, grid: Grid) -> None:
+        """Request what is missing; a grid whose videos cannot be generated now stays."""
         try:
-            settings, _ = self.form.request(*values)
-            grid.change(settings)
-        except ConfigError as error:
-            return [sentences(error, GridSettings), gr.skip(), *[gr.skip()] * len(VIEW)]
-        _generate_kept(grid)
-        return ["", gr.update(open=False), *self._show(grid.name, seen)]
+            grid.generate()
+        except (ConfigError, DeviceBusy) as error:
+            warn(f"Not generated yet: {error} The grid is kept: press Generate later.", [self.generate, self.make])
 
     def _fill(self, chosen: str | None) -> list[Any]:
-        settings = self._open(chosen).settings
-        return ["", gr.update(open=True), *self.form.write(settings.model_dump(mode="json"))]
+        return [gr.update(open=True), self._open(chosen).settings]
 
-    def _delete(self, chosen: str | None, seen: Seen) -> list[Any]:
+    def _delete(self, chosen: str | None) -> None:
         self._open(chosen).delete()
+        self._names.get(now=True)
         tell("The grid was moved to grids/.removed.")
-        return [None, *self._show(None, seen)]
-
-
-def _visible(visible: bool) -> Any:
-    return (visible, lambda: gr.update(visible=visible))
-
-
-def _generate_kept(grid: Grid) -> None:
-    """Request what is missing; a grid whose videos cannot be generated now stays."""
-    try:
-        grid.generate()
-    except (ConfigError, DeviceBusy) as error:
-        warn(f"{error} The grid is kept: press Generate later.", "Not generated yet")
 
 
 def _generate(grid: Grid) -> str:

@@ -1,6 +1,6 @@
 """Listeners of the page: an error of the library becomes a sentence on the page, a bug goes to the log.
 
-Not covered: problems of single settings, which a form shows beside itself (form).
+Not covered: what a form refuses, which is shown at its button and fields (problems).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import functools
 import html
 import json
 import logging
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import gradio as gr
+from gradio.blocks import Block
 from pydantic import BaseModel, ValidationError
 
 from workbench.errors import WorkbenchError
@@ -24,30 +24,59 @@ BUG = "Something went wrong inside the workbench; see the terminal where it was 
 # Of every listener: it is no API, and it is done in a moment. Without `show_progress_on` Gradio's browser part looks up
 # the outputs of all listeners at every event: seconds of work for each tick on a page of this size.
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "show_progress_on": []}
-LATE_SECONDS = 10.0
-# A result appears at the top of the page, its button is at the end of a long form.
-UPWARDS = """() => {
-    const wrong = [...document.querySelectorAll(".problems")].some((box) => box.offsetParent);
-    if (!wrong) window.scrollTo({top: 0, behavior: "smooth"});
+# A result appears at the top of the page, its button is at the end of a long form; a question must be seen.
+UPWARDS = """async () => {
+    await new Promise((go) => setTimeout(go, 60));  // until problems are shown
+    const shown = (name) => [...document.querySelectorAll(name)].find((box) => box.offsetParent);
+    const question = shown(".question");
+    question?.scrollIntoView({block: "center"});
+    question?.querySelectorAll("button")[1].focus({preventScroll: true});
+    if (!question && !shown(".problems")) window.scrollTo({top: 0, behavior: "smooth"});
 }"""
+PACK = "(...values) => JSON.stringify(values)"
 TICK: dict[str, Any] = {**QUIET, "concurrency_limit": None}
+# Of an event that carries a choice: by default Gradio drops one that comes while an earlier one is answered. These are
+# all answered, one after the other, so that the last one counts.
+EACH: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
 
 
-def handler(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a listener. After an error every output stays as it is, and a message says what to do."""
+def handler(function: Callable[..., Any], at: Sequence[Any] = ()) -> Callable[..., Any]:
+    """Wrap a listener. After an error every output stays as it is, and a message says what to do (`warn`)."""
 
     @functools.wraps(function)
     def listener(*arguments: Any) -> Any:
         try:
             return function(*arguments)
         except WorkbenchError as error:
-            warn(str(error), "Not done")
+            warn(str(error), at)
         except Exception:
-            LOG.exception("in %s", function.__qualname__)
-            warn(BUG, "A bug", None)
+            LOG.exception("in %s", getattr(function, "__qualname__", function))
+            warn(BUG, at)
         return gr.skip()
 
     return listener
+
+
+def on(
+    events: Any, function: Callable[..., Any], inputs: Sequence[Any] = (), outputs: Sequence[Any] = (), **more: Any
+) -> Any:
+    """Call `function(*inputs)` at an event, or at any of several, as `handler` does; returns the event after it."""
+    event = functools.partial(gr.on, events) if isinstance(events, list) else events
+    return event(handler(function, sources(events)), list(inputs), list(outputs), **QUIET | more)
+
+
+def sources(events: Any) -> list[Any]:
+    """The components of an event, or of several."""
+    found = []
+    for event in events if isinstance(events, list) else [events]:
+        bound = getattr(event, "args", None) or (getattr(event, "__self__", None),)  # of what is called after an event
+        found += [one for one in bound if isinstance(one, Block)]
+    return found
+
+
+def listed(done: Any, count: int) -> list[Any]:
+    """What a listener with so many outputs returned, as a list: the value of one output is given bare."""
+    return list(done) if count > 1 else [done][:count]
 
 
 def answering(
@@ -76,9 +105,13 @@ def tell(sentence: str, seconds: float = 5) -> None:
     gr.Info(html.escape(sentence, quote=False), duration=seconds)
 
 
-def warn(sentence: str, title: str, seconds: float | None = 12) -> None:
-    """Show what was not done, and why; without seconds until it is closed."""
-    gr.Warning(html.escape(sentence, quote=False), duration=seconds, title=title)
+def warn(sentence: str, at: Sequence[Any] = ()) -> None:
+    """Say what was not done, and why: below the first of these components that is seen, until it is used again.
+
+    The browser takes it there out of Gradio's message (assets/page.js), which else stays until it is closed.
+    """
+    names = " ".join(f"at-{one.elem_id or f'component-{one._id}'}" for one in at)
+    gr.Warning(f'<span class="not-done {names}">{html.escape(sentence, quote=False)}</span>', duration=None)
 
 
 def tick(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,6 +128,23 @@ def tick(function: Callable[..., Any]) -> Callable[..., Any]:
     return listener
 
 
+class PackedFields:
+    """The values of many fields, packed into one text by the browser when `event` happens.
+
+    Each field that is an input of a listener costs the browser time at every event of the page, and forms have a
+    hundred.
+    """
+
+    def __init__(self, event: Callable[..., Any], fields: Sequence[Any], js: str = PACK, **more: Any) -> None:
+        """js: packs them;  more: options of Gradio's event"""
+        self._text, self._more = gr.Textbox(visible=False), more | QUIET
+        self._packed = event(None, list(fields), self._text, js=js, **self._more)
+
+    def call(self, function: Callable[..., Any], outputs: Any, before: Sequence[Any] = ()) -> Any:
+        """Call function(*before, *values of the fields) then; returns the event after it."""
+        return self._packed.then(_unpacked(function), [*before, self._text], outputs, **self._more)
+
+
 def send(
     event: Callable[..., Any],
     function: Callable[..., Any],
@@ -103,14 +153,8 @@ def send(
     before: Sequence[Any] = (),
     **more: Any,
 ) -> Any:
-    """Let `event` call function(*before, *values of the fields); returns the event after it.
-
-    The browser packs the values into one text first: each field that is an input of a listener costs the browser time
-    at every event of the page, and forms have a hundred.
-    """
-    packed_values = gr.Textbox(visible=False)
-    packed = event(None, list(fields), packed_values, js="(...values) => JSON.stringify(values)", **more, **QUIET)
-    return packed.then(_unpacked(function), [*before, packed_values], outputs, **more, **QUIET)
+    """Let `event` call function(*before, *values of the fields), which are packed; returns the event after it."""
+    return PackedFields(event, fields, **more).call(function, outputs, before)
 
 
 def _unpacked(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,81 +164,3 @@ def _unpacked(function: Callable[..., Any]) -> Callable[..., Any]:
 
     listener.__qualname__ = function.__qualname__  # not its signature, which Gradio would check
     return listener
-
-
-def watch(
-    timer: gr.Timer,
-    read: Callable[..., dict[str, Any] | None],
-    inputs: list[Any],
-    view: dict[str, Any],
-    quick: tuple[str, ...] = (),
-) -> None:
-    """Set the components of `view` to the values of `read(*inputs)` at each tick of the timer; None changes nothing.
-
-    The last of the inputs holds the session's Seen. Every output of a listener costs the browser time, changed or not:
-    so a tick sends only `quick`, which changes all the time, and the rest only when some of it changed.
-    """
-    slow, pulse = [name for name in view if name not in quick], gr.State(0)
-
-    def quick_values(*arguments: Any) -> Any:
-        values, seen = read(*arguments), arguments[-1]
-        if values is None:
-            return gr.skip()
-        moved = seen.would_change(slow, values)
-        return [*seen.changed(quick, values), time.monotonic_ns() if moved else gr.skip()]
-
-    def whole(*arguments: Any) -> Any:
-        values = read(*arguments)
-        return gr.skip() if values is None else arguments[-1].changed(view, values)
-
-    timer.tick(tick(quick_values), inputs, [*(view[name] for name in quick), pulse], **TICK)
-    pulse.change(tick(whole), inputs, list(view.values()), **TICK)
-
-
-class Seen:
-    """The values that one open page has already, kept with its session: only what changed is sent again.
-
-    A tick may end after the person chose something else: `late` says so, so that the old choice does not overwrite the
-    new one.
-    """
-
-    def __init__(self) -> None:
-        self._marks: dict[str, int] = {}
-        self._choice: tuple[str | None, float] = (None, 0.0)
-
-    def choose(self, name: str | None) -> None:
-        """Another run or sample is open from now on: everything is sent again."""
-        self._marks.clear()
-        self._choice = (name, time.monotonic() + LATE_SECONDS)
-
-    def late(self, name: str | None) -> bool:
-        """Whether a tick belongs to the choice before."""
-        choice, until = self._choice
-        return name != choice and time.monotonic() < until
-
-    def would_change(self, names: Iterable[str], values: dict[str, Any]) -> bool:
-        """Whether `changed` would send any of them."""
-        return any(name in values and self._marks.get(name) != _mark(values[name]) for name in names)
-
-    def changed(self, names: Iterable[str], values: dict[str, Any]) -> list[Any]:
-        """The values of these names; those that the page has already are skipped.
-
-        A value that is costly to make or to compare is given as (signature, function that makes it); a name without a
-        value is skipped. When one cannot be made, none counts as sent.
-        """
-        outputs, marks = [], {}
-        for name in names:
-            if name not in values:
-                outputs.append(gr.skip())
-                continue
-            value, mark = values[name], _mark(values[name])
-            make = value[1] if isinstance(value, tuple) else None
-            outputs.append(gr.skip() if self._marks.get(name) == mark else make() if make else value)
-            marks[name] = mark
-        self._marks |= marks
-        return outputs
-
-
-def _mark(value: Any) -> int:
-    """The hash of a value, or of its signature where it has one."""
-    return hash(repr(value[0] if isinstance(value, tuple) else value))

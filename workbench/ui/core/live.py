@@ -10,10 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from workbench import jobs
 from workbench.runs import queue
+from workbench.runs.listing import RunEntry, RunListReader
 from workbench.runs.run import Run
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, machine_load
 from workbench.workspace import Workspace
@@ -45,6 +47,14 @@ class Recent(Generic[T]):
             return self._value
 
 
+@dataclass(frozen=True)
+class RunEntries:
+    """The runs as a list shows them. version: changes whenever they do"""
+
+    entries: list[RunEntry]
+    version: str
+
+
 class Live:
     """The runs of a workspace, each read once for all tabs that show it."""
 
@@ -52,6 +62,8 @@ class Live:
         self.workspace = workspace
         self._list = Recent(lambda: jobs.jobs_in(workspace.runs))
         self._queue = Recent(lambda: queue.order(workspace))
+        self._reader = RunListReader()
+        self._entries = Recent(self._read_entries)
         self._load = Recent(machine_load, LOAD_SECONDS)
         self._lock = threading.Lock()
         self._runs: dict[str, Recent[RunSnapshot]] = {}
@@ -59,6 +71,14 @@ class Live:
     def statuses(self, now: bool = False) -> list[jobs.Status]:
         """Every run, newest first."""
         return self._list.get(now)
+
+    def entries(self, now: bool = False) -> RunEntries:
+        """Every run as a list shows it, newest first."""
+        return self._entries.get(now)
+
+    def _read_entries(self) -> RunEntries:
+        found = self._reader.read(self.statuses(), self.waiting())
+        return RunEntries(found, str(hash(repr(found))))
 
     def waiting(self, now: bool = False) -> list[str]:
         """Names of the runs that wait for the device, the next one first."""
@@ -69,6 +89,16 @@ class Live:
         known = self.statuses()
         alive = [status for status in known if status.state.alive]
         return next((status.name for status in [*alive, *known]), None)
+
+    def chosen(self, name: str | None) -> RunSnapshot | None:
+        """The run of that name, else the one to show when none was chosen; None when there is no run."""
+        return self.snapshot(name) or self.snapshot(self.default())
+
+    def refresh(self, name: str | None) -> None:
+        """Read the list of runs anew, and that one."""
+        self.statuses(now=True)
+        self.entries(now=True)
+        self.snapshot(name, now=True)
 
     def snapshot(self, name: str | None, now: bool = False) -> RunSnapshot | None:
         """One run; None when there is none of that name."""

@@ -6,12 +6,13 @@ Not covered: what a run, a dataset or a sample looks like (ui.train, ui.datasets
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from workbench.html import PIXEL_ART, badge, escaped, facts, table, video_table
 from workbench.paths import ASSETS
+from workbench.states import icon
 
 __all__ = ["PIXEL_ART", "badge", "escaped", "facts", "table", "video_table"]
 
@@ -54,16 +55,36 @@ def download(path: Path, name: str) -> str:
 def bar(share: float | None, kind: str = "going") -> str:
     """A progress bar, indeterminate without a share. kind: going, good, bad or idle."""
     if share is None:
-        return f'<div class="bar {kind} unknown" role="progressbar"><i></i></div>'
+        return f'<div class="bar {kind} unknown" role="progressbar" aria-label="done"><i></i></div>'
     percent = round(100 * min(max(share, 0.0), 1.0), 1)
     return (
-        f'<div class="bar {kind}" role="progressbar" aria-valuenow="{percent}"><i style="width:{percent}%"></i></div>'
+        f'<div class="bar {kind}" role="progressbar" aria-label="done" aria-valuenow="{percent}">'
+        f'<i style="width:{percent}%"></i></div>'
     )
 
 
 def note(text: str, kind: str = "plain") -> str:
     """A sentence in a box. kind: plain, good, bad or empty (nothing yet, and the next action)."""
-    return f'<div class="note {kind}">{escaped(text)}</div>'
+    mark = icon("", "good" if kind == "good" else "bad") if kind in ("good", "bad") else ""
+    return f'<div class="note {kind}">{mark}{escaped(text)}</div>'
+
+
+def empty_state(text: str, label: str, opens: str) -> str:
+    """What will be here, and one button to what comes first. opens: selector of a tab, a fold or a field (page.js)"""
+    button = f'<button type="button" data-opens="{escaped(opens)}">{escaped(label)}</button>'
+    return f'<div class="empty-state"><p>{escaped(text)}</p>{button}</div>'
+
+
+def listed(lines: Sequence[str], most: int) -> str:
+    """A list of so many lines at most, and how many more there are; "" without lines."""
+    more = [f"... and {len(lines) - most:,} more"] if len(lines) > most else []
+    items = "".join(f"<li>{escaped(line)}</li>" for line in [*lines[:most], *more])
+    return f'<ul class="note">{items}</ul>' if items else ""
+
+
+def working(share: float | None, text: str) -> str:
+    """A progress bar with what is done now below it."""
+    return f'{bar(share)}<p class="doing">{escaped(text)}</p>'
 
 
 def problems(sentences: Iterable[str]) -> str:

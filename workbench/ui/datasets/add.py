@@ -9,28 +9,24 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 
 from workbench import policy
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.sources.files import first_names
 from workbench.dataset_builder.sources.survey import survey
 from workbench.errors import ConfigError, DataError
-from workbench.settings import parse, specs
 from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, handler
-from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
+from workbench.ui.core.form import Form
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel
 from workbench.ui.datasets.task_part import TaskPart
 from workbench.workspace import Workspace
 
 UPLOADS = "uploads"
-LINES = 24  # of what a look before the import says
-COLUMNS = (
-    ("video_column", "Video column", "file_name"),
-    ("caption_column", "Caption column", "text"),
-)
+MOST_LINES = 24  # of a preview
+ELSEWHERE = ("sources", "dataset", "trigger_word")  # settings with fields of their own on the page
 
 
 class AddPanel(DatasetPanel):
@@ -39,7 +35,6 @@ class AddPanel(DatasetPanel):
     def __init__(self, workspace: Workspace, roots: Sequence[Path]) -> None:
         """roots: folders of this machine that may be imported from; the first can be looked through"""
         self.workspace, browsed = workspace, roots[0].resolve()
-        help_of = {spec.name: spec.help for spec in specs(ImportSettings)}
         gr.HTML('<h4 class="section">Add clips</h4>')
         self.files = gr.File(
             label="Videos, pictures, archives, and captions of the same names",
@@ -55,77 +50,33 @@ class AddPanel(DatasetPanel):
             self.browse = gr.FileExplorer(
                 root_dir=browsed, file_count="multiple", label=str(browsed), height=240, elem_id="browse"
             )
-        with gr.Accordion("More", open=False, elem_classes="more"):
-            self.hub = gr.Textbox(
-                "",
-                label="Or a dataset on the Hugging Face Hub",
-                info=help_of["hub_dataset"],
-                placeholder="owner/name",
-                elem_id="dataset-hub",
-            )
-            layouts = [
-                ("found out by itself", "auto"),
-                "videofolder",
-                "csv",
-                "sidecars",
-                "lists",
-                "labels",
-                "webdataset",
-            ]
-            self.layout = gr.Dropdown(
-                layouts, value="auto", label="Layout", info=help_of["layout"], elem_id="dataset-layout"
-            )
-            self.columns = [
-                gr.Textbox("", label=title, info=help_of[name], placeholder=usual, elem_id=f"dataset-{name}")
-                for name, title, usual in COLUMNS
-            ]
-            self.longest = gr.Textbox(
-                "", label="Longest side (pixels)", info=help_of["longest_side"], placeholder="as it is"
-            )
+        self.form = Form(ImportSettings, workspace, without=ELSEWHERE, beside={"path": self.path})
         with gr.Row():
-            self.look = gr.Button("Preview", elem_id="survey-clips")
-            self.take = gr.Button("Import", variant="primary", elem_id="import-clips")
+            self.preview = gr.Button("Preview", elem_id="survey-clips")
+            self.start = gr.Button("Import", variant="primary", elem_id="import-clips")
             self.task = TaskPart("import", "the import")
         self.found = gr.HTML(elem_id="survey")
         self.task.build_progress()
-
-    @property
-    def view(self) -> dict[str, Any]:  # type: ignore[override]
-        return self.task.view
-
-    def values(self, look: DatasetView) -> dict[str, Any]:
-        return self.task.values(look.dataset)
+        self.parts = [self.task]
 
     def wire(self, host: DatasetHost) -> None:
-        given = [self.files, self.path, self.browse, self.layout, *self.columns]
-        self.look.click(handler(self._survey), given, self.found, **QUIET)
-        taken = self.take.click(
-            handler(self._import),
-            [host.chosen, *given, self.hub, self.longest],
-            [host.chosen, self.files, self.path, self.hub, self.found],
-            **QUIET,
-        )
-        host.refresh(taken)
-        self.task.wire(host)
+        given = [self.files, self.path, self.browse]
+        self.form.submit(self.preview.click, self._survey, given, [self.found])
+        emptied = [self.files, self.path, self.form.field("hub_dataset"), self.found]
+        host.act(self.start.click, self._import, [host.chosen, *given], [host.chosen, *emptied], form=self.form)
 
     # ---- doing
 
-    def _survey(
-        self, files: list[str] | None, path: str, browsed: list[str] | None, layout: str, video: str, caption: str
-    ) -> str:
+    def _survey(self, files: list[str] | None, path: str, browsed: list[str] | None, settings: ImportSettings) -> str:
         """What is there, in words, before anything is decoded."""
         given = [*map(Path, files or []), *self._named(path, browsed)]
         if not given:
-            raise ConfigError("there is nothing to look at: drop files, or name a folder on this machine")
+            raise ConfigError("there is nothing to preview: drop files, or name a folder on this machine")
         try:
-            wanted = {"layout": layout, "video_column": video, "caption_column": caption}
-            settings = parse(ImportSettings, wanted)
-            lines = survey(given, settings.wanted_layout, settings.columns).sentences
+            lines = survey(given, settings.wanted_layout, settings.columns).preview
         except DataError as error:
             return render.note(str(error), "bad")
-        more = [f"... and {len(lines) - LINES} more"] if len(lines) > LINES else []
-        listed = "".join(f"<li>{render.escaped(line)}</li>" for line in [*lines[:LINES], *more])
-        return f'<ul class="note">{listed or "<li>nothing to import</li>"}</ul>'
+        return render.listed(lines or ["nothing to import"], MOST_LINES)
 
     def _named(self, path: str, browsed: list[str] | None) -> list[Path]:
         """The paths that were typed or ticked. Raises ConfigError for one that is not there or lies elsewhere."""
@@ -133,45 +84,49 @@ class AddPanel(DatasetPanel):
         found = [policy.resolve(one) for one in (*typed, *(browsed or ()))]
         for one in found:
             if not one.exists():
-                raise ConfigError(f"the path {str(one)[:200]!r} does not exist on this machine: check its spelling")
+                sentence = f"the path {str(one)[:200]!r} does not exist on this machine: check its spelling"
+                raise ConfigError(sentence, {"path": sentence})
         return found
 
     def _import(
-        self, chosen: str | None, files: list[str] | None, path: str, browsed: list[str] | None, *more: str
-    ) -> list[Any]:
-        """more: layout, columns of videos and captions, Hub dataset, longest side"""
-        layout, video, caption, hub, longest = more
-        given = self._named(path, browsed)
-        if not files and not given and not hub.strip():
+        self,
+        chosen: str | None,
+        files: list[str] | None,
+        path: str,
+        browsed: list[str] | None,
+        settings: ImportSettings,
+    ) -> list[str | None]:
+        given, hub = self._named(path, browsed), settings.hub_dataset
+        if not files and not given and not hub:
             raise ConfigError("there is nothing to import: drop video files, or name a folder on this machine")
-        side = longest.strip()
-        checked = parse(
-            ImportSettings,
-            {
-                "layout": layout,
-                "video_column": video,
-                "caption_column": caption,
-                "hub_dataset": hub.strip(),
-                "longest_side": int(side) if side.isdecimal() else side or None,
-            },
-        )
-        names = {dataset.name: dataset for dataset in Dataset.all(self.workspace)}
-        title = (given[0] if given else Path(hub.strip() or (files or [""])[0])).stem
-        dataset = names.get(chosen or "") or next(iter(names.values()), None) or Dataset.create(self.workspace, title)
+        if files and not given and not hub:
+            _check_uploads([Path(file) for file in files], settings)
+        known = {dataset.name: dataset for dataset in Dataset.all(self.workspace)}
+        dataset = known.get(chosen or "") or next(iter(known.values()), None)
+        if dataset is None:
+            title = given[0] if given else Path(hub or (files or [""])[0])
+            dataset = Dataset.create(self.workspace, title.stem)
         task = dataset.task("import")
         if task.status.state.alive:
             raise ConfigError("an import is running already: wait until it is done, or stop it")
-        uploads = [_keep_uploads(task.folder / UPLOADS, files)] if files else []
-        sources = tuple(os.path.abspath(one) for one in [*uploads, *given])
-        task.start(checked.changed(sources=sources, dataset=dataset.name))
+        uploads = _keep_uploads(task.folder / UPLOADS, files) if files else []
+        dataset.start_import([*uploads, *given], **settings.model_dump(exclude=set(ELSEWHERE)))
         return [dataset.name, None, "", "", ""]
 
 
-def _keep_uploads(inbox: Path, files: list[str]) -> Path:
-    """Bring dropped files together in one folder, so that captions stand beside their videos, and a restart of the
-    server does not take them from under the import."""
+def _check_uploads(files: list[Path], settings: ImportSettings) -> None:
+    """Refuse files that hold nothing to import before they become a task. Raises ConfigError, DataError."""
+    if not survey(files, settings.wanted_layout, settings.columns).sources:
+        named = first_names([file.name for file in files])
+        raise ConfigError(f"there is no video or picture in {named}: drop the videos, too, or an archive of them")
+
+
+def _keep_uploads(inbox: Path, files: list[str]) -> list[Path]:
+    """Keep dropped files until the next import, so that a restart of the server does not take them from under this
+    one. Each is imported by itself, so that every one of them gets a result."""
     shutil.rmtree(inbox, ignore_errors=True)  # of the last import, which is over
     inbox.mkdir(parents=True)
+    kept = []
     for file in map(Path, files):
         target = inbox / file.name
         count = 1
@@ -179,4 +134,5 @@ def _keep_uploads(inbox: Path, files: list[str]) -> Path:
             count += 1
             target = inbox / f"{file.stem}-{count}{file.suffix}"
         shutil.move(os.fspath(file), target)
-    return inbox
+        kept.append(target)
+    return kept

@@ -11,44 +11,47 @@ from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
 from workbench.ui.core import render
-from workbench.ui.core.form import Form
-from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, start_task
-from workbench.ui.datasets.task_part import TaskPart
+from workbench.ui.core.boundary import on
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel
+from workbench.ui.datasets.task_part import TaskForm
 from workbench.workspace import Workspace
 
 
 class CaptionPanel(DatasetPanel):
-    """What each captioner needs, the form, and how it goes."""
+    """What the chosen captioner needs, its settings alone, and the task."""
 
     def __init__(self, workspace: Workspace) -> None:
-        lines = "".join(
-            f"<li><b>{render.escaped(kind.id)}</b>: {render.escaped(kind.title)}. {render.escaped(kind.needs)}</li>"
-            for kind in captioners().values()
+        start = CaptionSettings().captioner
+        self.needs = gr.HTML(_needs(start), elem_id="captioner-needs")
+        self.task = TaskForm(
+            workspace, "caption", CaptionSettings, "Write captions", "Only for the marked clips", clips="chosen"
         )
-        gr.HTML(f'<ul class="note">{lines}</ul>')
-        self.form = Form(CaptionSettings, workspace, CaptionSettings())
-        with gr.Row(elem_classes="buttons"):
-            self.start = gr.Button("Write captions", variant="primary", elem_id="start-captions")
-            self.marked = gr.Button("Only for the marked clips")
-            self.task = TaskPart("caption")
-        self.task.build_progress()
-
-    @property
-    def view(self) -> dict[str, Any]:  # type: ignore[override]
-        return self.task.view
-
-    def values(self, look: DatasetView) -> dict[str, Any]:
-        return self.task.values(look.dataset)
+        self.own = {name: self.task.form.field(name) for kind in captioners().values() for name in kind.reads}
+        for name, field in self.own.items():
+            field.visible = _reads(start, name)
+        self.parts = [self.task]
 
     def wire(self, host: DatasetHost) -> None:
-        host.act(self.start.click, self._start, self.form.inputs, [self.form.problems])
-        host.act(self.marked.click, self._start_marked, [host.selected, *self.form.inputs], [self.form.problems])
-        self.task.wire(host)
+        captioner = self.task.form.field("captioner")
+        on(captioner.change, self._follow, [captioner], [self.needs, *self.own.values()])
+        host.change(self.task.beside.click, self._start_marked, [host.selected], form=self.task.form)
 
-    def _start_marked(self, dataset: Dataset, names: list[str], *values: Any) -> str:
-        if not names:
+    def _follow(self, captioner: str) -> list[Any]:
+        """Show what the captioner needs and reads, and nothing of the others."""
+        return [_needs(captioner), *(gr.update(visible=_reads(captioner, name)) for name in self.own)]
+
+    def _start_marked(self, dataset: Dataset, marked: list[str], settings: CaptionSettings) -> None:
+        if not marked:
             raise ConfigError("no clip is marked: tick the boxes of some cards under Clips")
-        return start_task(dataset, "caption", self.form, values, which="chosen", chosen=tuple(names))
+        self.task.begin(dataset, marked, settings.changed(which="chosen"))
 
-    def _start(self, dataset: Dataset, *values: Any) -> str:
-        return start_task(dataset, "caption", self.form, values)
+
+def _reads(captioner: str, name: str) -> bool:
+    """Whether the captioner reads that setting; an unknown one may read any."""
+    kind = captioners().get(captioner)
+    return kind is None or name in kind.reads
+
+
+def _needs(captioner: str) -> str:
+    kind = captioners().get(captioner)
+    return render.note(f"{kind.title}. {kind.needs}") if kind else ""

@@ -1,8 +1,8 @@
 """A dataset's clips in pages of cards, each with a caption to type into: a component for up to ten thousand clips.
 
 The browser's half is assets/clip_grid.js. It asks for one page at a time and saves a caption together with the one it
-was typed over, so that what somebody else wrote meanwhile is not lost. Not covered: what the host does with a chosen
-clip or a selection (datasets), how a finding comes about (`findings` is handed in).
+was typed over, so that what somebody else wrote meanwhile is not lost. Not covered: what happens to a chosen clip or a
+selection (clips).
 """
 
 from __future__ import annotations
@@ -11,24 +11,27 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import gradio as gr
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.clips.records import METADATA, Clip, read_clips
+from workbench.dataset_builder.checks.findings import FILE, read_findings
+from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import ConfigError
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
+from workbench.ui.core.widgets import component
 from workbench.workspace import Workspace
 
 KEPT_DATASETS, KEPT_ANSWERS = 2, 16  # two of ten thousand clips are about 40 MB
 Filter = Literal["all", "missing", "hand", "model", "marked", "images"]
 Sort = Literal["given", "name", "length", "size", "caption"]
-Findings = Callable[[Path], Mapping[str, Sequence[str]]]
+Findings = Mapping[str, Sequence[str]]
 
 
 class Query(BaseModel):
@@ -62,33 +65,43 @@ class Save(BaseModel):
     over: str
 
 
-class Records:
-    """The clips of the datasets looked at last, parsed once for each state of their metadata file."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Path, tuple[tuple[int, ...], dict[str, Clip]]] = OrderedDict()
-
-    def of(self, folder: Path) -> dict[str, Clip]:
-        """file_name -> clip, in the order of the file. Raises DataError."""
-        with self._lock:
-            mark = version(folder)  # before reading: a file replaced in between is read again next time
-            known = self._kept.pop(folder, None)
-            if known is None or known[0] != mark:
-                known = (mark, {clip.file_name: clip for clip in read_clips(folder)})
-            self._kept[folder] = known
-            while len(self._kept) > KEPT_DATASETS:
-                self._kept.popitem(last=False)
-            return known[1]
+def records_of(folder: Path) -> dict[str, Clip]:
+    """file_name -> clip, in the order of the file, parsed once for each state of it. Raises DataError."""
+    return _records(folder, _version(folder))
 
 
-def version(folder: Path) -> tuple[int, ...]:
-    """What changes whenever the dataset's records do; () when there are none."""
+@lru_cache(maxsize=KEPT_DATASETS)
+def _records(folder: Path, version: tuple[int, ...]) -> dict[str, Clip]:
+    return {clip.file_name: clip for clip in read_clips(folder)}
+
+
+def findings_of(folder: Path) -> dict[str, list[str]]:
+    """file_name -> what the last check found in the clip, in a few words each."""
+    return _findings(folder, _version(folder), _checked_at(folder))
+
+
+@lru_cache(maxsize=KEPT_DATASETS)
+def _findings(folder: Path, version: tuple[int, ...], checked_at: int) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for finding in read_findings(folder):
+        for name in finding.clips:
+            found.setdefault(name, []).append(finding.title)
+    return found
+
+
+def _version(folder: Path) -> tuple[int, ...]:
+    """Changes whenever the dataset's records do; () when there are none."""
     try:
         about = (folder / METADATA).stat()
     except FileNotFoundError:
         return ()
     return (about.st_mtime_ns, about.st_size, about.st_ino)
+
+
+def _checked_at(folder: Path) -> int:
+    """Changes with every check."""
+    report = folder / FOLDER / FILE
+    return report.stat().st_mtime_ns if report.exists() else 0
 
 
 class ClipGrid:
@@ -100,39 +113,31 @@ class ClipGrid:
     undo       -              Ctrl+Z outside a text field
     """
 
-    def __init__(self, workspace: Workspace, findings: Findings = lambda _: {}, elem_id: str = "clip-grid") -> None:
-        self.workspace, self._findings = workspace, findings
-        self._records = Records()
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
         self._lock = threading.Lock()
         self._answers: OrderedDict[str, tuple[Query, list[str]]] = OrderedDict()
-        self.component = gr.HTML(
-            value={"dataset": "", "version": []},
-            html_template="",
-            css_template=render.style("components"),
-            js_on_load=render.script("clip_grid"),
-            apply_default_css=False,
-            server_functions=[
+        self.component = component(
+            "clips",
+            {"dataset": "", "version": []},
+            render.script("clip_grid"),
+            functions=[
                 answering("clips_page", PageQuery, self.page),
                 answering("clip_names", Query, self.names),
                 answering("save_caption", Save, self.save),
             ],
-            elem_id=elem_id,
         )
 
-    def value(self, dataset: Dataset | None, marks: object = "") -> dict[str, Any]:
-        """The component's value for a dataset: the page is shown anew whenever it differs from the last one.
-
-        marks: anything that changes when the findings do.
-        """
-        if dataset is None:
-            return {"dataset": "", "version": []}
-        return {"dataset": dataset.name, "version": [str(number) for number in (*version(dataset.folder), marks)]}
+    def value(self, dataset: Dataset) -> dict[str, Any]:
+        """The component's value for a dataset: the page is shown anew whenever it differs from the last one."""
+        version = (*_version(dataset.folder), _checked_at(dataset.folder))
+        return {"dataset": dataset.name, "version": [str(number) for number in version]}
 
     # ---- what the browser asks for
 
     def page(self, query: PageQuery) -> dict[str, Any]:
         """One page of clips, and how many there are."""
-        dataset, records, findings = self._look(query)
+        dataset, records, findings = self._read(query)
         order, names, stale = self._ordered(query, records, findings)
         page = min(query.page, max(0, (len(names) - 1) // query.size))
         here = names[page * query.size : (page + 1) * query.size]
@@ -148,31 +153,23 @@ class ClipGrid:
 
     def names(self, query: Query) -> dict[str, Any]:
         """The file names of all clips that match."""
-        _, records, findings = self._look(query)
+        _, records, findings = self._read(query)
         return {"names": self._ordered(query, records, findings)[1]}
 
     def save(self, typed: Save) -> dict[str, Any]:
         """Save a caption, unless the disk holds another one than it was typed over: then {"other": that one}."""
         dataset = Dataset.open(self.workspace, typed.dataset)
-        self._clip(dataset, typed.file_name)
+        if typed.file_name not in records_of(dataset.folder):
+            raise ConfigError(f"this clip is no longer in {dataset.name}: undo what took it out")
         saved = dataset.set_caption(typed.file_name, typed.text, over=typed.over)
-        if saved.text != clean_caption(typed.text):
-            return {"other": {"text": saved.text, "by": saved.caption_by}}
-        return {"text": saved.text, "by": saved.caption_by}
+        answer = {"text": saved.text, "by": saved.caption_by}
+        return answer if saved.text == clean_caption(typed.text) else {"other": answer}
 
-    def _clip(self, dataset: Dataset, name: str) -> Clip:
-        clip = self._records.of(dataset.folder).get(name)
-        if clip is None:
-            raise ConfigError(f"the clip {name[:120]!r} is no longer in {dataset.name}: undo what took it out")
-        return clip
-
-    def _look(self, query: Query) -> tuple[Dataset, dict[str, Clip], Mapping[str, Sequence[str]]]:
+    def _read(self, query: Query) -> tuple[Dataset, dict[str, Clip], Findings]:
         dataset = Dataset.open(self.workspace, query.dataset)
-        return dataset, self._records.of(dataset.folder), self._findings(dataset.folder)
+        return dataset, records_of(dataset.folder), findings_of(dataset.folder)
 
-    def _ordered(
-        self, query: Query, records: Mapping[str, Clip], findings: Mapping[str, Sequence[str]]
-    ) -> tuple[str, list[str], bool]:
+    def _ordered(self, query: Query, records: Mapping[str, Clip], findings: Findings) -> tuple[str, list[str], bool]:
         """(name of the order, file names in it, whether filter and sorting would now give another one)."""
         plain = Query(dataset=query.dataset, search=query.search, filter=query.filter, sort=query.sort)
         fresh = matching(plain, records, findings)
@@ -190,14 +187,14 @@ class ClipGrid:
         return token, names, names != fresh
 
 
-def matching(query: Query, records: Mapping[str, Clip], findings: Mapping[str, Sequence[str]]) -> list[str]:
+def matching(query: Query, records: Mapping[str, Clip], findings: Findings) -> list[str]:
     """The file names of the clips that the query asks for, sorted."""
     words = query.search.casefold().split()
 
     def fits(clip: Clip) -> bool:
         if not FILTERS[query.filter](clip, bool(findings.get(clip.file_name))):
             return False
-        text = f"{clip.text} {clip.source} {clip.file_name}".casefold() if words else ""
+        text = f"{clip.text} {clip.name} {clip.file_name}".casefold() if words else ""
         return all(word in text for word in words)
 
     found = [clip for clip in records.values() if fits(clip)]
@@ -215,7 +212,7 @@ FILTERS: dict[Filter, Callable[[Clip, bool], bool]] = {
     "images": lambda clip, marked: clip.is_image,
 }
 SORTS: dict[Sort, Callable[[Clip], Any]] = {
-    "name": lambda clip: (clip.source or clip.file_name).casefold(),
+    "name": lambda clip: ((clip.source or clip.file_name).casefold(), clip.span or ()),
     "length": lambda clip: clip.seconds,
     "size": lambda clip: clip.width * clip.height,
     "caption": lambda clip: len(clip.text),
@@ -227,7 +224,9 @@ def _entry(folder: Path, clip: Clip, marks: Sequence[str]) -> dict[str, Any]:
     thumbnail = folder / "thumbs" / f"{clip.id}.jpg"
     return {
         "file_name": clip.file_name,
-        "name": Path(clip.source).name or clip.id,
+        "name": clip.name,
+        "source": clip.source_name,
+        "times": clip.times,
         "url": render.url(folder / clip.file_name),
         "thumbnail": render.url(thumbnail) if thumbnail.exists() else "",
         "text": clip.text,

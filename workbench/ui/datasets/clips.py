@@ -5,8 +5,6 @@ Not covered: how a card is typed into and saved (clip_grid), captions by a model
 
 from __future__ import annotations
 
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -14,37 +12,16 @@ import gradio as gr
 from workbench.clips.records import Clip
 from workbench.dataset_builder.captions import editing
 from workbench.dataset_builder.captions.editing import Search
-from workbench.dataset_builder.checks.findings import FILE, read_findings
-from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
 from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, handler
-from workbench.ui.datasets.clip_grid import ClipGrid, version
+from workbench.ui.core.boundary import EACH
+from workbench.ui.core.view import Values, visible
+from workbench.ui.datasets.clip_grid import ClipGrid
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
 MOST_PREVIEWED = 8  # captions in the preview of a replacement
-
-
-def findings(folder: Path) -> dict[str, list[str]]:
-    """file name -> what the last check says of the clip, in a few words each."""
-    return _findings(folder, version(folder), checked_at(folder))
-
-
-def checked_at(folder: Path) -> int:
-    """Changes with every check."""
-    report = folder / FOLDER / FILE
-    return report.stat().st_mtime_ns if report.exists() else 0
-
-
-@lru_cache(maxsize=2)
-def _findings(folder: Path, records: tuple[int, ...], checked: int) -> dict[str, list[str]]:
-    marks: dict[str, list[str]] = {}
-    for finding in read_findings(folder):
-        for name in finding.clips:
-            marks.setdefault(name, []).append(finding.title)
-    return marks
 
 
 class ClipsPanel(DatasetPanel):
@@ -60,8 +37,8 @@ class ClipsPanel(DatasetPanel):
             self.tag = gr.Textbox("", show_label=False, container=False, placeholder="a tag", min_width=110)
             self.put_tag = gr.Button("Tag")
             self.whole = gr.Button("Reset the cut")
-        self.grid = ClipGrid(workspace, findings, elem_id="clips")
-        self.component = self.grid.component
+        self.grid = ClipGrid(workspace)
+        self.view = [self.grid.component, self.selection, self.count, self.player]
 
     def _build_tools(self) -> None:
         gr.HTML("<p>For the clips that are marked, or for all when none is. Every change can be undone.</p>")
@@ -85,47 +62,37 @@ class ClipsPanel(DatasetPanel):
             self.trigger = gr.Button("Add the trigger word")
             self.untrigger = gr.Button("Remove the trigger word")
 
-    @property
-    def view(self) -> dict[str, Any]:  # type: ignore[override]
-        return {"grid": self.component, "selection": self.selection, "count": self.count, "player": self.player}
-
-    def values(self, look: DatasetView) -> dict[str, Any]:
-        value = self.grid.value(look.dataset, checked_at(look.dataset.folder))
+    def values(self, look: DatasetView) -> Values:
+        value = self.grid.value(look.dataset)
         chosen, clip = look.selected, look.clip
         words = "1 clip is marked" if len(chosen) == 1 else f"{len(chosen):,} clips are marked"
         return {
-            "grid": (value, lambda: value),
-            "selection": (bool(chosen), lambda: gr.update(visible=bool(chosen))),
-            "count": f"<p>{words}</p>" if chosen else "",
-            "player": ((look.dataset.name, clip), lambda: _player(look.dataset, clip)),
+            self.grid.component: (value, lambda: value),
+            self.selection: visible(bool(chosen)),
+            self.count: f"<p>{words}</p>" if chosen else "",
+            self.player: ((look.dataset.name, clip), lambda: _player(look.dataset, clip)),
         }
 
     def wire(self, host: DatasetHost) -> None:
-        names = host.selected
-        opened = self.component.open(handler(_opened), None, host.clip, **QUIET)
-        host.refresh(opened)
-        host.refresh(self.component.selection(handler(_selected), None, names, trigger_mode="multiple", **QUIET))
-        host.refresh(self.component.changed(None, trigger_mode="multiple"))
-        host.act(self.component.undo, lambda dataset: f"Undone: {dataset.undo().what}.")
-        host.act(self.remove.click, self._remove, [names])
-        host.act(self.put_tag.click, self._tag, [names, self.tag])
-        host.act(self.whole.click, self._whole, [names])
-        searching = [names, self.find, self.expression, self.case, self.word, self.put]
-        self.preview.click(
-            handler(lambda chosen, *values: self._preview(host.open(chosen), *values)),
-            [host.chosen, *searching],
-            self.would,
-            **QUIET,
-        )
-        host.act(self.replace.click, self._replace, searching)
-        for button, edit in (
-            (self.prefix, editing.add_prefix),
-            (self.suffix, editing.add_suffix),
-            (self.untag, editing.remove_tag),
+        grid, names = self.grid.component, host.selected
+        host.act(grid.open, _opened, outputs=[host.clip], **EACH)
+        host.act(grid.selection, _selected, outputs=[names], **EACH)
+        host.act(grid.changed, lambda: None, **EACH)
+        host.change(grid.undo, lambda dataset: f"Undone: {dataset.undo().what}.")
+        host.change(self.remove.click, self._remove, [names])
+        host.change(self.put_tag.click, self._tag, [names, self.tag])
+        host.change(self.whole.click, self._whole, [names])
+        searching = [names, self.put, self.find, self.expression, self.case, self.word]
+        host.ask(self.preview.click, self._preview, searching, [self.would])
+        host.change(self.replace.click, self._replace, searching)
+        for button, edit, inputs in (
+            (self.prefix, editing.add_prefix, [self.text]),
+            (self.suffix, editing.add_suffix, [self.text]),
+            (self.untag, editing.remove_tag, [self.text]),
+            (self.trigger, editing.add_trigger_word, []),
+            (self.untrigger, editing.remove_trigger_word, []),
         ):
-            host.act(button.click, _texts(edit), [names, self.text])
-        for button, put in ((self.trigger, editing.add_trigger_word), (self.untrigger, editing.remove_trigger_word)):
-            host.act(button.click, _texts(put), [names])
+            host.change(button.click, _texts(edit), [names, *inputs])
 
     # ---- doing
 
@@ -140,20 +107,13 @@ class ClipsPanel(DatasetPanel):
         dataset.reset_cut(*_marked(dataset, names))
         return "Reset the cut."
 
-    def _preview(
-        self, dataset: Dataset, names: list[str], find: str, expression: bool, case: bool, word: bool, put: str
-    ) -> str:
-        search = Search(find, expression, case, word)
-        found = editing.preview_replace(dataset.folder, search, put, _of(dataset, names))
-        rows = [(one.source or one.file_name, one.before, one.after) for one in found[:MOST_PREVIEWED]]
-        return f"<p>{len(found):,} captions would change.</p>" + (
-            render.table(("clip", "now", "then"), rows) if rows else ""
-        )
+    def _preview(self, dataset: Dataset, names: list[str], put: str, *search: Any) -> str:
+        found = editing.preview_replace(dataset.folder, Search(*search), put, _of(dataset, names))
+        rows = [(one.name, one.before, one.after) for one in found[:MOST_PREVIEWED]]
+        return f"<p>{len(found):,} captions would change.</p>" + render.table(("clip", "now", "then"), rows)
 
-    def _replace(
-        self, dataset: Dataset, names: list[str], find: str, expression: bool, case: bool, word: bool, put: str
-    ) -> str:
-        count = editing.replace(dataset.folder, Search(find, expression, case, word), put, _of(dataset, names))
+    def _replace(self, dataset: Dataset, names: list[str], put: str, *search: Any) -> str:
+        count = editing.replace(dataset.folder, Search(*search), put, _of(dataset, names))
         return f"{count:,} captions changed."
 
 
@@ -193,7 +153,7 @@ def _player(dataset: Dataset, clip: Clip | None) -> str:
         return ""
     facts = f"{clip.frames} frames, {clip.fps:g} fps, {clip.seconds:.1f} s, {clip.width}x{clip.height}"
     part = ", a part of a source video" if clip.master else ""
-    player = figure(dataset.path_of(clip), clip.width, f"{clip.source or clip.id}: {facts}{part}")
+    player = figure(dataset.path_of(clip), clip.width, f"{clip.name}: {facts}{part}")
     if not (picture := clip.first_frame):
         return player
     label = "the first frame that came with it"

@@ -1,67 +1,70 @@
-"""Give the dataset away: as a folder or archive in another tool's layout, or as a dataset on the Hugging Face Hub."""
+"""Give the dataset away: as a download, a folder or archive in another tool's layout, or a dataset on the Hub."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import gradio as gr
 
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.export import hub_push
+from workbench.dataset_builder.export import downloads, hub_push
 from workbench.dataset_builder.export import job as export_job
 from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.errors import ConfigError
 from workbench.publishing.upload_plan import UploadPlan
+from workbench.quantities import byte_size
 from workbench.ui.core import render
-from workbench.ui.core.form import Form, sentences
-from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, start_task
-from workbench.ui.datasets.task_part import TaskPart
+from workbench.ui.core.boundary import on
+from workbench.ui.core.view import Values
+from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
+from workbench.ui.datasets.task_part import TaskForm
 from workbench.ui.loras import publish_html
 from workbench.workspace import Workspace
 
 
 class ExportPanel(DatasetPanel):
-    """The form of an export, and how it goes."""
+    """The download, the task for other places, and a preview of what it would write."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self.form = Form(ExportSettings, workspace, ExportSettings())
+        gr.HTML(
+            render.note(
+                "Each clip is called by its source and times. In the layout videofolder a caption is in a .txt file "
+                "beside its video, and all of them in metadata.jsonl: this page imports it again, and trainers read it."
+            )
+        )
         with gr.Row(elem_classes="buttons"):
-            self.look = gr.Button("Show what will go", elem_id="look-export")
-            self.start = gr.Button("Export", variant="primary", elem_id="start-export")
-            self.task = TaskPart("export")
-        self.task.build_progress()
-        self.going = gr.HTML(elem_id="export-going")
+            self.download = gr.Button("Make a zip to download", variant="primary", elem_id="export-download")
+        self.link = gr.HTML(elem_id="export-link")
+        self.view = [self.link]
+        self.task = TaskForm(workspace, "export", ExportSettings, "Export", "Show what will go")
+        self.plan = gr.HTML(elem_id="export-plan")
+        self.parts = [self.task]
 
-    @property
-    def view(self) -> dict[str, Any]:  # type: ignore[override]
-        return self.task.view
-
-    def values(self, look: DatasetView) -> dict[str, Any]:
-        return self.task.values(look.dataset)
+    def values(self, look: DatasetView) -> Values:
+        found = downloads.finished_download(look.dataset.folder)
+        return {self.link: (found, lambda: _link(found) if found else "")}
 
     def wire(self, host: DatasetHost) -> None:
-        host.act(self.look.click, self._going, self.form.inputs, [self.form.problems, self.going])
-        host.act(self.start.click, self._start, self.form.inputs, [self.form.problems, self.going])
-        self.task.wire(host)
+        host.change(self.download.click, _download, form=self.task.form)
+        host.change(self.task.beside.click, _plan, outputs=[self.plan], form=self.task.form)
+        on(self.task.start.click, lambda: "", outputs=[self.plan])
 
-    def _start(self, dataset: Dataset, *values: Any) -> list[str]:
-        return [start_task(dataset, "export", self.form, values), ""]
 
-    def _going(self, dataset: Dataset, *values: Any) -> list[str]:
-        """Every file that would go to the Hub; to a disk, where they would go."""
-        try:
-            settings = self.form.parse(values)
-            export_job.check(dataset.folder, settings)
-        except ConfigError as error:
-            return [sentences(error, ExportSettings), ""]
-        if not settings.repo_id:
-            clips = len(dataset.clips)
-            sentence = f"{clips} clips and their captions, in the layout {settings.layout}, to {settings.target}"
-            return ["", render.note(sentence)]
-        files = hub_push.contents(dataset.folder, settings)
-        return [
-            "",
-            publish_html.upload_plan(
-                UploadPlan("dataset", settings.repo_id, settings.private, "", files), with_readme=True
-            ),
-        ]
+def _download(dataset: Dataset, settings: ExportSettings) -> None:
+    downloads.start_download(dataset.folder, settings)
+
+
+def _link(archive: Path) -> str:
+    """Where the browser gets the file, which the server reads from the disk as it sends it."""
+    return f"{render.download(archive, archive.name)} ({byte_size(archive.stat().st_size)})"
+
+
+def _plan(dataset: Dataset, settings: ExportSettings) -> str:
+    """Every file that would go to the Hub; to a disk, where they would go. Raises ConfigError."""
+    export_job.check(dataset.folder, settings)
+    if not settings.repo_id:
+        clips = len(dataset.clips)
+        return render.note(f"{clips} clips and their captions, in the layout {settings.layout}, to {settings.target}")
+    files = hub_push.contents(dataset.folder, settings)
+    return publish_html.upload_plan(
+        UploadPlan("dataset", settings.repo_id, settings.private, "", files), with_readme=True
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,14 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.history import Change
 from workbench.dataset_builder.ingest.results import OUTCOMES
 from workbench.errors import ConfigError
+from workbench.quantities import moment
+from workbench.states import Tone
 from workbench.ui.core import render
+from workbench.ui.core.view import Values
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
 from workbench.workspace import Workspace
 
-KINDS = {"taken": "good", "converted": "idle", "known": "idle", "refused": "bad"}
+TONES: dict[str, Tone] = {"taken": "good", "converted": "idle", "known": "idle", "refused": "bad"}
 MOST_ROWS = 500
 
 
@@ -34,33 +36,29 @@ class FilesPanel(DatasetPanel):
             self.change = gr.Dropdown([], label="A change to take back", interactive=True)
             self.undo = gr.Button("Take it back")
 
-    @property
-    def view(self) -> dict[str, Any]:  # type: ignore[override]
-        names = ("results", "removed_part", "removed", "history", "undo_part", "change")
-        return {name: getattr(self, name) for name in names}
+        self.view = [self.results, self.removed_part, self.removed, self.history, self.undo_part, self.change]
 
-    def values(self, look: DatasetView) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> Values:
         dataset = look.dataset
 
         def removed() -> Any:
-            return gr.update(choices=[(clip.source or clip.id, clip.file_name) for clip in dataset.removed], value=[])
+            return gr.update(choices=[(clip.name, clip.file_name) for clip in dataset.removed], value=[])
 
         def changes() -> Any:
             return gr.update(choices=[(change.what, change.number) for change in dataset.undoable[:100]], value=None)
 
-        makers = {
-            "results": lambda: _import_results(dataset),
-            "removed_part": lambda: gr.update(visible=bool(dataset.removed)),
-            "removed": removed,
-            "history": lambda: _history(dataset.history),
-            "undo_part": lambda: gr.update(visible=bool(dataset.undoable)),
-            "change": changes,
+        return {
+            self.results: (look.mark, lambda: _import_results(dataset)),
+            self.removed_part: (look.mark, lambda: gr.update(visible=bool(dataset.removed))),
+            self.removed: (look.mark, removed),
+            self.history: (look.mark, lambda: _history(dataset.history)),
+            self.undo_part: (look.mark, lambda: gr.update(visible=bool(dataset.undoable))),
+            self.change: (look.mark, changes),
         }
-        return {name: (look.mark, make) for name, make in makers.items()}
 
     def wire(self, host: DatasetHost) -> None:
-        host.act(self.restore.click, self._restore, [self.removed])
-        host.act(self.undo.click, self._undo, [self.change])
+        host.change(self.restore.click, self._restore, [self.removed])
+        host.change(self.undo.click, self._undo, [self.change])
 
     def _restore(self, dataset: Dataset, names: list[str] | None) -> str:
         if not names:
@@ -81,7 +79,7 @@ def _import_results(dataset: Dataset) -> str:
         return render.note("Every file that you import is listed here: taken, converted or refused, and why.", "empty")
     rows = "".join(
         f"<tr><td>{render.escaped(Path(one.source).name)}</td>"
-        f"<td>{render.badge(OUTCOMES[one.outcome], KINDS[one.outcome])}</td>"
+        f"<td>{render.badge(OUTCOMES[one.outcome], TONES[one.outcome])}</td>"
         f"<td>{render.escaped('; '.join(one.notes))}</td></tr>"
         for one in found[:MOST_ROWS]
     )
@@ -93,12 +91,5 @@ def _import_results(dataset: Dataset) -> str:
 
 
 def _history(changes: list[Change]) -> str:
-    rows = [
-        (
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(change.time)),
-            change.sentence,
-            f"{change.clips:,}",
-        )
-        for change in reversed(changes[-MOST_ROWS:])
-    ]
+    rows = [(moment(change.time), change.sentence, f"{change.clips:,}") for change in reversed(changes[-MOST_ROWS:])]
     return render.table(("when", "what", "clips"), rows) if rows else render.note("Nothing yet.", "empty")

@@ -10,19 +10,18 @@ from typing import Any
 
 import gradio as gr
 
+from workbench import charts
 from workbench.clips import buckets
-from workbench.clips.buckets import BucketTable
-from workbench.clips.frame_plan import FramePlan, Shape
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.snapshot import PLAN_COLUMNS, plan_rows, plan_sentence
-from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.jobs import State
 from workbench.sampler import vae_reconstruction
 from workbench.sampler.vae_reconstruction import Reconstruction
 from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, handler
+from workbench.ui.core.boundary import on
+from workbench.ui.core.view import Values, visible
 from workbench.ui.datasets.clips import figure
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, wanted_shape
 from workbench.workspace import Workspace
@@ -58,51 +57,35 @@ class ModelInputPanel(DatasetPanel):
         )
         self.buckets = gr.HTML(elem_id="buckets")
 
-    @property
-    def view(self) -> dict[str, Any]:  # type: ignore[override]
-        return {"one": self.one, "buttons": self.buttons, "plans": self.plans, "buckets": self.buckets}
+        self.view = [self.one, self.buttons, self.plans, self.buckets]
 
-    def values(self, look: DatasetView) -> dict[str, Any]:
+    def values(self, look: DatasetView) -> Values:
         mark = (look.mark, look.model, look.shape, look.problem)
         return {
-            "one": ((mark, look.clip), lambda: _one(look)),
-            "buttons": (bool(look.clip), lambda: gr.update(visible=bool(look.clip))),
-            "plans": (mark, lambda: _plans(look)),
-            "buckets": ((look.mark, look.model), lambda: _buckets(look.dataset, look.model, MOST_BUCKETS)),
+            self.one: ((mark, look.clip), lambda: _one(look)),
+            self.buttons: visible(bool(look.clip)),
+            self.plans: (mark, lambda: _plans(look)),
+            self.buckets: ((look.mark, look.model), lambda: _buckets(look.dataset, look.model, MOST_BUCKETS)),
         }
 
     def wire(self, host: DatasetHost) -> None:
-        here = [host.chosen, host.clip, host.model, host.frames]
-        self.play.click(
-            handler(lambda *look: self._play(*_resolved(host, *look))), here, self.video, api_visibility="private"
-        )
+        model = [host.model, host.frames]
+        host.ask(self.play.click, self._play, model, [self.video], clip=True, slow=True)
         timer = gr.Timer(1.0, active=False)
         outputs = [self.requested, self.vae, timer]
-        self.back.click(handler(lambda *look: self._request(*_resolved(host, *look), look[2])), here, outputs, **QUIET)
-        timer.tick(handler(_reconstructed), self.requested, outputs, **QUIET)
-        self.most.change(
-            handler(lambda chosen, model, most: _buckets(host.open(chosen), model, int(most))),
-            [host.chosen, host.model, self.most],
-            self.buckets,
-            **QUIET,
-        )
+        host.ask(self.back.click, self._request, model, outputs, clip=True)
+        on(timer.tick, _reconstructed, [self.requested], outputs)
+        host.ask(self.most.change, _buckets, [host.model, self.most], [self.buckets])
 
-    def _play(self, dataset: Dataset, clip: Clip, shape: Shape) -> str:
-        target, plan = dataset.planned_video(self.workspace, clip, shape)
+    def _play(self, dataset: Dataset, clip: Clip, model: str, frames: str) -> str:
+        shape = wanted_shape(model, frames)
+        target, plan = dataset.planned_video(clip, shape)
         return figure(target, shape.width, f"Exactly the model input: {plan.sentence}")
 
-    def _request(self, dataset: Dataset, clip: Clip, shape: Shape, model: str) -> list[Any]:
+    def _request(self, dataset: Dataset, clip: Clip, model: str, frames: str) -> list[Any]:
+        shape = wanted_shape(model, frames)
         found = vae_reconstruction.request(self.workspace, dataset.folder, clip, model, shape)
         return [str(found.folder), _beside(found), gr.Timer(active=True)]
-
-
-def _resolved(
-    host: DatasetHost, chosen: str | None, name: str | None, model: str, frames: str
-) -> tuple[Dataset, Clip, Shape]:
-    if not name:
-        raise ConfigError("no clip is open: open one under Clips")
-    dataset = host.open(chosen)
-    return dataset, dataset.clip(name), wanted_shape(model, frames)
 
 
 def _reconstructed(folder: str) -> list[Any]:
@@ -120,7 +103,7 @@ def _beside(found: Reconstruction) -> str:
         words = f"Left: the model input. Right: what the VAE gives back. {found.psnr:.1f} dB, the worst frame "
         return figure(found.beside, 1, f"{words}{found.psnr_worst:.1f} dB. {SIMILAR}")
     if status.state.alive or status.state is State.NEW:
-        return f'{render.bar(None)}<p class="doing">{render.escaped(status.phase or "starting")}</p>'
+        return render.working(None, status.phase or "starting")
     return render.note(f"The VAE's picture could not be made. {status.message}", "bad")
 
 
@@ -133,17 +116,9 @@ def _one(look: DatasetView) -> str:
     plan = next((plan for plan in look.dataset.plans(look.shape) if plan.clip == look.clip), None)
     if plan is None:
         return ""
-    warnings = "".join(render.note(warning) for warning in plan.warnings)
-    return (
-        render.note(
-            f"{look.clip.source or look.clip.id}: {plan.sentence}" + _use(plan), "bad" if plan.dropped else "plain"
-        )
-        + warnings
-    )
-
-
-def _use(plan: FramePlan) -> str:
-    return "" if plan.dropped else f". That is {plan.use}."
+    use = "" if plan.dropped else f". That is {plan.use}."
+    sentence = f"{look.clip.name}: {plan.sentence}{use}"
+    return render.note(sentence, "bad" if plan.dropped else "plain") + "".join(map(render.note, plan.warnings))
 
 
 def _plans(look: DatasetView) -> str:
@@ -163,18 +138,8 @@ def _buckets(dataset: Dataset, model_name: str, most: int) -> str:
     clips = dataset.clips
     if not clips:
         return ""
-    table = buckets.assign(clips, buckets.choose(clips, model, most), model.fps)
-    return _bars(table)
-
-
-def _bars(table: BucketTable) -> str:
-    counts = table.clips_per_bucket
-    top = max(counts.values(), default=1) or 1
-    rows = "".join(
-        f"<li><span>{bucket.frames} frames, {bucket.width}x{bucket.height}</span>"
-        f'<i style="width:{60 * count / top:.1f}%"></i><b>{count:,}</b></li>'
-        for bucket, count in counts.items()
-    )
-    out = [(one.clip.source or one.clip.id, one.dropped or "") for one in table.dropped[:MOST_ROWS]]
-    left = render.table(("left out", "why"), out) if out else ""
-    return f'<section><p>{table.sentence}</p><ul class="shares">{rows}</ul></section>{left}'
+    table = buckets.assign(clips, buckets.choose(clips, model, int(most)), model.fps)
+    counts = {str(bucket): count for bucket, count in table.clips_per_bucket.items()}
+    bars = charts.bars("The buckets that lose least", counts)
+    out = [(one.clip.name, one.dropped or "") for one in table.dropped[:MOST_ROWS]]
+    return f"<p>{table.sentence}</p>{bars}{render.table(('left out', 'why'), out)}"

@@ -1,31 +1,27 @@
 """What the panels of the Dataset tab have in common: what they look at, and how a click becomes a change on disk.
 
 A panel never keeps anything: `values` says what it shows of a dataset, read from the folder, and a listener changes the
-folder. After every click the whole tab is refreshed. Not covered: what a panel shows.
+folder. After every click the whole tab is shown anew. Not covered: what a panel shows.
 """
 
 from __future__ import annotations
 
-from abc import ABC
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import gradio as gr
 
 from workbench.clips.frame_plan import Shape, shape_for
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.tasks import Name
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.settings import Settings, parse
-from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, handler, tell
-from workbench.ui.core.form import Form, sentences
+from workbench.ui.core.boundary import on
+from workbench.ui.core.form import Form
+from workbench.ui.core.problems import Fields
+from workbench.ui.core.view import LiveView, Values, remembered
 from workbench.workspace import Workspace
-
-S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -47,81 +43,101 @@ class DatasetView:
     mark: tuple[Any, ...]
 
 
-class DatasetPanel(ABC):
-    """One part of the tab. Build the components in __init__ and name those that follow the dataset in `view`."""
+class DatasetPanel:
+    """One part of the tab. Build the components in __init__; those that follow the dataset are its `view`."""
 
-    view: dict[str, Any]
+    view: Sequence[Any] = ()
+    parts: Sequence[DatasetPanel] = ()
 
-    def values(self, look: DatasetView) -> dict[str, Any]:
-        """What the components of `view` show, by name; costly ones as (signature, function that makes it)."""
+    def values(self, look: DatasetView) -> Values:
+        """What the components of `view` show; costly ones as (signature, function that makes it)."""
         return {}
 
-    def wire(self, host: DatasetHost) -> None:  # noqa: B027 - a panel that only shows has none
+    def wire(self, host: DatasetHost) -> None:
         """Connect the listeners."""
 
 
-def start_task(
-    dataset: Dataset,
-    name: Name,
-    form: Form[S],
-    values: Sequence[Any],
-    settings: type[Settings] | None = None,
-    **more: Any,
-) -> str:
-    """Start a task with the form's settings and `more`; what is wrong comes back as HTML for the form's problems.
-
-    settings: the task's own class, where it knows more than the form asks for
-    """
-    try:
-        chosen = form.parse(values).model_dump(mode="json") | more
-        dataset.task(name).start(parse(settings or form.settings, chosen))
-    except ConfigError as error:
-        return sentences(error, form.settings)
-    return render.problems([])
-
-
-class DatasetHost:
-    """What a panel may use of the tab: what is chosen, and `act` for everything a person can do."""
+class DatasetHost(LiveView):
+    """What a panel may use of the tab: what is chosen, and `change` for everything a person can do to the dataset."""
 
     def __init__(
         self,
         workspace: Workspace,
-        chosen: gr.BrowserState,
-        clip: gr.BrowserState,
-        selected: gr.State,
+        components: Sequence[Any],
+        read: Callable[..., Values],
         model: Any,
         frames: Any,
+        search: Any,
     ) -> None:
-        self.workspace = workspace
-        self.chosen, self.clip, self.selected = chosen, clip, selected
-        self.model, self.frames = model, frames
-        self.refresh: Callable[[Any], Any] = lambda event: event  # the tab sets it: shows everything anew
+        """model, frames: the components with the model and the number of frames that clips are judged for
+
+        search: the one with what the list of datasets is searched for
+        """
+        self.workspace, self.model, self.frames = workspace, model, frames
+        self.chosen, self.clip, self.selected = remembered("dataset"), remembered("clip"), gr.State([])
+        super().__init__(components, read, [self.chosen, self.clip, self.selected, model, frames, search])
 
     def open(self, chosen: str | None) -> Dataset:
         """The chosen dataset, else the first. Raises ConfigError when there is none."""
         known = Dataset.all(self.workspace)
         if not known:
             raise ConfigError("there is no dataset yet: give it a title and press Create")
-        return next((dataset for dataset in known if dataset.name == chosen), known[0])
+        named = {one.name: one for one in known}
+        former = self.workspace.former_names.get(chosen or "", "")
+        return named.get(chosen or "") or named.get(former) or known[0]
 
-    def act(
-        self, events: Any, action: Callable[..., Any], inputs: Sequence[Any] = (), outputs: Sequence[Any] = ()
+    def change(
+        self,
+        events: Any,
+        action: Callable[..., Any],
+        inputs: Sequence[Any] = (),
+        outputs: Sequence[Any] = (),
+        form: Form[Any] | Fields | None = None,
+        clip: bool = False,
     ) -> Any:
-        """Call `action(dataset, *inputs)` at an event (or any of several) and then show the tab anew.
+        """Call `action(dataset, *inputs)` at an event and show everything anew, as `act` does.
 
-        What it returns goes to `outputs`; without outputs a sentence that it returns is shown for a moment.
+        clip: `action(dataset, open clip, *inputs)`
         """
+        return self.act(events, *self._of_dataset(action, inputs, clip), outputs, form)
 
-        def listener(chosen: str | None, *values: Any) -> Any:
-            done = action(self.open(chosen), *values)
-            if not outputs and isinstance(done, str):
-                tell(done)
-            return done if outputs else None
+    def ask(
+        self,
+        events: Any,
+        question: Callable[..., Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        clip: bool = False,
+        slow: bool = False,
+    ) -> None:
+        """Call `question(dataset, *inputs)` at an event; the answers go to `outputs`, and nothing else is shown anew.
+
+        clip: as in `change`;  slow: the outputs show that they wait
+        """
+        waiting: Any = {"show_progress": "full", "show_progress_on": list(outputs)} if slow else {}
+        on(events, *self._of_dataset(question, inputs, clip), outputs, **waiting)
+
+    def _of_dataset(
+        self, action: Callable[..., Any], inputs: Sequence[Any], clip: bool
+    ) -> tuple[Callable[..., Any], list[Any]]:
+        """A listener that calls the action with the chosen dataset, and its inputs."""
+
+        def listener(chosen: str | None, name: str | None, *values: Any) -> Any:
+            dataset = self.open(chosen)
+            if not clip:
+                return action(dataset, *values)
+            opened = dataset.successor(name) if name else None
+            if opened is None:
+                raise ConfigError("no clip is open: open one under Clips")
+            return action(dataset, opened, *values)
 
         listener.__qualname__ = action.__qualname__
-        triggers = events if isinstance(events, list) else [events]
-        event = gr.on(triggers, handler(listener), [self.chosen, *inputs], list(outputs) or None, **QUIET)
-        return self.refresh(event)
+        return listener, [self.chosen, self.clip, *inputs]
+
+
+def with_parts(panels: Iterable[DatasetPanel]) -> list[DatasetPanel]:
+    """The panels, and after each one its parts."""
+    return [one for panel in panels for one in (panel, *panel.parts)]
 
 
 def wanted_shape(model: str, frames: str) -> Shape:

@@ -11,14 +11,18 @@ from typing import Any
 
 import gradio as gr
 
+from workbench import dataset_library
 from workbench.clips.frame_plan import Shape
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.snapshot import DatasetSnapshot
 from workbench.errors import ConfigError
 from workbench.families import models
 from workbench.runs.settings import TrainSettings
-from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, tick, watch
-from workbench.ui.core.form import OWN, Form
-from workbench.ui.datasets import head
+from workbench.ui.core import render
+from workbench.ui.core.form import Form
+from workbench.ui.core.model_part import OWN
+from workbench.ui.core.problems import Fields
+from workbench.ui.core.view import Values, visible
 from workbench.ui.datasets.add import AddPanel
 from workbench.ui.datasets.captions import CaptionPanel
 from workbench.ui.datasets.check import CheckPanel
@@ -28,7 +32,15 @@ from workbench.ui.datasets.export import ExportPanel
 from workbench.ui.datasets.files import FilesPanel
 from workbench.ui.datasets.model_view import ModelInputPanel
 from workbench.ui.datasets.numbers import NumbersPanel
-from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView, number_of_frames, wanted_shape
+from workbench.ui.datasets.panel import (
+    DatasetHost,
+    DatasetPanel,
+    DatasetView,
+    number_of_frames,
+    wanted_shape,
+    with_parts,
+)
+from workbench.ui.datasets.whole import RemovedDatasets, WholePanel
 from workbench.workspace import Workspace
 
 PANELS: tuple[tuple[str, str, type[Any]], ...] = (
@@ -41,6 +53,12 @@ PANELS: tuple[tuple[str, str, type[Any]], ...] = (
     ("files", "History", FilesPanel),
     ("export", "Export", ExportPanel),
 )
+NO_TITLE = "the title is empty: say in a few words what the clips show"
+MANY = 6  # datasets, from which on they can be searched
+EMPTY = (
+    "No dataset yet. Give one a title on the left, then drop video files: ten short clips of the same new thing are a "
+    "good start."
+)
 
 
 class DatasetTab:
@@ -52,6 +70,10 @@ class DatasetTab:
         offered = [(model.title, model.id) for model in models()]
         with gr.Row():
             with gr.Column(scale=4, min_width=330, elem_classes="side"):
+                self.search = gr.Textbox(
+                    "", label="Search datasets", placeholder="In names, titles, notes", elem_id="dataset-search"
+                )
+                self.found = gr.Radio([], visible=False, elem_classes="runs", elem_id="datasets-found")
                 self.dataset = gr.Dropdown(
                     names,
                     value=names[0] if names else None,
@@ -60,22 +82,23 @@ class DatasetTab:
                     allow_custom_value=True,
                     elem_id="dataset-choice",
                 )
-                with gr.Accordion("New dataset", open=not names, elem_id="new-dataset"):
+                with gr.Accordion("New dataset", open=not names, elem_id="new-dataset") as self.new:
                     self.title = gr.Textbox("", label="Title", placeholder="My cat, jumping", elem_id="dataset-title")
+                    self.naming = Fields(title=self.title)
                     self.create = gr.Button("Create", elem_id="create-dataset")
+                self.whole = WholePanel(workspace)
+                self.removed = RemovedDatasets(workspace)
                 self.add = AddPanel(workspace, roots)
                 gr.HTML('<h4 class="section">What it is for</h4>')
-                with gr.Row(elem_classes="fields"):
-                    self.model = gr.Dropdown(
-                        offered,
-                        value=offered[0][1],
-                        label="Model",
-                        allow_custom_value=True,
-                        min_width=180,
-                        info="Frames and sizes are judged by what this model takes.",
-                        elem_id="dataset-model",
-                    )
-                    self.frames = gr.Textbox("", label="Frames", placeholder=OWN, min_width=90, info="Of each clip.")
+                self.model = gr.Dropdown(
+                    offered,
+                    value=offered[0][1],
+                    label="Model",
+                    allow_custom_value=True,
+                    info="Frames and sizes are judged by what this model takes.",
+                    elem_id="dataset-model",
+                )
+                self.frames = gr.Textbox("", label="Frames", placeholder=OWN, info="Of each clip.")
                 self.trigger = gr.Textbox(
                     "",
                     label="Trigger word",
@@ -96,87 +119,78 @@ class DatasetTab:
                         with gr.Tab(title, id=name, elem_id=f"panel-{name}"):
                             self.panels[name] = panel(workspace)
 
-    @property
-    def view(self) -> dict[str, Any]:
-        """Everything that follows the chosen dataset, by name."""
-        own = {name: getattr(self, name) for name in ("dataset", "summary", "use", "undo", "redo", "body", "trigger")}
-        parts = {"add": self.add, **self.panels}
-        return own | {f"{part}.{name}": c for part, panel in parts.items() for name, c in panel.view.items()}
-
-    def wire(self, timer: gr.Timer, load: Any) -> None:
-        """Connect the listeners; `load` is the page's load event."""
-        self.chosen = gr.BrowserState(None, storage_key="workbench-dataset", secret="workbench")
-        clip = gr.BrowserState(None, storage_key="workbench-clip", secret="workbench")
-        selected, seen = gr.State([]), gr.State(Seen())
-        self.host = DatasetHost(self.workspace, self.chosen, clip, selected, self.model, self.frames)
-        outputs = list(self.view.values())
-        looking = [self.chosen, clip, selected, self.model, self.frames, seen]
-        for event in (load, self.model.change, self.frames.submit, self.frames.blur):
-            event(tick(self._tick), looking, outputs, **TICK)
-        watch(timer, self._look, looking, self.view)
-        self.host.refresh = lambda event: event.then(tick(self._tick), looking, outputs, **TICK)
-        self.dataset.input(handler(self._choose), [self.dataset, seen], [self.chosen, clip, selected], **QUIET).then(
-            tick(self._tick), looking, outputs, **TICK
-        )
-        self.create.click(
-            handler(self._create), [self.title, seen], [self.chosen, clip, selected, self.title], **QUIET
-        ).then(tick(self._tick), looking, outputs, **TICK)
-        self.host.act([self.trigger.blur, self.trigger.submit], self._set_trigger, [self.trigger])
-        self.host.act(self.undo.click, lambda dataset: f"Undone: {dataset.undo().what}.")
-        self.host.act(self.redo.click, lambda dataset: f"Redone: {dataset.redo().what}.")
-        self.add.wire(self.host)
-        for panel in self.panels.values():
-            panel.wire(self.host)
+    def wire(self, timer: gr.Timer, opened: Any) -> None:
+        """Connect the listeners; `opened` is the event when a person opens the tab."""
+        self._parts = with_parts([self.add, self.whole, *self.panels.values()])
+        own = [self.dataset, self.new, self.summary, self.use, self.undo, self.redo, self.body, self.trigger]
+        own += [self.search, self.found, *self.removed.components]
+        components = [*own, *(component for part in self._parts for component in part.view)]
+        self.host = host = DatasetHost(self.workspace, components, self._values, self.model, self.frames, self.search)
+        host.follow(timer, opened, self.model.change, self.frames.submit, self.frames.blur, self.search.change)
+        choice_states = [host.chosen, host.clip, host.selected]
+        for choice in (self.dataset, self.found):
+            host.act(choice.input, self._choose, [choice], choice_states)
+        host.act(self.create.click, self._create, [self.title], [*choice_states, self.title], self.naming)
+        host.change([self.trigger.blur, self.trigger.submit], self._set_trigger, [self.trigger])
+        host.change(self.undo.click, lambda dataset: f"Undone: {dataset.undo().what}.")
+        host.change(self.redo.click, lambda dataset: f"Redone: {dataset.redo().what}.")
+        self.removed.wire(host)
+        for part in self._parts:
+            part.wire(host)
 
     def wire_use(self, tabs: gr.Tabs, form: Form[TrainSettings]) -> None:
         """Let "Train on this dataset" open the Train tab with the dataset filled in."""
 
         def use(chosen: str | None, model: str, frames: str) -> list[Any]:
             settings = {"dataset": self.host.open(chosen).name, "model": model, "frames": number_of_frames(frames)}
-            return [gr.Tabs(selected="train"), *form.write(settings)]
+            return [gr.Tabs(selected="train"), settings]
 
-        self.use.click(handler(use), [self.chosen, self.model, self.frames], [tabs, *form.inputs], **QUIET)
+        form.fill(self.use.click, use, [self.host.chosen, self.model, self.frames], [tabs])
 
     # ---- showing
 
     def _names(self) -> list[str]:
         return [dataset.name for dataset in Dataset.all(self.workspace)]
 
-    def _look(
-        self, chosen: str | None, clip: str | None, selected: list[str], model: str, frames: str, seen: Seen
-    ) -> dict[str, Any] | None:
-        return None if seen.late(chosen) else self._values(chosen, clip, selected, model, frames)
-
-    def _tick(self, *looking: Any) -> Any:
-        values, seen = self._look(*looking), looking[-1]
-        return gr.skip() if values is None else seen.changed(self.view, values)
-
     def _values(
-        self, chosen: str | None, clip: str | None, selected: list[str], model: str, frames: str
-    ) -> dict[str, Any]:
+        self, chosen: str | None, clip: str | None, selected: list[str], model: str, frames: str, search: str
+    ) -> Values:
         names = self._names()
         if not names:
-            return {"summary": head.empty(), "body": (False, lambda: gr.update(visible=False))}
+            task = self.add.task
+            buttons = (self.use, self.undo, self.redo, task.stop, task.resume, task.dismiss)
+            hidden: dict[Any, Any] = dict.fromkeys(
+                (self.body, self.whole.box, self.search, self.found, *buttons), visible(False)
+            )
+            nothing = (names, lambda: gr.update(choices=[], value=None))
+            summary = render.note(EMPTY, "empty")
+            empty = {self.dataset: nothing, self.summary: summary, task.progress: "", **self.removed.values()}
+            return hidden | empty | {self.new: gr.update(open=True)}
         dataset = self.host.open(chosen)
+        found = [one.name for one in dataset_library.search(self.workspace, search)] if search.strip() else []
         shape, problem = self._shape(model, frames)
-        mark = (dataset.name, *dataset.version)
-        found = next((one for one in dataset.clips if one.file_name == clip), None) if clip else None
-        look = DatasetView(dataset, found, tuple(selected or ()), model, shape, problem, mark)
-        values: dict[str, Any] = {
-            "dataset": ((names, dataset.name), lambda: gr.update(choices=names, value=dataset.name)),
-            "summary": ((mark, model, frames), lambda: head.summary(dataset.snapshot(shape))),
-            "use": (mark, lambda: gr.update(visible=bool(dataset.clips))),
-            "body": (True, lambda: gr.update(visible=True)),
-            "undo": (mark, lambda: _button("Undo", dataset.undoable)),
-            "redo": (mark, lambda: _button("Redo", dataset.redoable)),
-            "trigger": (mark, lambda: dataset.info.trigger_word),
+        mark, word = (dataset.name, *dataset.version), dataset.info.trigger_word
+        opened = dataset.successor(clip) if clip else None
+        look = DatasetView(dataset, opened, tuple(selected or ()), model, shape, problem, mark)
+        values: dict[Any, Any] = {
+            self.search: visible(len(names) >= MANY or bool(search)),
+            self.found: ((search, found, dataset.name), lambda: _found(search, found, dataset.name)),
+            self.new: ("there are some", lambda: gr.update(open=False)),
+            self.dataset: ((names, dataset.name), lambda: gr.update(choices=names, value=dataset.name)),
+            **self.removed.values(),
+            self.summary: ((mark, model, frames), lambda: _summary(dataset.snapshot(shape))),
+            self.use: (mark, lambda: gr.update(visible=bool(dataset.clips))),
+            self.body: visible(True),
+            self.undo: (mark, lambda: _button("Undo", dataset.undoable)),
+            self.redo: (mark, lambda: _button("Redo", dataset.redoable)),
+            self.trigger: ((dataset.name, word), lambda: word),  # what is being typed stays
         }
-        for part, panel in {"add": self.add, **self.panels}.items():
-            values |= {f"{part}.{name}": value for name, value in panel.values(look).items()}
+        for part in self._parts:
+            values |= part.values(look)
         return values
 
     def _shape(self, model: str, frames: str) -> tuple[Shape | None, str]:
-        """What every clip is brought to, or why that cannot be."""
+        """What every clip is brought to, or why that cannot be done."""
         try:
             return wanted_shape(model, frames), ""
         except ConfigError as error:
@@ -184,15 +198,13 @@ class DatasetTab:
 
     # ---- changing
 
-    def _choose(self, name: str, seen: Seen) -> list[Any]:
-        dataset = Dataset.open(self.workspace, name)
-        seen.choose(dataset.name)
-        return [dataset.name, None, []]
+    def _choose(self, name: str) -> list[Any]:
+        return [Dataset.open(self.workspace, name).name, None, []]
 
-    def _create(self, title: str, seen: Seen) -> list[Any]:
+    def _create(self, title: str) -> list[Any]:
         if not title.strip():
-            raise ConfigError("the title is empty: say in a few words what the clips show")
-        return [*self._choose(Dataset.create(self.workspace, title).name, seen), ""]
+            raise ConfigError(NO_TITLE, {"title": NO_TITLE})
+        return [*self._choose(Dataset.create(self.workspace, title).name), ""]
 
     def _set_trigger(self, dataset: Dataset, word: str) -> str | None:
         if word.strip() == dataset.info.trigger_word:
@@ -201,6 +213,20 @@ class DatasetTab:
         return "Trigger word saved."
 
 
+def _found(search: str, found: list[str], chosen: str) -> Any:
+    """The datasets that a search found, hidden without one."""
+    label = f"{len(found)} found" if found else f"No dataset has {search[:60]!r}"
+    value = chosen if chosen in found else None
+    return gr.update(choices=found, value=value, label=label, visible=bool(search.strip()))
+
+
 def _button(verb: str, standing: list[Any]) -> Any:
     """Undo or redo, with what it would undo."""
     return gr.update(visible=bool(standing), value=f"{verb}: {standing[0].what[:60]}" if standing else verb)
+
+
+def _summary(found: DatasetSnapshot) -> str:
+    """The dataset in numbers, and what is still to do."""
+    title = f'<div class="title"><h2>{render.escaped(found.title)}</h2></div>'
+    facts = render.facts(found.facts.items()) if found.facts else ""
+    return f'<div class="run-head">{title}{facts}</div>{"".join(map(render.note, found.next_steps))}'

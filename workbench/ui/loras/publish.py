@@ -9,20 +9,27 @@ from typing import Any, Generic, TypeVar
 
 import gradio as gr
 
-from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.loras import library
 from workbench.loras.library import LibraryLora
 from workbench.publishing import account, push
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, tell, tick, watch
-from workbench.ui.core.form import Form, sentences
-from workbench.ui.core.live import Live
+from workbench.ui.core.boundary import QUIET, TICK, tick
+from workbench.ui.core.form import Form
+from workbench.ui.core.problems import NO_PROBLEMS
+from workbench.ui.core.view import LiveView, remembered, visible
 from workbench.ui.loras import publish_html
 from workbench.workspace import Workspace
 
 S = TypeVar("S", LoraPush, SpacePush)
+# In the browser and at once: a reload, or another LoRA that is chosen before the server answers, loses nothing.
+KEEP = """(lora, repo, typed) => [[
+    ...(typed ?? []).filter(([name]) => name !== lora), ...(lora && repo.trim() ? [[lora, repo]] : []),
+]]"""
+CHANGED = (
+    "Nothing was pushed: the form has changed since its plan was shown. Check the new one below, then press again."
+)
 SHOW_PLAN, README_TITLE = "Show upload plan", {"lora": "The model card", "space": "The Space's README"}
 
 
@@ -31,7 +38,6 @@ class _Push(Generic[S]):
 
     def __init__(self, workspace: Workspace, what: push.What, settings: type[S], button: str) -> None:
         self.workspace, self.what = workspace, what
-        self.settings: type[S] = settings
         self.form: Form[S] = Form(settings, workspace, settings())
         with gr.Row(elem_classes="buttons"):
             self.show_plan = gr.Button(SHOW_PLAN, elem_id=f"show-plan-{what}")
@@ -43,131 +49,122 @@ class _Push(Generic[S]):
             self.readme = gr.Markdown()
         self.planned = gr.State("")
 
-    @property
-    def cleared(self) -> list[Any]:
-        """The components of a plan that is shown."""
-        return [self.list, self.readme, self.fold, self.go, self.planned, self.form.problems]
+        self.repo = self.form.field("repo_id")
+        self.cleared = [self.list, self.readme, self.fold, self.go, self.planned]  # the components of a plan
+        self.components = [self.progress, self.stop, self.repo]
 
     def clear(self) -> list[Any]:
         """No plan is shown."""
-        return ["", "", gr.update(visible=False), gr.update(interactive=False), "", ""]
+        return ["", "", gr.update(visible=False), gr.update(interactive=False), ""]
 
-    def show(self, chosen: str | None, *values: Any) -> list[Any]:
+    def wire(self, view: LiveView, filled_for: gr.Textbox, typed: gr.BrowserState) -> None:
+        """Connect the listeners.
+
+        view: of the part, whose choice is the name of the LoRA;  filled_for: the LoRA that the form is filled in for
+        typed: (LoRA, the repository that was typed for it)
+        """
+        self.repo.change(None, [filled_for, self.repo, typed], [typed], js=KEEP, **QUIET)
+        self.form.submit(self.show_plan.click, self._show, [view.choice], self.cleared)
+        view.act(self.go.click, self._start, [view.choice, self.planned], self.cleared, self.form)
+        view.act(self.stop.click, self._end, [view.choice])
+
+    def values(self, lora: LibraryLora, owner: str) -> dict[Any, Any]:
+        status = push.status(self.workspace, self.what, lora.name)
+        result, empty = push.result(self.workspace, self.what, lora.name), self._default(lora, owner)
+        return {
+            self.progress: publish_html.progress(status, result),
+            self.stop: visible(status.state.alive),
+            self.repo: (empty, lambda: gr.update(placeholder=empty)),
+        }
+
+    def _show(self, chosen: str | None, settings: S) -> list[Any]:
         """The plan and the README; the button becomes enabled."""
-        name = _named(chosen)
-        try:
-            settings = self._settings(name, values)
-            plan = push.plan_upload(self.workspace, name, settings)
-        except ConfigError as error:
-            return [*self.clear()[:-1], sentences(error, self.settings)]
-        planned = self._mark(name, settings)
+        name, settings = self._named(chosen, settings)
+        plan = push.plan_upload(self.workspace, name, settings)
         return [
             publish_html.upload_plan(plan),
             publish_html.readme(plan),
             gr.update(visible=bool(plan.readme)),
             gr.update(interactive=True),
-            planned,
-            "",
+            _mark(name, settings),
         ]
 
-    def start(self, chosen: str | None, planned: str, *values: Any) -> list[Any]:
+    def _start(self, chosen: str | None, planned: str, settings: S) -> list[Any]:
         """Push as planned; when the form has changed since, show the new plan first."""
-        name = _named(chosen)
-        settings = self._settings(name, values)
-        if self._mark(name, settings) != planned:
-            tell("The form has changed since: check the new upload plan, then press again.", 8)
-            return self.show(chosen, *values)
-        push.start(self.workspace, name, settings)
+        name, named = self._named(chosen, settings)
+        if _mark(name, named) != planned:
+            plan, *others = self._show(chosen, settings)
+            return [f'<div role="alert">{render.note(CHANGED, "bad")}</div>{plan}', *others]
+        push.start(self.workspace, name, named)
         return self.clear()
 
-    def end(self, chosen: str | None) -> None:
-        push.stop(self.workspace, self.what, _named(chosen))
+    def _end(self, chosen: str | None) -> None:
+        push.stop(self.workspace, self.what, _chosen(chosen))
 
-    def status(self, name: str) -> tuple[jobs.Status, dict[str, Any]]:
-        return push.status(self.workspace, self.what, name), push.result(self.workspace, self.what, name)
-
-    def default(self, lora: LibraryLora, owner: str) -> str:
-        """What the field for the repository begins with."""
+    def _default(self, lora: LibraryLora, owner: str) -> str:
+        """The repository where none is typed; "" while nobody is known to be logged in."""
         before = lora.published.get("space", {}) if self.what == "space" else lora.published
         fallback = push.default_repo(owner, lora.title, self.what) if owner else ""
         return str(before.get("repo_id") or fallback)
 
-    def _settings(self, name: str, values: tuple[Any, ...]) -> Any:
-        return push.named(self.workspace, name, self.form.parse(values), account.now().name)
-
-    def _mark(self, name: str, settings: LoraPush | SpacePush) -> str:
-        return f"{name} {settings.model_dump_json()}"
+    def _named(self, chosen: str | None, settings: S) -> tuple[str, Any]:
+        """The LoRA and the settings with their repository. Raises ConfigError."""
+        name = _chosen(chosen)
+        return name, push.named(self.workspace, name, settings, account.now().name)
 
 
 class PublishPart:
     """The part's components; `wire` connects them."""
 
-    def __init__(self, workspace: Workspace, live: Live) -> None:
-        self.workspace, self.live = workspace, live
-        gr.HTML('<h3 class="part">Publish</h3>')
-        self.account = gr.HTML(elem_id="publish-account")
-        self.lora = _Push(workspace, "lora", LoraPush, "Push to the Hub")
-        with gr.Accordion(
-            "Make a Space: a demo page in which people generate videos with it", open=False, elem_id="make-space"
-        ):
-            self.space_note = gr.HTML(elem_id="space-note")
-            self.space = _Push(workspace, "space", SpacePush, "Make the Space")
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        gr.HTML('<h3 class="part">Publish</h3>', elem_classes="with-loras")
+        self.account = gr.HTML(elem_id="publish-account", elem_classes="with-loras")
+        with gr.Column(visible=False, elem_classes="publish") as self.forms:
+            self.lora = _Push(workspace, "lora", LoraPush, "Push to the Hub")
+            with gr.Accordion(
+                "Make a Space: a demo page in which people generate videos with it", open=False, elem_id="make-space"
+            ):
+                self.space_note = gr.HTML(elem_id="space-note")
+                self.space = _Push(workspace, "space", SpacePush, "Make the Space")
 
-    @property
-    def view(self) -> dict[str, Any]:
-        """What depends on the chosen LoRA."""
-        return {
-            "account": self.account,
-            "lora": self.lora.progress,
-            "stop_lora": self.lora.stop,
-            "note": self.space_note,
-            "space": self.space.progress,
-            "stop_space": self.space.stop,
-        }
-
-    def wire(self, timer: gr.Timer, load: Any, chosen: Any) -> None:
+    def wire(self, timer: gr.Timer, chosen: Any) -> None:
         """Connect the listeners; chosen: the component that holds the name of the chosen LoRA."""
-        seen = gr.State(Seen())
-        watch(timer, self._look, [chosen, seen], self.view)
-        repos = [self.lora.form.inputs[0], self.space.form.inputs[0]]
-        fresh = [*repos, *self.lora.cleared, *self.space.cleared]
-        for event in (load, chosen.change):
-            event(tick(self._begin), chosen, fresh, **TICK)
-        for part in (self.lora, self.space):
-            inputs = part.form.inputs
-            part.show_plan.click(handler(part.show), [chosen, *inputs], part.cleared, **QUIET)
-            part.go.click(handler(part.start), [chosen, part.planned, *inputs], part.cleared, **QUIET)
-            part.stop.click(handler(part.end), chosen, None, **QUIET)
+        parts = (self.lora, self.space)
+        components = [self.account, self.space_note, *self.lora.components, *self.space.components]
+        view = LiveView(components, self._values, [chosen])
+        view.follow(timer)
+        problems = [part.form.problems for part in parts]
+        # The forms are shown by the answer that fills them in: what is typed in them is not overwritten by it.
+        filled_for = gr.Textbox(visible=False)
+        cleared = [*self.lora.cleared, *self.space.cleared]
+        fresh = [self.forms, filled_for, *(part.repo for part in parts), *problems, *cleared]
+        # Not made inside of the forms: the browser reads it when it is shown, which must be before a LoRA is chosen.
+        typed = {part.what: remembered(f"repositories-{part.what}", []) for part in parts}
+        chosen.change(tick(self._begin), [chosen, *typed.values()], fresh, **TICK)
+        for part in parts:
+            part.wire(view, filled_for, typed[part.what])
 
-    def _begin(self, chosen: str | None) -> list[Any]:
-        """Another LoRA: its own repository, and no plan."""
-        lora = self._lora(chosen)
-        owner = account.now().name if lora else ""  # no request before a LoRA is chosen
-        repos = [part.default(lora, owner) if lora else "" for part in (self.lora, self.space)]
-        return [*repos, *self.lora.clear(), *self.space.clear()]
+    def _begin(self, chosen: str | None, *typed: list[list[str]] | None) -> list[Any]:
+        """Another LoRA: the repositories that were typed for it, and no plan."""
+        repos = [next((repo for name, repo in one or () if name == chosen), "") for one in typed]
+        forms = gr.update(visible=self._lora(chosen) is not None)
+        return [forms, chosen or "", *repos, NO_PROBLEMS, NO_PROBLEMS, *self.lora.clear(), *self.space.clear()]
 
-    def _look(self, chosen: str | None, seen: Seen) -> dict[str, Any] | None:
-        """What `view` shows."""
+    def _values(self, chosen: str | None) -> dict[Any, Any]:
         lora = self._lora(chosen)
         if lora is None:
-            hidden = {name: ("none", lambda: gr.update(visible=False)) for name in ("stop_lora", "stop_space")}
-            return {
-                "account": render.note(publish_html.NOTHING, "empty"),
-                "lora": "",
-                "note": "",
-                "space": "",
-                **hidden,
-            }
-        values: dict[str, Any] = {
-            "account": publish_html.account(account.now()) + publish_html.published(lora.published, "It is"),
-            "note": publish_html.published(lora.published.get("space", {}), "Its Space is") or _first(lora),
+            empty = dict.fromkeys((self.space_note, self.lora.progress, self.space.progress), "")
+            hidden = dict.fromkeys((self.lora.stop, self.space.stop), visible(False))
+            nothing = render.note(publish_html.NOTHING, "empty")
+            return {self.account: nothing, **empty, **hidden}
+        space, user = lora.published.get("space", {}), account.now()
+        return {
+            self.account: publish_html.account(user) + publish_html.published(lora.published, "It is"),
+            self.space_note: publish_html.published(space, "Its Space is") or _first(lora),
+            **self.lora.values(lora, user.name),
+            **self.space.values(lora, user.name),
         }
-        for part in (self.lora, self.space):
-            status, result = part.status(lora.name)
-            values[part.what] = publish_html.progress(status, result)
-            alive = status.state.alive
-            values[f"stop_{part.what}"] = (alive, lambda alive=alive: gr.update(visible=alive))
-        return values
 
     def _lora(self, chosen: str | None) -> LibraryLora | None:
         try:
@@ -176,7 +173,11 @@ class PublishPart:
             return None
 
 
-def _named(chosen: str | None) -> str:
+def _mark(name: str, settings: LoraPush | SpacePush) -> str:
+    return f"{name} {settings.model_dump_json()}"
+
+
+def _chosen(chosen: str | None) -> str:
     if not chosen:
         raise ConfigError("no LoRA is chosen: click one above")
     return chosen

@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.jobs import State, Status, duration
+from workbench.jobs import State, Status
 from workbench.publishing.account import Account
-from workbench.publishing.upload_plan import UploadPlan, megabytes
+from workbench.publishing.upload_plan import UploadPlan
+from workbench.quantities import byte_size, duration
 from workbench.ui.core import render
 
 TOKENS = "https://huggingface.co/settings/tokens"
@@ -56,7 +57,7 @@ def link(url: str) -> str:
 
 def upload_plan(plan: UploadPlan, with_readme: bool = False) -> str:
     """Every file of the upload, with its size; with_readme: and README.md, as text."""
-    rows = [(name, megabytes(size)) for name, size in plan.sizes.items()]
+    rows = [(name, byte_size(size)) for name, size in plan.sizes.items()]
     notes = "".join(f"<li>{render.escaped(note)}</li>" for note in plan.notes)
     text = f"<details><summary>README.md</summary>{render.log_box(plan.readme)}</details>" if with_readme else ""
     return (
@@ -84,7 +85,7 @@ def progress(status: Status, result: Mapping[str, Any]) -> str:
         share = status.step / status.total if status.total and status.phase == "uploading" else None
         words = status.phase or "starting"
         if share is not None:
-            words = f"{words} {status.message}: {megabytes(status.step)} of {megabytes(status.total)}"
+            words = f"{words} {status.message}: {byte_size(status.step)} of {byte_size(status.total)}"
         if status.state is State.STOPPING:
             words = "stopping"
         left = f" · about {duration(status.seconds_left)} left" if share and status.seconds_left is not None else ""

@@ -5,18 +5,19 @@ Not covered: the language model (sampler.prompt_enhancer).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from workbench.errors import ConfigError
-from workbench.jobs import State
+from workbench.jobs import State, Status
 from workbench.sampler import prompt_enhancer
-from workbench.sampler.prompt_enhancer import PromptSettings
+from workbench.sampler.prompt_enhancer import EnhancedPrompt, PromptSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, handler, send
-from workbench.ui.core.form import Form, sentences
+from workbench.ui.core.boundary import on
+from workbench.ui.core.form import Form
+from workbench.ui.core.view import LiveView, visible
 from workbench.workspace import Workspace
 
 HELP = (
@@ -26,7 +27,7 @@ HELP = (
 
 
 class EnhancerPart:
-    """A folded part of the tab. `view` follows the job; `values` are its updates."""
+    """A folded part of the tab. `components` follow the job."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -50,48 +51,37 @@ class EnhancerPart:
             with gr.Row(elem_classes="buttons", visible=False) as self.taking:
                 self.take = gr.Button("Use this prompt", variant="primary", elem_id="use-written")
                 self.back = gr.Button("Back to the short prompt", elem_id="own-words")
-        self.view = {name: getattr(self, name) for name in ("stop", "progress", "written", "taking")}
+        self.components = [self.stop, self.progress, self.written, self.taking]
 
-    def values(self) -> dict[str, Any]:
-        """Updates for the components of `view`."""
+    def values(self) -> dict[Any, Any]:
+        """component -> what it shows."""
         status, written = prompt_enhancer.status(self.workspace), prompt_enhancer.written(self.workspace)
-        alive, text = status.state.alive, written.prompt if written else ""
+        text = written.prompt if written else ""
         return {
-            "stop": (alive, lambda: gr.update(visible=alive)),
-            "progress": self._progress(),
-            "written": (text, lambda: gr.update(value=text, visible=bool(text))),
-            "taking": (bool(text), lambda: gr.update(visible=bool(text))),
+            self.stop: visible(status.state.alive),
+            self.progress: progress(status, written),
+            self.written: gr.update(value=text, visible=bool(text)),
+            self.taking: visible(bool(text)),
         }
 
-    def _progress(self) -> str:
-        status, written = prompt_enhancer.status(self.workspace), prompt_enhancer.written(self.workspace)
-        if status.state.alive:
-            return f'{render.bar(None)}<p class="doing">{render.escaped(status.phase or "starting")}</p>'
-        if status.state in (State.FAILED, State.DIED):
-            return render.note(f"No prompt was written. {status.message}", "bad")
-        if written is None or written.tokens is None or written.limit is None:
-            return ""
-        return f'<p class="hint">{written.tokens} of the {written.limit} tokens that the video model reads.</p>'
+    def wire(self, view: LiveView, prompt: Any, model: Any, image: Any) -> None:
+        """Connect the listeners. view: of the tab;  prompt, model, image: fields of its form"""
+        view.act(self.write.click, self._write, [prompt, model, image], form=self.form)
+        view.act(self.stop.click, partial(prompt_enhancer.stop, self.workspace))
+        on(self.take.click, partial(prompt_enhancer.take, self.workspace), [self.written, prompt], [prompt])
+        on(self.back.click, partial(prompt_enhancer.own_words, self.workspace), [], [prompt])
 
-    def wire(self, prompt: Any, model: Any, image: Any) -> list[Any]:
-        """Connect the listeners; prompt, model, image: fields of the tab's form. Returns what changes the view."""
-        fields = [prompt, model, image, *self.form.inputs]
-        started = send(self.write.click, handler(self._write), fields, self.form.problems)
-        stopped = self.stop.click(handler(lambda: prompt_enhancer.stop(self.workspace)), None, None, **QUIET)
-        self.take.click(handler(self._take), [self.written, prompt], prompt, **QUIET)
-        self.back.click(handler(self._back), None, prompt, **QUIET)
-        return [started, stopped]
+    def _write(self, prompt: str, model: str, image: str, settings: PromptSettings) -> None:
+        sample = SampleSettings(model=model or "", prompt=prompt, image=image or "")
+        prompt_enhancer.write(self.workspace, settings, sample)
 
-    def _write(self, prompt: str, model: str, image: str, *values: Any) -> str:
-        try:
-            sample = SampleSettings(model=model or "", prompt=prompt, image=image or "")
-            prompt_enhancer.write(self.workspace, self.form.parse(values), sample)
-        except ConfigError as error:
-            return sentences(error, PromptSettings)
+
+def progress(status: Status, written: EnhancedPrompt | None) -> str:
+    """What the language model does, or how long the prompt became."""
+    if status.state.alive:
+        return f'{render.bar(None)}<p class="doing">{render.escaped(status.phase or "starting")}</p>'
+    if status.state in (State.FAILED, State.DIED):
+        return render.note(f"No prompt was written. {status.message}", "bad")
+    if written is None or written.tokens is None or written.limit is None:
         return ""
-
-    def _take(self, text: str, prompt: str) -> str:
-        return prompt_enhancer.take(self.workspace, text, prompt)
-
-    def _back(self) -> str:
-        return prompt_enhancer.own_words(self.workspace)
+    return f'<p class="hint">{written.tokens} of the {written.limit} tokens that the video model reads.</p>'

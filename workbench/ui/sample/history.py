@@ -1,112 +1,154 @@
-"""Earlier samples in pages, searched by words of their prompt, model or LoRAs.
+"""Earlier samples in pages: searched by words and dates, starred, chosen, removed to the bin and restored.
 
-The browser's half is assets/sample_history.js. Not covered: an opened sample (result).
+The browser's half is assets/sample_history.js. Not covered: an opened sample (result), samples side by side
+(comparison).
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import gradio as gr
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.errors import ConfigError
-from workbench.sampler.samples import ID, Sample, Samples
+from workbench.sampler.samples import Listing, Sample, SampleQuery, Samples
 from workbench.sampler.view import loras_of, title
+from workbench.sampler.zip_file import write_download
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.ui.core.live import Recent
+from workbench.ui.core.widgets import component
 from workbench.ui.sample.result import width
 from workbench.workspace import Workspace
 
 PAGE = 12
+MOST_CHOSEN = 1000
 
 
-class PageOfSamples(BaseModel):
-    """Which page, the first being 0, of the samples that have every word."""
+class PageOfSamples(SampleQuery):
+    """Which page, the first being 0, of the samples that the query names."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    search: str = Field(default="", max_length=1000)
     page: int = Field(default=0, ge=0)
 
 
+class ChosenSamples(BaseModel):
+    """Samples by their ids. starred: for `star_samples`"""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ids: list[str] = Field(min_length=1, max_length=MOST_CHOSEN)
+    starred: bool = True
+
+
 class History:
-    """Builds the component, and knows the samples: each record is read once. Its event is open {"id"}."""
+    """Builds the component, and knows the samples: each record is read once.
+
+    Its events are open {"id"} and compare {"ids"}.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self._ids = Recent(lambda: sorted(self._on_disk(), reverse=True))
+        self.samples = Samples(workspace)
+        self._listing = Recent(self.samples.listing)
         self._lock = threading.Lock()
-        self._known: dict[str, Sample] = {}
-        self.component = gr.HTML(
-            value={"mark": "", "chosen": ""},
-            html_template="",
-            css_template=render.style("components"),
-            js_on_load=render.script("sample_history"),
-            apply_default_css=False,
-            server_functions=[answering("samples_page", PageOfSamples, self.page)],
-            elem_id="sample-history",
+        self._known: dict[tuple[str, bool], Sample] = {}
+        self.component = component(
+            "sample-history",
+            {"mark": "", "chosen": ""},
+            render.script("sample_history"),
+            functions=[
+                answering("samples_page", PageOfSamples, self.page),
+                answering("star_samples", ChosenSamples, self.star),
+                answering("remove_samples", ChosenSamples, self.remove),
+                answering("restore_samples", ChosenSamples, self.restore),
+                answering("zip_samples", ChosenSamples, self.zip),
+            ],
         )
 
-    def ids(self, now: bool = False) -> list[str]:
-        """Of all samples, newest first."""
-        return self._ids.get(now)
+    def listing(self, now: bool = False) -> Listing:
+        """Which samples there are."""
+        return self._listing.get(now)
 
     def sample(self, sample_id: str) -> Sample | None:
         """None for one that is missing or cannot be read."""
-        if sample_id not in self.ids():
-            return None
-        with self._lock:
-            if sample_id not in self._known:
-                try:
-                    self._known[sample_id] = Samples(self.workspace).get(sample_id)
-                except ConfigError:
-                    return None
-            return self._known[sample_id]
+        return self._read(sample_id, False) if sample_id in self.listing().ids else None
 
     def newest(self) -> Sample | None:
-        return next((sample for name in self.ids() if (sample := self.sample(name))), None)
+        return next((sample for name in self.listing().ids if (sample := self.sample(name))), None)
+
+    def named(self, ids: Iterable[str]) -> list[Sample]:
+        """The samples of these ids, in their order. Raises ConfigError when one is gone."""
+        return [self.samples.get(name) for name in ids]
 
     def value(self, chosen: str) -> dict[str, str]:
-        """The component's value: the page of samples is loaded again when that changes."""
-        ids = self.ids()
-        return {"mark": f"{len(ids)} {ids[0]}" if ids else "", "chosen": chosen}
+        """The component's value: the page of samples is loaded again when `mark` changes."""
+        listing = self.listing()
+        newest = listing.ids[0] if listing.ids else ""
+        mark = f"{newest} {len(listing.ids)} {len(listing.removed)} {hash(listing.starred)}"
+        return {"mark": mark if newest or listing.removed else "", "chosen": chosen}
+
+    def _read(self, sample_id: str, removed: bool) -> Sample | None:
+        """One that is listed; None when it cannot be read. What is of the history or the bin never changes there."""
+        with self._lock:
+            if (sample_id, removed) not in self._known:
+                try:
+                    self._known[sample_id, removed] = self.samples.get(sample_id, removed)
+                except ConfigError:
+                    return None
+            return self._known[sample_id, removed]
+
+    # ---- requests of the browser
 
     def page(self, query: PageOfSamples) -> dict[str, Any]:
         """One page of samples, and how many there are."""
-        words = query.search.casefold().split()
-        ids = self.ids(now=True)
-        if words:
-            ids = [name for name in ids if (sample := self.sample(name)) and _has(sample, words)]
+        removed, listing = query.show == "removed", self.listing(now=True)
+        ids = listing.find(query, self._read)
         page = min(query.page, max(0, (len(ids) - 1) // PAGE))
-        found = [self.sample(name) for name in ids[page * PAGE : (page + 1) * PAGE]]
+        found = [self._read(name, removed) for name in ids[page * PAGE : (page + 1) * PAGE]]
         return {
-            "samples": [_data(sample) for sample in found if sample],
+            "samples": [_data(sample, sample.id in listing.starred) for sample in found if sample],
             "page": page,
             "matching": len(ids),
             "size": PAGE,
-            "all": len(self.ids()),
+            "all": len(listing.ids) + len(listing.removed),
         }
 
-    def _on_disk(self) -> list[str]:
-        found = self.workspace.samples.glob("[0-9]*/*.json")
-        return [path.stem for path in found if ID.fullmatch(path.stem)]
+    def star(self, chosen: ChosenSamples) -> dict[str, Any]:
+        """Star samples, or take their stars away."""
+        return self._each(chosen, lambda name: self.samples.star(name, chosen.starred))
+
+    def remove(self, chosen: ChosenSamples) -> dict[str, Any]:
+        """Move samples to the bin."""
+        return self._each(chosen, self.samples.remove)
+
+    def restore(self, chosen: ChosenSamples) -> dict[str, Any]:
+        """Move samples back from the bin."""
+        return self._each(chosen, self.samples.restore)
+
+    def zip(self, chosen: ChosenSamples) -> dict[str, Any]:
+        """Samples as a zip file; the answer has its address."""
+        file = write_download(self.named(chosen.ids), self.workspace)
+        return {"url": render.url(file), "name": file.name}
+
+    def _each(self, chosen: ChosenSamples, change: Callable[[str], object]) -> dict[str, Any]:
+        try:
+            for name in chosen.ids:
+                change(name)
+        finally:
+            self.listing(now=True)
+        return {}
 
 
-def _has(sample: Sample, words: list[str]) -> bool:
-    settings = sample.settings
-    text = f"{settings.prompt} {settings.model} {' '.join(settings.loras)} seed {settings.seed}".casefold()
-    return all(word in text for word in words)
-
-
-def _data(sample: Sample) -> dict[str, Any]:
+def _data(sample: Sample, starred: bool) -> dict[str, Any]:
     settings = sample.settings
     return {
         "id": sample.id,
         "url": render.url(sample.path),
         "prompt": title(settings),
         "about": loras_of(settings),
+        "created": sample.created,
+        "starred": starred,
         "pixelated": width(sample) <= render.PIXEL_ART,
     }

@@ -6,11 +6,12 @@ start again. Not covered: what is shown of a request (workbench.sampler.view), r
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-import gradio as gr
-
+from workbench import states
 from workbench.errors import ConfigError
 from workbench.jobs import gpu_lock
 from workbench.sampler import queue
@@ -18,6 +19,7 @@ from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.view import request_view
 from workbench.ui.core import render
 from workbench.ui.core.live import Recent
+from workbench.ui.core.widgets import component
 from workbench.workspace import Workspace
 
 MOST = 8  # of the waiting ones; the others are counted
@@ -30,14 +32,7 @@ class QueueStrip:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self._active = Recent(self._read, 0.4)
-        self.component = gr.HTML(
-            value=NOTHING,
-            html_template="",
-            css_template=render.style("components"),
-            js_on_load=render.script("sample_queue"),
-            apply_default_css=False,
-            elem_id="sample-queue",
-        )
+        self.component = component("sample-queue", NOTHING, render.script("sample_queue"))
 
     def value(self, submitted: Sequence[str], now: bool = False) -> dict[str, Any]:
         """The component's value. submitted: the requests of this page, whose failures are shown until dismissed."""
@@ -49,7 +44,9 @@ class QueueStrip:
             "requests": [_data(one) for one in own[:MOST]],
             "more": max(0, len(own) - MOST),
             "elsewhere": len(active) - len(own),
-            "failed": [_failure(one) for one in found if one is not None and one.state is RequestState.FAILED],
+            "failed": [
+                asdict(request_view(one)) for one in found if one is not None and one.state is RequestState.FAILED
+            ],
         }
 
     def waiting(self, now: bool = False) -> list[str]:
@@ -79,29 +76,9 @@ def find(workspace: Workspace, sample_id: str) -> Progress | None:
 
 
 def _data(one: Progress) -> dict[str, Any]:
-    view, picture = request_view(one), ""
+    picture = ""
     if one.picture is not None:
-        try:
+        with contextlib.suppress(OSError):  # done meanwhile
             picture = f"{render.url(one.picture)}?{one.picture.stat().st_mtime_ns}"
-        except OSError:  # done meanwhile
-            picture = ""
-    return {
-        "id": view.id,
-        "state": view.state,
-        "prompt": view.title,
-        "about": view.subtitle,
-        "status": " · ".join(filter(None, (view.status, view.message))),
-        "share": view.share,
-        "picture": picture,
-    }
-
-
-def _failure(one: Progress) -> dict[str, Any]:
-    view = request_view(one)
-    return {
-        "id": view.id,
-        "prompt": view.title,
-        "message": view.message,
-        "again": view.can_retry,
-        "force": view.can_force,
-    }
+    badge = {"tone": states.tone_of(one.state), "icon": states.icon_path(one.state)}
+    return asdict(request_view(one)) | badge | {"picture": picture}

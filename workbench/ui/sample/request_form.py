@@ -6,125 +6,118 @@ Not covered: fields in general (form), submitting (tab).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from workbench import policy
+from workbench.families import models
+from workbench.loras.triggers import words_of
+from workbench.sampler.effects import chosen_model
 from workbench.sampler.input_files import INPUT_FILES, keep
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
-from workbench.sampler.view import task_of
-from workbench.settings import Spec, parse, specs
+from workbench.settings import Settings, Spec, parse, specs
 from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, handler
-from workbench.ui.core.form import EMPTY, Form, to_component
-from workbench.ui.sample.lora_stack import LoraStack
+from workbench.ui.core.boundary import handler, on
+from workbench.ui.core.form import Form, from_component
+from workbench.ui.core.triggers import TriggerPart
 from workbench.ui.sample.result import BUTTONS
 from workbench.workspace import Workspace
 
 TYPES = {"picture": [".png", ".jpg", ".jpeg", ".webp", ".bmp"], "video": ["video"]}
-UPLOADS = {
-    "image": "Upload a picture",
-    "video": "Upload a video",
-    "continue_from": "Upload a video ",  # a button's label is its name
-}
-CAPTIONS = {"image": "First frame", "video": "Video to change", "continue_from": "Video to continue"}
-SPEEDS = {"exact": "exact", "fast": "fast", "low-memory": "low memory, for a small GPU"}
+BATCH = EACH_LINE, VIDEOS, SCENES = specs(BatchSettings)
 
 
 class SampleForm(Form[SampleSettings]):
-    """The form, and beside it `videos` and `each_line`, which become BatchSettings."""
+    """The form; `batch` are the fields of BatchSettings, which stand among its own."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self._batch = {spec.name: spec for spec in specs(BatchSettings)}
         self._uploads: dict[str, Any] = {}
-        super().__init__(SampleSettings, workspace, SampleSettings(), without_effect)
+        super().__init__(SampleSettings, workspace, SampleSettings(), search=True)
+        self.batch = [self._each_line, self._videos, self._scenes]
         self.input_files = gr.HTML(js_on_load=BUTTONS, elem_id="sample-input-files")
 
-    def field(self, name: str) -> Any:
-        """The component of a setting."""
-        return self._components[name]
-
-    def wire(self, load: Any) -> None:
-        super().wire(load)
+    def wire(self, opened: Any) -> None:
+        super().wire(opened)
+        self._triggers.wire(self, "prompt", ["loras"], self._each_line)
         fields = [self.field(name) for name in INPUT_FILES]
         for name, button in self._uploads.items():
-            button.upload(handler(self._uploaded(name)), button, self.field(name), **QUIET)
-        self.input_files.action(handler(_without), None, fields, **QUIET)
-        self.watch(tuple(INPUT_FILES), handler(self._input_files), fields, [self.input_files])
-        self.random.click(None, None, self.field("seed"), js="() => ''", queue=False, show_progress="hidden")
+            on(button.upload, self._uploaded(name), [button], [self.field(name)])
+        drop = self._drop
+        on(drop.upload, lambda file: [None, self._uploaded("image")(file)], [drop], [drop, self.field("image")])
+        for figures in (self._first_frame, self.input_files):
+            on(figures.action, _without, [], fields)
+        self.watch(("image",), handler(self._picture), [self.field("image")], [drop, self._first_frame])
+        videos = [name for name, kind in INPUT_FILES.items() if kind == "video"]
+        self.watch(videos, handler(self._videos_html), [self.field(name) for name in videos], [self.input_files])
+        # A model that a person chooses brings its negative prompt; typed text that is no model's own stays.
+        negative = self.field("negative_prompt")
+        on(self.model.input, _own_negative_prompt, [self.model, negative], [negative])
+        self._random.click(None, None, self.field("seed"), js="() => ''", queue=False, show_progress="hidden")
 
-    def requests(
-        self, videos: float | None, each_line: bool, values: Sequence[Any]
-    ) -> tuple[SampleSettings, list[SampleSettings]]:
-        """The form's settings, and those of each video. Raises ConfigError, as for a file that may not be read."""
-        settings = self.parse(values)
-        count = int(videos) if videos is not None and float(videos).is_integer() else videos
-        return settings, expand(settings, parse(BatchSettings, {"videos": count, "each_line": each_line}))
+    def read(self, values: Sequence[Any]) -> dict[str, Any]:
+        """As a form does; the model's own negative prompt counts as not set."""
+        found = super().read(values)
+        if found["negative_prompt"] == getattr(chosen_model(found), "negative_prompt", ""):
+            found["negative_prompt"] = None
+        return found
 
-    def refreshed(self) -> list[Any]:
-        """As the form's, but for the LoRAs, whose rows load their own choices."""
-        updates = zip(self.sourced, super().refreshed(), strict=True)
-        return [gr.skip() if component is self.stack.component else update for component, update in updates]
+    def write(self, settings: Settings | Mapping[str, Any]) -> list[Any]:
+        """As a form does; where the model is filled in and no negative prompt, the model's own."""
+        values = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
+        if "model" in values and values.get("negative_prompt") is None:
+            values["negative_prompt"] = getattr(chosen_model(values), "negative_prompt", "")
+        return super().write(values)
 
-    def _component(self, spec: Spec, value: Any) -> Any:
-        elem_id = f"{SampleSettings.__name__}-{spec.name}"
-        if spec.name == "loras":
-            self.stack = LoraStack(self.workspace, value, elem_id)
-            return self.stack.component
+    def each(self, settings: SampleSettings, *batch: Any) -> tuple[list[SampleSettings], int]:
+        """(the settings of each video, their `chains`). batch: values of the fields of BatchSettings.
+
+        Raises ConfigError.
+        """
+        given = {spec.name: from_component(spec, value) for spec, value in zip(BATCH, batch, strict=True)}
+        parsed = parse(BatchSettings, given)
+        return expand(settings, parsed), parsed.chains
+
+    def _component(self, spec: Spec, value: Any, **more: Any) -> Any:
+        if spec.name == "image":
+            with gr.Column(elem_classes="fields first-frame"):
+                made = super()._component(spec, value, placeholder="drop a picture below, or name a file")
+                self._drop = gr.File(
+                    label="Drop a picture", file_types=TYPES["picture"], height=72, elem_id="drop-image"
+                )
+                self._first_frame = gr.HTML(js_on_load=BUTTONS, elem_id="sample-first-frame")
+            return made
         if spec.name in INPUT_FILES:
             with gr.Row(elem_classes="fields input-file"):
                 made = super()._component(spec, value)
+                kind = INPUT_FILES[spec.name]
                 self._uploads[spec.name] = gr.UploadButton(
-                    UPLOADS[spec.name],
-                    file_types=TYPES[INPUT_FILES[spec.name]],
-                    size="sm",
-                    elem_id=f"upload-{spec.name}",
+                    f"{spec.title}: upload a {kind}", file_types=TYPES[kind], size="sm", elem_id=f"upload-{spec.name}"
                 )
             return made
-        if spec.name == "speed":
-            return gr.Radio(
-                [(words, name) for name, words in SPEEDS.items()],
-                value=value,
-                label=spec.title,
-                info=spec.help,
-                interactive=True,
-                elem_id=elem_id,
-                min_width=300,
-            )
         if spec.name == "seed":
-            self.random = gr.Button("Random", size="sm", render=False)
-            made = gr.Textbox(
-                value=to_component(spec, value),
-                placeholder=EMPTY["seed"],
-                label=spec.title,
-                info=spec.help,
-                interactive=True,
-                elem_id=elem_id,
-                min_width=150,
-                buttons=[self.random],
-            )
-        else:
-            made = super()._component(spec, value)
+            self._random = gr.Button("Random", size="sm", render=False)
+            return super()._component(spec, value, buttons=[self._random])
+        if spec.name in ("height", "width"):
+            more["label"] = spec.title  # the field is narrow, and pixels go without saying
+        made = super()._component(spec, value, **more)
         if spec.name == "prompt":
-            each = self._batch["each_line"]
-            self.each_line = gr.Checkbox(False, label=each.title, info=each.help, elem_id="each-line")
-        if spec.name == "seed":
-            videos = self._batch["videos"]
-            self.videos = gr.Number(
-                1,
-                label=videos.title,
-                info=videos.help,
-                precision=0,
-                step=1,
-                minimum=1,
-                maximum=100,
-                min_width=150,
-                interactive=True,
-                elem_id="videos",
-            )
+            self._triggers = TriggerPart(partial(words_of, self.workspace))
+        elif spec.name == "width":
+            self._videos = super()._component(VIDEOS, VIDEOS.default)
         return made
+
+    def _above_advanced(self) -> None:
+        self._each_line = super()._component(EACH_LINE, EACH_LINE.default)
+        self._scenes = super()._component(SCENES, SCENES.default)
+        self.again = gr.File(
+            label="Settings of a video: one made here, or its JSON",
+            file_types=[".mp4", ".json"],
+            height=72,
+            elem_id="sample-again",
+        )
 
     def _uploaded(self, name: str) -> Callable[[str], str]:
         def take(file: str) -> str:
@@ -132,22 +125,31 @@ class SampleForm(Form[SampleSettings]):
 
         return take
 
-    def _input_files(self, *files: str) -> str:
+    def _picture(self, file: str) -> list[Any]:
+        """The first frame in place of where it is dropped."""
+        return [gr.update(visible=not file), self._input_files({"image": file})]
+
+    def _videos_html(self, *files: str) -> str:
+        names = [name for name, kind in INPUT_FILES.items() if kind == "video"]
+        return self._input_files(dict(zip(names, files, strict=True)))
+
+    def _input_files(self, files: Mapping[str, str]) -> str:
         """The input files, as far as the page may show them."""
         served = (self.workspace.samples, self.workspace.runs, self.workspace.datasets)
+        titles = {spec.name: spec.title for spec in self.specs}
         figures = []
-        for (name, kind), file in zip(INPUT_FILES.items(), files, strict=True):
+        for name, file in files.items():
             if not file:
                 continue
-            path = policy.resolve(file, name)
+            path, title, element = policy.resolve(file, name), titles[name], ""
             inside = any(path.is_relative_to(folder) for folder in served) and path.is_file()
-            picture = f'<img src="{render.escaped(render.url(path))}" alt="{CAPTIONS[name]}">' if inside else ""
-            preview = (
-                render.video(path, render.PIXEL_ART + 1, CAPTIONS[name]) if inside and kind == "video" else picture
-            )
+            if inside and INPUT_FILES[name] == "video":
+                element = render.video(path, render.PIXEL_ART + 1, title)
+            elif inside:
+                element = f'<img src="{render.escaped(render.url(path))}" alt="{title}">'
             remove = f'<button type="button" data-do="clear" data-id="{name}">Remove</button>'
             where = "" if inside else f": {render.escaped(file)}"
-            figures.append(f"<figure>{preview}<figcaption>{CAPTIONS[name]}{where} {remove}</figcaption></figure>")
+            figures.append(f"<figure>{element}<figcaption>{title}{where} {remove}</figcaption></figure>")
         return f'<div class="input-files">{"".join(figures)}</div>' if figures else ""
 
 
@@ -156,15 +158,8 @@ def _without(event: gr.EventData) -> list[Any]:
     return ["" if name == event.id else gr.skip() for name in INPUT_FILES]
 
 
-# When a setting has an effect: those that are not named here always have one.
-NEEDED: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-    **dict.fromkeys(("image", "image_scale"), lambda values: task_of(str(values["model"])) != "text-to-video"),
-    "video": lambda values: task_of(str(values["model"])) != "image-to-video",
-    "strength": lambda values: bool(values["video"]),
-    "force_loras": lambda values: bool(values["loras"]),
-}
-
-
-def without_effect(values: Mapping[str, Any]) -> list[str]:
-    """Names of the settings without effect beside these values (raw, as a form holds them)."""
-    return [name for name, needed in NEEDED.items() if not needed(values)]
+def _own_negative_prompt(model: str, text: str) -> Any:
+    chosen = chosen_model({"model": model})
+    if chosen is None or text.strip() not in {"", *(one.negative_prompt for one in models())}:
+        return gr.skip()
+    return chosen.negative_prompt

@@ -23,14 +23,22 @@ HEAD = ("LoRA", "scale", "fits", "rank", "alpha", "made for")
 
 
 def empty() -> str:
-    return render.note("No video yet. Describe it, choose a LoRA if there is one, and press Generate.", "empty")
+    """Before the first sample."""
+    text = "Videos that you generate appear here: the newest large, with its settings, the others below."
+    return render.empty_state(text, "Describe a video", "#SampleSettings-prompt")
 
 
 def html(sample: Sample, short: str = "") -> str:
     """The sample, large. short: the prompt that a language model wrote this one from; "" for a person's own."""
     settings = sample.settings
     origin = f'<p class="hint">Written by a language model from: {render.escaped(short)}</p>' if short else ""
-    prompt = f'<p class="prompt">{render.escaped(view.title(settings))}</p>{origin}'
+    scenes = "".join(f"<li>{render.escaped(line)}</li>" for line in view.scenes_of(sample))
+    title = (
+        f'<ol class="prompt">{scenes}</ol>'
+        if scenes
+        else f'<p class="prompt">{render.escaped(view.title(settings))}</p>'
+    )
+    prompt = f"{title}{origin}"
     return (
         f'<figure class="result">{render.video(sample.path, width(sample), settings.prompt)}<figcaption>{prompt}'
         f"{render.facts(view.facts(sample))}{lora_table(sample.record)}{_actions(sample)}</figcaption></figure>"
@@ -50,9 +58,11 @@ def lora_table(record: Mapping[str, Any]) -> str:
     rows = ""
     for lora in loras:
         cells = [render.escaped(value or "–") for value in lora[:-1]]
-        fits = f'<td class="bad">{cells[2]}</td>' if lora.partial else f"<td>{cells[2]}</td>"
+        fits = f'<td class="bad">{cells[2]}</td>' if lora.left_out else f"<td>{cells[2]}</td>"
         others = [f"<td>{cell}</td>" for cell in cells]
         rows += f"<tr>{''.join([*others[:2], fits, *others[3:]])}</tr>"
+        if lora.left_out:
+            rows += f'<tr><td colspan="{len(HEAD)}">left out: {render.escaped(lora.left_out)}</td></tr>'
     head = "".join(f"<th>{name}</th>" for name in HEAD)
     return (
         f'<div class="scroll"><table class="plain loras"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
@@ -65,5 +75,4 @@ def _actions(sample: Sample) -> str:
         f'<button type="button" data-do="{name}" data-id="{sample.id}">{label}</button>'
         for name, label in view.actions(sample)
     )
-    url, name = render.escaped(render.url(sample.path)), sample.path.name
-    return f'<div class="actions">{buttons}<a class="download" href="{url}" download="{name}">Download</a></div>'
+    return f'<div class="actions">{buttons}{render.download(sample.path, sample.path.name)}</div>'

@@ -13,25 +13,25 @@ import gradio as gr
 from workbench import policy
 from workbench.compare import Grid
 from workbench.compare.suggestions import of_sample
-from workbench.errors import ConfigError, DeviceBusy
+from workbench.errors import ConfigError
 from workbench.sampler import prompt_enhancer, queue
 from workbench.sampler.input_files import kept
-from workbench.sampler.samples import Sample, Samples, settings_of
-from workbench.sampler.settings import BatchSettings, SampleSettings
-from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, TICK, Seen, handler, send, tell, tick, watch
-from workbench.ui.core.form import sentences
-from workbench.ui.core.live import Live
+from workbench.sampler.samples import Sample, joins_scenes, settings_of
+from workbench.sampler.settings import SampleSettings
+from workbench.ui.core.boundary import EACH, on, tell
+from workbench.ui.core.view import LiveView, remembered
 from workbench.ui.sample import result
+from workbench.ui.sample.comparison import SideBySide
 from workbench.ui.sample.enhancer import EnhancerPart
 from workbench.ui.sample.history import History
-from workbench.ui.sample.queue_strip import QueueStrip, find
+from workbench.ui.sample.queue_strip import QueueStrip
 from workbench.ui.sample.request_form import SampleForm
 from workbench.workspace import Workspace
 
 REMEMBERED = 60  # requests of this page whose failures it still shows
 # On a narrow page the result is below the form.
-SHOW = """() => {{
+SHOW = """async () => {{
+    await new Promise((go) => setTimeout(go, 60));  // until problems are shown
     const wrong = [...document.querySelectorAll(".problems")].some((box) => box.offsetParent);
     if (!wrong) document.querySelector("{}")?.scrollIntoView({{behavior: "smooth", block: "start"}});
 }}"""
@@ -46,145 +46,115 @@ MESSAGES = {
 class SampleTab:
     """Builds the tab's components; `wire` connects them."""
 
-    def __init__(self, workspace: Workspace, live: Live) -> None:
-        self.workspace, self.live = workspace, live
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
         with gr.Row():
-            with gr.Column(scale=4, min_width=330, elem_classes=["side", "sample-side"]):
+            with gr.Column(scale=4, min_width=360, elem_classes=["side", "sample-side"]):
                 self.form = SampleForm(workspace)
                 self.enhancer = EnhancerPart(workspace)
-                self.again = gr.File(
-                    label="Settings from a video made here, or its JSON",
-                    file_types=[".mp4", ".json"],
-                    height=150,
-                    elem_id="sample-again",
-                )
+                self.form.problems_here()
                 self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             with gr.Column(scale=9, min_width=420):
                 self.strip = QueueStrip(workspace)
                 self.result = gr.HTML(js_on_load=result.BUTTONS, elem_id="sample-result")
+                self.comparison = SideBySide()
                 self.history = History(workspace)
+        self.chosen, self.submitted = remembered("sample"), remembered("submitted", [])
+        own = [self.strip.component, self.result, self.history.component]
+        state = [self.chosen, self.submitted]
+        components, typed = [*own, *self.enhancer.components], [self.enhancer.written]
+        self.view = LiveView(components, self._values, state, [self.strip.component], typed)
 
-    @property
-    def view(self) -> dict[str, Any]:
-        """Everything that changes by itself, by the names that `_values` uses."""
-        own = {"queue": self.strip.component, "result": self.result, "history": self.history.component}
-        return own | {f"enhancer.{name}": one for name, one in self.enhancer.view.items()}
-
-    def wire(self, timer: gr.Timer, load: Any) -> None:
-        """Connect the listeners; `load` is the page's load event."""
-        self.chosen = gr.BrowserState(None, storage_key="workbench-sample", secret="workbench")
-        self.submitted = gr.BrowserState([], storage_key="workbench-submitted", secret="workbench")
-        self.typed = gr.BrowserState({}, storage_key="workbench-sample-form", secret="workbench")
-        seen = gr.State(Seen())
-        state, outputs = [self.chosen, self.submitted, seen], list(self.view.values())
-        load(tick(self._tick), state, outputs, **TICK)
-        load(handler(self._typed), self.typed, self.form.inputs, **QUIET)
-        watch(timer, self._look, state, self.view, ("queue",))
-        form = self.form
-        begun = send(
-            self.generate.click,
-            handler(self._generate),
-            [form.videos, form.each_line, *form.inputs],
-            [self.chosen, self.submitted, self.typed, form.problems, *outputs],
-            before=[self.submitted, seen],
-        )
+    def wire(self, timer: gr.Timer, opened: Any, load: Any) -> None:
+        """Connect the listeners. opened: the event when a person opens the tab; load: the page's load event"""
+        view, form = self.view, self.form
+        view.follow(timer, opened)
+        outputs = [self.chosen, self.submitted]
+        begun = view.act(self.generate.click, self._generate, [self.submitted, *form.batch], outputs, form)
         begun.then(None, js=SHOW.format("#sample-queue"))
-        pressed = self.strip.component.action
-        pressed(handler(self._command), state, [self.chosen, self.submitted, *outputs], **QUIET)
-        opened = self.history.component.open(
-            handler(self._open), [self.submitted, seen], [self.chosen, *outputs], **QUIET
-        )
-        opened.then(None, js=SHOW.format("#sample-result"))
-        done = self.result.action(
-            handler(self._do), state, [self.chosen, form.problems, *form.inputs, *outputs], **QUIET
-        )
-        form.follow(done)
-        read = self.again.upload(
-            handler(self._read_back), self.again, [form.problems, *form.inputs, self.again], **QUIET
-        )
-        form.follow(read)
-        form.wire(load)
-        fields = (form.field(name) for name in ("prompt", "model", "image"))
-        for event in self.enhancer.wire(*fields):
-            event.then(tick(self._tick), state, outputs, **QUIET)
+        view.act(self.strip.component.action, self._command, [self.submitted], [self.submitted])
+        viewed = view.act(self.history.component.open, self._open, [], [self.chosen], **EACH)
+        viewed.then(None, js=SHOW.format("#sample-result"))
+        form.fill(self.result.action, self._continue, [], [form.batch[-1]])
+        view.act(self.result.action, self._change, [self.chosen], [self.chosen])
+        on(self.history.component.compare, self._compare, [], [self.comparison.component])
+        form.fill(form.again.upload, self._read_back, [form.again], [form.again, form.batch[-1]])
+        each_line, videos, scenes = form.batch
+        form.remember("sample", load, {"each_line": each_line, "videos": videos, "scenes": scenes})
+        form.check_again(lambda settings: queue.check(self.workspace, settings))
+        form.wire(opened)
+        self.enhancer.wire(view, *(form.field(name) for name in ("prompt", "model", "image")))
 
     def wire_grid(self, tabs: gr.Tabs, parts: gr.Tabs, chosen: gr.BrowserState) -> None:
         """Let a sample be put in a grid, which is then shown. parts, chosen: Compare's sub-tabs, and its grid."""
 
         def put(event: gr.EventData) -> list[Any]:
-            sample = self.history.sample(str(event.id)) if event.do == "grid" else None
-            if sample is None:
+            if event.do != "grid":
                 return [gr.skip()] * 3
+            sample = self._named(event)
             scale = float(sample.record.get("guidance_scale") or 1)
             grid = Grid.create(self.workspace, *of_sample(sample.settings, scale))
             grid.generate()
             return [gr.Tabs(selected="compare"), gr.Tabs(selected="videos"), grid.name]
 
-        self.result.action(handler(put), None, [tabs, parts, chosen], **QUIET)
+        on(self.result.action, put, [], [tabs, parts, chosen])
 
     # ---- showing
 
-    def _look(self, chosen: str | None, submitted: list[str], seen: Seen) -> dict[str, Any] | None:
-        return None if seen.late(chosen) else self._values(chosen, submitted)
-
-    def _tick(self, chosen: str | None, submitted: list[str], seen: Seen) -> Any:
-        values = self._look(chosen, submitted, seen)
-        return gr.skip() if values is None else seen.changed(self.view, values)
-
-    def _show(self, chosen: str | None, submitted: list[str], seen: Seen) -> list[Any]:
-        """All of it, as it is this very moment."""
-        seen.choose(chosen)
-        return seen.changed(self.view, self._values(chosen, submitted, now=True))
-
-    def _values(self, chosen: str | None, submitted: list[str], now: bool = False) -> dict[str, Any]:
-        self.history.ids(now)
-        strip = self.strip.value(submitted or [], now)
-        sample = self._sample(chosen)
+    def _values(self, chosen: str | None, submitted: list[str] | None) -> dict[Any, Any]:
+        strip, sample = self.strip.value(submitted or []), self._sample(chosen)
+        waits = bool(strip["requests"] or strip["failed"])
         return {
-            "queue": strip,
-            "result": (self._mark(sample, strip), lambda: self._result(sample, strip)),
-            "history": self.history.value(sample.id if sample else ""),
-            **{f"enhancer.{name}": value for name, value in self.enhancer.values().items()},
+            self.strip.component: strip,
+            self.result: ((sample.id, sample.starred) if sample else waits, lambda: self._result(sample, waits)),
+            self.history.component: self.history.value(sample.id if sample else ""),
+            **self.enhancer.values(),
         }
+
+    def _refresh(self) -> None:
+        """Read anew what was read a moment ago."""
+        self.history.listing(now=True)
+        self.strip.waiting(now=True)
 
     def _sample(self, chosen: str | None) -> Sample | None:
         """The chosen sample, else the newest."""
         return (self.history.sample(chosen) if chosen else None) or self.history.newest()
 
-    @staticmethod
-    def _mark(sample: Sample | None, strip: dict[str, Any]) -> object:
-        return sample.id if sample else bool(strip["requests"] or strip["failed"])
-
-    def _result(self, sample: Sample | None, strip: dict[str, Any]) -> str:
+    def _result(self, sample: Sample | None, waits: bool) -> str:
         if sample is None:
-            return "" if strip["requests"] or strip["failed"] else result.empty()
+            return "" if waits else result.empty()
         return result.html(sample, prompt_enhancer.shorts(self.workspace).get(sample.settings.prompt, ""))
 
-    def _typed(self, values: dict[str, Any]) -> list[Any]:
-        """The form's values of the last request, after a reload."""
-        known = {name: value for name, value in (values or {}).items() if name in SampleSettings.model_fields}
-        return self.form.write(known)
+    def _named(self, event: gr.EventData) -> Sample:
+        """The sample whose button was pressed. Raises ConfigError."""
+        sample = self.history.sample(str(event.id))
+        if sample is None:
+            raise ConfigError("this sample is gone: choose another from the history")
+        return sample
 
     # ---- actions
 
     def _read_back(self, file: str) -> list[Any]:
-        """Fill the form with the settings of an uploaded video."""
-        settings = settings_of(policy.resolve(file), self.workspace)
-        gr.Info(MESSAGES["settings"], duration=5)
-        return ["", *self.form.write(settings.model_dump(mode="json")), None]
+        """Whether the lines of an uploaded video are scenes, and its settings, for the form."""
+        path = policy.resolve(file)
+        settings = settings_of(path, self.workspace)
+        tell(MESSAGES["settings"])
+        return [None, joins_scenes(path), settings]
 
     def _generate(
-        self, submitted: list[str], seen: Seen, videos: float | None, each_line: bool, *values: Any
+        self,
+        submitted: list[str] | None,
+        each_line: bool,
+        videos: float | None,
+        scenes: bool,
+        settings: SampleSettings,
     ) -> list[Any]:
-        try:
-            settings, many = self.form.requests(videos, each_line, values)
-            ids = queue.submit_all(self.workspace, kept(self.workspace, many))
-        except (ConfigError, DeviceBusy) as error:
-            return [gr.skip(), gr.skip(), gr.skip(), _problems(error), *[gr.skip()] * len(self.view)]
-        submitted = [*(submitted or []), *ids][-REMEMBERED:]
-        return [None, submitted, settings.model_dump(mode="json"), "", *self._show(None, submitted, seen)]
+        many, chains = self.form.each(settings, each_line, videos, scenes)
+        ids = queue.submit_all(self.workspace, kept(self.workspace, many), chains=chains)
+        self._refresh()
+        return [None, [*(submitted or []), *ids][-REMEMBERED:]]
 
-    def _command(self, chosen: str | None, submitted: list[str], seen: Seen, event: gr.EventData) -> list[Any]:
+    def _command(self, submitted: list[str] | None, event: gr.EventData) -> list[str]:
         """A button of a request was pressed."""
         what, name = str(event.do), str(event.id)
         submitted = [one for one in submitted or [] if one != name or what == "cancel"]
@@ -193,32 +163,43 @@ class SampleTab:
         elif what == "cancel":
             queue.cancel_all(self.workspace, [name])
         elif what in ("again", "force"):
-            request = find(self.workspace, name)
-            if request is None or request.settings is None:
-                raise ConfigError("this request is gone: submit it again with the form")
-            settings = request.settings.changed(force_loras=True) if what == "force" else request.settings
-            submitted.append(queue.submit(self.workspace, settings))
-        return [chosen, submitted, *self._show(chosen, submitted, seen)]
+            queue.again(self.workspace, name, **({"force_loras": True} if what == "force" else {}))
+            submitted.append(name)
+        self._refresh()
+        return submitted
 
-    def _open(self, submitted: list[str], seen: Seen, event: gr.EventData) -> list[Any]:
-        return [str(event.id), *self._show(str(event.id), submitted, seen)]
+    def _open(self, event: gr.EventData) -> str:
+        return str(event.id)
 
-    def _do(self, chosen: str | None, submitted: list[str], seen: Seen, event: gr.EventData) -> list[Any]:
-        """A button of the chosen sample was pressed."""
-        what, sample = str(event.do), self.history.sample(str(event.id))
-        if sample is None:
-            raise ConfigError("this sample is gone: choose another from the history")
-        nothing = [gr.skip()] * (1 + len(self.form.inputs))
-        if what == "grid":
-            return [gr.skip(), *nothing, *[gr.skip()] * len(self.view)]  # see wire_grid
-        if what == "remove":
-            Samples(self.workspace).delete(sample.id)
-            return [None, *nothing, *self._show(None, submitted, seen)]
+    def _continue(self, event: gr.EventData) -> list[Any]:
+        """What the form takes over from a sample: whether its lines are scenes, the settings."""
+        what = str(event.do)
+        if what not in MESSAGES:
+            return [gr.skip(), {}]
+        sample = self._named(event)
+        values = continued(what, sample)
         tell(MESSAGES[what])
-        return [chosen, "", *self.form.write(_next(what, sample)), *[gr.skip()] * len(self.view)]
+        return ["scenes" in sample.record if what == "settings" else gr.skip(), values]
+
+    def _change(self, chosen: str | None, event: gr.EventData) -> str | None:
+        """Star the sample, take its star away, or move it to the bin."""
+        what, samples = str(event.do), self.history.samples
+        if what not in ("star", "unstar", "remove"):
+            return chosen
+        name = self._named(event).id
+        if what == "remove":
+            samples.remove(name)
+            tell("Moved to the bin: choose Bin in the history to restore it.")
+        else:
+            samples.star(name, what == "star")
+        self._refresh()
+        return None if what == "remove" else chosen
+
+    def _compare(self, event: gr.EventData) -> dict[str, Any]:
+        return self.comparison.value(self.history.named(map(str, event.ids)))
 
 
-def _next(what: str, sample: Sample) -> dict[str, Any]:
+def continued(what: str, sample: Sample) -> dict[str, Any]:
     """The form's values to continue from a sample."""
     settings = sample.settings.changed(seed=sample.record.get("seed", sample.settings.seed))
     if what == "seed":
@@ -228,11 +209,3 @@ def _next(what: str, sample: Sample) -> dict[str, Any]:
     elif what == "continue":
         settings = settings.changed(continue_from=str(sample.path), image="", video="")
     return settings.model_dump(mode="json")
-
-
-def _problems(error: ConfigError | DeviceBusy) -> str:
-    """Why nothing was submitted, with the names in the form."""
-    if isinstance(error, DeviceBusy):
-        return render.problems([str(error)])
-    names = set(BatchSettings.model_fields) & set(error.problems)
-    return sentences(error, BatchSettings if names else SampleSettings)

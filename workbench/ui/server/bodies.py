@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Callable
 
+from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
-Check = Callable[[Message, bytes], None]
+Check = Callable[[Scope, bytes], None]
 
 UPLOAD = "/gradio_api/upload"
 BODILESS = ("GET", "HEAD", "OPTIONS")
@@ -32,11 +31,20 @@ BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 class Refusal(Exception):
-    """A request that is answered before the application hears of it."""
+    """A request that is answered before the application hears of it; called as an application, it is the answer.
+
+    The connection is closed after it, so that no more of the request's body comes.
+    """
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status, self.sentence = status, sentence
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            return await WebSocketClose(1008, self.sentence)(scope, receive, send)
+        headers = {"connection": "close", "x-content-type-options": "nosniff"}
+        await PlainTextResponse(self.sentence, self.status, headers)(scope, receive, send)
 
 
 class Bodies:
@@ -46,16 +54,17 @@ class Bodies:
     check: a further check of a whole body; raises Refusal
     """
 
-    def __init__(self, app: App, uploads: int, bodies: int, check: Check = lambda *_: None) -> None:
+    def __init__(self, app: ASGIApp, uploads: int, bodies: int, check: Check = lambda *_: None) -> None:
         self.app, self.uploads, self.bodies, self.check = app, uploads, bodies, check
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         upload = route_of(scope).rstrip("/") == UPLOAD
         limit = self.uploads if upload else self.bodies
         try:
-            if _length(scope) > limit:
+            length = Headers(scope=scope).get("content-length", "")
+            if length.isdecimal() and int(length) > limit:
                 raise Refusal(413, f"A request may have {limit // MEGABYTE} MB at most.")
             if upload:
                 return await self._pass_on(scope, Upload(receive, limit), send)
@@ -64,10 +73,10 @@ class Bodies:
                 self.check(scope, body)
                 receive = _given(body, receive)
         except Refusal as refused:
-            return await answer(scope, send, refused)
+            return await refused(scope, receive, send)
         await self.app(scope, receive, send)
 
-    async def _pass_on(self, scope: Message, upload: Upload, send: Send) -> None:
+    async def _pass_on(self, scope: Scope, upload: Upload, send: Send) -> None:
         """Answers what is wrong with an upload in place of what the application makes of it."""
         answered = started = False
 
@@ -76,7 +85,7 @@ class Bodies:
             if upload.refusal and not started:
                 if not answered:
                     answered = True
-                    await answer(scope, send, upload.refusal)
+                    await upload.refusal(scope, upload.receive, send)
                 return
             started = True
             await send(message)
@@ -85,7 +94,7 @@ class Bodies:
             await self.app(scope, upload.receive, checked)
         except MultiPartException:  # of an application that passes it on elsewhere and reads no form
             if upload.refusal and not started and not answered:
-                await answer(scope, send, upload.refusal)
+                await upload.refusal(scope, upload.receive, send)
 
 
 class Upload:
@@ -119,11 +128,11 @@ class Upload:
         return MultiPartException(sentence)
 
 
-async def whole(receive: Receive, limit: int) -> bytes:
-    """A body, read to its end. Raises Refusal."""
+async def whole(receive: Receive, limit: int, seconds: float = 0) -> bytes:
+    """A body of so many bytes at most, read to its end; seconds: instead of WHOLE_SECONDS. Raises Refusal."""
     pieces, left = [], limit
     try:
-        async with asyncio.timeout(WHOLE_SECONDS):
+        async with asyncio.timeout(seconds or WHOLE_SECONDS):
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
@@ -166,30 +175,8 @@ def too_deep(body: bytes, deepest: int = DEEPEST) -> bool:
     return False
 
 
-def route_of(scope: Message) -> str:
+def route_of(scope: Scope) -> str:
     """The path within the application, as its routes are matched: without the prefix that a proxy put before it."""
     path, prefix = str(scope["path"]), str(scope.get("root_path") or "")
     below = path.removeprefix(prefix)
     return (below or "/") if below[:1] in ("", "/") else path
-
-
-def _length(scope: Message) -> int:
-    """What a request says of its length; 0 where it says nothing."""
-    length = next((value for name, value in scope["headers"] if name.lower() == b"content-length"), b"0")
-    return int(length) if length.isdigit() else 0
-
-
-async def answer(scope: Message, send: Send, refused: Refusal) -> None:
-    """Answer a request that is not passed on; the connection is closed, so that no more of its body comes."""
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1008, "reason": refused.sentence})
-        return
-    body = refused.sentence.encode()
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-        (b"x-content-type-options", b"nosniff"),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

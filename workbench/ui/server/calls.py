@@ -1,8 +1,8 @@
-"""The form of a call of one of the page's handlers, before Gradio makes a session for it.
+"""Checks of a call of one of the page's handlers, before Gradio makes a session for it.
 
-Gradio takes a session's name, a handler's number and its values as they come, keeps some megabyte for every new name,
-and answers what it did not expect with 500. Here a call that no page of ours makes gets 400 or 404, and costs nothing;
-and of the sessions whose answers nobody fetches only the newest are kept. Not covered: the values themselves, which
+Gradio takes a session's name, a handler's number and its values as they come, keeps something for every new name, and
+answers what it did not expect with 500. Here a call that no page of ours makes gets 400 or 404, and costs nothing; and
+of the sessions whose answers nobody fetches only the newest are kept. Not covered: the values themselves, which
 Gradio's components and our handlers check.
 """
 
@@ -13,7 +13,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.ui.server.bodies import Message, Refusal, route_of
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from workbench.ui.server.bodies import Refusal, route_of
 
 API = "/gradio_api"
 CALL = re.compile(rf"{API}/(queue/join|(?:run|api|call|call/v2)/(?P<name>[^/]+))/?")
@@ -23,11 +26,13 @@ UNREAD = 200  # sessions whose answers are kept though nobody has fetched them
 UNKNOWN = "There is no such handler."
 
 
-def check(scope: Message, body: bytes) -> None:
+def check(scope: Scope, body: bytes) -> None:
     """Raises Refusal for a call that cannot be one of the page's. Other requests pass."""
     path, page = route_of(scope), getattr(scope.get("app"), "blocks", None)
     call = CALL.fullmatch(path)
-    if page is None or not (call or path.rstrip("/") in (SERVER, CANCEL)) or _is_form(scope):
+    if page is None or not (call or path.rstrip("/") in (SERVER, CANCEL)):
+        return
+    if Headers(scope=scope).get("content-type", "").startswith("multipart/form-data"):  # of a component's own upload
         return
     fields = _object(body)
     if call:
@@ -71,12 +76,6 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise Refusal(400, "The request is no JSON object.")
     return fields
-
-
-def _is_form(scope: Message) -> bool:
-    """Whether the body is a form with a file in it, as a component's own upload may be."""
-    kind = next((value for name, value in scope["headers"] if name.lower() == b"content-type"), b"")
-    return bool(kind.startswith(b"multipart/form-data"))
 
 
 def _forget(page: Any) -> None:

@@ -1,7 +1,7 @@
-"""What stands before every way of serving the page: by which name it is called, from where, for what, and how much.
+"""Checks of every request before the application: host, origin, path; and the security headers of every answer.
 
 Gradio checks neither the name by which it is called nor the page that calls it. Without this any web site could use the
-page of whoever looks at it: a foreign page may post to 127.0.0.1, and a name that points there may read the answers.
+page of its visitors: a foreign page may post to 127.0.0.1, and a name that points there may read the answers.
 
     421  the Host is none of this server's names
     403  the Origin is another page's; the browser says that the request comes from another site; a remote address to
@@ -18,19 +18,15 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workbench.ui.server.bodies import Refusal, answer, route_of
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+from workbench.ui.server.bodies import Refusal, route_of
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 ANY = "*"
@@ -82,21 +78,21 @@ class Rules:
 class Guard:
     """ASGI middleware that applies the rules to every request."""
 
-    def __init__(self, app: App, rules: Rules | None = None) -> None:
+    def __init__(self, app: ASGIApp, rules: Rules | None = None) -> None:
         self.app, self.rules = app, rules or Rules()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
         try:
             scope = self._checked(scope)
         except Refusal as refused:
-            return await answer(scope, send, refused)
-        await self.app(scope, receive, send if scope["type"] == "websocket" else self._dressed(scope, send))
+            return await refused(scope, receive, send)
+        await self.app(scope, receive, send if scope["type"] == "websocket" else self._with_headers(scope, send))
 
     # ---- before
 
-    def _checked(self, scope: Message) -> Message:
+    def _checked(self, scope: Scope) -> Scope:
         headers = headers_of(scope)
         path = route_of(scope)
         # Gradio asks itself whether it is there, once, and learns nothing by it.
@@ -124,7 +120,7 @@ class Guard:
             )
         return host
 
-    def _check_origin(self, scope: Message, headers: dict[str, str], host: str) -> None:
+    def _check_origin(self, scope: Scope, headers: dict[str, str], host: str) -> None:
         origin = headers.get("origin")
         if origin is not None and not self._ours(origin, host):
             raise Refusal(403, "Another page may not use this one.")
@@ -148,19 +144,19 @@ class Guard:
 
     # ---- after
 
-    def _dressed(self, scope: Message, send: Send) -> Send:
+    def _with_headers(self, scope: Scope, send: Send) -> Send:
         """The answer with our headers."""
 
-        async def dressed(message: Message) -> None:
+        async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                ours = self._ours_headers(route_of(scope), message.get("headers", []))
+                ours = self._headers(route_of(scope), message.get("headers", []))
                 kept = [(name, value) for name, value in message.get("headers", []) if name.lower() not in ours]
                 message = {**message, "headers": [*kept, *ours.items()]}
             await send(message)
 
-        return dressed
+        return with_headers
 
-    def _ours_headers(self, path: str, headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    def _headers(self, path: str, headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         frames = " ".join(["frame-ancestors 'self'", *self.rules.frames])
         served = SERVED.match(path)
         ours = {
@@ -191,7 +187,7 @@ def own_names() -> list[str]:
     return [*LOCAL, name, f"{name}.local", *(f"[{one}]" if ":" in one else one for one in plain)]
 
 
-def headers_of(scope: Message) -> dict[str, str]:
+def headers_of(scope: Scope) -> dict[str, str]:
     """The request's headers by their names in small letters; of two of a name the first. Raises Refusal."""
     found: dict[str, str] = {}
     for raw, value in scope["headers"]:
@@ -215,5 +211,5 @@ def _named(name: str, patterns: Sequence[str]) -> bool:
     return any(re.fullmatch(re.escape(pattern.lower()).replace(r"\*", ".*"), name) for pattern in patterns if name)
 
 
-def peer_of(scope: Message) -> str:
+def peer_of(scope: Scope) -> str:
     return str((scope.get("client") or ("",))[0])

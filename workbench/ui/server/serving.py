@@ -1,7 +1,7 @@
-"""Serving the page: to whoever works on this machine, or to visitors who must not see one another.
+"""Serve the page: to the people of this machine, or as a demo to visitors, each in a session of their own.
 
 Both print the address when the page answers there, and end with Ctrl-C; runs go on without them. The guard stands
-before either. Not covered: the options (webui.py), the page itself (app).
+before both. Not covered: the options (webui.py), the page itself (app).
 """
 
 from __future__ import annotations
@@ -15,14 +15,21 @@ import sys
 import threading
 import webbrowser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench import policy
+from workbench.errors import WorkbenchError
 from workbench.jobs import leftovers
-from workbench.ui.server import bodies, connections, guard, spaces
+from workbench.operating_system import system
+from workbench.ui.server import bodies, connections, guard, page_config, spaces
 from workbench.workspace import Workspace
+
+if TYPE_CHECKING:
+    from workbench.ui.core.live import Live
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 FIRST_PORT, PORTS = 7860, 100
+NO_VISITORS = "the public demo (--demo) needs Linux or macOS: this system cannot limit what a visitor's jobs use"
 TAKEN = "port {} is taken: choose another with --port"
 
 
@@ -44,6 +51,7 @@ def serve(chosen: argparse.Namespace) -> None:
     workspace = Workspace.open(chosen.workspace)
     os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
     from workbench.ui.app import build, launch_options
+    from workbench.ui.core.live import Live
     from workbench.ui.server.login import Access
 
     more = {"server_name": chosen.host, "server_port": chosen.port}
@@ -51,22 +59,34 @@ def serve(chosen: argparse.Namespace) -> None:
     roots = [Path(root) for root in chosen.root or local]
     policy.confine([*roots, workspace.root])
     threading.Thread(target=_sweep, args=(workspace,), daemon=True).start()
-    page = build(workspace, roots)
-    let_in = spaces.rules() if chosen.space else rules(chosen)
-    access = Access.made(workspace.root, chosen.password, let_in.frames)
+    live = Live(workspace)
+    page = build(workspace, roots, live=live)
+    accepted = spaces.rules() if chosen.space else rules(chosen)
+    access = Access.made(workspace.root, chosen.password, accepted.frames)
     # uvicorn reads it: whose word is taken for the address that a request comes from.
     os.environ["FORWARDED_ALLOW_IPS"] = chosen.forwarded_allow_ips
     try:
-        app, url, _ = page.launch(prevent_thread_lock=True, **more, **launch_options(workspace, let_in, access=access))
+        app, url, _ = page.launch(
+            prevent_thread_lock=True, **more, **launch_options(workspace, accepted, access=access)
+        )
     except OSError:
         sys.exit(TAKEN.format(chosen.port or "7860 and the hundred above"))
     guard.outermost(app)
+    page_config.shorten(page)
     page.server.config.http_protocol_class = connections.Timed
     address = access.address(url)
     _say(f"Video LoRA Workbench: {address}  (workspace {workspace.root}; Ctrl-C ends the page, not the runs)")
     if chosen.open:
         webbrowser.open(address)
+    threading.Thread(target=read_ahead, args=(live,), daemon=True).start()
     page.block_thread()
+
+
+def read_ahead(live: Live) -> None:
+    """Read the run that the Train tab shows first: of 100,000 steps that takes a second, which a browser needs to open
+    the page."""
+    with contextlib.suppress(WorkbenchError):  # the page says what is wrong with the run
+        live.chosen(None)
 
 
 def serve_visitors(chosen: argparse.Namespace) -> None:
@@ -79,21 +99,23 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
     from workbench.demo_space.proxy import SessionProxy
     from workbench.demo_space.sessions import DemoSessions, default_root
 
+    if not system.limits_visitors:
+        sys.exit(NO_VISITORS)
     limits = Limits()
-    let_in = spaces.rules() if chosen.space else rules(chosen)
-    let_in = dataclasses.replace(let_in, uploads=limits.upload, bodies=2 * MEGABYTE)
+    accepted = spaces.rules() if chosen.space else rules(chosen)
+    accepted = dataclasses.replace(accepted, uploads=limits.upload, bodies=2 * MEGABYTE)
     listening = _socket(chosen.host, chosen.port or int(os.environ.get("GRADIO_SERVER_PORT", 0)))
     root = Path(chosen.workspace).expanduser() if chosen.workspace else default_root()
     owner = spaces.Owner.of_this_space(root.parent / f"{root.name}-owner")
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what visitors left is removed
+    for number in system.end_signals:  # as Ctrl-C: what visitors left is removed
         signal.signal(number, signal.default_int_handler)
     sessions = DemoSessions(root, limits, login=owner is not None)
     proxy = SessionProxy(sessions, framed=chosen.space)
     if owner:
         proxy.is_owner, proxy.owner_session = owner.is_it, owner.session
-    inner = bodies.Bodies(owner.with_login(proxy) if owner else proxy, let_in.uploads, let_in.bodies)
+    inner = bodies.Bodies(owner.with_login(proxy) if owner else proxy, accepted.uploads, accepted.bodies)
     more = {"forwarded_allow_ips": chosen.forwarded_allow_ips, "http": connections.Timed}
-    app = guard.Guard(inner, let_in)
+    app = guard.Guard(inner, accepted)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, **more))
     host, port = listening.getsockname()[:2]
     _say(f"Video LoRA Workbench: http://{'localhost' if host == '0.0.0.0' else host}:{port}/  (demo; Ctrl-C ends it)")
@@ -101,7 +123,7 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listening])
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # whoever is impatient must not break it off
+        for number in (signal.SIGINT, *system.end_signals):  # whoever is impatient must not break it off
             signal.signal(number, signal.SIG_IGN)
         sessions.close()
         if owner:

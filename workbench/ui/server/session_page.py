@@ -15,7 +15,7 @@ from workbench.demo_space.limits import MEGABYTE, Limits
 from workbench.demo_space.sessions import PROXY_SECRET
 from workbench.jobs import admission
 from workbench.ui.app import build, launch_options
-from workbench.ui.server import guard
+from workbench.ui.server import guard, page_config
 from workbench.workspace import Workspace, write_json
 
 
@@ -27,13 +27,16 @@ def main(folder: Path) -> None:
     workspace = Workspace.open(folder / "workspace" if visitor else None)
     limits = Limits()
     uploads = {"uploads": limits.upload, "bodies": 2 * MEGABYTE} if visitor else {}
-    let_in = guard.Rules(hosts=(guard.ANY,), proxied=True, secret=secret, frames=("https://huggingface.co",), **uploads)
-    options = launch_options(workspace, let_in, trackers=not visitor)
+    accepted = guard.Rules(
+        hosts=(guard.ANY,), proxied=True, secret=secret, frames=("https://huggingface.co",), **uploads
+    )
+    options = launch_options(workspace, accepted, trackers=not visitor)
     if visitor:
         options["max_file_size"] = limits.upload
     page = build(workspace, [workspace.root], demo=limits if visitor else None)
     app, _, _ = page.launch(server_name="127.0.0.1", prevent_thread_lock=True, **options)
     guard.outermost(app)
+    page_config.shorten(page)
     write_json(folder / "address.json", {"port": page.server_port})
     sys.stdin.buffer.read()
     os._exit(0)  # its threads wait for browsers that have disconnected from the proxy

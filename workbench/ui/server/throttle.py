@@ -1,4 +1,4 @@
-"""How fast secrets may be tried: freely for the first tries, then with delays that grow, and never a lock-out.
+"""A limit on how fast secrets are tried: no delay at first, then delays that grow, and never a lock-out.
 
 Tries of one address are checked one after the other. Each wrong one makes the next wait longer, up to half a minute, so
 that trying many at once is no faster than trying one. A right one waits its turn, gets in, and clears the count. What

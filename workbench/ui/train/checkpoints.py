@@ -1,30 +1,32 @@
 """The checkpoints of a run: which exist, why they are kept, which go; and forks, which begin at one.
 
-Nothing is removed or started before the page has listed it: the second button does it. Not covered: the rules
-(runs.retention, runs.forks).
+Nothing is removed or started before the page has listed it: the second button does exactly that, and where it cannot be
+done any more, it says so. Not covered: the rules (runs.retention, runs.forks).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
 
 from workbench import html
 from workbench.errors import ConfigError
+from workbench.quantities import byte_size
 from workbench.runs import retention
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot
 from workbench.settings import specs, value_text
 from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET
+from workbench.ui.core.boundary import warn
 from workbench.ui.core.form import sentences
+from workbench.ui.core.widgets import Confirm
 from workbench.ui.train.part import TrainHost, TrainPart
 
 NEWEST = ("the newest", "")
-REMOVE = "Remove old checkpoints now"
+REMOVE, COMPARE = "Remove old checkpoints now", "What would change"
 FORK_HELP = (
     "A fork is a new run that goes on from a checkpoint with other settings or clips. Copy this run's settings to the "
     "form, change there what shall be different, choose the step, and look at what would change."
@@ -44,38 +46,38 @@ class CheckpointsPart(TrainPart):
                 self.star = gr.Button("Star", elem_id="star-checkpoint")
                 self.unstar = gr.Button("Unstar", elem_id="unstar-checkpoint")
                 self.remove = gr.Button(REMOVE, elem_id="remove-checkpoints")
-            self.removing = gr.HTML(elem_id="removing")
-            with gr.Row(elem_classes="buttons", visible=False) as self.confirm:
-                self.removed = gr.Button("Remove them", variant="stop", elem_id="remove-for-good")
-                self.kept = gr.Button("Keep them")
+            self.confirm = Confirm("Remove them", "Keep them", "removing", "remove-for-good")
+            self.listed = gr.State([])  # the run's name, and the steps that the question is about
             gr.HTML(f'<h4 class="section">Go on differently</h4><p class="hint">{FORK_HELP}</p>')
             with gr.Row(elem_classes="choosing"):
                 self.name = gr.Textbox("", label="Name of the fork", placeholder="this run's name, numbered", scale=1)
-                self.compare = gr.Button("What would change", elem_id="compare-fork")
+                self.compare = gr.Button(COMPARE, elem_id="compare-fork")
             self.differences = gr.HTML(elem_id="fork-differences")
             self.fork = gr.Button("Start the fork", variant="primary", visible=False, elem_id="start-fork")
-        names = ("table", "step", "removing", "confirm", "differences", "fork")
-        self.view = {name: getattr(self, name) for name in names}
+            self.compared = gr.State([])  # the run's name, step and settings of the fork that is listed
+        self.components = [self.table, self.step, *self.confirm.components, self.differences, self.fork]
 
-    def values(self, snapshot: RunSnapshot) -> dict[str, Any]:
+    def values(self, snapshot: RunSnapshot) -> dict[Any, Any]:
         name, saved = snapshot.name, snapshot.saved
         choices = [NEWEST, *((f"step {step}", str(step)) for step in reversed(saved))]
-
-        def hidden() -> Any:  # what was shown of another run
-            return gr.update(visible=False)
-
+        # What was shown of another run goes when this one is chosen.
+        emptied = dict.fromkeys((self.confirm.note, self.differences), (name, lambda: ""))
+        hidden = dict.fromkeys((self.confirm.row, self.fork), (name, lambda: gr.update(visible=False)))
         return {
-            "table": ((name, snapshot.checkpoints), lambda: table(snapshot)),
-            "step": ((name, saved), lambda: gr.update(choices=choices)),
-            "removing": (name, lambda: ""),
-            "confirm": (name, hidden),
-            "differences": (name, lambda: ""),
-            "fork": (name, hidden),
+            self.table: ((name, snapshot.checkpoints), lambda: table(snapshot)),
+            self.step: ((name, saved), lambda: gr.update(choices=choices)),
+            **emptied,
+            **hidden,
         }
 
     def wire(self, host: TrainHost) -> None:
-        def fork(run: Run, step: str, name: str, *values: Any) -> Run:
-            made = run.fork(host.workspace, chosen_step(run, step), host.form.parse(values), name.strip() or None)
+        def fork(run: Run, compared: list[Any], step: str, name: str, settings: TrainSettings) -> Run | None:
+            try:
+                at = step_of_fork(run, compared, step, settings)
+            except ConfigError as error:  # about no field of the form, at whose end it would be shown
+                warn(str(error), [self.fork])
+                return None
+            made = run.fork(host.workspace, at, settings, name.strip() or None)
             made.start()
             return made
 
@@ -84,11 +86,11 @@ class CheckpointsPart(TrainPart):
 
         host.act(self.star.click, star, [self.step])
         host.act(self.unstar.click, unstar, [self.step])
-        host.ask(self.remove.click, about_to_go, [], [self.removing, self.confirm])
-        for event in (host.act(self.removed.click, remove).then, self.kept.click):
-            event(lambda: ["", gr.update(visible=False)], None, [self.removing, self.confirm], **QUIET)
-        host.ask(self.compare.click, compare, [self.step, *host.form.inputs], [self.differences, self.fork])
-        host.act(self.fork.click, fork, [self.step, self.name, *host.form.inputs])
+        host.ask(self.remove.click, about_to_go, [], [*self.confirm.components, self.listed])
+        self.confirm.wire(host.act(self.confirm.yes.click, remove, [self.listed]))
+        listed = [self.differences, self.fork, self.compared]
+        host.ask(self.compare.click, compare, [self.step, *host.form.inputs], listed)
+        host.act(self.fork.click, fork, [self.compared, self.step, self.name], form=host.form)
 
 
 # ---- commands
@@ -99,11 +101,16 @@ def chosen_step(run: Run, step: str | None) -> int:
     saved = run.checkpoints
     if not saved:
         raise ConfigError(f"{run.name} has no checkpoint yet: press Save now, or wait for the first")
-    text = (step or "").removeprefix("step").strip()
+    text = step_text(step)
     if text and (text not in map(str, saved)):
         known = ", ".join(map(str, saved))
         raise ConfigError(f"checkpoint is {text[:20]!r}, which {run.name} does not have: choose one of {known}")
     return int(text) if text else saved[-1]
+
+
+def step_text(step: str | None) -> str:
+    """The step in what the field says, "" for the newest."""
+    return (step or "").removeprefix("step").strip()
 
 
 def star(run: Run, step: str) -> str:
@@ -123,17 +130,32 @@ def about_to_go(snapshot: RunSnapshot) -> list[Any]:
     settings = snapshot.run.settings
     going = retention.doomed(snapshot.run.folder, settings.keep_checkpoints, settings.keep_every)
     if not going:
-        return [render.note("Nothing would go: every checkpoint is kept by a rule."), gr.update(visible=False)]
+        return [*Confirm.question(render.note("Nothing would go: every checkpoint is kept by a rule."), False), []]
     steps = ", ".join(str(one.step) for one in going)
-    size = sum(one.bytes for one in going) / 1e6
-    text = f"{len(going)} would go, {size:.1f} MB: the checkpoints of step {steps}."
-    return [render.note(text, "bad"), gr.update(visible=True)]
+    size = byte_size(sum(one.bytes for one in going))
+    text = f"{len(going)} would go, {size}: the checkpoints of step {steps}."
+    return [*Confirm.question(render.note(text, "bad")), [snapshot.name, [one.step for one in going]]]
 
 
-def remove(run: Run) -> str:
-    settings = run.settings
-    gone = retention.retire_now(run.folder, settings.keep_checkpoints, settings.keep_every)
-    return f"{len(gone)} checkpoints removed, {sum(one.bytes for one in gone) / 1e6:.1f} MB."
+def remove(run: Run, listed: Sequence[Any]) -> str:
+    """Remove the listed ones. Raises ConfigError when the run is another by now, or keeps one of them."""
+    name, steps = listed or ("", [])
+    keep, every = run.settings.keep_checkpoints, run.settings.keep_every
+    going = [one.step for one in retention.doomed(run.folder, keep, every)]
+    kept = [step for step in steps if step in run.checkpoints and step not in going]
+    if name != run.name or kept:
+        which = f"the checkpoint of step {kept[0]} is kept by now" if kept else f"what was listed is not of {run.name}"
+        raise ConfigError(f"nothing was removed: {which}. Press {REMOVE!r} again to see what would go")
+    gone = retention.retire(run.folder, keep, every, only=steps)
+    return f"{len(gone)} checkpoints removed, {byte_size(sum(one.bytes for one in gone))}."
+
+
+def step_of_fork(run: Run, compared: Sequence[Any], step: str, settings: TrainSettings) -> int:
+    """The step of the fork that is listed. Raises ConfigError when something else is asked for than was listed."""
+    name, at, before = compared or ("", 0, {})
+    if name != run.name or step_text(step) not in ("", str(at)) or before != settings.model_dump(mode="json"):
+        raise ConfigError(f"nothing was started: run, step or form is not what was listed. Press {COMPARE!r} again")
+    return chosen_step(run, str(at))
 
 
 # ---- as HTML
@@ -146,15 +168,16 @@ def table(snapshot: RunSnapshot) -> str:
 
 
 def differences(snapshot: RunSnapshot, step: str, form: Mapping[str, Any]) -> list[Any]:
-    """What a fork with the form's settings would change, and whether its button is there."""
+    """What a fork with the form's settings would change, whether its button is there, and what it is about."""
     at, old = chosen_step(snapshot.run, step), snapshot.run.settings.model_dump(mode="json")
     changed = [spec for spec in specs(TrainSettings) if form[spec.name] != old[spec.name]]
     rows = [[spec.title, value_text(old[spec.name]), value_text(form[spec.name])] for spec in changed]
     try:
-        snapshot.run.settings.changed(**{spec.name: form[spec.name] for spec in changed})
+        settings = snapshot.run.settings.changed(**{spec.name: form[spec.name] for spec in changed})
     except ConfigError as error:
-        return [sentences(error, TrainSettings), gr.update(visible=False)]
+        return [sentences(error, TrainSettings), gr.update(visible=False), []]
     text = html.table([f"from step {at} on", snapshot.name, "the fork"], rows) or render.note(
         f"The form has this run's settings: the fork goes on from step {at} with nothing changed."
     )
-    return [text, gr.update(visible=True, value=f"Fork from step {at} and start")]
+    button = gr.update(visible=True, value=f"Fork from step {at} and start")
+    return [text, button, [snapshot.name, at, settings.model_dump(mode="json")]]

@@ -6,7 +6,8 @@ Not covered: what a part renders.
 
 from __future__ import annotations
 
-from abc import ABC
+import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,53 +18,45 @@ from workbench.runs.actions import Action, perform
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot
-from workbench.ui.core.boundary import QUIET, Seen, handler, tell
+from workbench.ui.core.boundary import on, tell
 from workbench.ui.core.form import Form
 from workbench.ui.core.live import Live
+from workbench.ui.core.problems import NO_PROBLEMS
+from workbench.ui.core.view import LiveView, button
 from workbench.workspace import Workspace
 
-NO_RUN = "there is no run yet: start one with the form on the left"
+NO_RUN = "there is no run yet: start one under New run"
 
 
 class TrainPart(ABC):
-    """One part of the tab. Build the components in __init__ and name those that follow the run in `view`."""
+    """One part of the tab. Its components are built in __init__; `components` are those that follow the run.
 
-    view: dict[str, Any]
+    typed: those of them that a person types in (LiveView)
+    """
 
-    def values(self, snapshot: RunSnapshot) -> dict[str, Any]:
-        """What the components of `view` show, by name; costly ones as (signature, function that makes it)."""
-        return {}
+    components: list[Any]
+    typed: Sequence[Any] = ()
 
-    def wire(self, host: TrainHost) -> None:  # noqa: B027 - a part that only shows has none
+    @abstractmethod
+    def values(self, snapshot: RunSnapshot) -> dict[Any, Any]:
+        """component -> what it shows; costly ones as (signature, function that makes it)."""
+
+    @abstractmethod
+    def wire(self, host: TrainHost) -> None:
         """Connect the listeners."""
 
-    @staticmethod
-    def button(action: Action | None) -> tuple[str | None, Callable[[], Any]]:
-        """A value of `values`: the button of an action, hidden where there is none."""
-        label = action.label if action else None
-        return label, lambda: gr.update(visible=label is not None, value=label or "")
 
-    @staticmethod
-    def visibility(visible: bool) -> tuple[bool, Callable[[], Any]]:
-        """A value of `values`: a component that is visible or not."""
-        return visible, lambda: gr.update(visible=visible)
+def action_button(action: Action | None) -> Any:
+    """The value of an action's button, hidden where there is none."""
+    return button(action.label if action else "")
 
 
 class TrainHost:
     """What a part may use of the tab: which run is shown, the form, and `act` for everything that can be done."""
 
-    def __init__(
-        self,
-        live: Live,
-        form: Form[TrainSettings],
-        chosen: gr.BrowserState,
-        seen: gr.State,
-        outputs: Sequence[Any],
-        show: Callable[[str, Seen], list[Any]],
-    ) -> None:
-        """chosen: remembers the shown run's name; outputs: all that follows it, which `show(name, seen)` fills"""
-        self.live, self.form, self.chosen = live, form, chosen
-        self._seen, self._outputs, self._show = seen, list(outputs), show
+    def __init__(self, live: Live, form: Form[TrainSettings], view: LiveView) -> None:
+        """view: all that follows the chosen run"""
+        self.live, self.form, self.chosen, self._view = live, form, view.choice, view
 
     @property
     def workspace(self) -> Workspace:
@@ -71,30 +64,37 @@ class TrainHost:
 
     def snapshot(self, chosen: str | None) -> RunSnapshot:
         """The run that is shown, whether it was chosen or came up by itself. Raises ConfigError when there is none."""
-        found = self.live.snapshot(chosen) or self.live.snapshot(self.live.default())
+        found = self.live.chosen(chosen)
         if found is None:
             raise ConfigError(NO_RUN)
         return found
 
-    def act(self, event: Any, action: Callable[..., Any], inputs: Sequence[Any] = (), fills: bool = False) -> Any:
-        """Call `action(run, *inputs)` at an event and show everything anew.
+    def act(
+        self,
+        events: Any,
+        action: Callable[..., Any],
+        inputs: Sequence[Any] = (),
+        form: Form[Any] | None = None,
+        fills: bool = False,
+    ) -> Any:
+        """Call `action(run, *inputs)` at an event and show everything anew. form: as `LiveView.act`
 
         A run that it returns is the chosen one from then on; a sentence is shown for a moment; settings go into the
-        form, where `fills` says that it may return some.
+        form of new runs, where `fills` says that it may return some.
         """
 
-        def listener(chosen: str | None, seen: Seen, *values: Any) -> list[Any]:
+        @functools.wraps(action)
+        def listener(chosen: str | None, *values: Any) -> Any:
             run = self.snapshot(chosen).run
             done = action(run, *values)
             if isinstance(done, str):
                 tell(done)
             name = done.name if isinstance(done, Run) else run.name
-            return [name, *self._show(name, seen), *(self._filled(done) if fills else ())]
+            self.live.refresh(name)
+            return [name, *self._filled(done)] if fills else name
 
-        listener.__qualname__ = action.__qualname__
-        filled = [self.form.problems, *self.form.inputs] if fills else []
-        outputs = [self.chosen, *self._outputs, *filled]
-        made = event(handler(listener), [self.chosen, self._seen, *inputs], outputs, **QUIET)
+        filled = [self.form.fold, self.form.problems, *self.form.inputs] if fills else []
+        made = self._view.act(events, listener, [self.chosen, *inputs], [self.chosen, *filled], form)
         if fills:
             self.form.follow(made)
         return made
@@ -109,18 +109,18 @@ class TrainHost:
 
     def _filled(self, done: Any) -> list[Any]:
         if not isinstance(done, TrainSettings):
-            return [gr.skip()] * (1 + len(self.form.inputs))
-        tell("The form on the left now holds these settings.")
-        return ["", *self.form.write(done.model_dump(mode="json"))]
+            return [gr.skip()] * (2 + len(self.form.inputs))
+        tell("New run now holds these settings.")
+        return [gr.update(open=True), NO_PROBLEMS, *self.form.write(done)]
 
     def ask(self, event: Any, question: Callable[..., Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         """Call `question(snapshot, *inputs)` at an event and put its answers into the outputs; nothing else changes."""
 
+        @functools.wraps(question)
         def listener(chosen: str | None, *values: Any) -> Any:
             return question(self.snapshot(chosen), *values)
 
-        listener.__qualname__ = question.__qualname__
-        return event(handler(listener), [self.chosen, *inputs], list(outputs), **QUIET)
+        return on(event, listener, [self.chosen, *inputs], outputs)
 
 
 def perform_chosen(

@@ -12,14 +12,15 @@ import gradio as gr
 from workbench.charts import thinned
 from workbench.errors import ConfigError
 from workbench.html import escaped, video_table
-from workbench.runs.live_sample import LiveSample
-from workbench.runs.previews import Preview, step_title
+from workbench.runs import display
+from workbench.runs.previews import LiveSample, Preview, step_title
 from workbench.runs.run import Run
 from workbench.runs.snapshot import RunSnapshot
-from workbench.settings import Spec, parse, specs
 from workbench.ui.core import render
-from workbench.ui.core.form import from_component, to_component
-from workbench.ui.train.part import TrainHost, TrainPart
+from workbench.ui.core.form import Form
+from workbench.ui.core.view import visible
+from workbench.ui.train.part import TrainHost, TrainPart, action_button
+from workbench.workspace import Workspace
 
 COLUMNS = 8
 SCALES = (0.0, 0.5, 1.0)
@@ -32,7 +33,7 @@ LIVE_SAMPLE_HELP = (
 class PreviewsPart(TrainPart):
     """Before and after of a finished run, the table, live samples, training inputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         self.pairs = gr.HTML(elem_id="before-after")
         gr.HTML('<h3 class="part">Previews</h3>')
         self.table = gr.HTML(elem_id="previews")
@@ -46,50 +47,53 @@ class PreviewsPart(TrainPart):
         self.scaled = gr.HTML(elem_id="scaled-previews")
         with gr.Accordion("Live sample", open=False, visible=False, elem_id="live-sample") as self.live:
             gr.HTML(f'<p class="hint">{LIVE_SAMPLE_HELP}</p>')
-            prompt, *numbers = specs(LiveSample)
-            self.fields = [self._field(prompt)]
-            with gr.Row(elem_classes="fields"):
-                self.fields += [self._field(spec) for spec in numbers]
+            self.form = Form(LiveSample, workspace, LiveSample(), unset="as in the previews")
             self.generate = gr.Button("Generate after this step", variant="primary", elem_id="generate-live-sample")
         self.live_samples = gr.HTML(elem_id="live-samples")
         with gr.Accordion("Training inputs", open=False, visible=False, elem_id="training-inputs") as self.inputs_part:
             self.inputs = gr.HTML(elem_id="inputs")
-        names = ("pairs", "table", "request", "scales", "decode", "scaled", "live", "live_samples", "inputs_part")
-        self.view = {name: getattr(self, name) for name in (*names, "inputs")}
+        with gr.Accordion(
+            "Control previews", open=False, visible=False, elem_id="control-previews"
+        ) as self.controls_part:
+            gr.HTML(f'<p class="hint">{display.CONTROLS.capitalize()}: previews show only what they change more.</p>')
+            self.controls = gr.HTML(elem_id="controls")
+        self.components = [
+            self.pairs,
+            self.table,
+            self.request,
+            self.scales,
+            self.decode,
+            self.scaled,
+            self.live,
+            self.live_samples,
+            self.inputs_part,
+            self.inputs,
+            self.controls_part,
+            self.controls,
+        ]
 
-    @staticmethod
-    def _field(spec: Spec) -> Any:
-        return gr.Textbox(
-            to_component(spec, spec.default) if spec.optional else str(spec.default),
-            label=spec.title,
-            info=spec.help,
-            placeholder="as in the previews" if spec.optional else "",
-            lines=spec.lines,
-            min_width=140,
-            elem_id=f"live-sample-{spec.name}",
-        )
-
-    def values(self, snapshot: RunSnapshot) -> dict[str, Any]:
-        possible = snapshot.action("preview") is not None
+    def values(self, snapshot: RunSnapshot) -> dict[Any, Any]:
+        possible = visible(snapshot.action("preview") is not None)
         lora = snapshot.settings is not None and snapshot.settings.method == "lora"
         return {
-            "pairs": before_after(snapshot),
-            "table": previews(snapshot),
-            "request": self.visibility(possible),
-            "scales": self.visibility(possible and lora),
-            "decode": self.button(snapshot.action("decode")),
-            "scaled": scaled(snapshot),
-            "live": self.visibility(possible),
-            "live_samples": live_samples(snapshot),
-            "inputs_part": self.visibility(bool(snapshot.previews.inputs)),
-            "inputs": training_inputs(snapshot),
+            self.pairs: before_after(snapshot),
+            self.table: previews(snapshot),
+            self.request: possible,
+            self.scales: visible(lora),
+            self.decode: action_button(snapshot.action("decode")),
+            self.scaled: scaled(snapshot),
+            self.live: possible,
+            self.live_samples: live_samples(snapshot),
+            self.inputs_part: visible(bool(snapshot.previews.inputs)),
+            self.inputs: training_inputs(snapshot),
+            self.controls_part: visible(bool(snapshot.previews.controls)),
+            self.controls: display.controls(snapshot.previews, lambda one: _cell(one, snapshot.width)),
         }
 
     def wire(self, host: TrainHost) -> None:
-        host.act(self.generate.click, request_live_sample, self.fields)
+        host.act(self.generate.click, request_live_sample, form=self.form)
         host.perform(self.decode.click, lambda snapshot: snapshot.action("decode"))
-        for event in (self.now.click, self.prompt.submit):
-            host.act(event, request, [self.prompt])
+        host.act([self.now.click, self.prompt.submit], request, [self.prompt])
         host.act(self.scales.click, request_scales, [self.prompt])
 
 
@@ -105,9 +109,8 @@ def request_scales(run: Run, prompt: str) -> str:
     return "Generated after this step: the base model, the LoRA at half its scale, and at its full scale."
 
 
-def request_live_sample(run: Run, *values: Any) -> str:
-    given = zip(specs(LiveSample), values, strict=True)
-    run.live_sample(parse(LiveSample, {spec.name: from_component(spec, value) for spec, value in given}))
+def request_live_sample(run: Run, settings: LiveSample) -> str:
+    run.live_sample(settings)
     return "The video is generated after this step; it appears here and under Sample."
 
 

@@ -6,6 +6,7 @@ Not covered: the order itself (runs.queue), which each waiting run follows by it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -14,6 +15,8 @@ from workbench.html import escaped
 from workbench.runs import queue
 from workbench.runs.run import Run
 from workbench.runs.snapshot import RunSnapshot
+from workbench.states import icon
+from workbench.ui.core.view import visible
 from workbench.ui.train.part import TrainHost, TrainPart
 
 
@@ -26,35 +29,32 @@ class QueuePart(TrainPart):
             self.up = gr.Button("Move up", size="sm", elem_id="queue-up")
             self.down = gr.Button("Move down", size="sm", elem_id="queue-down")
             self.remove = gr.Button("Remove", size="sm", elem_id="queue-remove")
-        self.view = {"waiting": self.waiting, "row": self.row, "up": self.up, "down": self.down}
+        self.components = [self.waiting, self.row, self.up, self.down]
 
-    def values(self, snapshot: RunSnapshot) -> dict[str, Any]:
-        first, last = snapshot.position == 1, snapshot.position == len(snapshot.queue)
+    def values(self, snapshot: RunSnapshot) -> dict[Any, Any]:
+        position, last = snapshot.position, len(snapshot.queue)
         return {
-            "waiting": waiting_runs(snapshot.queue, snapshot.name),
-            "row": self.visibility(snapshot.position is not None),
-            "up": (first, lambda: gr.update(interactive=not first)),
-            "down": (last, lambda: gr.update(interactive=not last)),
+            self.waiting: waiting_runs(snapshot.queue, snapshot.name),
+            self.row: visible(position is not None),
+            self.up: gr.update(interactive=position != 1),
+            self.down: gr.update(interactive=position != last),
         }
 
     def wire(self, host: TrainHost) -> None:
-        def moved(by: int) -> Any:
-            def move(run: Run) -> None:
-                order = queue.order(host.workspace)
-                position = order.index(run.name) + 1 if run.name in order else 1
-                queue.move(host.workspace, run.name, max(1, position + by))
+        def move(run: Run, by: int) -> None:
+            order = queue.order(host.workspace)
+            position = order.index(run.name) + 1 if run.name in order else 1
+            queue.move(host.workspace, run.name, max(1, position + by))
 
-            return move
-
-        host.act(self.up.click, moved(-1))
-        host.act(self.down.click, moved(1))
+        host.act(self.up.click, partial(move, by=-1))
+        host.act(self.down.click, partial(move, by=1))
         host.act(self.remove.click, remove)
 
 
 def remove(run: Run) -> str:
     """Let a waiting run end before it began; it can be started again."""
     run.stop()
-    return f"{run.name} leaves the queue; Go on appends it again."
+    return f"{run.name} leaves the queue; Start again appends it."
 
 
 def waiting_runs(order: Sequence[str], chosen: str) -> str:
@@ -63,4 +63,6 @@ def waiting_runs(order: Sequence[str], chosen: str) -> str:
         return ""
     lines = "".join(f'<li class="{"chosen" if name == chosen else ""}">{escaped(name)}</li>' for name in order)
     hint = "" if chosen in order else "<p>Choose one of them among the runs to move it.</p>"
-    return f'<div class="queue"><h4>Waiting for the device, next first</h4><ol>{lines}</ol>{hint}</div>'
+    return (
+        f'<div class="queue"><h4>{icon("waiting")}Waiting for the device, next first</h4><ol>{lines}</ol>{hint}</div>'
+    )

@@ -28,7 +28,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ADVICE = {
-    "none": "This run has no tracker: choose one among the settings, under Watching. The page needs none.",
+    "none": "This run has no tracker: choose one among the settings, under Logging. The page needs none.",
     "tensorboard": "TensorBoard is a program of its own: tensorboard --logdir {runs}",
     "wandb": "Weights & Biases shows its runs on its own site. Send what was kept offline there: "
     "wandb sync {run}/wandb/offline-*",
@@ -81,7 +81,7 @@ class TrackerView:
 
     def wire(self, chosen: gr.BrowserState) -> None:
         """Connect the listeners. `chosen` holds the name of the run that is shown."""
-        self.part.expand(handler(self._show), chosen, self.dashboard, **QUIET)
+        self.part.expand(handler(self._show, [self.part]), chosen, self.dashboard, **QUIET)
         self.part.collapse(lambda: "", None, self.dashboard, **QUIET)  # a dashboard that nobody sees sends no requests
 
     def _show(self, name: str | None) -> str:

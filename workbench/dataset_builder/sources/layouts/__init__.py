@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from workbench.dataset_builder.sources.layouts.base import Layout
-from workbench.dataset_builder.sources.layouts.labels import Labels
-from workbench.dataset_builder.sources.layouts.lists import Lists
 from workbench.dataset_builder.sources.layouts.shards import WebDatasetShards
-from workbench.dataset_builder.sources.layouts.sidecars import Sidecars
 from workbench.dataset_builder.sources.layouts.tables import Csv, VideoFolder
+from workbench.dataset_builder.sources.layouts.text_files import Labels, Lists, Sidecars
 from workbench.dataset_builder.sources.tree import Tree
 from workbench.errors import ConfigError
 
-# The most job_progress signs first: text files beside videos are found in most of the others, too.
+# The clearest signs first: text files beside videos are found in most of the others, too.
 LAYOUTS: tuple[Layout, ...] = (Lists(), Labels(), VideoFolder(), Csv(), WebDatasetShards(), Sidecars())
 
 

@@ -1,8 +1,7 @@
-"""What a layout of a video dataset is: how it is recognised, read and written. One file a layout, beside this one.
+"""What a layout of a video dataset is: how it is recognised and read, and which files it consists of.
 
-A layout reads a `Tree` (a folder, files given together, or an archive) and writes through a `LayoutWriter` (a folder or
-an archive: export.writers), so each works in all of them. Not covered: which layouts there are (layouts), the videos
-themselves (ingest).
+Layouts read a `Tree` (a folder, files given together, or an archive), so each works in all of them. Not covered: which
+layouts there are (layouts), writing the files (export), the videos themselves (ingest).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -31,13 +29,13 @@ class Problem(StrEnum):
     NO_VIDEO = "captions whose video is missing"
     CUT = f"captions longer than {LONGEST_CAPTION} characters: cut there"
     TWICE = "named twice: the last caption counts"
-    BROKEN = "lines that are no records: passed over"
-    UNPAIRED = "lists of unequal length, so that nobody knows which caption belongs where: no caption is taken"
+    BROKEN = "lines that are not records: skipped"
+    UNPAIRED = "lists of unequal length, so that no caption can be assigned: none is taken"
     NO_PICTURE = "first frames whose picture is missing"
-    UNPAIRED_PICTURES = "lists of unequal length, so that nobody knows which first frame belongs where: none is taken"
+    UNPAIRED_PICTURES = "lists of unequal length, so that no first frame can be assigned: none is taken"
     ENCODING = "not saved as UTF-8, their encoding was detected: see whether the captions read right"
-    UNREADABLE = "text whose encoding nobody can tell: save it as UTF-8, no caption is taken from it"
-    OTHER = "files of other kinds: passed over"
+    UNREADABLE = "text of unknown encoding: save it as UTF-8, no caption is taken from it"
+    OTHER = "files of other kinds: skipped"
     POSTER = "pictures that show a video which is here, too: left out"
     NO_COLUMN = (
         "no column of captions, which is called text, caption or prompt: if another one holds them, name it with "
@@ -102,31 +100,18 @@ class ExportedClip:
         return self.name.partition(".")[0]
 
     @property
+    def line(self) -> bytes:
+        """The caption as one line of a text file."""
+        return f"{one_line(self.caption)}\n".encode()
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What is known of the clip, for layouts that have room for it. The original file's name stays private."""
         return self.clip.model_dump(mode="json", include={"fps", "frames", "width", "height", "sha256"})
 
 
-class LayoutWriter(ABC):
-    """Where a layout is written to: a new folder or archive. Everything raises CannotWrite."""
-
-    splits = False  # whether `shard` gives a new archive each time
-
-    @abstractmethod
-    def file(self, name: str, source: Path) -> None:
-        """Put a copy of a clip under that name."""
-
-    @abstractmethod
-    def text(self, name: str, text: str) -> None:
-        """Put a text file there, UTF-8."""
-
-    @abstractmethod
-    def picture(self, name: str, item: ExportedClip) -> None:
-        """Put the first frame of a clip there, as PNG: the picture that came with it, else its own."""
-
-    @abstractmethod
-    def shard(self, name: str) -> AbstractContextManager[LayoutWriter]:
-        """A writer into a tar of that name inside this one; a tar is its own only shard. Raises ConfigError (zip)."""
+ExportedFiles = Iterator[tuple[str, Path | bytes]]
+"""(name, the file to copy or its bytes), in the order in which they are written."""
 
 
 # ---- the contract ---------------------------------------------------------------------------------------------------
@@ -135,13 +120,14 @@ class LayoutWriter(ABC):
 class Layout(ABC):
     """A way to keep videos and captions. name: as in settings; title, description: for people.
 
-    pictures: whether it has a place for first frames that differ from the clips' own
+    pictures: whether it has a place for first frames that differ from the clips' own; shards: whether it is tar files
     """
 
     name: str
     title: str
     description: str
     pictures = False
+    shards = False
 
     @abstractmethod
     def recognise(self, tree: Tree) -> bool:
@@ -155,9 +141,9 @@ class Layout(ABC):
         """
 
     @abstractmethod
-    def write(self, items: Sequence[ExportedClip], writer: LayoutWriter, first_frames: bool) -> None:
-        """Write the clips in this layout; `captions` of it then gives the same. Raises CannotWrite, ConfigError.
+    def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
+        """The files that make up the clips in this layout, from which `captions` reads the same again.
 
         first_frames: also each clip's first frame, in layouts that have a place for it; if any clip came with a picture
-        of its own, such a layout writes them in any case
+        of its own, such a layout has them in any case. Raises DataError.
         """

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from workbench.clips.records import Clip
 from workbench.dataset_builder.sources.layouts.base import (
     ExportedClip,
+    ExportedFiles,
     Layout,
-    LayoutWriter,
     Problem,
     ReadingNotes,
     json_lines,
@@ -40,6 +40,7 @@ class WebDatasetShards(Layout):
         "Tar files in which a clip and its caption follow one another under one name: 000.mp4, 000.txt. Read one "
         "after the other, never unpacked. Captions in a .meta.jsonl beside a shard are taken, too."
     )
+    shards = True
 
     def recognise(self, tree: Tree) -> bool:
         if not tree.path.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
@@ -66,17 +67,15 @@ class WebDatasetShards(Layout):
             report.add(Problem.NO_VIDEO, key)
         return found
 
-    def write(self, items: Sequence[ExportedClip], writer: LayoutWriter, first_frames: bool) -> None:
-        for number, group in enumerate(_groups(items) if writer.splits else [items]):
-            with writer.shard(f"shard-{number:06d}.tar") as shard:
-                for item in group:
-                    shard.file(item.name, item.file)
-                    for suffix in ("txt", "caption"):
-                        shard.text(f"{item.stem}.{suffix}", one_line(item.caption))
-                    shard.text(f"{item.stem}.json", json.dumps(item.facts))
-                    if item.clip.frames and item.clip.fps:
-                        shard.text(f"{item.stem}.fps", repr(item.clip.fps))
-                        shard.text(f"{item.stem}.duration", repr(_duration(item.clip)))
+    def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
+        for clip in clips:
+            yield clip.name, clip.file
+            for suffix in ("txt", "caption"):
+                yield f"{clip.stem}.{suffix}", one_line(clip.caption).encode()
+            yield f"{clip.stem}.json", json.dumps(clip.facts).encode()
+            if clip.clip.frames and clip.clip.fps:
+                yield f"{clip.stem}.fps", repr(clip.clip.fps).encode()
+                yield f"{clip.stem}.duration", repr(_duration(clip.clip)).encode()
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -134,16 +133,16 @@ def _duration(clip: Clip) -> float:
     return seconds
 
 
-def _groups(items: Sequence[ExportedClip]) -> Iterator[list[ExportedClip]]:
-    """The clips of each shard."""
-    group: list[ExportedClip] = []
+def shards_of(clips: Sequence[ExportedClip]) -> Iterator[list[ExportedClip]]:
+    """The clips of each tar file, where there are several."""
+    shard: list[ExportedClip] = []
     size = 0
-    for item in items:
-        length = item.file.stat().st_size
-        if group and (size + length > SHARD_BYTES or len(group) == SHARD_CLIPS):
-            yield group
-            group, size = [], 0
-        group.append(item)
+    for clip in clips:
+        length = clip.file.stat().st_size
+        if shard and (size + length > SHARD_BYTES or len(shard) == SHARD_CLIPS):
+            yield shard
+            shard, size = [], 0
+        shard.append(clip)
         size += length
-    if group:
-        yield group
+    if shard:
+        yield shard

@@ -15,13 +15,13 @@ from typing import Any
 from workbench.clips.records import METADATA
 from workbench.dataset_builder.sources.layouts.base import (
     ExportedClip,
+    ExportedFiles,
     Layout,
-    LayoutWriter,
     Problem,
     ReadingNotes,
     json_lines,
 )
-from workbench.dataset_builder.sources.layouts.sidecars import sidecar
+from workbench.dataset_builder.sources.layouts.text_files import sidecar
 from workbench.dataset_builder.sources.tree import NAME_COLUMNS, TEXT_COLUMNS, Columns, Tree, column_names, first_text
 from workbench.errors import DataError
 
@@ -34,6 +34,9 @@ class Table(Layout):
     """What both tables share; `file` is the one a subclass writes."""
 
     file: str
+
+    def recognise(self, tree: Tree) -> bool:
+        return any(_file(name) == self.file for name in tree.files) and bool(tree.media)
 
     def captions(self, tree: Tree, report: ReadingNotes) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -55,19 +58,25 @@ class Table(Layout):
 class VideoFolder(Table):
     name = "videofolder"
     title = "Hub dataset (VideoFolder)"
-    description = "A metadata.jsonl names each video and its caption: what datasets on the Hugging Face Hub look like."
+    description = (
+        "A metadata.jsonl names each video and its caption, as datasets on the Hugging Face Hub do; beside each "
+        "video in the folder videos is its caption as a .txt file, which most trainers read."
+    )
     file = METADATA
 
-    def recognise(self, tree: Tree) -> bool:
-        return any(_file(name) == METADATA for name in tree.files) and bool(tree.media)
+    def __init__(self, texts: bool = True) -> None:
+        """texts: whether each caption is also in a text file beside its video"""
+        self.texts = texts
 
-    def write(self, items: Sequence[ExportedClip], writer: LayoutWriter, first_frames: bool) -> None:
+    def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
         lines = []
-        for item in items:
-            writer.file(f"videos/{item.name}", item.file)
-            row = {"file_name": f"videos/{item.name}", "text": item.caption, **item.facts}
+        for clip in clips:
+            yield f"videos/{clip.name}", clip.file
+            if self.texts:
+                yield f"videos/{clip.stem}.txt", clip.line
+            row = {"file_name": f"videos/{clip.name}", "text": clip.caption, **clip.facts}
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-        writer.text(METADATA, "".join(lines))
+        yield METADATA, "".join(lines).encode()
 
 
 class Csv(Table):
@@ -76,17 +85,14 @@ class Csv(Table):
     description = "A metadata.csv names each video and its caption: it opens in any spreadsheet, and the Hub reads it."
     file = CSV
 
-    def recognise(self, tree: Tree) -> bool:
-        return any(_file(name) == CSV for name in tree.files) and bool(tree.media)
-
-    def write(self, items: Sequence[ExportedClip], writer: LayoutWriter, first_frames: bool) -> None:
+    def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
         table = io.StringIO(newline="")
         rows = csv.writer(table)
         rows.writerow(["file_name", "text"])
-        for item in items:
-            writer.file(f"videos/{item.name}", item.file)
-            rows.writerow([f"videos/{item.name}", f"'{item.caption}" if FORMULA.match(item.caption) else item.caption])
-        writer.text(CSV, table.getvalue())
+        for clip in clips:
+            yield f"videos/{clip.name}", clip.file
+            rows.writerow([f"videos/{clip.name}", f"'{clip.caption}" if FORMULA.match(clip.caption) else clip.caption])
+        yield CSV, table.getvalue().encode()
 
 
 def _file(name: str) -> str:

@@ -1,0 +1,122 @@
+"""Does a LoRA of each family learn one fixed clip? Its loss on noise that is never trained on, before and after.
+
+The models are the families' random miniatures, so that no download is needed. A random transformer says little of its
+input, so the LoRA stands beside every linear layer. Not covered: whether a trained model learns a concept (concepts).
+
+    python benchmarks/learns_a_clip.py --json benchmarks/results/learns_a_clip_cpu.json
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import common
+import torch
+
+from workbench.families import families
+from workbench.families.base import Family
+from workbench.families.model_inputs import ModelInputs
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.model import lora
+
+CPU = torch.device("cpu")
+PROMPT = "a red square moves right on a blue background"
+EVERY_LINEAR = r".*(to_[qkv]|to_out\.0|net\.0\.proj|net\.2|linear(_[12])?|proj_out|proj_in|text_proj)"
+HELD_OUT = 24  # fixed noises at as many levels
+
+
+def clip(frames: int, height: int, width: int) -> torch.Tensor:
+    """The fixed clip [1, 3, F, H, W] in [-1, 1]: a red square that moves right on blue."""
+    made = torch.full((1, 3, frames, height, width), -1.0)
+    made[:, 2] = 0.6
+    side = max(2, height // 3)
+    for frame in range(frames):
+        left = round((width - side) * frame / max(frames - 1, 1))
+        made[:, :, frame, height // 3 : height // 3 + side, left : left + side] = torch.tensor([1.0, -1.0, -1.0]).view(
+            1, 3, 1, 1
+        )
+    return made
+
+
+class Lesson:
+    """A miniature with the clip encoded, and a LoRA beside its layers."""
+
+    def __init__(self, family: Family, variant: str, folder: Path, rank: int, targets: str) -> None:
+        self.family, self.model = family, family.toy(folder, variant)
+        model = self.model
+        vae = family.load_vae(folder, CPU, torch.float32)
+        self.shape = family.latents_shape(folder, model.frames, model.height, model.width)
+        moments = family.encode_video(vae, clip(model.frames, model.height, model.width))
+        self.latents = family.sample_latents(moments, torch.zeros(1, *self.shape))
+        self.text = family.encode_text(family.load_text_encoder(folder, CPU, torch.float32), [PROMPT])
+        self.schedule = family.noise_schedule(folder, CPU)
+        self.transformer = family.load_transformer(folder, CPU, torch.float32)
+        settings = TrainSettings(dataset="x", rank=rank, alpha=float(rank), targets=targets)
+        self.trained = [one for _, one in lora.attach(family, self.transformer, settings, seed=0)]
+
+    def loss(self, quantiles: torch.Tensor, seed: int) -> torch.Tensor:
+        """Of the clip, at these noise levels, per level."""
+        count = len(quantiles)
+        noise = torch.randn(count, *self.shape, generator=torch.Generator().manual_seed(seed))
+        inputs = ModelInputs(
+            self.latents.expand(count, *self.shape),
+            {name: one.expand(count, *one.shape[1:]) for name, one in self.text.items()},
+            noise,
+            self.schedule.timesteps(quantiles, self.shape),
+            None,
+            self.model.fps,
+        )
+        return self.family.loss(self.transformer, self.schedule, inputs)
+
+    @torch.no_grad()
+    def held_out(self) -> float:
+        return float(self.loss((torch.arange(HELD_OUT) + 0.5) / HELD_OUT, seed=10**9).mean())
+
+    def train(self, steps: int, rate: float, batch: int) -> None:
+        optimizer = torch.optim.AdamW(self.trained, lr=rate, weight_decay=0.0)
+        levels = torch.Generator().manual_seed(1)
+        for step in range(steps):
+            optimizer.param_groups[0]["lr"] = rate * (1 - step / steps)
+            optimizer.zero_grad()
+            self.loss(torch.rand(batch, generator=levels), seed=step).mean().backward()
+            optimizer.step()
+
+
+def row(family: Family, steps: int, rank: int, rate: float, batch: int, targets: str) -> dict[str, Any]:
+    """One family's first miniature, before and after."""
+    with tempfile.TemporaryDirectory() as folder:
+        lesson = Lesson(family, family.toys[0], Path(folder) / "toy", rank, targets)
+        before, began = lesson.held_out(), time.perf_counter()
+        lesson.train(steps, rate, batch)
+        after = lesson.held_out()
+    return {
+        "case": f"{family.name}, {family.toys[0]}",
+        "steps": steps,
+        "rank": rank,
+        "before": before,
+        "after": after,
+        "ratio": after / before,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def main() -> None:
+    parser = common.arguments(__doc__.splitlines()[0], steps=2)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--rate", type=float, default=1e-2)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--targets", default=EVERY_LINEAR, help="a preset or a regular expression over layer names")
+    parser.add_argument("--family", default="", help="one family alone")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    chosen = [one for one in families() if one.schedulers and options.family in ("", one.name)]
+    rows = [row(one, options.steps, options.rank, options.rate, options.batch, options.targets) for one in chosen]
+    common.report(rows, options.json, prompt=PROMPT, targets=options.targets, rate=options.rate, batch=options.batch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Recipes against each other on new concepts: how soon does a LoRA show its concept, and what do known prompts lose?
+
+    python benchmarks/recipes.py --json FILE                                   every recipe on the concepts for tuning
+    python benchmarks/recipes.py --concepts aside --recipes demo --sheets DIR  one on the concepts kept aside
+    python benchmarks/recipes.py --concepts cross ring --recipes demo share-0.4 --seeds 1 2 3
+
+A recipe is a few settings that differ from the demo's; all train equally many steps, on 24 clips of the concept and, as
+far as it asks for them, 64 known ones. Samples of prompts that were not trained on are judged by assets/tiny_check.py
+at three checkpoints: "shown" is the share of the concept's prompts that show it, "known" the share of known prompts
+that are fully right, "leak" the share of known prompts that show the concept. The base model stands in the first row.
+Seconds are those of the steps alone; they compare where nothing else runs. The file is written after each run, and runs
+that it holds are not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import concepts
+import tiny_models
+import tiny_world
+import torch
+from common import arguments, machine, report
+
+from workbench.families import default_model, find_model
+from workbench.families.model import Model
+from workbench.runs import checkpoints
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace
+
+TUNING = ("stripes", "ring", "pink", "diagonally", "shrinks")
+ASIDE = ("dots", "cross", "fades", "turns", "two")
+NO_KNOWN_CLIPS: dict[str, Any] = {"regularization_dataset": None}
+# A step of 4 clips with output preservation takes about as long as one of 9 without.
+PRESERVED = NO_KNOWN_CLIPS | {
+    "batch_size": 4,
+    "preservation_prompts": [spec.caption() for spec in tiny_world.known_demo_specs()[:16]],
+}
+RECIPES: dict[str, dict[str, Any]] = {
+    "demo": {},
+    "share-0.5": {"regularization_share": 0.5},
+    "share-0.3": {"regularization_share": 0.3},
+    "no-known-clips": NO_KNOWN_CLIPS,
+    "preserved-1": PRESERVED | {"preservation_weight": 1.0},
+    "preserved-4": PRESERVED | {"preservation_weight": 4.0},
+    "rate-2e-3": {"learning_rate": 2e-3},
+    "rate-5e-4": {"learning_rate": 5e-4},
+    "constant-rate": {"lr_schedule": "constant_with_warmup"},
+    "more-noise": {"timestep_shift": 3.0},
+    "rank-64": {"rank": 64, "alpha": 64.0},
+    "rank-4": {"rank": 4, "alpha": 4.0},
+    "attention": {"targets": "attention"},
+    "dora": {"dora": True},
+    "min-snr": {"loss_weighting": "min-snr"},
+    "averaged": {"ema_decay": 0.98},
+    "caption-dropout": {"caption_dropout": 0.1},
+    "muon": {"optimizer": "muon"},
+    "schedule-free": {"optimizer": "schedule-free", "lr_schedule": "constant_with_warmup"},
+    "prodigy": {"optimizer": "prodigy", "learning_rate": 1.0},
+    "rate-2e-3-share-0.5": {"learning_rate": 2e-3, "regularization_share": 0.5},
+    "rate-2e-3-share-0.3": {"learning_rate": 2e-3, "regularization_share": 0.3},
+}
+Row = dict[str, Any]
+
+
+class Bench:
+    """One concept on the built-in model: its datasets, its prompts, and what the base model makes of them."""
+
+    def __init__(self, concept: str, workspace: Workspace, model: Model, most: int | None) -> None:
+        """most: prompts of each kind; all without it"""
+        self.concept, self.workspace, self.model = concept, workspace, model
+        self.settings = concepts.settings_for(workspace, concept, model.id)
+        self.prompts = concepts.prompts_of(concept, 1, most)
+        self.pipeline = tiny_models.load(Path(model.source))
+        self.base = self.generate()
+
+    def generate(self) -> list[torch.Tensor]:
+        return [part.generate(self.pipeline, self.model) for part in self.prompts]
+
+    def judged(self, samples: Sequence[torch.Tensor]) -> Row:
+        own, known = samples
+        specs = self.prompts[1].specs
+        return {
+            "shown": concepts.share(lambda clip, _: concepts.shows(clip, self.concept), own, self.prompts[0].specs),
+            "known": concepts.share(concepts.is_right, known, specs),
+            "leak": concepts.share(lambda clip, _: concepts.shows(clip, self.concept), known, specs),
+        }
+
+    def measure(self, recipe: str, seed: int, steps: int) -> tuple[list[Row], list[torch.Tensor]]:
+        """Rows at three checkpoints, and the last one's samples."""
+        settings = changed(self.settings, RECIPES[recipe], steps).changed(seed=seed)
+        run = Run.create(self.workspace, settings, f"{self.concept}-{recipe}-{seed}")
+        concepts.finish(run)
+        seconds = {line["step"]: line["seconds"] for line in run.metrics if "loss" in line}
+        rows, samples = [], self.base
+        for step in run.checkpoints:
+            with concepts.lora_on(self.pipeline, checkpoints.folder_of(run.folder, step) / checkpoints.LORA):
+                samples = self.generate()
+            spent = sum(one for at, one in seconds.items() if at <= step)
+            rows.append({"step": step, "seconds": spent, **self.judged(samples)})
+        return rows, samples
+
+
+def changed(settings: TrainSettings, recipe: Mapping[str, Any], steps: int) -> TrainSettings:
+    """The demo's settings with a recipe's, for so many steps with three checkpoints, and nothing that costs time."""
+    third = -(-steps // 3)
+    quick = {"preview_every": 0, "evaluate_every": 0, "save_every": third, "keep_checkpoints": 9, "device": "cpu"}
+    return settings.changed(steps=steps, **quick, **recipe)
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0], concepts=["ring"], recipes=["demo"], seeds=[1], steps=3, prompts=2)
+    names = f"names, 'tuning' ({', '.join(TUNING)}) or 'aside' ({', '.join(ASIDE)})"
+    parser.add_argument("--concepts", nargs="+", default=["tuning"], help=names)
+    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
+    parser.add_argument("--sheets", type=Path, help="also write contact sheets of the last samples into this folder")
+    options = parser.parse_args()
+    rows = measured(options)
+    report([{name: row.get(name, "") for name in rows[0]} for row in rows], options.json)
+
+
+def measured(options: argparse.Namespace) -> list[Row]:
+    """All rows: those of the file, and what was missing there."""
+    rows: list[Row] = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
+    groups = {"tuning": TUNING, "aside": ASIDE}
+    _, model = find_model(default_model())
+    for concept in [one for name in options.concepts for one in groups.get(name, (name,))]:
+        wanted = [(recipe, seed) for recipe in options.recipes for seed in options.seeds]
+        known = {(row["recipe"], row["seed"]) for row in rows if row["concept"] == concept}
+        if not set(wanted) - known:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(concept, Workspace.open(Path(folder)), model, options.prompts)
+            if not known:
+                none = {"concept": concept, "recipe": "", "seed": "", "step": 0, "seconds": 0.0}
+                rows.append(none | bench.judged(bench.base))
+            for recipe, seed in wanted:
+                if (recipe, seed) in known:
+                    continue
+                found, samples = bench.measure(recipe, seed, options.steps)
+                rows += [{"concept": concept, "recipe": recipe, "seed": seed, **row} for row in found]
+                print(json.dumps(rows[-1]), flush=True)
+                if options.json:
+                    options.json.write_text(json.dumps({**machine(), "rows": rows}, indent=2) + "\n")
+                if options.sheets:
+                    options.sheets.mkdir(parents=True, exist_ok=True)
+                    sheet = options.sheets / f"{concept}-{recipe}-{seed}.png"
+                    concepts.contact_sheet(bench.base[0], samples[0], sheet)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

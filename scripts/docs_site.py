@@ -1,0 +1,85 @@
+"""What the documents need to be a site, as hooks of MkDocs: `make docs-site`, mkdocs.yml.
+
+Pages outside docs/ are taken along, the README as the first; the Python API is written from what the packages export;
+a link to a file that is no page leads to the repository. Not covered: the look (mkdocs.yml).
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+# Pages outside docs/ by their address on the site.
+BESIDE = {name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")} | {"index.md": "README.md"}
+LINK = re.compile(r'(\]\(|src=")(?!https?:|mailto:|#)([^)#"\s]+)')
+PYTHON_API = "python_api.md"
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are not in docs/."""
+    from mkdocs.structure.files import File
+
+    texts = {address: (ROOT / name).read_text(encoding="utf-8") for address, name in BESIDE.items()}
+    for address, text in {**texts, PYTHON_API: python_api()}.items():
+        files.append(File.generated(config, address, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Links as they are on the site; what GitHub reads more generously than Python-Markdown."""
+    address = page.file.src_uri
+    markdown = re.sub(r"^(<!-- .* -->)$", r"\1\n", markdown, flags=re.MULTILINE)  # a table may follow
+    markdown = re.sub(r"\]( ?)\[(?=[@\d])", r"]\1\\[", markdown)  # two sources, [1] [3], are no reference
+    return markdown if address == PYTHON_API else with_links(markdown, address, config.repo_url)
+
+
+def with_links(markdown: str, address: str, repository: str) -> str:
+    """A page with its links turned. address: of the page on the site"""
+    source = BESIDE.get(address, f"docs/{address}")
+    pages = {name: page for page, name in BESIDE.items()}
+
+    def turned(found: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), found[2]))
+        if (ROOT / target).is_dir() and (ROOT / target / "README.md").exists():
+            target = posixpath.join(target, "README.md")
+        page = pages.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else None)
+        if page is None or target.endswith(".py") or not (ROOT / target).is_file():
+            kind = "tree" if (ROOT / target).is_dir() else "blob"
+            return f"{found[1]}{repository}/{kind}/main/{target}"
+        return found[1] + os.path.relpath(page, posixpath.dirname(address) or ".").replace(os.sep, "/")
+
+    return LINK.sub(turned, markdown)
+
+
+def python_api() -> str:
+    """The page of what the packages export, for mkdocstrings, which reads the sources."""
+    parts = [
+        "# The Python API",
+        "What notebooks and programs import. Everything else may change without a word.",
+        "## workbench",
+        *(f"::: {home}.{name}" for name, home in exports("workbench/__init__.py").items()),
+        "## workbench.notebook",
+        "Forms and live panels.",
+        *(f"::: {home}.{name}" for name, home in exports("workbench/notebook/__init__.py").items()),
+        "## workbench.api.client",
+        "A client of the [HTTP API](api.md).",
+        *(f"::: workbench.api.client.{name}" for name in ("Client", "Refused", "NotSampled")),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def exports(path: str) -> dict[str, str]:
+    """The module that each name of a package's __all__ is imported from."""
+    homes: dict[str, str] = {}
+    named: list[str] = []
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            homes |= {alias.name: node.module for alias in node.names}
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
+            named = ast.literal_eval(node.value)
+    return {name: homes.get(name, posixpath.dirname(path).replace("/", ".")) for name in named}

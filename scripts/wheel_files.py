@@ -1,0 +1,18 @@
+"""Puts into a wheel what stands beside the package in a checkout; `workbench/paths.py` finds either. Run by hatchling.
+
+An editable installation gets none of it: it is the checkout.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+BESIDE = ("assets", "docs/guide.md", "notebooks", "webui.py")
+
+
+class WheelFiles(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version != "editable":
+            build_data["force_include"].update({name: f"workbench/shipped/{name}" for name in BESIDE})

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Writes assets/architectures.json: the sizes of the published models, for estimates before a download.
+
+Each model is built on the meta device from its published config: scripts/convert_*_to_diffusers.py of diffusers, and
+the config.json files on the Hub. What is not said here is the class's default.
+
+    python scripts/write_architectures.py          write the file
+    python scripts/write_architectures.py --check  exit with 1 if it would change
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from workbench.families import architectures  # noqa: E402
+
+Config = dict[str, Any]
+XXL: Config = {"d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64}
+T5 = ("transformers", "T5EncoderModel", {**XXL, "feed_forward_proj": "gated-gelu", "vocab_size": 32128})
+UMT5 = ("transformers", "UMT5EncoderModel", {**XXL, "feed_forward_proj": "gated-gelu", "vocab_size": 256384})
+
+COGVIDEOX: Config = {"num_attention_heads": 30, "num_layers": 30}
+COGVIDEOX_5B: Config = {"num_attention_heads": 48, "num_layers": 42, "use_rotary_positional_embeddings": True}
+COGVIDEOX_1_5: Config = {**COGVIDEOX_5B, "patch_size_t": 2, "patch_bias": False, "sample_frames": 81}
+COGVIDEOX_VAE: Config = {"latent_channels": 16, "sample_height": 480, "sample_width": 720}
+
+WAN: Config = {"num_attention_heads": 12, "num_layers": 30, "ffn_dim": 8960}
+WAN_14B: Config = {"num_attention_heads": 40, "num_layers": 40, "ffn_dim": 13824}
+WAN_14B_I2V: Config = {**WAN_14B, "in_channels": 36, "image_dim": 1280, "added_kv_proj_dim": 5120}
+WAN_A14B_I2V: Config = {**WAN_14B, "in_channels": 36}
+WAN_5B: Config = {**WAN, "num_attention_heads": 24, "ffn_dim": 14336, "in_channels": 48, "out_channels": 48}
+WAN_VAE: Config = {"base_dim": 96, "z_dim": 16}
+WAN_2_2_VAE: Config = {
+    **{"base_dim": 160, "decoder_base_dim": 256, "z_dim": 48, "in_channels": 12, "out_channels": 12},
+    **{"is_residual": True, "patch_size": 2, "scale_factor_spatial": 16},
+}
+CLIP_H: Config = {
+    **{"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "num_attention_heads": 16},
+    **{"image_size": 224, "patch_size": 14, "projection_dim": 1024},
+}
+CLIP = ("transformers", "CLIPVisionModel", CLIP_H)
+
+LTX_13B: Config = {"attention_head_dim": 128, "num_layers": 48, "cross_attention_dim": 4096}
+LTX_VAE_1: Config = {
+    "decoder_block_out_channels": (256, 512, 1024),
+    "decoder_layers_per_block": (5, 6, 7, 8),
+    "decoder_spatio_temporal_scaling": (True, True, True),
+    "decoder_inject_noise": (False, True, True, True),
+    "upsample_residual": (True, True, True),
+    "upsample_factor": (2, 2, 2),
+    "timestep_conditioning": True,
+}
+LTX_VAE_5: Config = {
+    **LTX_VAE_1,
+    "block_out_channels": (128, 256, 512, 1024, 2048),
+    "down_block_types": ("LTXVideo095DownBlock3D",) * 4,
+    "layers_per_block": (4, 6, 6, 2, 2),
+    "decoder_layers_per_block": (5, 5, 5, 5),
+    "spatio_temporal_scaling": (True, True, True, True),
+    "decoder_inject_noise": (False, False, False, False),
+    "downsample_type": ("spatial", "temporal", "spatiotemporal", "spatiotemporal"),
+    "spatial_compression_ratio": 32,
+    "temporal_compression_ratio": 8,
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A pipeline's repositories, and (library, class, config) of each part."""
+
+    sources: tuple[str, ...]
+    transformer: tuple[str, str, Config]
+    vae: tuple[str, str, Config]
+    text_encoder: tuple[str, str, Config]
+    more: dict[str, tuple[str, str, Config]] = field(default_factory=dict)
+    stored: str = "bfloat16"
+
+
+def _cogvideox(source: str, config: Config, **more: Any) -> Published:
+    transformer = ("diffusers", "CogVideoXTransformer3DModel", config)
+    return Published((source,), transformer, ("diffusers", "AutoencoderKLCogVideoX", COGVIDEOX_VAE), T5, **more)
+
+
+def _wan(sources: tuple[str, ...], config: Config, vae: Config = WAN_VAE, **more: Any) -> Published:
+    names = tuple(f"Wan-AI/{source}-Diffusers" for source in sources)
+    transformer = ("diffusers", "WanTransformer3DModel", config)
+    return Published(names, transformer, ("diffusers", "AutoencoderKLWan", vae), UMT5, **more)
+
+
+def _second(config: Config) -> dict[str, tuple[str, str, Config]]:
+    return {"transformer_2": ("diffusers", "WanTransformer3DModel", config)}
+
+
+def _ltx(source: str, config: Config, vae: Config) -> Published:
+    transformer = ("diffusers", "LTXVideoTransformer3DModel", config)
+    return Published((f"Lightricks/{source}",), transformer, ("diffusers", "AutoencoderKLLTXVideo", vae), T5)
+
+
+PUBLISHED = (
+    _cogvideox("THUDM/CogVideoX-2b", COGVIDEOX, stored="float16"),
+    _cogvideox("THUDM/CogVideoX-5b", COGVIDEOX_5B),
+    _cogvideox(
+        "THUDM/CogVideoX-5b-I2V", {**COGVIDEOX_5B, "in_channels": 32, "use_learned_positional_embeddings": True}
+    ),
+    _cogvideox("THUDM/CogVideoX1.5-5B", COGVIDEOX_1_5),
+    _cogvideox("THUDM/CogVideoX1.5-5B-I2V", {**COGVIDEOX_1_5, "in_channels": 32, "ofs_embed_dim": 512}),
+    _wan(("Wan2.1-T2V-1.3B",), WAN),
+    _wan(("Wan2.1-T2V-14B",), WAN_14B),
+    _wan(("Wan2.1-I2V-14B-480P", "Wan2.1-I2V-14B-720P"), WAN_14B_I2V, more={"image_encoder": CLIP}),
+    _wan(("Wan2.2-TI2V-5B",), WAN_5B, WAN_2_2_VAE),
+    _wan(("Wan2.2-T2V-A14B",), WAN_14B, more=_second(WAN_14B)),
+    _wan(("Wan2.2-I2V-A14B",), WAN_A14B_I2V, more=_second(WAN_A14B_I2V)),
+    _ltx("LTX-Video", {}, {}),
+    _ltx("LTX-Video-0.9.1", {}, LTX_VAE_1),
+    _ltx("LTX-Video-0.9.5", {}, LTX_VAE_5),
+    _ltx("LTX-Video-0.9.7-dev", LTX_13B, LTX_VAE_5),
+)
+
+
+def entry(published: Published) -> dict[str, Any]:
+    """What the file says of a pipeline."""
+    kinds = {"transformer": published.transformer, "vae": published.vae, "text_encoder": published.text_encoder}
+    parts = {}
+    for name, kind in {**kinds, **published.more}.items():
+        parts[name] = asdict(architectures.built(*kind))
+        if name != "transformer":  # nothing reads their layers
+            parts[name]["layers"] = {}
+        if kind[1] == "AutoencoderKLWan":  # long lists of numbers that are no sizes
+            parts[name]["config"] = {k: v for k, v in parts[name]["config"].items() if not k.startswith("latents_")}
+    return {"sources": list(published.sources), "stored": published.stored, "parts": parts}
+
+
+def text() -> str:
+    """The file as it should be."""
+    found = {"pipelines": [entry(published) for published in PUBLISHED]}
+    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the file would change")
+    check = parser.parse_args().check
+    current, wanted = architectures.FILE.read_text(encoding="utf-8") if architectures.FILE.is_file() else "", text()
+    if check:
+        print("up to date" if current == wanted else "assets/architectures.json would change")
+        return int(current != wanted)
+    architectures.FILE.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,268 @@
+"""The HTTP API on a real server: the client's calls end in the library's, and nobody comes in without the token."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.browser.server import Server
+from tests.loras.making import put_export
+from tests.patience import until
+from tests.shell import Shell
+from tests.test_overview import add_dataset, add_sample
+from tests.written_run import write_run
+from workbench import jobs
+from workbench.api.client import ENDED, Client, Refused
+from workbench.api.key import api_token_of
+from workbench.clips import media
+from workbench.clips.records import read_clips
+from workbench.dataset_builder import Dataset
+from workbench.families.model import Model
+from workbench.families.wan import FAMILY as WAN
+from workbench.runs.run import Run
+from workbench.workspace import Workspace
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    workspace = Workspace.open(tmp_path_factory.mktemp("api"))
+    running = Server(workspace.root)
+    running.start()
+    yield running
+    running.kill()
+    for job in [*workspace.runs.glob("*"), workspace.samples / ".worker"]:
+        jobs.kill(job)
+
+
+@pytest.fixture(scope="module")
+def workspace(server: Server) -> Workspace:
+    return Workspace.open(server.workspace)
+
+
+@pytest.fixture
+def client(server: Server, workspace: Workspace) -> Iterator[Client]:
+    with Client(server.url, api_token_of(workspace.root)) as opened:
+        yield opened
+
+
+def address(server: Server, path: str) -> str:
+    return f"{server.url.split('?')[0].rstrip('/')}{path}"
+
+
+def test_nobody_comes_in_without_the_token_and_the_token_opens_nothing_else(
+    server: Server, workspace: Workspace
+) -> None:
+    token = api_token_of(workspace.root)
+    for given in ("", "Bearer", "Bearer wrong", token, f"Bearer {token[:-1]}", f"Basic {token}"):
+        assert httpx.get(address(server, "/api/v1/status"), headers={"authorization": given}).status_code == 401
+    bearer = {"authorization": f"Bearer {token}"}
+    assert httpx.get(address(server, "/api/v1/status"), headers=bearer).status_code == 200
+    for path in ("/config", "/gradio_api/info", "/api/v2/status", "/api/v1"):
+        assert httpx.get(address(server, path), headers=bearer).status_code == 401
+    elsewhere = {**bearer, "origin": "https://evil.example"}
+    assert httpx.get(address(server, "/api/v1/status"), headers=elsewhere).status_code == 403
+
+
+def test_the_token_is_printed_and_stays(workspace: Workspace, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_HOME", str(workspace.root))
+    first, second = shell("api-token").out.strip(), shell("api-token").out.strip()
+    assert first == second == api_token_of(workspace.root)
+    assert (workspace.root / ".page-key").stat().st_mode & 0o077 == 0
+
+
+def test_what_is_there_is_listed_and_shown(client: Client, workspace: Workspace, tmp_path: Path) -> None:
+    write_run(workspace, "done", 20)
+    add_dataset(workspace, "cats", "a cat", "")
+    made = add_sample(workspace, "a ball")
+    assert "done" in [one["name"] for one in client.call("GET", "status")["ended"]]
+    assert {"name": "done", "state": "finished"} in client.call("GET", "runs")
+    assert client.call("GET", "runs", "done")["headline"] == "finished"
+    assert "cats" in client.call("GET", "datasets")
+    assert client.call("GET", "datasets", "cats")["summary"]["missing_captions"] == 1
+    changed = client.call("PATCH", "datasets", "cats", body={"title": "Night cats", "notes": "ask Ann"})
+    assert (changed["name"], changed["own_notes"]) == ("night-cats", "ask Ann")
+    assert [client.call("GET", "datasets", search=words) for words in ("ann", "dogs")] == [["night-cats"], []]
+    assert "night-cats is removed" in client.call("DELETE", "datasets", "cats")["message"]
+    assert not {"cats", "night-cats"} & set(client.call("GET", "datasets"))
+    assert client.call("GET", "removed-datasets") == ["night-cats"]
+    assert client.call("POST", "removed-datasets", "night-cats", "restore")["title"] == "Night cats"
+    with pytest.raises(Refused, match="there is no removed dataset"):
+        client.call("POST", "removed-datasets", "night-cats", "restore")
+    assert [one["id"] for one in client.call("GET", "samples", limit=1)] == [made]
+    client.call("POST", "samples", made, "star")
+    (found,) = client.call("GET", "samples", show="starred", search="ball")
+    assert (found["id"], found["starred"]) == (made, True)
+    client.call("POST", "samples", made, "remove")
+    assert made not in [one["id"] for one in client.call("GET", "samples")]
+    client.call("POST", "samples", made, "restore")
+    assert b"ftyp" in client.download(tmp_path / "a.mp4", "samples", made, "video").read_bytes()[:32]
+    assert client.call("POST", "samples", made, "cancel")["state"] == "done"
+    assert list(client.follow("done"))[-1]["name"] == "done"
+
+
+def test_datasets_and_samples_come_as_zips(
+    client: Client, workspace: Workspace, imported: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(imported, workspace.dataset("shapes"))
+    clips = read_clips(imported)
+    plain = {"layout": "sidecars", "trigger_word": False}
+    file = client.download(tmp_path / "shapes.zip", "datasets", "shapes", "export", **plain)
+    assert subprocess.run(["unzip", "-tqq", file]).returncode == 0, "another program reads it"
+    with zipfile.ZipFile(file) as archive:
+        assert archive.testzip() is None
+        videos = [archive.read(name) for name in archive.namelist() if name.endswith(".mp4")]
+    assert videos == [(imported / clip.file_name).read_bytes() for clip in clips]
+    again = Dataset.create(workspace, "again")
+    again.import_files([file])
+    assert {clip.text for clip in again.clips} == {clip.text for clip in clips}
+
+    names = [add_sample(workspace, f"a {color} ball") for color in ("red", "blue", "green")]
+    file = client.download(tmp_path / "samples.zip", "samples", "export", id=names[:2])
+    with zipfile.ZipFile(file) as archive:
+        stems = sorted({Path(name).stem for name in archive.namelist()})
+        assert [json.loads(archive.read(f"{stem}.json"))["settings"]["prompt"] for stem in stems]
+        assert len(stems) == 2
+    for path, query, status, words in (
+        (("datasets", "nobody", "export"), {}, 404, "nobody"),
+        (("datasets", "shapes", "export"), {"layout": "webdataset"}, 400, "choose a layout for a zip"),
+        (("samples", "export"), {"id": [names[0], "nobody"]}, 404, "nobody"),
+    ):
+        with pytest.raises(Refused, match=words) as caught:
+            client.download(tmp_path / "none.zip", *path, **query)
+        assert caught.value.status == status
+    assert not list(tmp_path.glob("none*"))
+
+
+def test_both_experts_of_a_model_are_two_runs(
+    client: Client, workspace: Workspace, imported: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(imported, workspace.dataset("pairs"))
+    toy = WAN.toy(tmp_path / "toy", "a14b")
+    settings = {"model": toy.source, "dataset": "pairs", "steps": 2, "held_out": 0}
+    answer = client.call("POST", "runs", body={"settings": settings, "name": "pair", "start": False})
+    assert answer["created"] == ["pair-expert-high-noise", "pair-expert-low-noise"]
+    assert answer["name"] == answer["created"][0]
+    experts = [Run.open(workspace, name).settings.expert for name in answer["created"]]
+    assert experts == ["high noise", "low noise"]
+    one = {**settings, "expert": "low noise"}
+    answer = client.call("POST", "runs", body={"settings": one, "name": "low", "start": False})
+    assert (answer["created"], answer["name"]) == (["low"], "low")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("GET", "/runs/nobody", None, 404, "there is no run"),
+        ("GET", "/datasets/nobody", None, 404, "nobody"),
+        ("GET", "/samples/nobody", None, 404, "does not exist"),
+        ("POST", "/runs", {"settings": {"rnak": 4}}, 400, "did you mean rank"),
+        ("POST", "/runs", {"settings": {"steps": -1}}, 400, "steps is -1"),
+        ("POST", "/runs", {"nothing": 1}, 400, "settings"),
+        ("POST", "/samples", {"prompt": "a", "steps": "many"}, 400, "steps"),
+        ("POST", "/samples/batch", {"prompt": "a", "scenes": "often"}, 400, "scenes"),
+        ("POST", "/samples/batch", {"prompt": "a", "vidoes": 2}, 400, "vidoes"),
+        ("POST", "/runs/nobody/explode", None, 400, "start"),
+        ("POST", "/runs/ended/pause", None, 409, "only a running one takes commands"),
+        ("GET", "/runs/ended/lora", None, 404, "wait until it has finished"),
+        ("GET", "/samples/export", None, 400, "query.id"),
+        ("GET", "/nothing", None, 404, "the calls are in"),
+        ("DELETE", "/runs", None, 405, "not allowed"),
+        ("POST", "/samples", {"prompt": "a", "image": "/nowhere/a.png"}, 400, "image"),
+    ],
+)
+def test_a_refusal_is_the_librarys_own_sentence(
+    client: Client, workspace: Workspace, method: str, path: str, body: object, status: int, words: str
+) -> None:
+    if not workspace.run("ended").exists():
+        write_run(workspace, "ended", 20)
+    with pytest.raises(Refused, match=f"(?i){words}") as caught:
+        client.call(method, *path.removeprefix("/").split("/"), body=body)
+    assert caught.value.status == status
+
+
+def test_the_document_and_the_page_name_every_call(server: Server, workspace: Workspace) -> None:
+    bearer = {"authorization": f"Bearer {api_token_of(workspace.root)}"}
+    document = httpx.get(address(server, "/api/v1/openapi.json"), headers=bearer).json()
+    page = httpx.get(address(server, "/api/v1/docs"), headers=bearer).text
+    assert len(document["paths"]) > 10
+    for path, calls in document["paths"].items():
+        assert f"/api/v1{path}" in page
+        assert all(call["summary"] for call in calls.values())
+
+
+def test_the_examples_of_the_document_are_every_call_and_run_as_they_are_written(
+    server: Server, workspace: Workspace, imported: Path
+) -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8").replace("\\\n", "")
+    examples = re.findall(r"^    (curl .*\$URL.*)$", text, re.MULTILINE)
+    calls = {(_method(one), _route(one)) for one in examples}
+    token = api_token_of(workspace.root)
+    bearer = {"authorization": f"Bearer {token}"}
+    document = httpx.get(address(server, "/api/v1/openapi.json"), headers=bearer).json()
+    assert calls == {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    for name in ("cats", "night-cats"):
+        shutil.rmtree(workspace.dataset(name), ignore_errors=True)
+    environment = {**os.environ, "URL": address(server, "/api/v1"), "TOKEN": token}
+    environment["SAMPLE"] = add_sample(workspace, "a cat")
+    for example in examples:
+        if not workspace.dataset("cats").exists() and "/removed-" not in example and "night-cats" not in example:
+            shutil.copytree(imported, workspace.dataset("cats"))  # the first time, and when it was renamed
+        if example.endswith("/lora"):  # the run was stopped above: as if it had finished
+            run = Run.open(workspace, "cats")
+            until(lambda run=run: not run.status.state.alive)
+            put_export(workspace, "other", rank=4, alpha=4.0, step=1)
+            shutil.copy(workspace.run("other") / "lora.safetensors", run.folder)
+        quiet = example.replace("curl", "curl -sS --fail-with-body", 1)
+        done = subprocess.run(["bash", "-c", quiet], cwd=workspace.root, env=environment, capture_output=True)
+        assert done.returncode == 0, (example, done.stdout, done.stderr)
+        assert done.stdout or " -o " in example, example
+    assert Run.open(workspace, "cats").settings.steps == 500
+
+
+def _method(example: str) -> str:
+    named = re.search(r" -X ([A-Z]+)", example)
+    return named[1] if named else "POST" if " -d " in example else "GET"
+
+
+def _route(example: str) -> str:
+    """The path of an example, with parameters as the API's document names them."""
+    found = re.search(r"\$URL(/[^\s?\"]*)", example)
+    assert found, example
+    path = re.sub(r"/((?:removed-)?datasets|runs)/[a-z-]+", r"/\1/{name}", found[1]).replace("/$SAMPLE", "/{sample}")
+    return re.sub(r"/(stop|start)$", "/{command}", path).replace("{sample}/star", "{sample}/{change}")
+
+
+def test_a_run_is_trained_followed_and_sampled(
+    client: Client, workspace: Workspace, imported: Path, toy_model: Model, tmp_path: Path
+) -> None:
+    shutil.copytree(imported, workspace.dataset("squares"))
+    small = {"model": toy_model.source, "dataset": "squares", "steps": 3, "rank": 2, "held_out": 0, "preview_every": 0}
+    run = client.train("small", **small, save_every=3, device="cpu")
+    seen = list(client.follow(run["name"]))
+    assert seen[-1]["state"] == "finished", seen[-1]["log"] if "log" in seen[-1] else seen[-1]
+    assert len(seen) > 1
+    lora = client.download(tmp_path / "small.safetensors", "runs", "small", "lora")
+    assert lora.read_bytes()[8:9] == b"{"
+    made = client.sample("a red square", model=toy_model.source, loras=["small"], steps=2, device="cpu")
+    video = client.download(tmp_path / "small.mp4", "samples", made, "video")
+    assert b"ftyp" in video.read_bytes()[:32]
+    story = {"prompt": "a red square\na blue square", "scenes": True, "seed": 1, "steps": 2}
+    scenes = client.call("POST", "samples", "batch", body={**story, "model": toy_model.source, "device": "cpu"})
+    until(lambda: all(client.call("GET", "samples", one["id"], wait=60)["state"] in ENDED for one in scenes))
+    first, second, joined = (client.call("GET", "samples", one["id"]) for one in scenes)
+    assert [one["state"] for one in (first, second, joined)] == ["done"] * 3, (first, second, joined)
+    assert Path(second["settings"]["continue_from"]).stem == first["id"]
+    assert [one["scenes"] for one in (first, second, joined)] == [[], [], [first["id"], second["id"]]]
+    whole = client.download(tmp_path / "story.mp4", "samples", joined["id"], "video")
+    assert media.probe(whole).frames > media.probe(video).frames

@@ -1,0 +1,81 @@
+"""The script that trains the tiny Phenaki: killed and continued it writes a model that the workbench knows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from workbench.families import find_model
+from workbench.families.guidance import Guidance
+from workbench.paths import ASSETS
+
+sys.path.insert(0, str(ASSETS))
+
+import tiny_card
+import tiny_training
+import train_tiny_phenaki
+
+
+def test_the_script_goes_on_where_it_was_and_writes_a_model(tmp_path: Path) -> None:
+    out, cpu = tmp_path / "model", torch.device("cpu")
+    command = [sys.executable, str(ASSETS / "train_tiny_phenaki.py"), "--out", str(out), "--work", str(tmp_path)]
+    command += ["--tokenizer-steps", "2", "--transformer-steps", "2", "--critic-part", "0.5", "--renditions", "1"]
+    command += ["--tokenizer-batch", "2", "--transformer-batch", "2", "--check-clips", "0"]
+    subprocess.run([*command, "--stop-after", "1"], check=True, cwd=tmp_path)
+    assert not out.exists()
+    subprocess.run(command, check=True, cwd=tmp_path)
+    family, model = find_model(str(out))
+    assert (family.name, model.frames, model.height, model.width) == ("phenaki", 9, 40, 40)
+    encoder = family.load_text_encoder(out, cpu, torch.float32)
+    latents = family.denoise(
+        family.load_transformer(out, cpu, torch.float32),
+        out,
+        text=family.encode_text(encoder, ["a red circle moves left on a blue background"]),
+        negative_text=family.encode_text(encoder, [""]),
+        latents_shape=family.latents_shape(out, 9, 40, 40),
+        steps=2,
+        scheduler="model",
+        guidance=Guidance(3.0),
+        noise=torch.Generator().manual_seed(0),
+        on_step=lambda *_: None,
+    )
+    assert family.decode(family.load_vae(out, cpu, torch.float32), latents).shape == (1, 3, 9, 40, 40)
+
+
+def test_a_run_may_be_ended_early_its_rate_falls_from_there() -> None:
+    long, short = ([tiny_training.stable_factor(step, total, 100) for step in range(total)] for total in (3000, 1000))
+    assert long[:700] == short[:700]
+    assert long[100:2100] == [1.0] * 2000
+    assert short[850] == pytest.approx(0.5)
+    assert short[-1] == 0.03
+
+
+def test_the_card_states_command_and_measurements(tmp_path: Path) -> None:
+    parts = ("background", "colour", "shape", "motion", "all")
+    report = {f"{kind} {part}": 0.875 for kind in ("known", "new") for part in parts}
+    report |= {"known PSNR": 24.6, "new PSNR": 23.8, "stripes": 1.0}
+    options = train_tiny_phenaki.parse(["--transformer-steps", "123"])
+    facts = train_tiny_phenaki.card_facts(options, [torch.nn.Linear(1000, 1000)])
+    tiny_card.write_phenaki_card(tmp_path, facts, report, dict.fromkeys(parts, 0.25))
+    text = (tmp_path / "README.md").read_text()
+    assert "--transformer-steps 123 --critic-part 0.15 --seed 0" in text
+    assert "| generated from prompts not seen in training | 25% | 25% | 25% | 25% | 25% |" in text
+    assert "1.0 million parameters" in text
+
+
+def test_the_built_in_model_is_small_and_generates_held_out_prompts() -> None:
+    family, model = find_model("tiny-phenaki")
+    folder, cpu = family.fetch(model), torch.device("cpu")
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) < 12e6
+    assert all(file.stat().st_mode & 0o044 == 0o044 for file in files)
+    assert (folder / "README.md").read_text().startswith("---")
+    assert model.guidance_scale == train_tiny_phenaki.GUIDANCE
+    parts = (family.load_vae, family.load_transformer, family.load_text_encoder)
+    found = train_tiny_phenaki.prompt_accuracy(*(load(folder, cpu, torch.float32) for load in parts), 8)
+    assert (found["background"], found["motion"]) == (1, 1)
+    assert found["all"] >= 3 / 8  # 61 % of 64

@@ -1,0 +1,187 @@
+"""What axe-core finds on every tab, light and dark, wide and narrow; and what a keyboard and a calm screen get.
+
+axe-core is a package for contributors (package.json): `make lint` installs it, and without it its test is skipped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.server import Server, frames
+from tests.browser.stripes import few_clips
+from tests.test_overview import add_sample
+from tests.written_run import ended, write_run
+from workbench.workspace import Workspace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+# What stands on each tab once it is there.
+TABS = {
+    "home": ".home section",
+    "dataset": "#dataset-choice",
+    "train": "#TrainSettings-model .help-button",
+    "sample": "#SampleSettings-model .help-button",
+    "compare": "#GridSettings-run .help-button",
+    "loras": "#tab-loras .empty-state",
+}
+WIDTHS = (1400, 390)
+FINDINGS = """async () => (await axe.run(document, {resultTypes: ['violations']})).violations
+    .filter((one) => ['serious', 'critical'].includes(one.impact))
+    .map((one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 150)).join('\\n    ')}`)"""
+
+
+@pytest.fixture
+def full(server: Server) -> Server:
+    """A server over a workspace in which every tab has something to show."""
+    workspace = Workspace.open(server.workspace)
+    few_clips(workspace)
+    write_run(workspace, "done", 20)
+    write_run(workspace, "broken", 20)
+    ended(workspace.run("broken"), "failed", 3, "CUDA out of memory. Tried to allocate 2.00 GiB")
+    add_sample(workspace, "a ball rolls over the floor")
+    server.start()
+    return server
+
+
+def show(page: Page, tab: str) -> None:
+    page.locator(f"#tab-{tab}-button").evaluate("button => button.click()")  # the focus stays where it is
+    if tab == "train":
+        open_form(page)
+    if tab == "compare":  # its form is closed while there is nothing to compare
+        page.locator("#grid-form > button").evaluate("button => button.classList.contains('open') || button.click()")
+    page.locator(f"{TABS[tab]} >> visible=true").first.wait_for()
+
+
+def open_form(page: Page) -> None:
+    """The form of a new run, which is closed beside a run."""
+    page.locator("#run-head h2").wait_for()
+    page.locator("#new-run > button").evaluate("button => button.classList.contains('open') || button.click()")
+    frames(page, 3)  # as in `unfold`: a field that has the focus would lose it
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: npm ci --ignore-scripts, or make lint")
+def test_axe_finds_nothing_serious_on_any_tab(full: Server, browser: Browser, page: Page) -> None:
+    page.emulate_media(reduced_motion="reduce")  # colours that still change are none that a person reads
+    page.goto(full.url)
+    page.locator("#header").wait_for()
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = []
+    for tab in TABS:
+        show(page, tab)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            for dark in (False, True):
+                page.evaluate("dark => document.body.classList.toggle('dark', dark)", dark)
+                where = f"{tab}, {width} px, {'dark' if dark else 'light'}"
+                found += [f"{where}: {one}" for one in page.evaluate(FINDINGS)]
+                if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                    found.append(f"{where}: scrolls sideways")
+    assert not found, "\n".join(found)
+
+
+def help_stands_behind_a_question_mark(page: Page) -> None:
+    show(page, "train")
+    page.evaluate("document.documentElement.lang = 'de'")  # as Gradio does in a German browser
+    page.wait_for_function("document.documentElement.lang === 'en'")
+    rank, help_text = page.locator("#TrainSettings-rank"), page.locator("#TrainSettings-rank .info-text")
+    field = rank.locator("input")
+    described = field.get_attribute("aria-describedby")
+    assert described == help_text.get_attribute("id")
+    assert field.get_attribute("aria-label") == "Rank"
+    assert not help_text.is_visible()
+
+    rank.get_by_role("button", name="Help: Rank").click()
+    help_text.wait_for(state="visible")
+    rank.get_by_role("button", name="Help: Rank").click()
+    help_text.wait_for(state="hidden")
+    ends = [
+        page.locator(f"#TrainSettings-{name} input, #TrainSettings-{name} textarea")
+        for name in ("learning_rate", "rank")
+    ]
+    boxes = [end.first.bounding_box() for end in ends]
+    assert len({box["y"] + box["height"] for box in boxes if box}) == 1, "fields of a row end at one height"
+    field.click()  # what a pointer is about to press must not move away from it
+    assert not help_text.is_visible()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")
+    help_text.wait_for(state="visible")
+    page.keyboard.press("Tab")
+    help_text.wait_for(state="hidden")
+
+
+def the_keyboard_skips_the_tabs_and_never_goes_below_the_bar(page: Page) -> None:
+    show(page, "home")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip-link"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "tabpanel"
+    stops = page.locator("[role=tablist] >> nth=0").locator("[role=tab]")
+    assert stops.evaluate_all("tabs => tabs.filter((tab) => tab.tabIndex === 0).length") == 1
+    page.locator("#tab-home-button").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.locator("#run-head h2").wait_for()
+    assert page.evaluate("document.activeElement.id") == "tab-train-button"
+    open_form(page)
+    page.locator("#TrainSettings-rank .help-button").wait_for()
+
+    page.locator("#run-name textarea, #run-name input").first.focus()
+    bar = "document.querySelector('#start-training').getBoundingClientRect()"
+    focus = "document.activeElement.getBoundingClientRect()"
+    for _ in range(14):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "start-training":
+            break
+        assert page.evaluate(f"{focus}.bottom <= {bar}.top || {focus}.top >= {bar}.bottom"), page.evaluate(
+            "document.activeElement.outerHTML"
+        )
+
+
+def the_tabs_are_a_rail_and_on_a_phone_a_bar_at_the_bottom(page: Page) -> None:
+    """All of them in view, and nothing of a tab below them."""
+    boxes = "tabs => tabs.map((tab) => { const {left, right, top, bottom} = tab.getBoundingClientRect();"
+    boxes += " return {left, right, top, bottom}; })"
+    tabs, panel = page.locator("#main-tabs > .tab-wrapper [role=tab]"), page.locator("#tab-home")
+    found = tabs.evaluate_all(boxes)
+    assert len(found) == len(TABS)
+    assert len({box["left"] for box in found}) == 1
+    assert max(box["right"] for box in found) < panel.evaluate("panel => panel.getBoundingClientRect().left")
+    page.set_viewport_size({"width": 390, "height": 844})
+    found = tabs.evaluate_all(boxes)
+    assert len({box["top"] for box in found}) == 1
+    assert max(box["bottom"] for box in found) <= 844
+    assert min(box["left"] for box in found) >= 0
+    assert max(box["right"] for box in found) <= 390
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    bar = "document.querySelector('#main-tabs > .tab-wrapper').getBoundingClientRect().top"
+    assert panel.evaluate(f"panel => panel.getBoundingClientRect().bottom <= {bar}"), (
+        "the end of a tab is above the bar"
+    )
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.evaluate("scrollTo(0, 0)")
+
+
+def nothing_moves_by_itself(page: Page) -> None:
+    show(page, "sample")
+    video = page.locator("#sample-result video")
+    video.wait_for()
+    page.wait_for_function("document.querySelector('#sample-result video').readyState >= 2")
+    page.wait_for_function("document.querySelector('#sample-result video').controls")
+    assert video.evaluate("one => one.paused")
+
+
+def test_help_keyboard_and_reduced_motion(full: Server, page: Page) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    page.goto(full.url)
+    page.locator("#header").wait_for()
+    show(page, "home")
+    the_tabs_are_a_rail_and_on_a_phone_a_bar_at_the_bottom(page)
+    the_keyboard_skips_the_tabs_and_never_goes_below_the_bar(page)
+    help_stands_behind_a_question_mark(page)
+    nothing_moves_by_itself(page)

@@ -1,0 +1,224 @@
+"""LTX-Video: the published definition of its loss, the stock pipelines' videos, and other trainers' files."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.families.guidance import Guidance
+from workbench.families.lora_files import weights
+from workbench.families.ltx import DECODE_NOISE, DECODE_TIMESTEP, FAMILY, TokensSchedule
+from workbench.families.ltx_models import MODELS
+from workbench.families.model_inputs import Given, ModelInputs
+from workbench.families.noise_schedules import NoiseSettings
+
+CPU, STEPS, FPS = torch.device("cpu"), 4, 24.0
+
+
+class Case:
+    """A miniature, its parts, and a clip with a picture."""
+
+    def __init__(self, folder: Path, variant: str) -> None:
+        self.folder, self.variant = folder, variant
+        self.model = FAMILY.toy(folder, variant)
+        self.transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
+        self.vae = FAMILY.load_vae(folder, CPU, torch.float32)
+        self.encoder = FAMILY.load_text_encoder(folder, CPU, torch.float32)
+        draw = torch.Generator().manual_seed(0)
+        pixels = torch.randint(0, 256, (3, 64, 64), generator=draw, dtype=torch.uint8)
+        self.picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
+        self.image = (pixels.float() / 127.5 - 1)[None]
+        self.video = torch.rand(2, 3, 17, 64, 64, generator=draw) * 2 - 1
+        self.shape = FAMILY.latents_shape(folder, 17, 64, 64)
+        moments = FAMILY.encode_video(self.vae, self.video)
+        self.latents = FAMILY.sample_latents(moments, torch.randn(2, *self.shape, generator=draw))
+        self.noise = torch.randn(2, *self.shape, generator=draw)
+        self.text = FAMILY.encode_text(self.encoder, ["a red circle", "a blue square moves left"])
+
+    @property
+    def of_image(self) -> bool:
+        return self.model.task == "image-to-video"
+
+    def given(self, noise: torch.Generator) -> Given | None:
+        if not self.of_image:
+            return None
+        image = FAMILY.encode_image(self.vae, None, self.image, 17, "pipeline")
+        return FAMILY.given_to_sample(self.folder, image, self.shape, noise, torch.float32)
+
+
+@pytest.fixture(scope="module", params=FAMILY.toys)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return Case(tmp_path_factory.mktemp("ltx") / request.param, request.param)
+
+
+def test_a_video_equals_the_stock_pipelines(case: Case) -> None:
+    """Captions, picture, noise in the pipeline's order, guidance, shifted steps and noisy decoding, all of it."""
+    from diffusers import DiffusionPipeline
+
+    stock = DiffusionPipeline.from_pretrained(case.folder)
+    stock.set_progress_bar_config(disable=True)
+    timed = case.vae.config.timestep_conditioning
+    theirs = stock(
+        **({"image": case.picture} if case.of_image else {}),
+        **({"decode_timestep": DECODE_TIMESTEP, "decode_noise_scale": DECODE_NOISE} if timed else {}),
+        prompt="a red circle",
+        negative_prompt="the video",
+        num_frames=17,
+        height=64,
+        width=64,
+        frame_rate=FPS,
+        num_inference_steps=STEPS,
+        guidance_scale=3.0,
+        generator=torch.Generator().manual_seed(1),
+        output_type="pt",
+    ).frames
+    noise = torch.Generator().manual_seed(1)
+    latents = FAMILY.denoise(
+        case.transformer,
+        case.folder,
+        given=case.given(noise),
+        text=FAMILY.encode_text(case.encoder, ["a red circle"]),
+        negative_text=FAMILY.encode_text(case.encoder, ["the video"]),
+        latents_shape=case.shape,
+        steps=STEPS,
+        scheduler="model",
+        guidance=Guidance(3.0),
+        noise=noise,
+        on_step=lambda done, total, latents: None,
+        fps=FPS,
+    )
+    ours = FAMILY.decode(case.vae, latents, noise) / 2 + 0.5
+    torch.testing.assert_close(ours, theirs.permute(0, 2, 1, 3, 4), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kept", [[True, True], [True, False]])
+def test_the_loss_equals_its_definition(case: Case, kept: list[bool]) -> None:
+    """mean of (prediction - (noise - clean))^2 per clip, without the frames that are shown."""
+    share = torch.tensor([0.3, 0.9])
+    s, (_, frames, height, width) = share.view(-1, 1, 1, 1, 1), case.shape
+    noisy, counted = (1 - s) * case.latents + s * case.noise, torch.ones_like(case.latents)
+    times = (1000 * share).view(-1, 1, 1, 1).repeat(1, frames, height, width)
+    given = None
+    if case.of_image:
+        first = case.latents[:, :, :1]
+        given = Given(known=first, kept=torch.tensor(kept))
+        for index, one in enumerate(kept):
+            if one:
+                noisy[index, :, :1], times[index, 0], counted[index, :, 0] = first[index], 0, 0
+    packed = noisy.permute(0, 2, 3, 4, 1).reshape(2, -1, case.shape[0])
+    positions: dict[str, Any] = {"rope_interpolation_scale": (8 / FPS, 32, 32)}
+    if case.variant.endswith("13b"):  # the first frame is one, the other latents are eight: 0, 1, 9, ...
+        begins = [(max(8 * f - 7, 0) / FPS, 32 * y, 32 * x) for f, y, x in product(*map(range, case.shape[1:]))]
+        positions = {"video_coords": torch.tensor(begins).T.repeat(2, 1, 1)}
+    with torch.no_grad():
+        predicted = case.transformer(
+            packed,
+            case.text["prompt_embeds"],
+            times.flatten(1),
+            case.text["mask"],
+            frames,
+            height,
+            width,
+            return_dict=False,
+            **positions,
+        )[0]
+        inputs = ModelInputs(case.latents, case.text, case.noise, 1000 * share, given, FPS)
+        ours = FAMILY.loss(case.transformer, FAMILY.noise_schedule(case.folder, CPU), inputs)
+    predicted = predicted.reshape(2, frames, height, width, -1).permute(0, 4, 1, 2, 3)
+    error = (predicted - (case.noise - case.latents)).square() * counted
+    torch.testing.assert_close(ours, error.flatten(1).sum(1) / counted.flatten(1).sum(1), rtol=1e-6, atol=1e-6)
+
+
+def test_the_frame_rate_counts(case: Case) -> None:
+    schedule = FAMILY.noise_schedule(case.folder, CPU)
+    losses = []
+    for fps in (24.0, 16.0):
+        inputs = ModelInputs(case.latents, case.text, case.noise, torch.tensor([300.0, 900.0]), None, fps)
+        losses.append(FAMILY.loss(case.transformer, schedule, inputs))
+    assert not torch.equal(*losses)
+
+
+def test_a_folder_for_conditions_says_what_it_begins_with(tmp_path: Path) -> None:
+    """LTXConditionPipeline takes text alone as well as a picture: made_for.json says which."""
+    model = FAMILY.toy(tmp_path, "text-13b")
+    assert (model.pipeline, model.task) == ("LTXConditionPipeline", "text-to-video")
+    assert FAMILY.caption_tokens(tmp_path, ["a"])[0].limit == 256
+    path = tmp_path / "made_for.json"
+    path.write_text('{"task": "image-to-video"}', encoding="utf-8")
+    assert find_model(str(tmp_path))[1].task == "image-to-video"
+    path.write_text('{"task": "video-to-text"}', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"the task in made_for.json is 'video-to-text': text-to-video or"):
+        find_model(str(tmp_path))
+
+
+def test_noise_levels_rise_with_tokens_up_to_a_limit() -> None:
+    """sigmoid(normal + mu), mu from 0.95 at 1,024 tokens to 2.05 at 4,096, held at both ends."""
+    schedule, half = TokensSchedule(NoiseSettings()), torch.tensor([0.5])
+    for shape, mu in {(8, 1, 32, 32): 0.95, (8, 4, 32, 32): 2.05, (8, 16, 32, 32): 2.05, (8, 1, 4, 4): 0.95}.items():
+        expected = 1000 * torch.tensor([mu]).sigmoid()
+        torch.testing.assert_close(schedule.timesteps(half, shape), expected)
+    draw = torch.randn(200_000, generator=torch.Generator().manual_seed(0)).double()
+    sampled = (draw + 0.95).sigmoid().quantile(torch.tensor([0.1, 0.9]).double())
+    ours = schedule.timesteps(torch.tensor([0.1, 0.9]).double(), (8, 1, 32, 32)) / 1000
+    torch.testing.assert_close(ours, sampled.float(), rtol=0, atol=3e-3)
+
+
+def test_the_published_model_is_as_large_as_counted() -> None:
+    for model in MODELS:
+        family, found = find_model(model.id)
+        facts = family.facts(found)
+        large = "13b" in model.id
+        assert facts.values == pytest.approx(13.04e9 if large else 1.92e9, rel=4e-3)
+        assert facts.text_tokens == (256 if large else 128)
+        found.check_shape(found.frames, found.height, found.width)
+
+
+def test_facts_count_every_layer_of_the_model(case: Case) -> None:
+    linear = {
+        name: module.weight.numel()
+        for name, module in case.transformer.named_modules()
+        if isinstance(module, torch.nn.Linear)
+    }
+    assert {name: layer.values for name, layer in FAMILY.facts(case.model).named()} == linear
+    assert FAMILY.facts(case.model).values == sum(one.numel() for one in case.transformer.parameters())
+
+
+@pytest.mark.parametrize("format", [one.id for one in FAMILY.lora_formats])
+def test_every_format_goes_out_and_back_and_the_stock_pipeline_loads_it(
+    case: Case, format: str, tmp_path: Path
+) -> None:
+    from safetensors.torch import save_file
+
+    draw, own = torch.Generator().manual_seed(3), {}
+    for name, module in case.transformer.named_modules():
+        if name.startswith("transformer_blocks") and isinstance(module, torch.nn.Linear):
+            own[f"{name}.lora_A.weight"] = torch.randn(2, module.in_features, generator=draw)
+            own[f"{name}.lora_B.weight"] = torch.randn(module.out_features, 2, generator=draw)
+    layers = {name.rpartition(".lora_")[0] for name in own}
+    given = weights(own, dict.fromkeys(layers, 8.0), "test")
+    tensors, metadata = FAMILY.export_lora(given, format)
+    back = FAMILY.lora_weights(tensors, metadata)
+    for layer in layers:
+        ours, theirs = (
+            one.scale_of(layer) * one.tensors[f"{layer}.lora_B.weight"] @ one.tensors[f"{layer}.lora_A.weight"]
+            for one in (given, back)
+        )
+        torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-5)
+    if format == "finetrainers":  # its alpha stands where diffusers does not look
+        return
+    save_file(tensors, tmp_path / "lora.safetensors", metadata)
+    transformer = FAMILY.load_transformer(case.folder, CPU, torch.float32)
+    pipeline = FAMILY.load_pipeline(case.folder, transformer)
+    pipeline.load_lora_weights(tmp_path, weight_name="lora.safetensors", adapter_name="test")
+    adapted: Any = transformer.transformer_blocks[1].attn2.to_k
+    delta = adapted.get_delta_weight("test")
+    layer = "transformer_blocks.1.attn2.to_k"
+    expected = given.scale_of(layer) * own[f"{layer}.lora_B.weight"] @ own[f"{layer}.lora_A.weight"]
+    torch.testing.assert_close(delta, expected, rtol=1e-5, atol=1e-5)

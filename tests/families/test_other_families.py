@@ -1,0 +1,151 @@
+"""Models and LoRAs that cannot be taken here: each is named, and what can be taken instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.shell import Shell
+from workbench.errors import ConfigError
+from workbench.families import families, find_model, settle
+from workbench.families.other_families import FILES, family_of_layers
+from workbench.jobs.devices import pick_device
+from workbench.loras.opened import opened
+from workbench.sampler.generate import Sampler
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace
+
+PAIR = ("lora_A.weight", "lora_B.weight")
+LORAS = {
+    "diffusion_model.double_blocks.0.img_attn_qkv": "FLUX or HunyuanVideo",
+    "lora_unet_double_blocks_0_img_mlp_fc1": "HunyuanVideo",
+    "lora_unet_double_blocks_0_img_mlp_0": "FLUX",
+    "transformer.single_transformer_blocks.0.attn.to_q": "FLUX or HunyuanVideo",
+    "transformer.transformer_blocks.0.attn1.add_q_proj": "Mochi",
+    "diffusion_model.transformer_blocks.0.audio_attn1.to_q": "LTX-2",
+    "diffusion_model.blocks.0.self_attn.q_proj": "Cosmos",
+    "down_blocks.0.motion_modules.0.transformer_blocks.0.attn1.to_q": "AnimateDiff",
+    "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_q": "Stable Diffusion",
+    "transformer.transformer_blocks.0.attn.to_q": "FLUX, Qwen-Image, Stable Diffusion 3 or HunyuanVideo",
+    "diffusion_model.vace_blocks.0.self_attn.q": "Wan VACE",
+}
+
+
+@pytest.mark.parametrize(("layer", "title"), LORAS.items(), ids=LORAS)
+def test_a_lora_of_another_family_is_named(layer: str, title: str, workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    save_file({f"{layer}.{one}": torch.ones(2, 2) for one in PAIR}, path)
+    match = f"this is a LoRA of {title}, which is not trained here: give one of CogVideoX, .*Wan"
+    with pytest.raises(ConfigError, match=match):
+        opened(workspace, [str(path)])
+
+
+def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path, shell: Shell) -> None:
+    path = tmp_path / "x.safetensors"
+    save_file({f"transformer.transformer_blocks.0.attn1.add_q_proj.{one}": torch.ones(2, 2) for one in PAIR}, path)
+    settings = SampleSettings(prompt="x", steps=1, loras=(str(path),), device="cpu")
+    with pytest.raises(ConfigError, match="this is a LoRA of Mochi, which is not trained here"):
+        Sampler("tiny-cogvideox", pick_device("cpu")).generate(workspace, settings)
+    assert "this is a LoRA of Mochi" in shell("loras", "import", str(path)).err
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("HunyuanVideoPipeline", "HunyuanVideo"),
+        ("MochiPipeline", "Mochi"),
+        ("LTX2Pipeline", "LTX-2"),
+        ("CosmosTextToWorldPipeline", "Cosmos"),
+        ("AnimateDiffPipeline", "AnimateDiff"),
+        ("FluxPipeline", "FLUX"),
+        ("StableDiffusionXLPipeline", "SDXL"),
+        ("StableDiffusionPipeline", "Stable Diffusion"),
+        ("SomethingNewPipeline", "SomethingNewPipeline"),
+    ],
+)
+def test_a_model_of_another_family_is_named(name: str, title: str, tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": name}))
+    for take in (find_model, settle):
+        with pytest.raises(
+            ConfigError, match=f"a model of {title}, which is not trained here: choose .*wan2"
+        ) as raised:
+            take(str(tmp_path))
+        assert "model" in raised.value.problems
+
+
+def header(path: Path, shapes: dict[str, tuple[int, ...]]) -> str:
+    """A safetensors file's beginning, without its weights: enough to know what it is."""
+    entries: dict[str, Any] = {n: {"dtype": "BF16", "shape": s, "data_offsets": [0, 0]} for n, s in shapes.items()}
+    raw = json.dumps(entries).encode()
+    path.write_bytes(len(raw).to_bytes(8, "little") + raw)
+    return str(path)
+
+
+WAN = {"model.diffusion_model.blocks.0.self_attn.q.weight": (5120, 5120)}
+LARGE = {"model.diffusion_model.rest.weight": (14_260, 1_000_000)}
+LTX_13B = {"model.diffusion_model.patchify_proj.weight": (4096, 128), "y": (13_042, 1_000_000)}
+LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_000, 1000), "y": (1_920, 1_000_000)}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "match"),
+    [
+        (
+            WAN | LARGE,
+            "one file of Wan in its authors' layout, .*: choose wan2.1-t2v-14b.*, or a folder with a model_i",
+        ),
+        (WAN, "one file of Wan in its authors' layout, .*: choose a folder with a model_index.json"),
+        (LTX, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-2b"),
+        (LTX_13B, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-13b-0.9.7 or ltx-video-13b-"),
+        (WAN | {"vace_blocks.0.self_attn.q.weight": (2, 2)}, "of Wan VACE, which is not trained here"),
+        ({"double_blocks.0.img_mlp.0.weight": (2, 2)}, "of FLUX, which is not trained here"),
+        ({"transformer.blocks.0.attn1.to_q.lora_A.weight": (2, 2)}, "a LoRA and no model"),
+        ({"x": (2, 2)}, "one file; a model is a folder as diffusers has it"),
+    ],
+)
+def test_a_model_in_one_file_is_named_with_what_to_take(
+    shapes: dict[str, tuple[int, ...]], match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = header(tmp_path / "model.safetensors", shapes)
+    monkeypatch.chdir(tmp_path)
+    for name in (path, "model.safetensors", "./model.safetensors"):
+        for take in (find_model, settle):
+            with pytest.raises(ConfigError, match=match):
+                take(name)
+
+
+def test_other_files_are_named_by_their_ends(tmp_path: Path) -> None:
+    for end in FILES:
+        (tmp_path / f"m{end}").write_bytes(b"\x80")
+        with pytest.raises(ConfigError, match="GGUF" if end == ".gguf" else "one file; a model is a folder"):
+            find_model(str(tmp_path / f"m{end}"))
+
+
+CASES = [(family, variant) for family in families() for variant in family.toys if family.lora_formats]
+
+
+@pytest.mark.parametrize(("family", "variant"), CASES, ids=[f"{family.name}-{variant}" for family, variant in CASES])
+def test_no_file_of_ours_is_taken_for_another_familys(family: Any, variant: str, tmp_path: Path) -> None:
+    from workbench.families.lora_files import weights
+
+    model, tensors = family.toy(tmp_path, variant), {}
+    for name, linear in family.facts(model).named():
+        if "blocks" in name:
+            tensors[f"{name}.lora_A.weight"] = torch.ones(2, linear.inputs)
+            tensors[f"{name}.lora_B.weight"] = torch.ones(linear.outputs, 2)
+    assert tensors
+    for format in family.lora_formats:
+        if format.id != "sat":  # the attention alone
+            assert family_of_layers(family.export_lora(weights(tensors, {}, "x"), format.id)[0]) == ""
+
+
+def test_a_family_that_another_package_adds_is_not_refused() -> None:
+    names = ["transformer.single_transformer_blocks.0.attn.to_q.lora_A.weight"]
+    assert family_of_layers(names, ["CogVideoX", "Wan"]) == "FLUX or HunyuanVideo"
+    assert family_of_layers(names, ["CogVideoX", "HunyuanVideo"]) == ""
+    assert family_of_layers(["vace_blocks.0.self_attn.q.weight"], ["Wan"]) == "Wan VACE"

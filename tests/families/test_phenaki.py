@@ -1,0 +1,330 @@
+"""Phenaki: what its tokenizer, objective and sampling promise, each bug of the seed's package among them."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from workbench.errors import ConfigError
+from workbench.families.guidance import Guidance
+from workbench.families.model_inputs import ModelInputs
+from workbench.families.noise_schedules import NoiseSettings, TrainPart
+from workbench.families.phenaki import FAMILY
+from workbench.families.phenaki.codes import MASKED, ids, points
+from workbench.families.phenaki.objective import (
+    MEAN_RATIO,
+    MaskSchedule,
+    critic_loss,
+    generator_loss,
+    losses,
+    sample_codes,
+)
+from workbench.families.phenaki.sampling import Filling
+from workbench.families.phenaki.tokenizer import PhenakiTokenizer
+from workbench.families.phenaki.transformer import PhenakiTransformer
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.model import lora
+
+LEVELS = (4, 3, 2)
+SHAPE = (3, 3, 2, 2)  # 12 codes
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PhenakiTokenizer:
+    torch.manual_seed(0)
+    return PhenakiTokenizer(width=16, heads=2, spatial_layers=1, temporal_layers=1, patch=4, levels=LEVELS).eval()
+
+
+def transformer(critic: str = "self") -> PhenakiTransformer:
+    torch.manual_seed(0)
+    made = PhenakiTransformer(LEVELS, width=16, heads=2, layers=1, text_width=8, critic=critic, critic_layers=1)
+    torch.nn.init.normal_(made.proj_out.weight)
+    return made
+
+
+def inputs(count: int = 2, quantile: float = 0.5) -> ModelInputs:
+    generator = torch.Generator().manual_seed(1)
+    codes = torch.randint(24, (count, *SHAPE[1:]), generator=generator)
+    text = {"prompt_embeds": torch.randn(count, 5, 8, generator=generator), "mask": torch.ones(count, 5)}
+    noise = torch.randn(count, *SHAPE, generator=generator)
+    times = MaskSchedule().timesteps(torch.full((count,), quantile), SHAPE)
+    return ModelInputs(points(codes, LEVELS), text, noise, times)
+
+
+# ---- codes and tokenizer
+
+
+def test_codes_are_points_and_back_and_a_masked_one_is_none_of_them() -> None:
+    numbers = torch.arange(24).view(1, 2, 3, 4)
+    found = points(numbers, LEVELS)
+    assert torch.equal(ids(found.to(torch.bfloat16), LEVELS), numbers)  # however latents are kept
+    assert len(found.flatten(2)[0].T.unique(dim=0)) == 24
+    found[:, 0] = MASKED
+    assert (ids(found, LEVELS) == 24).all()
+
+
+def test_later_frames_change_neither_codes_nor_pixels_of_earlier_ones(tokenizer: PhenakiTokenizer) -> None:
+    """The seed's tokenizer mixes time and batch on the way, so that every code depends on all frames."""
+    clip = torch.rand(2, 3, 7, 8, 12, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    other = clip.clone()
+    other[:, :, 3:] = -other[:, :, 3:]
+    with torch.no_grad():
+        whole, changed = tokenizer.encode(clip), tokenizer.encode(other)
+        assert whole.shape == (2, 3, 4, 2, 3)
+        torch.testing.assert_close(tokenizer.encode(clip[:, :, :3]), whole[:, :, :2])
+        torch.testing.assert_close(changed[:, :, :2], whole[:, :, :2])
+        assert not torch.equal(changed, whole)
+        torch.testing.assert_close(tokenizer.decode(whole[:, :, :2]), tokenizer.decode(whole)[:, :, :3])
+
+
+def test_an_image_is_a_clip_of_one_frame(tokenizer: PhenakiTokenizer) -> None:
+    clip = torch.rand(1, 3, 5, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    with torch.no_grad():
+        torch.testing.assert_close(tokenizer.encode(clip[:, :, :1]), tokenizer.encode(clip)[:, :, :1])
+        assert tokenizer(clip[:, :, :1]).shape == (1, 3, 1, 8, 8)
+        assert tokenizer(clip).shape == clip.shape
+    with pytest.raises(ValueError, match="give 1 \\+ 2k"):
+        tokenizer.encode(clip[:, :, :4])
+
+
+def test_codes_are_on_the_grid_and_gradients_pass_the_rounding(tokenizer: PhenakiTokenizer) -> None:
+    clip = torch.rand(1, 3, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    found = tokenizer.encode(clip)
+    torch.testing.assert_close(points(ids(found.detach(), LEVELS), LEVELS), found.detach())
+    tokenizer.decode(found).square().mean().backward()
+    assert tokenizer.to_code.weight.grad is not None
+    assert tokenizer.to_code.weight.grad.abs().sum() > 0
+    tokenizer.zero_grad()
+
+
+def test_clips_one_by_one_are_the_same(tokenizer: PhenakiTokenizer) -> None:
+    clip = torch.rand(3, 3, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    with torch.no_grad():
+        whole = tokenizer(clip)
+        tokenizer.enable_tiling()
+        torch.testing.assert_close(tokenizer(clip), whole)
+        tokenizer.disable_tiling()
+
+
+# ---- the objective
+
+
+def test_exactly_the_rounded_share_is_masked_and_the_share_is_a_cosine() -> None:
+    schedule, noise = MaskSchedule(), torch.randn(1, 3, 5, 4, 4, generator=torch.Generator().manual_seed(0))
+    for quantile in (0.0, 0.01, 0.3, 0.5, 0.9, 1.0):
+        times = schedule.timesteps(torch.tensor([quantile]), (3, 5, 4, 4))
+        ratio = math.cos(math.pi / 2 * (1 - quantile))
+        assert float(times) == pytest.approx(ratio, abs=1e-6)
+        masked = schedule.masked(noise, times)
+        assert int(masked.sum()) == max(round(80 * ratio), 1)
+        mixed = schedule.mix(torch.zeros_like(noise), noise, times)
+        assert torch.equal(mixed[:, 0] == MASKED, masked)
+    assert masked.all()
+    one, other = (schedule.masked(torch.randn(1, 3, 5, 4, 4), torch.tensor([0.5])) for _ in range(2))
+    assert not torch.equal(one, other)
+
+
+def test_the_loss_is_the_published_one_over_masked_codes_alone() -> None:
+    """Summed over a batch it is the cross-entropy of all masked codes, each counting the same."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 24, *SHAPE[1:], generator=generator)
+    codes = torch.randint(24, (2, *SHAPE[1:]), generator=generator)
+    masked = torch.zeros(2, *SHAPE[1:], dtype=torch.bool)
+    masked[0, 0], masked[1] = True, True
+    expected = F.cross_entropy(logits.movedim(1, -1)[masked], codes[masked], reduction="sum")
+    found = generator_loss(logits, codes, masked)
+    torch.testing.assert_close(found.sum() * MEAN_RATIO * 12, expected)
+    elsewhere = logits.clone()
+    elsewhere[0, :, 1:] += 5 * torch.randn(24, 2, 2, 2, generator=generator)
+    torch.testing.assert_close(generator_loss(elsewhere, codes, masked), found)
+
+
+def test_the_critic_is_asked_at_masked_codes_alone() -> None:
+    """The seed's is asked everywhere, though all other codes are the clip's own."""
+    generator = torch.Generator().manual_seed(0)
+    codes = torch.randint(24, (1, *SHAPE[1:]), generator=generator)
+    masked = torch.zeros_like(codes, dtype=torch.bool)
+    masked[:, 0] = True
+    filled = codes.clone()
+    filled[0, 0, 0] = (codes[0, 0, 0] + 1) % 24
+    scores = torch.randn(1, *SHAPE[1:], generator=generator)
+    found = critic_loss(scores, filled, codes, masked)
+    target = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    expected = F.binary_cross_entropy_with_logits(scores[0, 0], target, reduction="sum") / (MEAN_RATIO * 12)
+    torch.testing.assert_close(found[0], expected)
+    torch.testing.assert_close(critic_loss(scores + 3 * ~masked, filled, codes, masked), found)
+
+
+def trained_by(made: PhenakiTransformer, part: TrainPart) -> set[str]:
+    losses(made, MaskSchedule(NoiseSettings(part=part)), inputs()).sum().backward()
+    found = {name.split(".")[0] for name, p in made.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    made.zero_grad()
+    return found
+
+
+def test_each_part_is_trained_alone_or_both_together() -> None:
+    made, generator = transformer("token"), {"embed", "transformer_blocks", "norm_out", "proj_out"}
+    critic = {"critic_embed", "critic_blocks", "critic_norm", "critic_out"}
+    assert trained_by(made, "generator") == generator
+    assert trained_by(made, "critic") == critic
+    assert trained_by(made, "both") == generator | critic
+    assert trained_by(transformer("self"), "critic") == generator - {"proj_out"} | {"critic_out"}
+    assert trained_by(transformer("none"), "both") == generator
+    schedule = FAMILY.noise_schedule(Path(), torch.device("cpu"), NoiseSettings(part="critic"))
+    assert isinstance(schedule, MaskSchedule)
+    assert schedule.part == "critic"
+
+
+def test_the_losses_of_both_parts_add_up_and_depend_on_nothing_but_the_inputs() -> None:
+    made, given = transformer("token"), inputs()
+    parts: tuple[TrainPart, ...] = ("both", "generator", "critic")
+    with torch.no_grad():
+        both, generator, critic = (losses(made, MaskSchedule(NoiseSettings(part=part)), given) for part in parts)
+        torch.rand(7)
+        again = losses(made, MaskSchedule(), given)
+    torch.testing.assert_close(generator + critic, both)
+    assert torch.equal(again, both)
+
+
+def test_codes_are_drawn_as_often_as_their_logits_say() -> None:
+    logits = torch.tensor([0.0, 1.0, 2.0]).view(1, 3, 1, 1, 1).expand(1, 3, 1, 1, 30_000)
+    sampled = sample_codes(logits, torch.rand(1, 1, 1, 30_000, generator=torch.Generator().manual_seed(0)))
+    shares = sampled.flatten().bincount(minlength=3) / 30_000
+    torch.testing.assert_close(shares, torch.tensor([0.0, 1.0, 2.0]).softmax(0), atol=0.01, rtol=0)
+    assert (sample_codes(logits / 1e-6, torch.rand(1, 1, 1, 30_000)) == 2).all()
+
+
+# ---- sampling
+
+
+def filling(made: PhenakiTransformer, guidance: float = 1.0, **more: Any) -> Filling:
+    given = inputs(1)
+    negative = {"prompt_embeds": torch.zeros_like(given.text["prompt_embeds"]), "mask": given.text["mask"]}
+    noise = torch.Generator().manual_seed(3)
+    return Filling(made, SHAPE, given.text, negative, Guidance(guidance), noise, **more)
+
+
+def run(one: Filling, prefix: torch.Tensor | None = None) -> torch.Tensor:
+    return one.run(6, lambda *_: None, prefix, None, 1.0)
+
+
+def test_each_step_masks_fewer_codes_by_the_cosine_the_most_doubtful_first() -> None:
+    one = filling(transformer())
+    codes, free = torch.zeros(1, *SHAPE[1:], dtype=torch.long), torch.ones(1, *SHAPE[1:], dtype=torch.bool)
+    doubt = torch.arange(12.0).view(codes.shape)
+    for step in range(1, 6):
+        masked = (one._masked(codes, doubt, free, step, 6) == 24).flatten()
+        assert int(masked.sum()) == max(round(12 * math.cos(math.pi / 2 * step / 6)), 1)
+        assert masked[12 - int(masked.sum()) :].all()
+    free[:, 2] = False
+    masked = one._masked(codes, doubt, free, 1, 6) == 24
+    assert int(masked.sum()) == round(8 * math.cos(math.pi / 12))
+    assert not masked[:, 2].any()
+
+
+def test_the_critic_decides_and_a_model_without_one_uses_its_own_probabilities() -> None:
+    results = []
+    for critic in ("self", "token", "none"):
+        made = transformer(critic)
+        results.append(run(filling(made)))
+        asked = []
+        if critic != "none":
+            original = made.criticise
+            made.criticise = lambda *a, original=original, asked=asked: asked.append(1) or original(*a)  # type: ignore
+            run(filling(made))
+            assert len(asked) == 6
+    assert not torch.equal(results[0], results[2])
+
+
+def test_the_frames_of_a_clip_to_continue_stay_as_they_are() -> None:
+    prefix = points(torch.randint(24, (1, 1, 2, 2), generator=torch.Generator().manual_seed(9)), LEVELS)
+    made = transformer()
+    sampled = run(filling(made), prefix)
+    torch.testing.assert_close(sampled[:, :, :1], prefix)
+    assert not torch.equal(sampled, run(filling(made)))
+
+
+def test_guidance_and_the_caption_change_what_is_generated_and_one_by_one_is_the_same() -> None:
+    """The seed's package never leaves out a caption in training, and guides all the same."""
+    made = transformer()
+    with torch.no_grad():
+        made.transformer_blocks[0].attn2.to_out[0].weight.mul_(20)
+    plain, guided = run(filling(made)), run(filling(made, 6.0))
+    assert not torch.equal(plain, guided)
+    assert torch.equal(run(filling(made, 6.0, sequential=True)), guided)
+    assert torch.equal(run(filling(made, 6.0)), guided)
+
+
+def test_padding_is_not_looked_at() -> None:
+    made, given = transformer(), inputs(1)
+    text, mask = given.text["prompt_embeds"], given.text["mask"].clone()
+    mask[:, 3:] = 0
+    other = text.clone()
+    other[:, 3:] = 7.0
+    codes = ids(given.latents, LEVELS)
+    with torch.no_grad():
+        assert torch.equal(made(codes, text, mask), made(codes, other, mask))
+        assert not torch.equal(made(codes, text, mask), made(codes, text, given.text["mask"]))
+
+
+# ---- the family
+
+
+@pytest.mark.parametrize("variant", FAMILY.toys)
+def test_a_folder_s_sizes_are_those_of_its_weights(tmp_path: Path, variant: str) -> None:
+    model, cpu = FAMILY.toy(tmp_path, variant), torch.device("cpu")
+    found, made = FAMILY.facts(model), FAMILY.load_transformer(tmp_path, cpu, torch.float32)
+    assert found.values == sum(value.numel() for value in made.state_dict().values())
+    assert found.vae.values == sum(p.numel() for p in FAMILY.load_vae(tmp_path, cpu, torch.float32).parameters())
+    layers = {name: each for name, each in made.named_modules() if isinstance(each, torch.nn.Linear)}
+    assert {name: linear.values for name, linear in found.named()} == {
+        name: each.weight.numel() for name, each in layers.items()
+    }
+    frames, channels, *size = found.latents(9, 32, 32)
+    assert (channels, frames, *size) == FAMILY.latents_shape(tmp_path, 9, 32, 32)
+
+
+def test_a_folder_is_all_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seed's package asks the Hub for a text encoder's size even where it is given one."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    FAMILY.toy(tmp_path, "token")
+    encoder = FAMILY.load_text_encoder(tmp_path, torch.device("cpu"), torch.float32)
+    text = FAMILY.encode_text(encoder, ["a red circle", ""])
+    made = FAMILY.load_transformer(tmp_path, torch.device("cpu"), torch.float32)
+    codes = torch.zeros(2, 1, 2, 2, dtype=torch.long)
+    assert made(codes, text["prompt_embeds"], text["mask"]).shape == (2, 64, 1, 2, 2)
+
+
+def test_a_damaged_folder_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    FAMILY.toy(tmp_path / "whole", "self")
+    damaged = shutil.copytree(tmp_path / "whole", tmp_path / "damaged")
+    (damaged / "vae" / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="write it again"):
+        FAMILY.describe_folder(damaged)
+
+
+def test_the_code_of_a_model_card_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, cpu = FAMILY.toy(tmp_path / "model", "self"), torch.device("cpu")
+    made = FAMILY.load_transformer(tmp_path / "model", cpu, torch.float32)
+    lora.attach(FAMILY, made, TrainSettings(dataset="x", rank=2), seed=0)
+    lora.write(FAMILY, made, tmp_path / "lora.safetensors", {})
+    monkeypatch.chdir(tmp_path)
+    exec(FAMILY.usage(model, tmp_path / "model", "lora.safetensors", "a red circle", (9, 32, 32)), {})
+    assert (tmp_path / "video.mp4").stat().st_size > 0
+
+
+def test_a_model_without_a_critic_has_no_parts_to_train(tmp_path: Path) -> None:
+    assert set(FAMILY.own_settings(FAMILY.toy(tmp_path / "none", "none"))) == set()
+    assert set(FAMILY.own_settings(FAMILY.toy(tmp_path / "self", "self"))) == {"train_part"}

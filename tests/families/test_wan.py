@@ -1,0 +1,349 @@
+"""Wan: the published definition of its loss, the stock pipelines' videos, and other trainers' files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from workbench.families import find_model
+from workbench.families.denoising import StepOptions
+from workbench.families.guidance import Guidance
+from workbench.families.model_inputs import Given, ModelInputs, Tensors
+from workbench.families.noise_schedules import Density, NoiseSettings
+from workbench.families.wan import FAMILY
+from workbench.families.wan_models import MODELS
+from workbench.runs.settings import TrainSettings
+
+CPU, STEPS = torch.device("cpu"), 4
+
+
+class Case:
+    """A miniature, its parts, and a clip with a picture."""
+
+    def __init__(self, folder: Path, variant: str) -> None:
+        self.folder, self.variant = folder, variant
+        self.model = FAMILY.toy(folder, variant)
+        self.transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
+        self.experts = {
+            one.lowest: FAMILY.load_transformer(folder, CPU, torch.float32, one.part) for one in self.model.experts
+        }
+        self.vae = FAMILY.load_vae(folder, CPU, torch.float32)
+        self.encoder = FAMILY.load_text_encoder(folder, CPU, torch.float32)
+        self.image_encoder = FAMILY.load_image_encoder(folder, CPU, torch.float32)
+        draw = torch.Generator().manual_seed(0)
+        size = self.model.height
+        pixels = torch.randint(0, 256, (3, size, size), generator=draw, dtype=torch.uint8)
+        self.picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
+        self.image = (pixels.float() / 127.5 - 1)[None]
+        self.video = torch.rand(2, 3, 9, size, size, generator=draw) * 2 - 1
+        self.shape = FAMILY.latents_shape(folder, 9, size, size)
+        self.latents = FAMILY.encode_video(self.vae, self.video)["mean"]
+        self.noise = torch.randn(2, *self.shape, generator=draw)
+        self.text = FAMILY.encode_text(self.encoder, ["a red circle", "a blue square moves left"])
+
+    @property
+    def of_image(self) -> bool:
+        return self.model.task == "image-to-video"
+
+    def given(self, kept: list[bool] | None = None) -> Given | None:
+        if not self.of_image:
+            return None
+        encoded = FAMILY.encode_image(self.vae, self.image_encoder, self.image, 9, "pipeline")
+        count = len(kept or [True])
+        many = {name: one.expand(count, *one.shape[1:]) for name, one in encoded.items()}
+        return FAMILY.given(many, torch.zeros(()), self.shape, None if kept is None else torch.tensor(kept))
+
+    def at_timestep(self, timestep: float) -> Any:
+        return next(one for lowest, one in self.experts.items() if timestep >= 1000 * lowest)
+
+    def generated(self, **more: Any) -> torch.Tensor:
+        return FAMILY.denoise(
+            self.transformer,
+            self.folder,
+            **{
+                "text": FAMILY.encode_text(self.encoder, ["a red  circle &amp; a square"]),
+                "negative_text": FAMILY.encode_text(self.encoder, ["the video"]),
+                "latents_shape": self.shape,
+                "steps": STEPS,
+                "scheduler": "model",
+                "guidance": Guidance(3.0, second=2.0, below=1000 * self.model.boundary),
+                "at_timestep": self.at_timestep,
+                "noise": torch.Generator().manual_seed(1),
+                "on_step": lambda done, total, latents: None,
+                "given": self.given(),
+                **more,
+            },
+        )
+
+
+@pytest.fixture(scope="module", params=FAMILY.toys)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return Case(tmp_path_factory.mktemp("wan") / request.param, request.param)
+
+
+def test_a_video_equals_the_stock_pipelines(case: Case) -> None:
+    """Prompt cleaning, padding, picture, noise, guidance, scheduler and decoding, all of it."""
+    from diffusers import DiffusionPipeline
+
+    stock = DiffusionPipeline.from_pretrained(case.folder)
+    stock.set_progress_bar_config(disable=True)
+    shift = None if case.of_image else 8.0  # the toys' schedulers have 3 and 5
+    if shift is not None:
+        stock.scheduler = type(stock.scheduler).from_config(stock.scheduler.config, flow_shift=shift)
+    size = case.model.height
+    theirs = stock(
+        **({"image": case.picture} if case.of_image else {}),
+        prompt="a red  circle &amp; a square",
+        negative_prompt="the video",
+        num_frames=9,
+        height=size,
+        width=size,
+        num_inference_steps=STEPS,
+        guidance_scale=3.0,
+        **({"guidance_scale_2": 2.0} if case.model.boundary else {}),
+        generator=torch.Generator().manual_seed(1),
+        output_type="pt",
+    ).frames
+    ours = FAMILY.decode(case.vae, case.generated(sequential_guidance=True, flow_shift=shift)) / 2 + 0.5
+    torch.testing.assert_close(ours, theirs.permute(0, 2, 1, 3, 4), rtol=0, atol=1e-5)
+
+
+def test_a_larger_shift_gives_the_expert_for_high_noise_more_steps(case: Case) -> None:
+    """Of 40 steps: 13 with the shift of diffusers' files, 26 with the authors'."""
+    ways = [FAMILY.sampler_steps(StepOptions(case.folder, 40, case.shape, CPU, shift=shift)) for shift in (3.0, 12.0)]
+    assert [int((one.timesteps >= 875).sum()) for one in ways] == [13, 26]
+
+
+def published_loss(case: Case, noise_share: torch.Tensor, kept: list[bool]) -> torch.Tensor:
+    """mean of (prediction - (noise - clean))^2 per clip, written from the definition, in the stock model's terms."""
+    s = noise_share.view(-1, 1, 1, 1, 1)
+    noisy = (1 - s) * case.latents + s * case.noise
+    times, more = 1000 * noise_share, {}
+    counted = torch.ones_like(noisy)
+    if case.variant in ("image-2.1", "a14b-image"):
+        with torch.no_grad():
+            blank = torch.cat([case.image[:, :, None], torch.zeros(1, 3, 8, *case.image.shape[2:])], dim=2)
+            empty = case.vae.encode(blank).latent_dist.mode()
+        scale = (case.vae.config.latents_mean, case.vae.config.latents_std)
+        center, spread = (torch.tensor(one).view(1, -1, 1, 1, 1) for one in scale)
+        mask = torch.zeros(1, 4, *case.shape[1:])
+        mask[:, :, 0] = 1
+        shown = torch.tensor(kept).float().view(-1, 1, 1, 1, 1)
+        noisy = torch.cat([noisy, shown * torch.cat([mask, (empty - center) / spread], dim=1)], dim=1)
+    if case.variant == "image-2.1":
+        shown = torch.tensor(kept).float().view(-1, 1, 1)
+        processor, model = case.image_encoder
+        with torch.no_grad():
+            seen = model(**processor(images=case.picture, return_tensors="pt"), output_hidden_states=True)
+        more["encoder_hidden_states_image"] = seen.hidden_states[-2] * shown
+    if case.variant == "5b-image":
+        first = FAMILY.encode_video(case.vae, case.image[:, :, None])["mean"]
+        grid = times.view(-1, 1, 1, 1).repeat(1, case.shape[1], case.shape[2] // 2, case.shape[3] // 2)
+        for index, one in enumerate(kept):
+            if one:
+                noisy[index, :, :1], grid[index, 0], counted[index, :, 0] = first, 0, 0
+        times = grid.flatten(1)
+    with torch.no_grad():
+        predicted = case.transformer(noisy, times, case.text["prompt_embeds"], return_dict=False, **more)[0]
+    error = (predicted - (case.noise - case.latents)).square() * counted
+    return error.flatten(1).sum(1) / counted.flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("kept", [[True, True], [True, False]])
+def test_the_loss_equals_its_definition(case: Case, kept: list[bool]) -> None:
+    schedule = FAMILY.noise_schedule(case.folder, CPU)
+    share = torch.tensor([0.3, 0.9])
+    inputs = ModelInputs(case.latents, case.text, case.noise, 1000 * share, case.given(kept), 16.0)
+    with torch.no_grad():
+        ours = FAMILY.loss(case.transformer, schedule, inputs)
+    torch.testing.assert_close(ours, published_loss(case, share, kept), rtol=1e-6, atol=1e-6)
+
+
+def test_noise_levels_are_logit_normal_and_shifted() -> None:
+    """By sampling: sigmoid of a normal number, then s -> 5 s / (1 + 4 s)."""
+    schedule = FAMILY.noise_schedule(Path(), CPU)
+    draw = torch.randn(200_000, generator=torch.Generator().manual_seed(0)).double().sigmoid()
+    shifted = 5 * draw / (1 + 4 * draw)
+    quantiles = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95]).double()
+    ours = schedule.timesteps(quantiles, (16, 3, 4, 4)) / 1000
+    torch.testing.assert_close(ours, shifted.quantile(quantiles).float(), rtol=0, atol=2e-3)
+    assert schedule.timesteps(torch.tensor([0.0, 1.0]), (16, 3, 4, 4)).tolist() == [0, 1000]
+
+
+def test_noise_levels_follow_the_settings() -> None:
+    """Uniform and unshifted, quantiles are the noise levels themselves; a shift alone moves them as written."""
+    quantiles = torch.tensor([0.1, 0.5, 0.9])
+    plain = FAMILY.noise_schedule(Path(), CPU, NoiseSettings("uniform", 1.0))
+    torch.testing.assert_close(plain.timesteps(quantiles, (16, 3, 4, 4)), 1000 * quantiles)
+    moved = FAMILY.noise_schedule(Path(), CPU, NoiseSettings("uniform", 3.0)).timesteps(quantiles, (16, 3, 4, 4))
+    torch.testing.assert_close(moved, 3000 * quantiles / (1 + 2 * quantiles))
+
+
+@pytest.mark.parametrize("density", ["logit-normal", "uniform"])
+def test_an_expert_learns_from_its_own_slice_as_often_as_all_levels_have_it(density: Density) -> None:
+    """The quantiles of a slice are those of all draws that fall into it."""
+    quantiles, shape = (torch.arange(100_000).double() + 0.5) / 100_000, (16, 3, 4, 4)
+    every = FAMILY.noise_schedule(Path(), CPU, NoiseSettings(density, 5.0)).timesteps(quantiles, shape)
+    for between in ((0.875, 1.0), (0.0, 0.875)):
+        own = FAMILY.noise_schedule(Path(), CPU, NoiseSettings(density, 5.0, between=between))
+        inside = every[(every >= 1000 * between[0]) & (every < 1000 * between[1])].double()
+        few = torch.tensor([0.1, 0.5, 0.9]).double()
+        torch.testing.assert_close(own.timesteps(few, shape).double(), inside.quantile(few), rtol=0, atol=0.1)
+        edges = own.timesteps(torch.tensor([0.0, 1.0]), shape) / 1000
+        torch.testing.assert_close(edges, torch.tensor(between), rtol=0, atol=1e-6)
+    shares = {"uniform": 0.42, "logit-normal": 0.37}  # reference figures of draws above 0.875
+    assert (every >= 875).double().mean().item() == pytest.approx(shares[density], abs=0.01)
+
+
+def test_captions_are_cleaned_and_end_in_zeros(case: Case) -> None:
+    one, same = (FAMILY.encode_text(case.encoder, [text])["prompt_embeds"] for text in ("a &amp;amp; b ", "a &  b"))
+    assert torch.equal(one, same)
+    assert one.shape[1] == 512
+    assert not one[0, 8:].any()
+
+
+def test_what_is_precise_stays_so_in_bfloat16(tmp_path: Path) -> None:
+    """Time embedder, norms and modulation are float32 as diffusers loads them, and stay so beside a LoRA."""
+    from diffusers import WanTransformer3DModel
+
+    from workbench.trainer.model.lora import attach
+
+    case = Case(tmp_path / "toy", "text")
+    ours = FAMILY.load_transformer(case.folder, CPU, torch.bfloat16)
+    theirs = WanTransformer3DModel.from_pretrained(case.folder / "transformer", dtype=torch.bfloat16)
+    wanted = {name: one.dtype for name, one in (*theirs.named_parameters(), *theirs.named_buffers())}
+    assert {wanted["condition_embedder.time_embedder.linear_1.weight"], wanted["scale_shift_table"]} == {torch.float32}
+    assert wanted["blocks.0.attn1.to_q.weight"] == torch.bfloat16
+    attach(FAMILY, ours, TrainSettings(dataset="x", rank=2), seed=0)
+    found = {
+        name.replace(".base_layer", ""): one.dtype
+        for name, one in (*ours.named_parameters(), *ours.named_buffers())
+        if "lora_" not in name
+    }
+    assert found == wanted
+    inputs = ModelInputs(case.latents, case.text, case.noise, torch.tensor([300.0, 900.0]))
+    schedule = FAMILY.noise_schedule(case.folder, CPU)
+    with torch.no_grad():
+        exact = FAMILY.loss(case.transformer, schedule, inputs)
+        torch.testing.assert_close(FAMILY.loss(ours, schedule, inputs), exact, rtol=0.02, atol=0)
+
+
+def test_known_frames_stay_and_are_not_trained_on(tmp_path: Path) -> None:
+    case = Case(tmp_path / "toy", "5b-image")
+    made, given = case.generated(), case.given()
+    assert given is not None
+    assert given.known is not None
+    assert torch.equal(made[:, :, :1], given.known)
+    schedule = FAMILY.noise_schedule(case.folder, CPU)
+    inputs = ModelInputs(case.latents, case.text, case.noise, torch.tensor([300.0, 900.0]), case.given([True, False]))
+    changed = case.latents.clone()
+    changed[:, :, 0] += 1
+    other = ModelInputs(changed, case.text, case.noise, inputs.timesteps, inputs.given)
+    with torch.no_grad():
+        before, after = (FAMILY.loss(case.transformer, schedule, one) for one in (inputs, other))
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize(
+    ("model", "values"),
+    [
+        ("wan2.1-t2v-1.3b", 1.42),
+        ("wan2.1-t2v-14b", 14.29),
+        ("wan2.1-i2v-14b-480p", 16.39),
+        ("wan2.2-ti2v-5b", 5.0),
+        ("wan2.2-t2v-a14b", 14.29),
+        ("wan2.2-i2v-a14b", 14.29),
+    ],
+)
+def test_the_published_models_are_as_large_as_counted(model: str, values: float) -> None:
+    family, found = find_model(model)
+    assert family.facts(found).values == pytest.approx(values * 1e9, rel=4e-3)
+
+
+def test_facts_count_every_layer_of_the_model(case: Case) -> None:
+    facts = FAMILY.facts(case.model)
+    linear = {
+        name: module
+        for name, module in case.transformer.named_modules()
+        if getattr(module, "weight", None) is not None and module.weight.dim() > 1
+    }
+    counted = {name: layer.values for name, layer in facts.named()}
+    assert counted == {name: module.weight.numel() for name, module in linear.items()}
+    assert facts.values == sum(one.numel() for one in case.transformer.parameters())
+
+
+def test_models_have_names_and_legal_sizes() -> None:
+    assert len({model.id for model in MODELS}) == len(MODELS)
+    for model in MODELS:
+        model.check_shape(model.frames, model.height, model.width)
+
+
+# ---- other trainers' files
+
+
+def lora(case: Case, rank: int = 2) -> Tensors:
+    draw, found = torch.Generator().manual_seed(3), {}
+    for name, module in case.transformer.named_modules():
+        if name.startswith("blocks") and isinstance(module, torch.nn.Linear):
+            found[f"{name}.lora_A.weight"] = torch.randn(rank, module.in_features, generator=draw)
+            found[f"{name}.lora_B.weight"] = torch.randn(module.out_features, rank, generator=draw)
+    return found
+
+
+@pytest.mark.parametrize("format", [one.id for one in FAMILY.lora_formats])
+def test_every_format_goes_out_and_back_and_the_stock_pipeline_loads_it(case: Case, format: str) -> None:
+    from workbench.families.lora_files import weights
+
+    own = lora(case)
+    layers = {name.rpartition(".lora_")[0] for name in own}
+    given = weights(own, dict.fromkeys(layers, 8.0), "test")
+    tensors, metadata = FAMILY.export_lora(given, format)
+    back = FAMILY.lora_weights(tensors, metadata)
+    assert set(back.layers) == layers
+    for layer in layers:
+        ours, theirs = (
+            one.scale_of(layer) * one.tensors[f"{layer}.lora_B.weight"] @ one.tensors[f"{layer}.lora_A.weight"]
+            for one in (given, back)
+        )
+        torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-5)
+    if format == "comfyui":
+        assert "diffusion_model.blocks.0.self_attn.q.lora_down.weight" in tensors
+    if format == "kohya":
+        assert "lora_unet_blocks_1_ffn_2.lora_up.weight" in tensors
+
+
+def test_names_of_other_trainers_are_known() -> None:
+    for spelling in (
+        "diffusion_model.blocks.3.cross_attn.o",
+        "blocks.3.cross_attn.o",
+        "lora_unet_blocks_3_cross_attn_o",
+        "lora_unet__blocks_3_cross_attn_o",
+        "transformer.blocks.3.attn2.to_out.0",
+        "base_model.model.blocks.3.attn2.to_out.0",
+    ):
+        from workbench.families.wan import NAMES
+
+        assert NAMES.layer_of(spelling) == "blocks.3.attn2.to_out.0", spelling
+    pair = {f"blocks.0.self_attn.q.lora_{one}.default.weight": torch.ones(2, 2) for one in "AB"}  # DiffSynth
+    assert FAMILY.lora_weights(pair, {}).layers == ["blocks.0.attn1.to_q"]
+
+
+def test_which_expert_a_lora_is_for_goes_along(tmp_path: Path) -> None:
+    from workbench.families.lora_files import experts_of
+
+    case = Case(tmp_path / "toy", "a14b")
+    read = FAMILY.lora_weights(
+        {f"transformer.{name}": one for name, one in lora(case).items()}, {"expert": "low noise"}
+    )
+    for format in FAMILY.lora_formats:
+        assert FAMILY.lora_weights(*FAMILY.export_lora(read, format.id)).expert == "low noise"
+    assert experts_of([], {}, "Wan2.2_HIGH_style.safetensors") == ("high noise",)
+    assert experts_of([], {}, "slow-highway.safetensors") == ()

@@ -1,0 +1,196 @@
+"""Which device a job takes. Apple's and AMD's GPUs are faked where torch says whether there is one: none is at hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import torch
+
+from tests.shell import Shell
+from workbench.errors import ConfigError
+from workbench.jobs import devices, gpu_lock, processes, torch_devices
+from workbench.jobs.devices import GIGABYTE, Device, gpus, load, pick_device, pick_devices
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace
+
+CACHED = torch_devices.found, torch_devices.build
+
+
+@pytest.fixture(autouse=True)
+def asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(devices.AUTO, raising=False)
+    for cached in CACHED:
+        cached.cache_clear()
+    yield
+    for cached in CACHED:
+        cached.cache_clear()
+
+
+@pytest.fixture
+def apple(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch on a Mac with an M2 Max and 64 GB, of which this process has 3 GB on the GPU."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.mps, "get_name", lambda: "Apple M2 Max")
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 48 * GIGABYTE)
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 3 * GIGABYTE)
+
+
+@pytest.fixture
+def amd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's build for ROCm on a machine with two AMD GPUs."""
+    monkeypatch.setattr(torch_devices, "build", lambda: "hip")
+    monkeypatch.setattr(torch.version, "hip", "7.1.0")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    about = [
+        SimpleNamespace(name="AMD Instinct MI300X", total_memory=192 * GIGABYTE, uuid=f"0000-{index}")
+        for index in range(2)
+    ]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: about[index])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (180 * GIGABYTE, 192 * GIGABYTE))
+
+
+@pytest.mark.usefixtures("apple")
+@pytest.mark.parametrize("choice", ["auto", "mps"])
+def test_apple_gpu_is_one_device(choice: str) -> None:
+    device = pick_device(choice)
+    assert device == Device("mps", "Apple M2 Max", 48.0, uuid="mps")
+    assert device.torch_name == "mps"
+    assert device.is_gpu
+    assert device.alone == {}
+    assert pick_devices(choice, 0) == [device]
+    with pytest.raises(ConfigError, match=r"gpus is 2, but 1 can be used here: set gpus to 1"):
+        pick_devices(choice, 2)
+
+
+@pytest.mark.usefixtures("apple")
+def test_other_choices_on_a_mac() -> None:
+    assert pick_device("cpu").kind == "cpu"
+    with pytest.raises(ConfigError, match=r"device is cuda, but no NVIDIA GPU is usable here.*: choose auto or cpu"):
+        pick_device("cuda")
+
+
+def test_mps_without_apple_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"device is mps, but torch finds no Apple GPU here.*: choose auto or cpu"):
+        pick_device("mps")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert pick_device("auto").kind == "cpu"
+
+
+@pytest.mark.usefixtures("apple")
+def test_load_of_apple_gpu_is_bounded_by_what_the_machine_has_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = SimpleNamespace(total=64 * GIGABYTE, available=60 * GIGABYTE)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    assert load(pick_device("mps")) == devices.Load(None, 3.0, 48.0)
+    memory.available = 10 * GIGABYTE
+    assert load(pick_device("mps")).memory_used_gb == 38.0
+
+
+@pytest.mark.usefixtures("apple")
+def test_two_jobs_do_not_share_apple_gpu(workspace: Workspace) -> None:
+    uuid = pick_device("auto").uuid
+    with gpu_lock.hold(workspace.locks, uuid, "run one"):
+        assert gpu_lock.holder(workspace.locks, uuid) == "run one"
+        assert gpu_lock.holder(workspace.locks) == "run one"
+        assert gpu_lock.holder(workspace.locks, "") is None
+
+
+@pytest.mark.usefixtures("amd")
+def test_amd_gpus_are_cuda_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = gpus()
+    assert (first.kind, first.rocm, first.torch_name) == ("cuda", "7.1.0", "cuda:0")
+    assert (second.torch_name, second.uuid) == ("cuda:1", "amd-0000-1")
+    assert pick_device("cuda") == pick_device("auto") == first
+    assert load(second) == devices.Load(None, 12.0, 192.0)
+    assert second.alone == {"HIP_VISIBLE_DEVICES": "1"}
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "4,6")
+    assert second.alone == {"HIP_VISIBLE_DEVICES": "6"}
+
+
+def test_a_variable_says_what_auto_takes(monkeypatch: pytest.MonkeyPatch, apple: None) -> None:
+    monkeypatch.setenv(devices.AUTO, "cpu")
+    assert pick_device("auto").kind == "cpu"
+    assert pick_device("mps").kind == "mps"
+    monkeypatch.setenv(devices.AUTO, "cuda")
+    with pytest.raises(ConfigError, match="WORKBENCH_DEVICE is cuda, but no NVIDIA GPU"):
+        pick_device("auto")
+    monkeypatch.setenv(devices.AUTO, "tpu")
+    with pytest.raises(ConfigError, match=r"WORKBENCH_DEVICE is 'tpu', must be one of auto, cuda, mps, cpu: unset it"):
+        pick_device("auto")
+
+
+@pytest.mark.parametrize("value", ["xpu", "XPU", "xpu:0"])
+def test_xpu_is_refused_by_name(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=rf"device is {value}, but Intel GPUs \(XPU\) are not supported: choose auto"):
+        TrainSettings().changed(device=value)
+    monkeypatch.setenv(devices.AUTO, "xpu")
+    with pytest.raises(ConfigError, match=r"WORKBENCH_DEVICE is xpu, but Intel GPUs"):
+        pick_device("auto")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("hip: Optional[str] = '7.1.25424'", "hip"),
+        ("xpu: Optional[str] = '20250301'", "xpu"),
+        ("hip: Optional[str] = None", ""),
+        ("cuda: Optional[str] = '13.0'", ""),
+    ],
+)
+def test_what_torch_was_built_for_is_read_without_it(
+    line: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "version.py").write_text(f"__version__ = '2.13.0'\n{line}\ngit_version = 'abc'\n", encoding="utf-8")
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    assert torch_devices.build() == kind
+
+
+def test_a_process_without_torch_asks_another_one() -> None:
+    """The answer of this machine's own torch: it has neither an AMD GPU nor Apple's."""
+    asked = subprocess.run(
+        processes.command("workbench.jobs.torch_devices"), env=processes.environment(), capture_output=True, text=True
+    )
+    assert json.loads(asked.stdout) == torch_devices.describe(), asked.stderr
+
+
+def test_torch_that_cannot_be_loaded_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(processes, "command", lambda module: [sys.executable, "-c", "raise ImportError"])
+    assert torch_devices.found() == ()
+    monkeypatch.setattr(processes, "command", lambda module: [sys.executable, "-c", 'print(\'[{"kind": "mps"}]\')'])
+    torch_devices.found.cache_clear()
+    assert torch_devices.found() == ({"kind": "mps"},)
+
+
+# ---- what doctor says
+
+
+@pytest.mark.usefixtures("apple")
+def test_doctor_names_apple_gpu(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = shell("doctor", "--quick").out
+    assert "mps, as torch finds Apple's GPU: Apple M2 Max with 48 GB for it" in said
+    assert "has run on one yet" in said
+    monkeypatch.setenv(devices.AUTO, "cpu")
+    assert "(WORKBENCH_DEVICE is cpu)" in shell("doctor", "--quick").out
+
+
+@pytest.mark.usefixtures("amd")
+def test_doctor_names_amd_gpus(shell: Shell) -> None:
+    assert "cuda, as torch is built for ROCm 7.1.0: AMD Instinct MI300X with 192 GB" in shell("doctor", "--quick").out
+
+
+def test_doctor_says_why_it_is_the_processor(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_devices, "build", lambda: "xpu")
+    assert "torch is built for XPU. Intel GPUs (XPU) are not supported" in shell("doctor", "--quick").out
+    monkeypatch.setattr(torch_devices, "build", lambda: "hip")
+    said = shell("doctor", "--quick").out
+    assert "torch is built for ROCm, and finds no AMD GPU" in said
+    assert "install AMD's driver" in said

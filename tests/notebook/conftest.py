@@ -1,0 +1,3 @@
+"""The notebook panels' workspace, for their tests."""
+
+from tests.studio import studio  # noqa: F401 - a fixture

@@ -1,0 +1,98 @@
+"""Runs in a list: searched by words, in an order, under the headings of their groups; renamed and grouped."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.written_run import ended, write_run
+from workbench import jobs
+from workbench.errors import ConfigError
+from workbench.jobs import processes
+from workbench.runs import renaming
+from workbench.runs.listing import NO_GROUP, RunEntry, RunListReader, by_group, groups, matching, ordered
+from workbench.runs.run import REMOTE, Run
+from workbench.workspace import Workspace, write_json
+
+
+@pytest.fixture
+def entries(workspace: Workspace) -> list[RunEntry]:
+    """Three runs: cats, the oldest, failed; dogs, of a group and with notes, finished; birds waits."""
+    for age, name in enumerate(("birds", "dogs", "cats")):
+        run = write_run(workspace, name, 20)
+        os.utime(run.folder / jobs.CONFIG, (1000 - age, 1000 - age))
+    ended(workspace.run("cats"), "failed", 1)
+    Run(workspace.run("dogs")).set_group("  rank  study ")
+    Run(workspace.run("dogs")).write_notes("The Best so far")
+    (workspace.run("birds") / jobs.RESULT).unlink()
+    write_json(workspace.run("birds") / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
+    return RunListReader().read(jobs.jobs_in(workspace.runs), ["birds"])
+
+
+def names(found: list[RunEntry]) -> list[str]:
+    return [one.name for one in found]
+
+
+def test_a_search_looks_at_every_word_of_name_state_group_dataset_model_and_notes(entries: list[RunEntry]) -> None:
+    assert names(matching(entries, "")) == ["birds", "dogs", "cats"]
+    for search in ("DOG", "best far", "rank study", "finished", "dogs cats finished"):
+        assert names(matching(entries, search)) == ["dogs"], search  # each was trained on the dataset cats
+    assert names(matching(entries, "waiting")) == ["birds"]
+    assert names(matching(entries, "dogs failed")) == []
+    assert names(matching(entries, "", "rank study")) == ["dogs"]
+    assert names(matching(entries, "", "")) == ["birds", "cats"]
+
+
+def test_orders_and_the_sections_of_groups(entries: list[RunEntry]) -> None:
+    assert names(ordered(entries)) == ["birds", "dogs", "cats"]
+    assert names(ordered(entries, "name")) == ["birds", "cats", "dogs"]
+    assert names(ordered(entries, "state")) == ["birds", "cats", "dogs"]  # what goes on, what failed, what is over
+    assert names(ordered(entries, "active"))[-1] == "birds"  # it began in 1970
+    with pytest.raises(ConfigError, match="choose one of newest, active, name"):
+        ordered(entries, "colour")  # type: ignore[arg-type]
+    assert [(title, names(part)) for title, part in by_group(ordered(entries))] == [
+        (NO_GROUP, ["birds", "cats"]),
+        ("rank study", ["dogs"]),
+    ]
+    assert by_group(matching(entries, "", ""))[0][0] == ""  # no group, no headings
+    assert groups(entries) == ["rank study"]
+
+
+def test_dates_states_and_what_was_changed_since(workspace: Workspace, entries: list[RunEntry]) -> None:
+    birds, dogs, cats = entries
+    assert (birds.state, birds.tone, birds.ended) == ("waiting", "idle", None)
+    assert birds.when.startswith("started ")
+    assert (dogs.tone, cats.tone) == ("good", "bad")
+    assert dogs.when.startswith("ended ")
+    assert dogs.dates.startswith("created ")
+    reader = RunListReader()
+    statuses = jobs.jobs_in(workspace.runs)
+    assert reader.read(statuses, [])[2].group == ""
+    Run(workspace.run("cats")).set_group("new")
+    assert reader.read(statuses, [])[2].group == "new"
+    Run(workspace.run("cats")).set_group("")
+    assert reader.read(statuses, [])[2].group == ""
+    dogs_run = Run(workspace.run("dogs"))
+    for wrong in ("x" * 61, "a\x1b[2Jb"):
+        with pytest.raises(ConfigError, match="at most 60 characters, all printable"):
+            dogs_run.set_group(wrong)
+
+
+def test_a_renamed_run_keeps_all_and_its_forks_name_it_anew(workspace: Workspace, entries: list[RunEntry]) -> None:
+    write_json(workspace.run("cats") / "parent.json", {"run": "dogs", "step": 10, "changed": {}})
+    run = Run(workspace.run("dogs"))
+    renamed = renaming.rename(workspace, run, "hounds")
+    assert (renamed.name, renamed.group, renamed.notes) == ("hounds", "rank study", "The Best so far")
+    assert not run.folder.exists()
+    assert Run(workspace.run("cats")).parent["run"] == "hounds"
+    assert renaming.rename(workspace, renamed, "hounds").name == "hounds"
+    with pytest.raises(ConfigError, match="there is a run 'cats' already"):
+        renaming.rename(workspace, renamed, "cats")
+    with pytest.raises(ConfigError, match="use 'big-dogs'"):
+        renaming.rename(workspace, renamed, "Big dogs")
+    with pytest.raises(ConfigError, match="cannot be renamed: workbench runs stop birds first"):
+        renaming.rename(workspace, Run(workspace.run("birds")), "eagles")
+    write_json(renamed.folder / REMOTE, {"target": "box"})
+    with pytest.raises(ConfigError, match="trains on box"):
+        renaming.rename(workspace, renamed, "dogs")

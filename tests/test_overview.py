@@ -1,0 +1,142 @@
+"""What goes on in a workspace: runs by what they need, the newest samples and datasets, the next steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.shell import Shell
+from tests.written_run import ended, write_run
+from workbench import jobs
+from workbench.clips import records
+from workbench.dataset_builder import Dataset
+from workbench.jobs import processes
+from workbench.overview import DATASETS, RUNS, Overview, OverviewReader
+from workbench.runs.run import Run
+from workbench.sampler.samples import new_id, video_path, write_sample
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace, write_json
+
+
+def read(workspace: Workspace) -> Overview:
+    return OverviewReader(workspace).read()
+
+
+def at_work(run: Run, **beat: object) -> None:
+    """As if this process trained it."""
+    (run.folder / jobs.RESULT).unlink(missing_ok=True)
+    write_json(run.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": time.time() - 60})
+    write_json(run.folder / jobs.HEARTBEAT, {"phase": "train", "step": 5, "total": 20, "time": time.time(), **beat})
+
+
+def add_sample(workspace: Workspace, prompt: str, *loras: str) -> str:
+    made, settings = new_id(), SampleSettings(prompt=prompt, loras=loras, seed=7)
+    record = {"settings": settings.model_dump(mode="json"), "seed": 7}
+    write_sample(video_path(workspace, made), np.zeros((3, 32, 32, 3), np.uint8), 8, record)
+    return made
+
+
+def clip(number: int, text: str) -> records.Clip:
+    return records.Clip(file_name=f"clips/{number}.mp4", text=text, fps=8, frames=40, width=64, height=64)
+
+
+def add_dataset(workspace: Workspace, name: str, *captions: str) -> Path:
+    folder = workspace.dataset(name)
+    records.write_info(folder, records.DatasetInfo(title=name.title()))
+    records.write_clips(folder, [clip(number, text) for number, text in enumerate(captions)])
+    return folder
+
+
+def steps(seen: Overview) -> list[tuple[str, str]]:
+    return [(one.kind, one.target) for one in seen.next_steps]
+
+
+def test_an_empty_workspace_offers_the_demo_and_then_clips_of_ones_own(workspace: Workspace) -> None:
+    seen = read(workspace)
+    assert seen.empty
+    assert steps(seen) == [("demo", ""), ("import", "")]
+
+
+def test_runs_stand_by_what_they_need(workspace: Workspace) -> None:
+    for name in ("working", "broken", "old", "done"):
+        write_run(workspace, name, 20)
+    at_work(Run.open(workspace, "working"), step_seconds=4)
+    ended(workspace.run("broken"), "failed", 3, "CUDA out of memory. Tried to allocate 2.00 GiB")
+    result = {"status": "failed", "exit_code": 3, "message": "no room", "ended_at": time.time() - 30 * 86400}
+    write_json(workspace.run("old") / jobs.RESULT, result)
+    seen = read(workspace)
+    (working,) = seen.active
+    assert (working.name, working.state, working.share, working.tone) == ("working", "running", 0.25, "going")
+    assert "5 of 20" in working.activity
+    assert "about 1 min 00 s left" in working.activity
+    (broken,) = seen.failed
+    assert broken.name == "broken"
+    assert broken.message
+    assert {one.name for one in seen.ended} == {"old", "done"}
+
+
+def test_a_finished_run_is_to_be_tried_until_a_sample_was_made_with_it(workspace: Workspace) -> None:
+    write_run(workspace, "done", 20)
+    add_dataset(workspace, "cats", "a cat")
+    assert steps(read(workspace)) == [("sample", "done")]
+    add_sample(workspace, "a cat", "runs/done")
+    assert steps(read(workspace)) == []
+
+
+def test_a_dataset_leads_to_its_captions_and_then_to_training(workspace: Workspace) -> None:
+    folder = add_dataset(workspace, "cats", "a cat", "")
+    seen = read(workspace)
+    assert steps(seen)[0] == ("dataset", "cats")
+    assert "1 clip has no caption" in seen.datasets[0].next_step
+    records.write_clips(folder, [clip(0, "a cat")])
+    assert steps(read(workspace)) == [("train", "cats"), ("demo", "")]
+
+
+def test_a_task_at_work_is_named(workspace: Workspace) -> None:
+    folder = add_dataset(workspace, "cats", "a cat")
+    (folder / ".check").mkdir()
+    at_work(Run(folder / ".check"), phase="looking at clips", step=3, total=9)
+    assert read(workspace).datasets[0].activity == "looking at clips · 3 of 9"
+
+
+def test_only_the_newest_are_listed_and_what_is_broken_is_left_out(workspace: Workspace) -> None:
+    made = [add_sample(workspace, f"prompt {number}") for number in range(8)]
+    video_path(workspace, made[-1]).with_suffix(".json").write_text("{")
+    for number in range(DATASETS + 2):
+        folder = add_dataset(workspace, f"set-{number}", "a cat")
+        os.utime(folder / records.METADATA, (number, number))
+        os.utime(folder / records.INFO, (number, number))
+    (folder / records.METADATA).write_text("{")
+    for number in range(RUNS + 2):
+        write_run(workspace, f"run-{number}", 20)
+    seen = read(workspace)
+    assert [one.id for one in seen.samples] == made[-2:-7:-1]
+    assert len(seen.datasets) == DATASETS - 1, "the newest cannot be read"
+    assert len(seen.ended) == RUNS
+
+
+def test_what_did_not_change_is_not_read_again(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_dataset(workspace, "cats", "a cat")
+    add_sample(workspace, "a cat")
+    reader = OverviewReader(workspace)
+    before = reader.read()
+    monkeypatch.setattr("workbench.overview.dataset_snapshot", None)
+    monkeypatch.setattr("workbench.overview.Samples", None)
+    assert reader.read() == before
+
+
+def test_the_shell_shows_the_same(workspace: Workspace, dataset: Dataset, shell: Shell) -> None:
+    write_run(workspace, "done", 20)
+    add_sample(workspace, "a red ball")
+    text = shell("status").out
+    for word in ("done", "finished", "squares", "a red ball", "workbench sample PROMPT --loras done"):
+        assert word in text
+    found = json.loads(shell("status", "--json").out)
+    assert [one["name"] for one in found["ended"]] == ["done"]
+    assert found["datasets"][0]["name"] == "squares"
+    assert found["samples"][0]["prompt"] == "a red ball"

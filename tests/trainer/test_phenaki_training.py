@@ -1,0 +1,152 @@
+"""Phenaki through the engine: exact to the bit when interrupted, the same at each memory level, proved at the end.
+
+What its package's own trainer gets wrong (PhenakiTrainer of phenaki-pytorch 0.5.0) is tested by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.driving import create, session
+from tests.trainer.model.test_memory_levels import gradients
+from tests.trainer.test_exact import assert_exact
+from workbench.clips import media
+from workbench.dataset_builder import Dataset
+from workbench.families.phenaki import FAMILY
+from workbench.runs.recipes import suggest
+from workbench.runs.run import Run
+from workbench.trainer.loop import steps, train_step
+from workbench.trainer.previewing import preview, preview_start
+from workbench.workspace import Workspace
+
+SMALL = {"frames": 9, "height": 16, "width": 16}
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One with a critic of its own."""
+    return FAMILY.toy(tmp_path_factory.mktemp("models") / "phenaki", "token").source
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"batch_size": 2, "caption_dropout": 0.5, "horizontal_flip": 0.5},
+        {"method": "full", "train_part": "generator", "ema_decay": 0.9, "gradient_accumulation": 2},
+        {"method": "full", "train_part": "critic"},
+        {"buckets": ["9x16x16", "1x16x16"], "train_part": "generator", "dropped_caption": "zeros"},
+        {"preservation_weight": 0.5},
+    ],
+    ids=[
+        "LoRA of both",
+        "all weights of the generator",
+        "all weights of the critic",
+        "images among clips",
+        "preserved",
+    ],
+)
+def test_interrupted_and_resumed_it_ends_in_the_same_bytes(
+    workspace: Workspace, dataset: Dataset, toy: str, values: dict[str, Any]
+) -> None:
+    assert_exact(workspace, toy, values if "buckets" in values else {**SMALL, **values})
+
+
+def test_each_memory_level_computes_what_the_plain_model_does(workspace: Workspace, dataset: Dataset, toy: str) -> None:
+    loss, plain = gradients(session(create(workspace, toy, batch_size=2, **SMALL)))
+    for values in (
+        {"gradient_checkpointing": "full"},
+        {"gradient_checkpointing": "keep attention"},
+        {"gradient_checkpointing": "full", "blocks_to_swap": 2},
+    ):
+        found, ours = gradients(session(create(workspace, toy, batch_size=2, **SMALL, **values)))
+        assert found == loss, values
+        assert all(torch.equal(ours[name], plain[name]) for name in plain), values
+
+
+@pytest.mark.parametrize("values", [{"train_part": "critic"}, {"method": "full"}], ids=["LoRA of the critic", "full"])
+def test_a_run_ends_with_weights_that_are_proved(
+    workspace: Workspace, dataset: Dataset, toy: str, values: dict[str, Any]
+) -> None:
+    run = create(
+        workspace,
+        toy,
+        steps=3,
+        evaluate_every=2,
+        preview_every=2,
+        preview_steps=2,
+        learning_rate=0.05,
+        **SMALL,
+        **values,
+    )
+    made = session(run)
+    steps(made)
+    assert made.job.outcome["change"] > 0
+    assert {preview.step for preview in run.previews} == {0, 2, 3}
+
+
+def test_the_built_in_models_recipe_trains_the_layer_that_names_the_codes(
+    workspace: Workspace, dataset: Dataset
+) -> None:
+    recipe = suggest("style", "tiny-phenaki").settings
+    run = create(workspace, "tiny-phenaki", **{**recipe, "steps": 2, "batch_size": 1})
+    made = session(run)
+    steps(made)
+    assert made.job.outcome["change"] > 0
+    assert run.lora is not None
+    layers = {name.removeprefix("transformer.").partition(".lora_")[0] for name in load_file(run.lora)}
+    assert {"proj_out", "transformer_blocks.0.attn2.to_out.0", "transformer_blocks.3.ff.net.2"} < layers
+    assert len(layers) == 41  # ten in each of four blocks
+
+
+# ---- what PhenakiTrainer gets wrong
+
+
+def test_the_optimizer_has_the_critics_weights_and_none_of_the_tokenizers(
+    workspace: Workspace, dataset: Dataset, toy: str
+) -> None:
+    """There it has none of a critic of its own, and the gradient's norm counts the frozen tokenizer."""
+    made = session(create(workspace, toy, method="full", **SMALL))
+    assert {id(p) for p in made.trainable.parameters} == {id(p) for p in made.bare_transformer.parameters()}
+    before = {name: p.detach().clone() for name, p in made.bare_transformer.named_parameters()}
+    for _ in range(2):  # the first one is of the warm-up, whose rate is 0
+        train_step(made)
+    changed = {name.split(".")[0] for name, p in made.bare_transformer.named_parameters() if (p != before[name]).any()}
+    assert {"transformer_blocks", "proj_out", "critic_embed", "critic_blocks", "critic_out"} <= changed
+    made.close()
+
+
+def test_captions_are_left_out_as_often_as_asked(workspace: Workspace, dataset: Dataset, toy: str) -> None:
+    """There the share is overwritten by 0, so that guidance is never trained; 1 is training without captions."""
+
+    def empty_ones(share: float) -> list[bool]:
+        made = session(create(workspace, toy, batch_size=5, caption_dropout=share, **SMALL))
+        empty = made.inputs.embeddings([""])
+        texts = [made.inputs.batch(step, 0).inputs.text for step in range(1, 9)]
+        made.close()
+        return [all(torch.equal(one[part][row], empty[part][0]) for part in empty) for one in texts for row in range(5)]
+
+    assert all(empty_ones(1.0))
+    assert not any(empty_ones(0.0))
+    assert 8 <= sum(empty_ones(0.5)) <= 32
+
+
+def test_images_are_trained_and_each_prompt_of_a_list_is_previewed(
+    workspace: Workspace, dataset: Dataset, toy: str
+) -> None:
+    """There the list of prompts is never read, images end at the first sample, and evaluation's mode stays on."""
+    prompts = ["a red square", "a blue circle", "a green square"]  # three: there, only squares of numbers
+    values = {"preview_every": 1, "preview_steps": 2, "preview_prompts": prompts, "lora_dropout": 0.5}
+    made = session(create(workspace, toy, steps=1, buckets=["1x16x16"], **values))
+    preview_start(made)
+    assert not made.bare_transformer.training
+    train_step(made)
+    assert made.bare_transformer.training
+    preview(made)
+    found = Run(made.run).previews
+    assert {(one.step, one.prompt) for one in found} == {(step, text) for step in (0, 1) for text in prompts}
+    assert {media.probe(one.video).frames for one in found} == {1}
+    made.close()

@@ -1,0 +1,120 @@
+"""Output preservation: prompts outside the dataset keep the base model's predictions, and the rest of a step is as it
+was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.driving import create, go, session
+from workbench.dataset_builder import Dataset
+from workbench.errors import ConfigError
+from workbench.families import families
+from workbench.families.model import Model
+from workbench.families.wan import FAMILY as WAN
+from workbench.runs.run import Run
+from workbench.trainer.loop import preservation_loss, train_step
+from workbench.trainer.session import Session
+from workbench.workspace import Workspace
+
+PROMPTS = ("a blue circle", "a green triangle", "a dog", "a cat", "a house")
+
+
+def preserved(made: Session) -> float:
+    """How far the run's model is from the base model, for preservation prompts on five of its batches."""
+    batches = [(made.inputs.batch(step, 0), step) for step in range(1, 6)]
+    inputs = [made.inputs.preservation(batch, PROMPTS, step, 0) for batch, step in batches]
+    with torch.no_grad():
+        return sum(float(preservation_loss(made, one)) for one in inputs)
+
+
+def test_a_larger_weight_keeps_more_of_the_base_model(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
+    values = {"preservation_prompts": PROMPTS, "batch_size": 2, "held_out": 0}
+    found = []
+    for weight in (0.0, 1.0, 30.0):
+        made = go(create(workspace, toy_model.source, preservation_weight=weight, **values), 7)
+        found.append(preserved(made))
+        made.close()
+    assert found[0] > found[1] > found[2] > 0
+
+
+def test_it_leaves_batch_noise_and_loss_of_a_step_as_they_are_and_begins_at_zero(
+    workspace: Workspace, dataset: Dataset, toy_model: Model
+) -> None:
+    plain, ours = (
+        create(workspace, toy_model.source, preservation_weight=weight, lora_dropout=0.3) for weight in (0.0, 1.0)
+    )
+    for run in (plain, ours):
+        made = go(run, 2)
+        assert all(parameter.requires_grad for parameter in made.trainable.parameters)
+        made.close()
+    first, second = ours.metrics
+    assert {key: first[key] for key in ("loss", "samples", "grad_norm")} == {
+        key: plain.metrics[0][key] for key in ("loss", "samples", "grad_norm")
+    }
+    assert first["preservation_loss"] == 0  # a LoRA begins as the base model
+    assert "preservation_loss" not in plain.metrics[0]
+    assert second["samples"][0][0] == plain.metrics[1]["samples"][0][0]
+
+
+def test_all_prompts_are_drawn_and_drift_is_measured_on_the_first_three(
+    workspace: Workspace, dataset: Dataset, toy_model: Model
+) -> None:
+    values = {"preservation_prompts": PROMPTS, "batch_size": 5, "preservation_weight": 1.0}
+    made = session(create(workspace, toy_model.source, **values))
+    batch = made.inputs.batch(1, 0)
+    known = made.inputs.embeddings(PROMPTS)
+    drawn = set()
+    for step in range(1, 13):
+        text = made.inputs.preservation(batch, PROMPTS, step, 0).text
+        drawn |= {
+            index
+            for row in range(5)
+            for index in range(len(PROMPTS))
+            if all(torch.equal(text[name][row], known[name][index]) for name in known)
+        }
+    assert drawn == set(range(len(PROMPTS)))
+    made.evaluate()
+    assert Run(made.run).metrics[-1]["change_others"] == 0
+    made.close()
+
+
+def test_memory_levels_change_no_bit_of_it(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
+    found = []
+    for values in (
+        {},
+        {"gradient_checkpointing": "full", "blocks_to_swap": 1},
+        {"gradient_checkpointing": "offloaded"},
+    ):
+        run = create(workspace, toy_model.source, preservation_weight=2.0, **values)
+        go(run, 4).close()
+        found.append([line["preservation_loss"] for line in run.metrics])
+    assert found[0][-1] > 0
+    assert found == [found[0]] * 3
+
+
+@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+def test_each_family_and_each_expert_can_be_preserved(
+    workspace: Workspace, dataset: Dataset, family: Any, tmp_path: Any
+) -> None:
+    variant = "a14b" if family is WAN else family.toys[-1]
+    toy = family.toy(tmp_path / "toy", variant)
+    expert = {"expert": "low noise"} if family is WAN else {}
+    run = create(workspace, toy.source, preservation_weight=1.0, **expert)
+    made = session(run)
+    for _ in range(3):
+        train_step(made)
+    made.close()
+    losses = [line["preservation_loss"] for line in run.metrics]
+    assert losses[0] == pytest.approx(0, abs=1e-6)
+    assert losses[-1] > 0
+
+
+@pytest.mark.parametrize("values", [{"method": "full"}, {"train_also": ["norm_final"]}], ids=["full", "beside a LoRA"])
+def test_a_run_that_changes_the_base_model_is_refused(
+    workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="preservation_weight is 1, but .* train a LoRA alone, or set .* to 0"):
+        create(workspace, toy_model.source, preservation_weight=1.0, **values)

@@ -1,0 +1,137 @@
+"""Processes that are forked from one which has imported what is large: `python -m tests.warm_host KIND FD`.
+
+A training run or a sampling worker computes for less than a second in a test, after seven seconds of importing torch,
+diffusers, transformers and peft; a page is built in less time than Gradio is imported. Each forked process is as real
+as another: a process of its own, in its own session where one is asked for, with the environment, input, output,
+command line and exit code of one that was begun from nothing. Its program is run from its first line; jobs import all
+of `workbench` themselves. That programs also begin from nothing is tested wherever a command, a notebook or a page
+starts them, where their environment is a special one, and where a test is marked "from_nothing".
+
+A message on the socket FD asks for a process: JSON, with the descriptors of its stdin, stdout and stderr and of a pipe
+for its exit status. The answer is its process id. The host ends when the other end of the socket is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import socket
+import struct
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+IMPORTED = {
+    "job": (
+        "torch",
+        "torch._dynamo",
+        "torch.distributed.tensor",
+        "accelerate",
+        "peft",
+        "transformers.models.t5.modeling_t5",
+        "transformers.models.t5.tokenization_t5",
+        "diffusers.pipelines.cogvideo.pipeline_cogvideox",
+        "diffusers.models.transformers.transformer_ltx",
+        "diffusers.models.transformers.transformer_wan",
+        "av",
+        "httpx",
+        "psutil",
+        "pydantic",
+    ),
+    "page": ("workbench.ui.app", "workbench.ui.server.serving"),
+}
+MOST_BYTES = 100_000  # of a message
+ROOM = 4096  # bytes for the command line of a process
+STATUS = struct.Struct("i")
+
+
+def serve(asked: socket.socket, made: dict[str, str]) -> list[str]:
+    """Start processes until nobody asks any more; in one that was asked for, return its command.
+
+    made: variables of the environment that every process has
+    """
+    asked.send(b"ready")
+    running: dict[int, tuple[int, int]] = {}  # by the descriptor of a process: its id, and where its status goes
+    while True:
+        ready, _, _ = select.select([asked, *running], [], [])
+        for process in set(ready) - {asked}:
+            pid, told = running.pop(process)
+            with contextlib.suppress(BrokenPipeError):  # nobody waits for it
+                os.write(told, STATUS.pack(os.waitpid(pid, 0)[1]))
+            os.close(told)
+            os.close(process)
+        if asked not in ready:
+            continue
+        message, given, _, _ = socket.recv_fds(asked, MOST_BYTES, 4)
+        if not message:
+            return []
+        if not (pid := os.fork()):
+            asked.close()
+            for process, (_, told) in running.items():
+                os.close(told)
+                os.close(process)
+            return _become(json.loads(message), given, made)
+        running[os.pidfd_open(pid)] = pid, given.pop()
+        for one in given:
+            os.close(one)
+        asked.send(str(pid).encode())
+
+
+def import_for(kind: str) -> dict[str, str]:
+    """Import the packages, without looking for garbage meanwhile. Returns the variables that they have set."""
+    before = dict(os.environ)
+    gc.disable()
+    for module in IMPORTED[kind]:
+        importlib.import_module(module)
+    gc.enable()
+    gc.freeze()
+    assert threading.active_count() == 1, "a forked process has no other threads"
+    return {name: value for name, value in os.environ.items() if before.get(name) != value}
+
+
+def _become(wanted: dict[str, Any], given: list[int], made: dict[str, str]) -> list[str]:
+    """Make this process the one that was asked for, as it would be after exec. Returns its command."""
+    if wanted["session"]:
+        os.setsid()
+    for number, descriptor in enumerate(given[:3]):
+        os.dup2(descriptor, number)
+    for descriptor in given:
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update({**wanted["environment"], **made})
+    os.chdir(wanted["folder"])
+    command: list[str] = wanted["command"]
+    _show(command)
+    return command
+
+
+def _show(command: list[str]) -> None:
+    """Write the command where ps and psutil read it: over the host's own, which has room for it.
+
+    The last byte must not be zero: the text then counts up to the first zero (proc_pid_cmdline(5)).
+    """
+    facts = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    begins, ends = int(facts[45]), int(facts[46])
+    text = " ".join(command).encode()[: ends - begins - 2] + b"\0"
+    ctypes.memmove(begins, text.ljust(ends - begins, b"-"), ends - begins)
+
+
+def run(command: list[str]) -> None:
+    """As `python OPTIONS -m MODULE ...` or `python FILE ...`."""
+    if "-m" in command:
+        sys.argv = command[command.index("-m") + 1 :]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = command[1:]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__" and (command := serve(socket.socket(fileno=int(sys.argv[2])), import_for(sys.argv[1]))):
+    run(command)

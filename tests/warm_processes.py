@@ -1,0 +1,189 @@
+"""Jobs and pages of the tests, begun by a process that has imported what is large (tests.warm_host says why)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import IO, Any
+
+from tests import serving, visiting
+from tests.browser import server
+from tests.warm_host import MOST_BYTES, ROOM, STATUS
+from workbench.jobs import control, processes
+from workbench.paths import CODE
+
+JOBS = ("workbench.trainer", "workbench.sampler", "workbench.loras")
+PAGE = str(CODE / "webui.py")
+# By what kind of process: variables that may be others than the host's. All else may have been looked at by a package
+# when it was imported.
+FREE = {"job": re.compile(r"WORKBENCH_.*|TORCHINDUCTOR_CACHE_DIR"), "page": re.compile(r"PYTEST_.*|TORCHINDUCTOR_.*")}
+
+
+class WarmProcess:
+    """What is used of subprocess.Popen by those who start jobs and pages."""
+
+    def __init__(self, pid: int, status: int, stdout: IO[str] | None) -> None:
+        self.pid, self.stdout = pid, stdout
+        self.returncode: int | None = None
+        self._status = status
+        self._lock = threading.Lock()
+
+    def poll(self) -> int | None:
+        return self._code(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._code(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        return code
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        with self.stdout or open(os.devnull) as out:
+            said = out.read()
+        self.wait(timeout)
+        return said, None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def _code(self, timeout: float | None) -> int | None:
+        with self._lock:
+            if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
+                told = os.read(self._status, STATUS.size)
+                os.close(self._status)
+                # Without an answer the host is gone, at the end of all tests.
+                self.returncode = os.waitstatus_to_exitcode(STATUS.unpack(told)[0]) if told else 0
+            return self.returncode
+
+
+class WarmHost:
+    """Starts processes of one kind. Its own process begins with the first of them."""
+
+    def __init__(self, kind: str, environment: Mapping[str, str]) -> None:
+        self._kind, self._environment = kind, dict(environment)
+        self._lock = threading.Lock()
+        self._asking: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The id of its process; None before the first one that was asked for."""
+        return None if self._process is None else self._process.pid
+
+    def fits(self, environment: Mapping[str, str]) -> bool:
+        """Whether it imports as a process with that environment does."""
+        ours, theirs = (
+            {name: value for name, value in one.items() if not FREE[self._kind].fullmatch(name)}
+            for one in (self._environment, environment)
+        )
+        return ours == theirs
+
+    def started(self, wanted: Mapping[str, Any], given: list[int], stdout: IO[str] | None) -> WarmProcess:
+        """given: descriptors of stdin, stdout, stderr"""
+        with self._lock:
+            asking = self._asking or self.begin()
+            status, told = os.pipe()
+            socket.send_fds(asking, [json.dumps(wanted).encode()], [*given, told])
+            os.close(told)
+            return WarmProcess(int(asking.recv(MOST_BYTES)), status, stdout)
+
+    def begin(self) -> socket.socket:
+        self._asking, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other:
+            self._start(other)
+        assert self._asking.recv(MOST_BYTES) == b"ready"
+        return self._asking
+
+    def _start(self, other: socket.socket) -> None:
+        command = [sys.executable, "-m", "tests.warm_host", self._kind, str(other.fileno()), "-" * ROOM]
+        if self._kind == "job":
+            command.insert(1, "-P")
+        self._process = subprocess.Popen(
+            command, cwd=CODE, env=self._environment, stdin=subprocess.DEVNULL, pass_fds=[other.fileno()]
+        )
+
+    def close(self) -> None:
+        if self._asking is not None and self._process is not None:
+            self._asking.close()
+            self._process.wait()
+
+
+class WarmHosts:
+    """Takes the place of `subprocess` where jobs and pages are started. `on`: whether it starts any itself."""
+
+    def __init__(self, jobs: WarmHost | None = None) -> None:
+        """jobs: the host of jobs, if it is a special one"""
+        self.on = True
+        self.jobs = jobs or WarmHost("job", processes.environment())
+        self.pages = WarmHost("page", os.environ)
+        names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT", "run")}
+        self.module = SimpleNamespace(Popen=self.popen, **names)
+
+    def popen(self, command: list[str], **options: Any) -> Any:
+        """As subprocess.Popen."""
+        host = self._host(command)
+        environment = options.get("env")
+        environment = os.environ if environment is None else environment
+        if host is None or not host.fits(environment):
+            return subprocess.Popen(command, **options)
+        wanted = {
+            "command": command,
+            "environment": dict(environment),
+            "folder": str(options.get("cwd") or os.getcwd()),
+            "session": options.get("start_new_session", False),
+        }
+        with ExitStack() as ours:
+            nothing = ours.enter_context(open(os.devnull, "rb")).fileno()
+            stdin, stdout, stderr = (options.get(name) for name in ("stdin", "stdout", "stderr"))
+            read = None
+            if stdout == subprocess.PIPE:
+                end, stdout = os.pipe()
+                read = os.fdopen(end, encoding="utf-8")
+                ours.callback(os.close, stdout)
+            out = stdout if isinstance(stdout, int) else stdout.fileno()
+            err = out if stderr == subprocess.STDOUT else stderr.fileno() if stderr else 2
+            given = [nothing if stdin in (None, subprocess.DEVNULL) else stdin, out, err]
+            return host.started(wanted, given, read)
+
+    def _host(self, command: list[str]) -> WarmHost | None:
+        if not self.on:
+            return None
+        if "-m" in command:
+            module = command[command.index("-m") + 1]
+            if module in JOBS:
+                return self.jobs
+            return self.pages if module.startswith("tests.") and module.endswith("_page") else None
+        return self.pages if PAGE in command[1:2] else None
+
+    def close(self) -> None:
+        self.jobs.close()
+        self.pages.close()
+
+
+@contextmanager
+def warm_hosts() -> Iterator[WarmHosts]:
+    """From now on jobs and pages are begun so."""
+    hosts, places = WarmHosts(), (control, serving, visiting, server)
+    for place in places:
+        place.subprocess = hosts.module  # type: ignore[attr-defined]
+    yield hosts
+    for place in places:
+        place.subprocess = subprocess  # type: ignore[attr-defined]
+    hosts.close()

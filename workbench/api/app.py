@@ -1,0 +1,305 @@
+"""The routes of the HTTP API over one workspace. Every answer is what page and shell show, as JSON.
+
+An error is {"error": sentence, "problems": {setting: sentence}}, with 400 for a bad value, 404 for an unknown name, 409
+for a device in use or a command that the run cannot take now, 429 for too many open requests, 507 for a full disk.
+docs/api.md has an example of each call. Not covered: access (ui.server.login), limits of bodies (ui.server.bodies).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import Body, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from workbench import dataset_library
+from workbench.api.open_requests import CountedStream, OpenRequests, TooManyOpen, run_events, wait_for_sample
+from workbench.api.pages import reference
+from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.export.files import export_stream
+from workbench.dataset_builder.export.settings import ExportSettings, LayoutName
+from workbench.dataset_builder.snapshot import dataset_snapshot
+from workbench.errors import (
+    CannotWrite,
+    ConfigError,
+    DataError,
+    DeviceBusy,
+    ModelUnavailable,
+    ResumeRefused,
+    WorkbenchError,
+)
+from workbench.overview import OverviewReader, to_json
+from workbench.runs import snapshot as run_snapshot
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.runs.sweeps import created
+from workbench.sampler import queue
+from workbench.sampler.input_files import kept
+from workbench.sampler.queue import Progress
+from workbench.sampler.samples import SampleQuery, Samples
+from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.sampler.zip_file import zip_contents
+from workbench.settings import parse
+from workbench.workspace import Workspace
+from workbench.zip_stream import zip_stream
+
+ROOT = "/api/v1"
+MOST_SECONDS = 600.0  # that one request may wait
+SampleChange = Literal["star", "unstar", "remove", "restore"]
+RunCommand = Literal["start", "stop", "pause", "resume", "save", "preview"]
+
+
+class Unknown(ConfigError):
+    """There is nothing of that name."""
+
+
+class NotNow(ConfigError):
+    """The run cannot take this command in its state."""
+
+
+# The first that fits.
+STATUS: dict[type[WorkbenchError], int] = {
+    Unknown: 404,
+    NotNow: 409,
+    TooManyOpen: 429,
+    ConfigError: 400,
+    DataError: 400,
+    DeviceBusy: 409,
+    ResumeRefused: 409,
+    ModelUnavailable: 502,
+    CannotWrite: 507,
+}
+
+
+class NewRun(BaseModel):
+    """A run to be trained. settings: those of docs/settings.md that differ from their defaults"""
+
+    model_config = ConfigDict(extra="forbid")
+
+    settings: dict[str, Any]
+    name: str | None = Field(default=None, max_length=200)
+    start: bool = True
+
+
+class DatasetChange(BaseModel):
+    """What is new of a dataset. title: its name is made from it"""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str | None = Field(default=None, max_length=200)
+    notes: str | None = None
+
+
+Values = Annotated[dict[str, Any], Body(description="Settings that differ from their defaults.")]
+Time = Annotated[float, Field(ge=0, le=1e11, description="Unix time")]
+Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
+
+
+def api(workspace: Workspace) -> FastAPI:
+    """The API as an application of its own, to be mounted at ROOT."""
+    app = FastAPI(title="Video LoRA Workbench", version="1", docs_url=None, redoc_url=None)
+    app.add_exception_handler(WorkbenchError, _refused)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _no_such_call)
+    overview, one_reads, open_requests = OverviewReader(workspace), threading.Lock(), OpenRequests()
+
+    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    def docs(request: Request) -> str:
+        return reference(app.openapi(), f"{request.scope.get('root_path', '')}")
+
+    @app.get("/status", summary="What goes on: runs, newest samples and datasets, next steps")
+    def status() -> dict[str, Any]:
+        with one_reads:
+            return to_json(overview.read())
+
+    _datasets(app, workspace, open_requests)
+    _runs(app, workspace, open_requests)
+    _samples(app, workspace, open_requests)
+    return app
+
+
+def _datasets(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
+    def snapshot_of(one: Dataset) -> dict[str, Any]:
+        return asdict(dataset_snapshot(one.folder))
+
+    @app.get("/datasets", summary="Names of all datasets, or of those with the words of a search")
+    def datasets(search: str = "") -> list[str]:
+        return [dataset.name for dataset in dataset_library.search(workspace, search)]
+
+    @app.get("/datasets/{name}", summary="A dataset: numbers, next steps, tasks")
+    def dataset(name: str) -> dict[str, Any]:
+        return snapshot_of(_known(Dataset.open, workspace, name))
+
+    @app.patch("/datasets/{name}", summary="Rename a dataset, or replace the notes on it")
+    def change(name: str, new: DatasetChange) -> dict[str, Any]:
+        one = _known(Dataset.open, workspace, name)
+        if new.notes is not None:
+            one.write_notes(new.notes)
+        return snapshot_of(one if new.title is None else dataset_library.rename(workspace, one, new.title))
+
+    @app.delete("/datasets/{name}", summary="Move a dataset to the bin")
+    def remove(name: str) -> dict[str, str]:
+        return {"message": dataset_library.remove(workspace, _known(Dataset.open, workspace, name))}
+
+    @app.get("/datasets/{name}/export", summary="A dataset as a zip; layout: of which tool")
+    async def export(name: str, layout: LayoutName = "videofolder", trigger_word: bool = True) -> CountedStream:
+        known = await asyncio.to_thread(_known, Dataset.open, workspace, name)
+        settings = ExportSettings(layout=layout, trigger_word=trigger_word)
+        return open_requests.zip(await asyncio.to_thread(export_stream, known.folder, settings), name)
+
+    @app.get("/removed-datasets", summary="Names by which removed datasets are restored, removed last first")
+    def removed() -> list[str]:
+        return dataset_library.removed(workspace)
+
+    @app.post("/removed-datasets/{name}/restore", summary="Restore a removed dataset")
+    def restore(name: str) -> dict[str, Any]:
+        return snapshot_of(dataset_library.restore(workspace, name))
+
+
+def _runs(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
+    @app.get("/runs", summary="All runs, newest first: name and state")
+    def runs() -> list[dict[str, Any]]:
+        return [{"name": run.name, "state": run.status.state.value} for run in Run.all(workspace)]
+
+    @app.post("/runs", status_code=201, summary="Create a run, or one for each expert, and put it into the queue")
+    def create(new: NewRun) -> dict[str, Any]:
+        runs = created(workspace, parse(TrainSettings, new.settings), {}, new.name)
+        if new.start:
+            for run in runs:
+                run.start()
+        return {**_run(runs[0]), "created": [run.name for run in runs]}
+
+    @app.get("/runs/{name}", summary="A run at this moment: numbers, curves, previews, failure, what can be done")
+    def show(name: str) -> dict[str, Any]:
+        return _run(_known(Run.open, workspace, name))
+
+    @app.post("/runs/{name}/{command}", summary="Start, stop, pause or resume a run; save or preview now")
+    def act(name: str, command: RunCommand) -> dict[str, Any]:
+        run = _known(Run.open, workspace, name)
+        if command != "start" and (reason := run.takes_no_commands):
+            raise NotNow(reason)
+        getattr(run, command)()
+        return _run(run)
+
+    @app.get("/runs/{name}/events", summary="The run as server-sent events, one after each change, until it is over")
+    async def events(name: str, request: Request) -> CountedStream:
+        run = await asyncio.to_thread(_known, Run.open, workspace, name)
+        return open_requests.stream(run_events(run, request), "text/event-stream")
+
+    @app.get("/runs/{name}/lora", summary="The LoRA of a finished run, as a safetensors file")
+    def lora(name: str) -> FileResponse:
+        run = _known(Run.open, workspace, name)
+        if run.lora is None:
+            raise Unknown(f"the run {name!r} has no LoRA yet: wait until it has finished")
+        return FileResponse(run.lora, filename=f"{name}.safetensors")
+
+
+def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
+    @app.get("/samples", summary="The newest samples; search: words; show: all, starred or removed; since, until: time")
+    def samples(
+        limit: Annotated[int, Field(ge=1, le=1000)] = 50,
+        search: Annotated[str, Field(max_length=1000)] = "",
+        show: Literal["all", "starred", "removed"] = "all",
+        since: Time | None = None,
+        until: Time | None = None,
+    ) -> list[dict[str, Any]]:
+        query = SampleQuery(search=search, show=show, since=since, until=until)
+        found = Samples(workspace).history(limit, query)
+        return [{"id": one.id, "starred": one.starred, "record": one.record} for one in found]
+
+    @app.get("/samples/export", summary="Samples as a zip, each with its settings; id: of one, may be repeated")
+    async def export(id: Annotated[list[str], Query(min_length=1, max_length=1000)]) -> CountedStream:
+        chosen = [await asyncio.to_thread(_known, Samples(workspace).get, one) for one in dict.fromkeys(id)]
+        return open_requests.zip(zip_stream(zip_contents(chosen, workspace.root)), "samples")
+
+    @app.post("/samples", status_code=202, summary="Request a sample")
+    def request_sample(settings: Values) -> dict[str, Any]:
+        (ready,) = kept(workspace, [parse(SampleSettings, settings)])
+        made = queue.submit(workspace, ready)
+        return _sample(queue.progress(workspace, made))
+
+    @app.post("/samples/batch", status_code=202, summary="Request several: each_line, videos, scenes (joined last)")
+    def request_samples(settings: Values) -> list[dict[str, Any]]:
+        of_batch = {name: value for name, value in settings.items() if name in BatchSettings.model_fields}
+        of_sample = {name: value for name, value in settings.items() if name not in of_batch}
+        batch = parse(BatchSettings, of_batch)
+        many = kept(workspace, expand(parse(SampleSettings, of_sample), batch))
+        return [
+            _sample(queue.progress(workspace, one)) for one in queue.submit_all(workspace, many, chains=batch.chains)
+        ]
+
+    @app.get("/samples/{sample}", summary="How far a sample is; wait: seconds to wait until it is done")
+    async def sample(sample: str, request: Request, wait: Seconds = 0) -> dict[str, Any]:
+        found = await asyncio.to_thread(_known, queue.progress, workspace, sample)
+        if wait and not found.state.over:
+            with open_requests.one():
+                found = await wait_for_sample(workspace, sample, wait, request)
+        return _sample(found)
+
+    @app.post("/samples/{sample}/cancel", summary="Cancel a sample that is not done")
+    def cancel(sample: str) -> dict[str, Any]:
+        _known(queue.cancel, workspace, sample)
+        return _sample(queue.progress(workspace, sample))
+
+    @app.post("/samples/{sample}/{change}", summary="Star a sample, or take its star away; to the bin, and back")
+    def change(sample: str, change: SampleChange) -> dict[str, Any]:
+        known = Samples(workspace)
+        changes = {"star": known.star, "unstar": partial(known.star, starred=False)}
+        _known({**changes, "remove": known.remove, "restore": known.restore}[change], sample)
+        return {"id": sample}
+
+    @app.get("/samples/{sample}/video", summary="The video of a sample, as mp4")
+    def video(sample: str) -> FileResponse:
+        return FileResponse(_known(Samples(workspace).get, sample).path, media_type="video/mp4")
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return run_snapshot.to_json(run_snapshot.snapshot(run))
+
+
+def _sample(one: Progress) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "state": one.state.value,
+        "step": one.step,
+        "steps": one.total,
+        "seconds_left": one.seconds_left,
+        "message": one.message,
+        "settings": one.settings.model_dump(mode="json") if one.settings else None,
+        "scenes": list(one.scenes),
+    }
+
+
+def _known(find: Any, *arguments: Any) -> Any:
+    """What `find` finds; its ConfigError means that there is nothing of that name."""
+    try:
+        return find(*arguments)
+    except ConfigError as error:
+        raise Unknown(str(error)) from error
+
+
+async def _refused(_: Request, error: Exception) -> JSONResponse:
+    code = next((STATUS[kind] for kind in STATUS if isinstance(error, kind)), 500)
+    return JSONResponse({"error": str(error), "problems": getattr(error, "problems", {})}, code)
+
+
+async def _malformed(_: Request, error: Exception) -> JSONResponse:
+    """A request that is not of the form that the API's document asks for."""
+    assert isinstance(error, RequestValidationError)
+    problems = {".".join(map(str, one["loc"])): str(one["msg"]) for one in error.errors()}
+    sentence = "; ".join(f"{field}: {message}" for field, message in problems.items())
+    return JSONResponse({"error": sentence, "problems": problems}, 400)
+
+
+async def _no_such_call(request: Request, error: Exception) -> JSONResponse:
+    """An address or a method that the API does not have."""
+    assert isinstance(error, HTTPException)
+    sentence = f"{request.method} {request.url.path[:200]}: {error.detail}; the calls are in {ROOT}/docs"
+    return JSONResponse({"error": sentence, "problems": {}}, error.status_code, error.headers)

@@ -1,0 +1,363 @@
+"""What commands print with --json: one document each, and what its keys mean. docs/json.md is written from this.
+
+Not covered: making them (json_values, and the snapshots of runs, datasets, grids and the workspace).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Document:
+    """keys: each key of the object, and what it is;  many: a list of such objects"""
+
+    about: str
+    keys: Mapping[str, str]
+    many: bool = False
+
+
+CHECKS = {"title": "what was looked at", "found": "what was found", "remedy": 'what to do; "" when all is well'}
+LORA = {
+    "name": "`runs/RUN`, `runs/RUN@STEP` or `loras/NAME`: what `--loras` takes",
+    "title": "for people",
+    "file": "its safetensors file",
+    "run": "the run that trained it, or null",
+    "step": "of a checkpoint, else null",
+    "base_model": "the model that it is for, as its file says it",
+    "trigger": "the trigger word",
+    "rank": "the largest of its layers'",
+    "alpha": "null when the file does not say: then the scale is 1",
+    "steps": "that it was trained for, null when unknown",
+    "bytes": "of the file",
+    "origin": "where it comes from, one sentence",
+    "created": "Unix time",
+    "marks": "of `starred`, `best`, `published`: any of them keeps it from being removed",
+    "damaged": 'what is wrong with the file; "" when nothing is',
+    "match": "of an imported one: layers, matched, left_out (why, count, names), rank, alpha, written_by; else null",
+}
+CLIP = {
+    "file_name": "below the dataset's folder",
+    "name": "as every face shows it: the source file's name, of a part with its times",
+    "source": "the original file's name",
+    "caption": "without the trigger word",
+    "tags": "of the clip",
+    "width": "pixels",
+    "height": "pixels",
+    "frames": "how many",
+    "fps": "frames per second",
+    "seconds": "length",
+}
+FINDINGS = {
+    "dataset": "its name",
+    "sentence": "the outcome in words",
+    "checked_at": "Unix time",
+    "model": "that the clips were judged for",
+    "clips": "how many were checked",
+    "new_clips": "clips that came or changed since, of which nothing is known",
+    "findings": "a list: kind, title, sentence, severity, clips (file names), fixes (what `dataset fix` takes)",
+}
+TARGET = {
+    "name": "what `--target` takes",
+    "kind": "ssh, slurm or hf-jobs; null when its file cannot be read",
+    "settings": "those that differ from their defaults",
+    "problem": 'why it cannot be used; "" when it can',
+}
+DOCUMENTS = {
+    "status": Document(
+        "What goes on in the workspace.",
+        {
+            "active": "runs that train, wait or are paused: name, state, tone, activity, share of the steps, message",
+            "failed": "runs that failed in the last days, the same; message says why and what is next",
+            "ended": "the newest of the other runs, the same",
+            "samples": "the newest: id, video, prompt",
+            "datasets": "the newest: name, title, contents, activity, next_step",
+            "next_steps": "what comes next: kind, label, reason, target",
+            "machine": 'a disk that is nearly full; "" otherwise',
+        },
+    ),
+    "dataset list": Document(
+        "Every dataset; with --removed a list of the names by which removed ones are restored.",
+        {
+            "name": "what commands take",
+            "folder": "where it is",
+            "title": "for people",
+            "trigger_word": 'added to every caption without it; "" for none',
+            "created_at": "Unix time, null of a folder that was not made here",
+            "changed_at": "Unix time of the last change of clips, captions, title or notes",
+            "own_notes": 'what a person wrote about it; "" for nothing',
+            "summary": "clips, seconds, sizes, fps, missing_captions, refused",
+        },
+        many=True,
+    ),
+    "dataset show": Document(
+        "One dataset.",
+        {
+            "name": "what commands take",
+            "folder": "where it is",
+            "title": "for people",
+            "trigger_word": 'added to every caption without it; "" for none',
+            "created_at": "Unix time, null of a folder that was not made here",
+            "changed_at": "Unix time of the last change of clips, captions, title or notes",
+            "own_notes": 'what a person wrote about it; "" for nothing',
+            "summary": "clips, seconds, sizes, fps, missing_captions, refused",
+            "facts": "the numbers in words: label -> value",
+            "next_steps": "what is still to do, a sentence each",
+            "tasks": "those that were ever started: name, state, share, activity, sentence, details, log, actions",
+            "clips": "file_name, name, caption, tags, width, height, frames, fps, seconds, source of each",
+            "refused": "files that could not be used, a sentence each",
+        },
+    ),
+    "dataset history": Document(
+        "What was done to a dataset, the oldest change first.",
+        {
+            "number": "what `undo` takes",
+            "time": "Unix time",
+            "kind": "change, undo, redo, or note (of an import or a new title, which `undo` does not take)",
+            "what": "the change in words",
+            "sentence": "the same, with what kind it is",
+            "clips": "how many it touched",
+            "undoes": "the number of the change that it took back, else null",
+        },
+        many=True,
+    ),
+    "dataset restore": Document("The clips that were removed.", CLIP, many=True),
+    "dataset stats": Document(
+        "A dataset in numbers.",
+        {
+            "notes": "in words",
+            "histograms": "duration, motion, words, tokens: title, unit, edges, counts; those that are known",
+            "counts": "title -> value -> clips with it",
+        },
+    ),
+    "dataset check": Document("What the check found, when it is over.", FINDINGS),
+    "dataset findings": Document("What the last check found, as far as it still holds.", FINDINGS),
+    "dataset tasks": Document(
+        "The background tasks that were ever started.",
+        {
+            "name": "of the task",
+            "state": "running, finished, failed, stopped, died ...",
+            "share": "of the work that is done, null while unknown",
+            "activity": 'what it does now; "" unless it works',
+            "sentence": 'how it ended; "" before',
+            "details": "more of that, a line each",
+            "log": "the end of it, of one that failed",
+            "actions": "what may be done now: stop, resume",
+            "files": "what became of each file of an import, the refused first",
+        },
+        many=True,
+    ),
+    "dataset plan": Document(
+        "What a model gets of each clip.",
+        {
+            "sentence": "in words",
+            "frames": "of each clip",
+            "height": "pixels",
+            "width": "pixels",
+            "fps": "frames per second",
+            "clips": "file_name, name, sentence, indices, resize, crop, fps, use, warnings, dropped (why it is left "
+            "out, or null) of each; with --buckets file_name, name, bucket, dropped",
+            "buckets": "with --buckets: the chosen ones -> how many clips each has; else {}",
+            "written": "with --write: the videos; else []",
+        },
+    ),
+    "dataset tags": Document(
+        "The comma-separated tags of the captions, the most frequent first.",
+        {"tag": "as it is written first", "clips": "in how many captions it stands"},
+        many=True,
+    ),
+    "recipes": Document(
+        "Settings for what is to be trained; one object for a named subject, all subjects without one.",
+        {
+            "subject": "style, character, object, motion, camera or effect",
+            "model": "its title",
+            "clips": "for how many; 0 where it is not known",
+            "evidence": "how well it is documented, one sentence",
+            "warning": 'what stands against the dataset; "" when nothing does',
+            "settings": "setting and value, as a run's config.json has them",
+            "reasons": "a list: setting (empty for advice on the dataset), title, value, reason, sources (title, url)",
+            "gpu": "that memory settings, frames and size are chosen for",
+        },
+        many=True,
+    ),
+    "fit": Document(
+        "Whether a run fits the GPU. The exit code is 0 when it does and 91 when it does not.",
+        {
+            "fits": "true or false",
+            "sentence": "memory and time in words",
+            "advice": 'what to think of it; "" where all is well',
+            "warnings": "what the run will probably not show, and the setting that helps, a sentence each",
+            "gpu": "name, kind, memory_gb, rate",
+            "phases": "of the run: name, gb, fits, measured (true or false), parts in GB",
+            "host_gb": "GB of CPU memory",
+            "disk": "GB by part",
+            "step_seconds": "of one step",
+            "seconds": "of the whole run",
+            "settings": "that differ from their defaults, with the changes of --fit-to-gpu",
+        },
+    ),
+    "runs": Document(
+        "Every run, newest first.",
+        {
+            "name": "what commands take",
+            "state": "new, running, paused, finished, failed, stopped, died ...",
+            "position": "among the waiting runs, 1 is next; null when it does not wait",
+            "activity": "what it does now, in words",
+            "step": "the last one done",
+            "steps": "that it has, null when its settings cannot be read",
+            "loss": "smoothed, null before the first step",
+            "held_out": "the first and the last loss of held-out clips; [] without",
+            "diagnosis": 'its kind; "" before the first step',
+            "dataset": "its name",
+            "model": "its name",
+            "started_at": "Unix time, null before",
+            "ended_at": "Unix time, null before",
+            "created_at": "Unix time",
+            "group": 'that a person gave it; "" for none',
+            "own_notes": 'what a person wrote about it; "" for nothing',
+        },
+        many=True,
+    ),
+    "runs show": Document(
+        "One run at this moment. The HTTP API gives the same.",
+        {
+            "name": "what commands take",
+            "folder": "where it is",
+            "state": "new, running, paused, finished, failed, stopped, died ...",
+            "headline": "the state in one word, `waiting` for one in the queue",
+            "activity": "what it does now, in words",
+            "step": "the last one done",
+            "steps": "that it has",
+            "seconds_left": "null while unknown",
+            "position": "among the waiting runs, 1 is next; null when it does not wait",
+            "facts": "key, label, text ... of each",
+            "notes": "what there is to know: text, tone",
+            "actions": "what makes sense now: kind, label, command",
+            "checkpoints": "step, bytes, reasons why it is kept, held_out",
+            "diagnosis": "kind, sentence, advice ...; null before the first measurement",
+            "failure": "of a run that failed: cause, advice, actions ...; else null",
+            "outcome": "of a run that ended well or was stopped: text, tone; else null",
+            "best_step": "of the lowest held-out loss whose previews are good, null when unknown",
+            "visible_effect": "of the newest previews: change, control_change (levels of 255), effect (the first by "
+            "the second), effects (of each), visible, spoiled; null before the first",
+            "previews": "step, prompt, scale, video of each",
+            "control_previews": "the same of preservation prompts, which the LoRA should leave alone",
+            "curves": "name -> points [step, value]",
+            "parent": "what it was forked from; {} otherwise",
+            "group": 'that a person gave it; "" for none',
+            "own_notes": 'what a person wrote about it; "" for nothing',
+            "settings": "all of them, null where this version cannot read them",
+            "lora": "its safetensors file, null before it has finished",
+        },
+    ),
+    "runs compare": Document(
+        "Runs side by side.",
+        {
+            "names": "of the runs",
+            "results": "result -> a text for each run",
+            "settings": "setting that differs -> a text for each run",
+        },
+    ),
+    "runs restore": Document("The removed runs, removed last first.", {"name": "what `runs restore` takes"}, many=True),
+    "runs queue": Document(
+        "Which runs train, and which wait.", {"now": "names of those at work", "waiting": "names, the next one first"}
+    ),
+    "sample": Document(
+        "What was generated, when all is over. The exit code is that of the first that failed.",
+        {
+            "id": "of the sample",
+            "state": "done, failed or cancelled",
+            "video": "its file, null without",
+            "message": "why it failed",
+            "settings": "all of them",
+            "scenes": "ids of the samples that it joins, [] of one that was generated",
+        },
+        many=True,
+    ),
+    "samples": Document(
+        "Finished samples, newest first.",
+        {
+            "id": "what commands take",
+            "created": "Unix time at which it was requested",
+            "starred": "true or false",
+            "prompt": "what it was generated from",
+            "loras": "their short names",
+            "seed": "that was used",
+            "video": "its file",
+        },
+        many=True,
+    ),
+    "grid list": Document(
+        "Every grid, newest first.",
+        {"name": "what commands take", "folder": "where it is", "done": "videos generated", "videos": "of how many"},
+        many=True,
+    ),
+    "grid show": Document(
+        "One grid, as its player reads it.",
+        {
+            "grid": "its name",
+            "title": "for people",
+            "run": "that it compares checkpoints of",
+            "fixed": "what is the same in all videos",
+            "rows": "prompt and label of each",
+            "columns": "name, votes ... of each",
+            "heads": "of the columns",
+            "best": "the column chosen as best",
+            "votes": "pairs [left, right] of videos that were compared",
+            "cells": "by row and column: key, state, url, measurements, starred, rejected ...",
+            "help": "what each measurement means",
+            "progress": "text ...",
+            "fps": "of the videos",
+            "frames": "of the videos",
+            "width": "of the videos",
+            "height": "of the videos",
+        },
+    ),
+    "loras list": Document("Every LoRA, newest first.", LORA, many=True),
+    "loras show": Document("One LoRA.", LORA),
+    **{
+        f"loras {command}": Document(
+            doing,
+            {
+                "made": made,
+                "message": "what was done, one sentence",
+                "error": "what was lost of the change, as a share; null when nothing",
+                "reports": "how each LoRA matched: layers, matched, left_out (why, count, names), rank, alpha, "
+                "written_by",
+            },
+        )
+        for command, doing, made in (
+            ("import", "A LoRA that was imported.", "its name in the library"),
+            ("convert", "A LoRA that was written for another program.", "the file"),
+        )
+    },
+    "loras formats": Document(
+        "What LoRAs can be converted to.",
+        {
+            "id": "what `loras convert` takes",
+            "title": "for people",
+            "help": "which programs read it",
+            "suffix": "of the file",
+            "warning": 'what is lost; "" where nothing is',
+            "both": "whether one file may hold the LoRAs of both experts",
+        },
+        many=True,
+    ),
+    "loras restore": Document(
+        "The removed LoRAs, newest first.",
+        {
+            "id": "what `loras restore` takes",
+            "name": "as it was",
+            "title": "for people",
+            "bytes": "of its files",
+            "time": "Unix time of its removal",
+        },
+        many=True,
+    ),
+    "targets": Document(
+        "Machines and clusters that runs can be sent to; `targets list` is the same.", TARGET, many=True
+    ),
+    "targets check": Document("Whether a target is ready.", CHECKS, many=True),
+    "doctor": Document("This machine. The exit code is 0 when nothing needs fixing.", CHECKS, many=True),
+}

@@ -1,0 +1,24 @@
+"""Notes that a person writes on a run or a dataset, printed or written by the command `note` of each."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import click
+
+
+class Noted(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def notes(self) -> str: ...
+    def write_notes(self, text: str) -> None: ...
+
+
+def print_or_write(noted: Noted, text: str | None, command: str) -> None:
+    """Print the notes, or write `text` as them. command: such as "runs note", for the hint where there are none"""
+    if text is None:
+        click.echo(noted.notes or f"no notes: workbench {command} {noted.name} TEXT writes some")
+        return
+    noted.write_notes(text)
+    click.echo(f"the notes on {noted.name} are {'written' if text.strip() else 'removed'}")

@@ -1,0 +1,70 @@
+"""`workbench runs note, group, rename, remove, restore`: what a person writes about runs, and the bin of whole runs.
+
+Not covered: what removing means (workbench.runs.removal), the other commands of runs (cli.runs).
+"""
+
+from __future__ import annotations
+
+import click
+
+from workbench.cli.notes import print_or_write
+from workbench.cli.options import json_flag, print_json, with_opened, with_workspace
+from workbench.runs import removal, renaming
+from workbench.runs.run import Run
+from workbench.workspace import Workspace
+
+with_run = with_opened(Run.open)
+
+
+@click.command()
+@with_run
+@click.argument("text", required=False)
+def note(run: Run, text: str | None) -> None:
+    """Write TEXT as the notes on a run; without it, print them. "" removes them."""
+    print_or_write(run, text, "runs note")
+
+
+@click.command()
+@with_run
+@click.argument("label", metavar="GROUP", required=False)
+def group(run: Run, label: str | None) -> None:
+    """Put a run into a GROUP, under which lists show it; without GROUP, print it. "" takes it out."""
+    if label is None:
+        click.echo(run.group or f"no group: workbench runs group {run.name} GROUP gives it one")
+        return
+    run.set_group(label)
+    click.echo(f"{run.name} is in the group {run.group}" if run.group else f"{run.name} is in no group")
+
+
+@click.command()
+@click.argument("name")
+@click.argument("new_name")
+@with_workspace
+def rename(workspace: Workspace, name: str, new_name: str) -> None:
+    """Give a run that is over another name. Samples and grids that were made with it keep the old one."""
+    click.echo(f"{name} is now {renaming.rename(workspace, Run.open(workspace, name), new_name).name}")
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True)
+@with_workspace
+def remove(workspace: Workspace, names: tuple[str, ...]) -> None:
+    """Move runs that are over to the bin. `restore` brings them back."""
+    for run in [Run.open(workspace, name) for name in dict.fromkeys(names)]:
+        click.echo(removal.remove(workspace, run))
+
+
+@click.command()
+@click.argument("name", required=False)
+@json_flag
+@with_workspace
+def restore(workspace: Workspace, name: str | None, as_json: bool) -> None:
+    """Restore a removed run; without NAME, list the removed ones."""
+    if name:
+        click.echo(f"{removal.restore(workspace, name).name} is restored")
+        return
+    if as_json:
+        print_json([{"name": one} for one in removal.removed(workspace)])
+        return
+    for one in removal.removed(workspace) or ["no run is removed"]:
+        click.echo(one)

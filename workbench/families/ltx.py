@@ -1,0 +1,348 @@
+"""The LTX-Video family: 2B (0.9.0, 0.9.1, 0.9.5) and 13B (0.9.7), from text and from a first frame.
+
+Sources: diffusers' LTXPipeline, LTXImageToVideoPipeline and, for 13B, LTXConditionPipeline, which this equals;
+Lightricks' LTX-Video-Trainer (the density of noise levels, first frames in the latents at timestep 0 and without loss;
+decoding at timestep 0.05 with noise 0.025). Flow matching: x = (1 - s) clean + s noise, the transformer predicts
+noise - clean and is given 1000 s; s is drawn logit-normal around a mean that rises with the number of tokens. Positions
+depend on the frame rate.
+
+Not covered: given frames elsewhere than at the beginning, LTX-2 (audio).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConfigError
+from workbench.families import lora_names, lora_writing
+from workbench.families.architectures import Part
+from workbench.families.base import ImageScale
+from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions
+from workbench.families.diffusers_family import DiffusersFamily
+from workbench.families.facts import ModelFacts, VaeFacts
+from workbench.families.lora_files import LoraFormat
+from workbench.families.ltx_condition import (
+    CONDITION,
+    SPATIAL,
+    TEMPORAL,
+    TEXT_TOKENS,
+    ConditionSteps,
+    coordinates,
+    for_condition,
+    is_condition,
+)
+from workbench.families.ltx_models import FIRST, LARGE, LONGEST, MODELS
+from workbench.families.ltx_recipes import RECIPES
+from workbench.families.model import Model
+from workbench.families.model_inputs import Given, Tensors
+from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
+from workbench.families.own_settings import OwnSetting
+from workbench.families.prompt_encoder import PromptEncoder
+from workbench.families.usage import UsageExtras
+
+if TYPE_CHECKING:
+    import torch
+
+DECODE_TIMESTEP, DECODE_NOISE = 0.05, 0.025
+ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
+IN_BLOCK = {f"{attention}.{name}": f"{attention}.{name}" for attention in ("attn1", "attn2") for name in ATTENTION}
+IN_BLOCK |= {name: name for name in ("ff.net.0.proj", "ff.net.2")}
+OUTSIDE = {
+    "proj_in": "patchify_proj",
+    "time_embed.emb.timestep_embedder.linear_1": "adaln_single.emb.timestep_embedder.linear_1",
+    "time_embed.emb.timestep_embedder.linear_2": "adaln_single.emb.timestep_embedder.linear_2",
+    "time_embed.linear": "adaln_single.linear",
+    "caption_projection.linear_1": "caption_projection.linear_1",
+    "caption_projection.linear_2": "caption_projection.linear_2",
+    "proj_out": "proj_out",
+}
+READERS = "this workbench, diffusers, finetrainers, ComfyUI, LTX-Video-Trainer or diffusion-pipe"
+NAMES = lora_names.LayerNames("LTX-Video", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, "transformer_blocks")
+FORMATS = (
+    *lora_writing.FORMATS,
+    LoraFormat(
+        "comfyui",
+        "ComfyUI",
+        "For ComfyUI's own LTX-Video model and LTX-Video-Trainer, the strength multiplied into the weights.",
+    ),
+)
+WRITERS: dict[str, lora_writing.Writer] = {
+    **lora_writing.WRITERS,
+    "comfyui": lora_writing.comfyui_without_alpha(NAMES, "ComfyUI"),  # diffusers refuses these names with an alpha
+}
+
+
+class TokensSchedule(FlowSchedule):
+    """Noise levels around a mean that rises with the number of tokens (LTX-Video-Trainer), held at its ends.
+
+    There it goes on rising: at 8,192 tokens 90 % of the draws would lie above 0.9.
+    """
+
+    def mean(self, latents_shape: tuple[int, ...]) -> float:
+        _, frames, height, width = latents_shape
+        return _shift(frames * height * width, 0.95, 2.05)
+
+
+def _shift(tokens: int, least: float, most: float, first: int = 1024, last: int = 4096) -> float:
+    share = (min(max(tokens, first), last) - first) / (last - first)
+    return least + share * (most - least)
+
+
+class LTXVideo(DiffusersFamily):
+    """The LTX-Video family; see Family for what each method promises."""
+
+    name = "ltx"
+    title = "LTX-Video"
+    models = MODELS
+    lora_targets = {
+        "attention": ATTENTION,
+        "attention+feed-forward": (*ATTENTION, "ff.net.0.proj", "ff.net.2"),
+    }
+    layer_names = NAMES
+    lora_formats = FORMATS
+    lora_writers = WRITERS
+    schedulers = ("Euler",)
+    toys = ("text", "image", "text-0.9.5", "image-0.9.5", "text-13b", "image-13b")
+    recipes = RECIPES
+    pipelines = {
+        "LTXPipeline": "text-to-video",
+        "LTXImageToVideoPipeline": "image-to-video",
+        CONDITION: "text-to-video",  # or from an image: made_for.json may say so
+    }
+    text_tokens = 128
+    position_bytes = 8
+
+    # ---- facts
+
+    def like(self, folder: Path) -> Model:
+        return LARGE if is_condition(folder) else FIRST
+
+    def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
+        found = super().facts_of(model, folder)
+        return replace(found, text_tokens=TEXT_TOKENS) if model.pipeline == CONDITION else found
+
+    def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
+        halved = 2 ** sum(vae.get("spatio_temporal_scaling", (True, True, True, False)))
+        spatial = vae.get("spatial_compression_ratio") or vae.get("patch_size", 4) * halved
+        return vae["latent_channels"], vae.get("temporal_compression_ratio") or halved, spatial
+
+    def vae_facts(self, vae: Part) -> VaeFacts:
+        width = vae.config["block_out_channels"][0] // vae.config.get("patch_size", 4) ** 2
+        return VaeFacts(
+            values=vae.values,
+            encoder_width=width,
+            decoder_width=width,
+            frames_at_once=LONGEST,  # a clip is never cut in time
+            tile=(512, 512),
+            encoder_tensors=8.1,
+            decoder_tensors=6.8,
+        )
+
+    # ---- captions
+
+    def caption_length(self, folder: Path) -> int:
+        return TEXT_TOKENS if is_condition(folder) else self.text_tokens
+
+    def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
+        """{"prompt_embeds": [B, 128, D], "mask": [B, 128]}, of 13B 256. The transformer does not see the padding; 2B's
+        encoder does."""
+        import torch
+
+        found = text_encoder.tokens(captions)
+        mask = found.attention_mask.bool() if text_encoder.max_length == TEXT_TOKENS else None
+        with torch.no_grad():
+            embeds = text_encoder.model(found.input_ids, attention_mask=mask)[0]
+        return {"prompt_embeds": embeds, "mask": found.attention_mask.to(embeds)}
+
+    # ---- latents
+
+    def latent_scale(self, vae: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        mean, std = vae.latents_mean.view(1, -1, 1, 1, 1), vae.latents_std.view(1, -1, 1, 1, 1)
+        return mean, std / vae.config.scaling_factor
+
+    def decoded(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None) -> torch.Tensor:
+        import torch
+
+        timestep = None
+        if vae.config.timestep_conditioning:
+            source = torch.Generator().manual_seed(0) if noise is None else noise
+            sampled = torch.randn(latents.shape, generator=source, dtype=latents.dtype).to(latents.device)
+            latents = (1 - DECODE_NOISE) * latents + DECODE_NOISE * sampled
+            timestep = latents.new_full((len(latents),), DECODE_TIMESTEP)
+        video: torch.Tensor = vae.decode(latents, timestep, return_dict=False)[0]
+        return video
+
+    def encode_image(
+        self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
+    ) -> Tensors:
+        """{"mean", "std"}: [B, C, 1, h, w] float32."""
+        return self.encode_video(vae, images.unsqueeze(2))
+
+    def given(
+        self,
+        image: Tensors,
+        noise: torch.Tensor,
+        latents_shape: tuple[int, ...],
+        kept: torch.Tensor | None = None,
+        every_frame: bool = False,
+    ) -> Given:
+        if latents_shape[1] == 1:  # nothing would be left to learn
+            return Given()
+        return Given(known=self.sample_latents(image, noise), kept=kept)
+
+    def given_to_sample(
+        self,
+        folder: Path,
+        image: Tensors,
+        latents_shape: tuple[int, ...],
+        noise: torch.Generator,
+        dtype: torch.dtype,
+    ) -> Given:
+        import torch
+
+        if not is_condition(folder):
+            return super().given_to_sample(folder, image, latents_shape, noise, dtype)
+        before = noise.get_state()
+        torch.randn(1, *latents_shape, generator=noise, dtype=dtype)  # the video's, which this pipeline samples first
+        found = super().given_to_sample(folder, image, latents_shape, noise, dtype)
+        noise.set_state(before)  # the loop samples the same again, and ConditionSteps leaves out the picture's
+        return found
+
+    # ---- training and sampling
+
+    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
+        return {
+            "timestep_density": OwnSetting("logit-normal", "LTX-Video-Trainer: its mean rises with the clip's size"),
+            "timestep_shift": OwnSetting(1.0, "none, as in LTX-Video-Trainer"),
+        }
+
+    def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
+        return TokensSchedule(chosen)
+
+    def call(
+        self,
+        transformer: Any,
+        latents: torch.Tensor,
+        text: Tensors,
+        timesteps: torch.Tensor,
+        given: Given | None,
+        fps: float,
+    ) -> torch.Tensor:
+        frames, height, width = latents.shape[2:]
+        times = timesteps.view(-1, 1, 1)  # one a clip, unless its first frames have another
+        if given is not None and given.known is not None:
+            times = times.repeat(1, frames, height * width)
+            which = slice(None) if given.kept is None else given.kept.to(times.device)
+            times[which, : given.known.shape[2]] = 0
+        positions: dict[str, Any] = {"rope_interpolation_scale": (TEMPORAL / fps, SPATIAL, SPATIAL)}
+        if for_condition(text):
+            positions = {"video_coords": coordinates(latents, fps)}
+        predicted = transformer(
+            hidden_states=latents.flatten(2).transpose(1, 2),
+            encoder_hidden_states=text["prompt_embeds"],
+            timestep=times.flatten(1),
+            encoder_attention_mask=text["mask"],
+            num_frames=frames,
+            height=height,
+            width=width,
+            return_dict=False,
+            **positions,
+        )[0]
+        unpacked: torch.Tensor = predicted.transpose(1, 2).unflatten(2, (frames, height, width))
+        return unpacked
+
+    def sampler_steps(self, options: StepOptions) -> SamplerSteps:
+        import numpy as np
+
+        made, steps = self.load_scheduler(options.folder, options.scheduler), options.steps
+        if is_condition(options.folder):
+            return ConditionSteps(made, options)
+        tokens, values = math.prod(options.latents_shape[1:]), made.config
+        if steps < 2 and values.shift_terminal:
+            sentence = f"steps is {steps}, {self.title} needs two noise levels at least: use 2 or more"
+            raise ConfigError(sentence, {"steps": sentence})
+        slope = (values.max_shift - values.base_shift) / (values.max_image_seq_len - values.base_image_seq_len)
+        mu = values.base_shift + slope * (tokens - values.base_image_seq_len)
+        return FlowSteps(made, None, options.device, sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu)
+
+    # ---- the rest
+
+    def usage_extras(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
+    ) -> UsageExtras:
+        # A VAE without a timestep (0.9.0) passes these over.
+        decoding = f"decode_timestep={DECODE_TIMESTEP}, decode_noise_scale={DECODE_NOISE}"
+        return UsageExtras(arguments=f", frame_rate={model.fps:g}, {decoding}")
+
+    def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
+        return _miniature(variant)
+
+
+# ---- miniatures
+
+
+def _miniature(variant: str) -> tuple[Any, dict[str, Any]]:
+    """A random pipeline; "0.9.5" with a decoder that is given a timestep and noise, "13b" so, too, for conditions."""
+    import diffusers
+
+    from workbench.families.toy_text import t5_parts
+
+    newer, of_image, condition = "-" in variant, variant.startswith("image"), variant.endswith("13b")
+    vae: dict[str, Any] = {
+        "latent_channels": 8,
+        "block_out_channels": (8,) * 4,
+        "decoder_block_out_channels": (8,) * 4,
+        "layers_per_block": (1,) * 5,
+        "decoder_layers_per_block": (1,) * 5,
+    }
+    if newer:
+        vae |= {
+            "block_out_channels": (4, 4, 4, 8, 8),
+            "down_block_types": ("LTXVideo095DownBlock3D",) * 4,
+            "decoder_block_out_channels": (8, 16, 32),
+            "layers_per_block": (1,) * 5,
+            "decoder_layers_per_block": (1,) * 4,
+            "spatio_temporal_scaling": (True,) * 4,
+            "decoder_spatio_temporal_scaling": (True,) * 3,
+            "decoder_inject_noise": (False,) * 4,
+            "downsample_type": ("spatial", "temporal", "spatiotemporal", "spatiotemporal"),
+            "upsample_residual": (True,) * 3,
+            "upsample_factor": (2,) * 3,
+            "timestep_conditioning": True,
+            "encoder_causal": True,
+            "decoder_causal": False,
+            "spatial_compression_ratio": 32,
+            "temporal_compression_ratio": 8,
+        }
+    scheduler: dict[str, Any] = {} if newer else {"use_dynamic_shifting": True, "shift_terminal": 0.1}
+    tokenizer, text_encoder = t5_parts()
+    parts: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "text_encoder": text_encoder,
+        "vae": diffusers.AutoencoderKLLTXVideo(**vae),
+        "transformer": diffusers.LTXVideoTransformer3DModel(
+            in_channels=8,
+            out_channels=8,
+            num_attention_heads=2,
+            attention_head_dim=12,
+            cross_attention_dim=24,
+            num_layers=2,
+            caption_channels=32,
+        ),
+        "scheduler": diffusers.FlowMatchEulerDiscreteScheduler(
+            base_shift=0.95, max_shift=2.05, base_image_seq_len=1024, max_image_seq_len=4096, **scheduler
+        ),
+    }
+    parts["vae"].latents_mean.fill_(0.1)
+    parts["vae"].latents_std.fill_(0.9)
+    kind = diffusers.LTXImageToVideoPipeline if of_image else diffusers.LTXPipeline
+    made = (diffusers.LTXConditionPipeline if condition else kind)(**parts)
+    task = {"task": "image-to-video"} if condition and of_image else {}
+    return made, {"frames": 17, "height": 64, "width": 64, **task}
+
+
+FAMILY = LTXVideo()

@@ -1,0 +1,241 @@
+"""A model's files in diffusers' layout: fetched from the Hub once, found again without network, configs and sizes read.
+
+Configs, tokenizers and weights in safetensors are fetched, never code or pickles. A variant's weights are shown under
+the names that they would have without one, in a folder of links beside them, so that all readers of a model's folder
+read the variant. Not covered: loading the parts (a family's own).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from workbench import hub
+from workbench.errors import ModelUnavailable
+from workbench.families.model import Model, Task
+from workbench.operating_system import system
+from workbench.workspace import read_json, writing
+
+if TYPE_CHECKING:
+    from workbench.families.base import Report
+
+INDEX = "model_index.json"
+CONFIGS = (INDEX, "*/config.json", "*/*_config.json")
+SMALL = re.compile(r"model_index\.json|[\w-]+/[\w.-]+\.(?:json|model|txt)")
+PLAIN = re.compile(r"[\w-]+\.safetensors(?:\.index\.json)?")  # weights without a variant
+SHARD = r"-\d{5}-of-\d{5}"
+LISTING = ".safetensors.index"
+
+
+def fetch(model: Model, parts: Iterable[str], report: Report) -> Path:
+    """The folder to load from, downloaded at the model's revision if need be; parts: those with weights.
+
+    Raises ConfigError, ModelUnavailable, CannotWrite.
+    """
+    parts = tuple(parts)
+    if (here := find(model, parts)) is not None:
+        if model.local and not (here / INDEX).is_file():
+            raise ModelUnavailable(f"model is {model.id}, but {here} has no model_index.json: restore the folder")
+        return here
+    from huggingface_hub import snapshot_download
+
+    size = f", about {model.download_gb:g} GB," if model.download_gb else ""
+    report(f"Downloading {model.title}{size} once ...")
+    with hub.explained(model.source):
+        names = hub.client().list_repo_files(model.source, revision=model.revision)
+        wanted = wanted_files(names, parts, model.variant)
+        if model.variant and not any(_of_variant(name, model.variant) for name in wanted):
+            raise ModelUnavailable(f"{model.source} has no weights of the variant {model.variant!r}: leave it empty")
+        with _on_disk(model.source):
+            snapshot_download(model.source, revision=model.revision, allow_patterns=wanted)
+    if (here := find(model, parts)) is None:
+        raise ModelUnavailable(f"{model.source} lacks weights in safetensors: choose a revision that has them")
+    return here
+
+
+def find(model: Model, parts: Iterable[str]) -> Path | None:
+    """The folder to load from where all of it is on this disk, else None: a download that was cut off is not."""
+    if model.local:
+        return Path(model.source)
+    for repo in (model.source, *model.aliases):
+        folder = find_configs(repo, model.revision)
+        if folder is None or not all(_is_whole(folder / part, model.variant) for part in parts):
+            continue
+        return _view(folder, tuple(parts), model.variant) if model.variant else folder
+    return None
+
+
+def fetch_configs(repo: str, revision: str | None) -> Path:
+    """The folder of a repository's configs; its name is the commit. Raises ConfigError, ModelUnavailable."""
+    from huggingface_hub import snapshot_download
+
+    with hub.explained(repo), _on_disk(repo):
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=list(CONFIGS)))
+
+
+def find_configs(repo: str, revision: str | None) -> Path | None:
+    """The same where it was fetched before, else None."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repo, INDEX, revision=revision)
+    return Path(found).parent if isinstance(found, str) else None
+
+
+@contextlib.contextmanager
+def _on_disk(repo: str) -> Iterator[None]:
+    """Turn errors of the disk into one sentence; those of the Hub pass. Raises ModelUnavailable."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        yield
+    except (HfHubHTTPError, LocalEntryNotFoundError, ConnectionError):
+        raise
+    except OSError as error:
+        raise ModelUnavailable(f"{repo} cannot be kept on the disk ({error}): free some space") from error
+
+
+def wanted_files(names: Iterable[str], parts: Iterable[str], variant: str) -> list[str]:
+    """Which of a repository's files are fetched: a part without weights of the variant gives its plain ones."""
+    names, wanted = list(names), []
+    for part in parts:
+        weights = [name for name in names if Path(name).parent == Path(part) and _is_weights(name)]
+        wanted += _chosen(weights, variant)
+    return wanted + [name for name in names if SMALL.fullmatch(name) and not _is_weights(name)]
+
+
+def _chosen(weights: list[str], variant: str) -> list[str]:
+    marked = [name for name in weights if variant and _of_variant(name, variant)]
+    return marked or [name for name in weights if PLAIN.fullmatch(Path(name).name)]
+
+
+def _is_weights(name: str) -> bool:
+    return name.endswith(".safetensors") or (LISTING in name and name.endswith(".json"))
+
+
+def _of_variant(name: str, variant: str) -> bool:
+    """Whether it is named as diffusers and transformers name a variant's weights, today and formerly."""
+    mark = re.escape(f".{variant}")
+    weights = rf"[\w-]+(?:{mark}(?:{SHARD})?|{SHARD}{mark})\.safetensors"
+    return re.fullmatch(rf"{weights}|[\w-]+{re.escape(LISTING)}{mark}\.json", Path(name).name) is not None
+
+
+def _is_whole(part: Path, variant: str) -> bool:
+    chosen = _chosen([path.name for path in part.glob("*") if _is_weights(path.name)], variant)
+    for listing in (name for name in chosen if LISTING in name):
+        named = read_json(part / listing).get("weight_map", {}).values()
+        return all((part / Path(str(name)).name).is_file() for name in set(named))
+    return bool(chosen)
+
+
+def _view(folder: Path, parts: tuple[str, ...], variant: str) -> Path:
+    """The folder with a variant's weights under plain names; made once. Raises CannotWrite."""
+    view = folder / f".variant-{variant}"
+    if view.is_dir():
+        return view
+    temporary = view.with_name(f"{view.name}.{os.getpid()}")
+    with writing(view), contextlib.suppress(FileExistsError):
+        shutil.rmtree(temporary, ignore_errors=True)
+        for path in (folder / INDEX, *sorted(folder.glob("[!.]*/*"))):
+            if not _is_weights(path.name):
+                _link(path, temporary / path.relative_to(folder))
+        for part in parts:
+            for name in _chosen([path.name for path in (folder / part).glob("*") if _is_weights(path.name)], variant):
+                # Shards keep their names, which their index lists.
+                plain = name if re.search(SHARD, name) else name.replace(f".{variant}.", ".")
+                _link(folder / part / name, temporary / part / plain)
+        system.replace(temporary, view)
+    return view
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    system.link(source, target)
+
+
+# ---- reading a folder ------------------------------------------------------------------------------------------------
+
+
+def index(folder: Path) -> dict[str, Any]:
+    """Which classes the parts of a pipeline folder are of."""
+    found: dict[str, Any] = read_json(folder / INDEX)
+    return found
+
+
+MADE_FOR = "made_for.json"
+SIZES = ("frames", "height", "width", "fps")
+LIBRARIES = ("diffusers", "transformers")  # whose classes a model's index may name
+
+
+def made_for(model: Model, folder: Path) -> Model:
+    """The model with the frames, size, rate and task that a file beside model_index.json says it is for, if one does.
+
+    diffusers' configs of some families do not say it.
+    """
+    path = folder / MADE_FOR
+    found = read_json(path) if path.is_file() else {}
+    sizes: dict[str, Any] = {name: int(found.get(name, getattr(model, name))) for name in SIZES}
+    task = found.get("task", model.task)
+    if task not in get_args(Task):
+        raise ValueError(f"the task in {MADE_FOR} is {task!r}: {' or '.join(get_args(Task))}")
+    return replace(model, task=task, **sizes)
+
+
+@lru_cache(maxsize=32)
+def config(folder: Path, part: str) -> dict[str, Any]:
+    """The config of one part: "transformer", "vae" ..."""
+    found: dict[str, Any] = read_json(folder / part / "config.json")
+    return found
+
+
+def stored_dtype(folder: Path) -> str:
+    """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
+    # The file's order is by size of number, so that a few fp64 positions may stand in front of everything.
+    formats = Counter(entry["dtype"] for entry in _entries(_weights(folder, "transformer")[0]).values())
+    return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[formats.most_common(1)[0][0]]
+
+
+@lru_cache(maxsize=64)
+def shapes(folder: Path, part: str) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of a part, from the heads of its files. Raises ModelUnavailable."""
+    files = _weights(folder, part)
+    return {name: tuple(entry["shape"]) for file in files for name, entry in _entries(file).items()}
+
+
+def part_identity(model: Model, folder: Path, part: str) -> str:
+    """Names the weights of a part of a model: the pinned revision, or a local folder's file sizes and times."""
+    if model.revision:
+        return f"{model.pinned}/{part}"
+    files = sorted((folder / part).iterdir())
+    return f"{folder}/{part}:" + ",".join(f"{f.name}={f.stat().st_size}/{f.stat().st_mtime_ns}" for f in files)
+
+
+def _weights(folder: Path, part: str) -> list[Path]:
+    found = sorted((folder / part).glob("*.safetensors"))
+    if not found:
+        raise ModelUnavailable(f"{folder / part} holds no .safetensors file: download the model again")
+    return found
+
+
+def _entries(path: Path) -> dict[str, dict[str, Any]]:
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return {name: entry for name, entry in header.items() if name != "__metadata__"}
+
+
+def class_named(library: str, name: str) -> Any:
+    """The class of a part, as a model's index names it. Raises ModelUnavailable for what is no class of `LIBRARIES`."""
+    import importlib
+
+    if library not in LIBRARIES or not isinstance(found := getattr(importlib.import_module(library), name, None), type):
+        known = " and ".join(LIBRARIES)
+        raise ModelUnavailable(f"the model has a part {library[:60]}.{name[:60]}: classes of {known} alone are loaded")
+    return found

@@ -1,0 +1,103 @@
+"""Python code that generates videos with a LoRA in plain diffusers, for model cards: what all pipelines have in common.
+
+Not covered: what one pipeline needs besides (a family's `usage_extras`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from workbench.families.model import Model
+
+CODE = """import torch
+from diffusers import {classes}
+from diffusers.utils import {helpers}{imports}
+
+# Run this in the folder of this file. Older and newer diffusers both take torch_dtype.
+device = "cuda" if torch.cuda.is_available() else "cpu"
+dtype = torch.bfloat16 if device == "cuda" else torch.float32
+{before}pipe = {pipeline}.from_pretrained({source}{parts}, torch_dtype=dtype)
+pipe.to(device)  # or, with less memory: pipe.enable_model_cpu_offload()
+{load}
+pipe.set_adapters(["lora"], [1.0]){changes}
+video = pipe(
+    {image}prompt={prompt!r},{negative}
+    num_frames={frames}, height={height}, width={width}, num_inference_steps={steps},
+    guidance_scale={guidance_scale}{guidance_scale_2}{arguments},
+    generator=torch.Generator().manual_seed(0),
+).frames[0]
+export_to_video(video, "video.mp4", fps={fps:g})"""
+OTHER_CURVE = """
+
+# Guidance followed the curve "{curve}", which this pipeline lacks; `workbench sample --dynamic-guidance {curve}` has
+# it."""
+LOAD = 'pipe.load_lora_weights(".", weight_name={lora!r}, adapter_name="lora"{into})'
+DYNAMIC = "use_dynamic_cfg=True"  # diffusers' argument for the curve "stock", of CogVideoX's pipelines
+INTO_SECOND = ", load_into_transformer_2=True"
+EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is a part of Video LoRA Workbench"
+
+
+@dataclass(frozen=True)
+class UsageExtras:
+    """What a pipeline needs beside the common lines, all of it code.
+
+    classes:   more of diffusers' classes;  before: lines before the pipeline is loaded, where SOURCE stands for the
+               first arguments of `from_pretrained`
+    parts:     more arguments for loading the pipeline, each after a comma
+    changes:   lines after loading;  arguments: more arguments of the call, each after a comma
+    """
+
+    classes: tuple[str, ...] = ()
+    before: str = ""
+    parts: str = ""
+    changes: str = ""
+    arguments: str = ""
+
+
+def code(
+    pipeline: str,
+    model: Model,
+    lora: str,
+    prompt: str,
+    shape: tuple[int, int, int],
+    extras: UsageExtras,
+    experts: Sequence[str] = (),
+) -> str:
+    """The code for (frames, height, width) with a class of diffusers' pipelines, guided as samples are."""
+    frames, height, width = shape
+    of_image = model.task == "image-to-video"
+    known = model.dynamic_guidance == "off" or DYNAMIC in extras.arguments
+    changes = extras.changes + ("" if known else OTHER_CURVE.format(curve=model.dynamic_guidance))
+    source = f"find_model({model.id!r})[1].source" if model.embedded else repr(model.source)
+    source += f", revision={model.revision!r}" if model.revision else ""
+    source += f", variant={model.variant!r}" if model.variant else ""
+    return CODE.format(
+        classes=", ".join(sorted({pipeline, *extras.classes})),
+        helpers="export_to_video, load_image" if of_image else "export_to_video",
+        imports=EMBEDDED if model.embedded else "",
+        before=extras.before.replace("SOURCE", source),
+        pipeline=pipeline,
+        source=source,
+        parts=extras.parts,
+        load="\n".join(_loads(model, lora, experts)),
+        changes=f"{changes}\n" if changes else "",
+        image='image=load_image("first_frame.png"), ' if of_image else "",
+        prompt=prompt,
+        negative=f"\n    negative_prompt={model.negative_prompt!r}," if model.negative_prompt else "",
+        frames=frames,
+        height=height,
+        width=width,
+        steps=model.steps,
+        guidance_scale=model.guidance_scale,
+        guidance_scale_2="" if model.guidance_scale_2 is None else f", guidance_scale_2={model.guidance_scale_2}",
+        arguments=extras.arguments,
+        fps=model.fps,
+    )
+
+
+def _loads(model: Model, lora: str, experts: Sequence[str]) -> Iterator[str]:
+    """A line for each transformer that the LoRA is for."""
+    for expert in model.experts_for(experts):
+        line = LOAD.format(lora=lora, into="" if expert.part == "transformer" else INTO_SECOND)
+        yield f"{line}  # the transformer for {expert.name}" if expert.name else line

@@ -1,0 +1,361 @@
+"""The Wan family: 2.1 and 2.2, from text and from a first frame (Apache-2.0).
+
+Sources: diffusers' WanPipeline and WanImageToVideoPipeline, which this equals; Wan-Video's Wan2.1 and Wan2.2 (configs,
+modules/vae.py: the posterior's mean is taken; shared_config.py: the negative prompt). Flow matching: x = (1 - s) clean
++ s noise, the transformer predicts noise - clean and is given 1000 s. No training code was published: s is drawn
+logit-normal, as the report says (Wan2.1 issue 293), then shifted. A first frame is joined to the channels (14B: a mask
+and the latents of the frame followed by empty ones; 2.1 also CLIP's states) or stands in the latents (2.2 5B).
+
+Not covered: first and last frame (FLF2V), the other tasks (VACE, S2V, Animate).
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.families import lora_names, lora_writing
+from workbench.families.architectures import Part
+from workbench.families.base import ImageScale
+from workbench.families.diffusers_family import DiffusersFamily
+from workbench.families.facts import VaeFacts
+from workbench.families.lora_files import LoraFormat
+from workbench.families.model import Model
+from workbench.families.model_files import index
+from workbench.families.model_inputs import Given, Tensors
+from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
+from workbench.families.own_settings import OwnSetting
+from workbench.families.prompt_encoder import PromptEncoder
+from workbench.families.usage import UsageExtras
+from workbench.families.wan_models import FIRST, FIVE, MODELS, PAIR
+from workbench.families.wan_recipes import RECIPES
+
+if TYPE_CHECKING:
+    import torch
+
+SHIFT = 5.0  # of noise levels in training, as DiffSynth trains Wan; ai-toolkit: 3 for 2.1, 5 for 2.2
+
+IN_BLOCK = {
+    **{f"attn1.to_{one}": f"self_attn.{one}" for one in "qkv"},
+    "attn1.to_out.0": "self_attn.o",
+    **{f"attn2.to_{one}": f"cross_attn.{one}" for one in "qkv"},
+    "attn2.to_out.0": "cross_attn.o",
+    "attn2.add_k_proj": "cross_attn.k_img",
+    "attn2.add_v_proj": "cross_attn.v_img",
+    "ffn.net.0.proj": "ffn.0",
+    "ffn.net.2": "ffn.2",
+}
+ATTENTION = ("to_q", "to_k", "to_v", "to_out.0", "add_k_proj", "add_v_proj")
+EMBEDDER = "condition_embedder"
+OUTSIDE = {
+    "patch_embedding": "patch_embedding",
+    f"{EMBEDDER}.time_embedder.linear_1": "time_embedding.0",
+    f"{EMBEDDER}.time_embedder.linear_2": "time_embedding.2",
+    f"{EMBEDDER}.time_proj": "time_projection.1",
+    f"{EMBEDDER}.text_embedder.linear_1": "text_embedding.0",
+    f"{EMBEDDER}.text_embedder.linear_2": "text_embedding.2",
+    f"{EMBEDDER}.image_embedder.ff.net.0.proj": "img_emb.proj.1",
+    f"{EMBEDDER}.image_embedder.ff.net.2": "img_emb.proj.3",
+    "proj_out": "head.head",
+}
+READERS = (
+    "this workbench, diffusers, finetrainers, ComfyUI, diffusion-pipe, ai-toolkit, musubi-tuner, lightx2v, VideoX-Fun "
+    "or DiffSynth"
+)
+NAMES = lora_names.LayerNames("Wan", "blocks", IN_BLOCK, OUTSIDE, READERS)
+FORMATS = (
+    *lora_writing.FORMATS,
+    LoraFormat(
+        "comfyui",
+        "ComfyUI",
+        "For ComfyUI's own Wan model, and every program that reads its names (diffusion_model.blocks.0.self_attn.q).",
+    ),
+    LoraFormat(
+        "ai-toolkit",
+        "ai-toolkit",
+        "ComfyUI's names, the strength multiplied into the weights; one file may hold both experts' LoRAs.",
+        both=True,
+    ),
+    LoraFormat("kohya", "kohya, musubi-tuner", "Flat names (lora_unet_blocks_0_self_attn_q), alpha for each layer."),
+    LoraFormat("videox-fun", "VideoX-Fun", "kohya's names with a second underscore (lora_unet__blocks_0_self_attn_q)."),
+    LoraFormat("diffsynth", "DiffSynth-Studio", "Its own names, the strength multiplied into the weights."),
+)
+WRITERS: dict[str, lora_writing.Writer] = {
+    **lora_writing.WRITERS,
+    "comfyui": lora_writing.comfyui(NAMES),
+    "ai-toolkit": lora_writing.comfyui_without_alpha(NAMES, "ai-toolkit"),
+    "kohya": lambda lora: lora_writing.kohya(lora, lora_writing.authors(lora, NAMES)),
+    "videox-fun": lambda lora: lora_writing.kohya(lora, lora_writing.authors(lora, NAMES), "lora_unet__"),
+    "diffsynth": lora_writing.diffsynth(NAMES),
+}
+SHIFTED = """
+
+# The noise levels of samples and previews; the model's own files may have another shift.
+pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift={shift})"""
+
+
+class Wan(DiffusersFamily):
+    """The Wan family; see Family for what each method promises."""
+
+    name = "wan"
+    title = "Wan"
+    models = MODELS
+    lora_targets = {"attention": ATTENTION, "attention+feed-forward": (*ATTENTION, "ffn.net.0.proj", "ffn.net.2")}
+    layer_names = NAMES
+    lora_formats = FORMATS
+    lora_writers = WRITERS
+    schedulers = ("UniPC",)
+    shift_name = "flow_shift"
+    toys = ("text", "image-2.1", "5b", "5b-image", "a14b", "a14b-image")
+    recipes = RECIPES
+    pipelines = {"WanPipeline": "text-to-video", "WanImageToVideoPipeline": "image-to-video"}
+    text_tokens = 512
+    timed_number = 4
+    posterior_share = 0.0
+
+    # ---- facts
+
+    def like(self, folder: Path) -> Model:
+        shared = FIVE if _in_latents(folder) else FIRST
+        return replace(shared, boundary=_boundary(index(folder)), flow_shift=None)
+
+    def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
+        return vae["z_dim"], vae.get("scale_factor_temporal", 4), vae.get("scale_factor_spatial", 8)
+
+    def vae_facts(self, vae: Part) -> VaeFacts:
+        width = vae.config["base_dim"]
+        halved = vae.config.get("patch_size") or 1  # pixels in a row that the VAE folds into channels first
+        return VaeFacts(
+            values=vae.values,
+            encoder_width=width // halved**2,
+            decoder_width=(vae.config.get("decoder_base_dim") or width) // halved**2,
+            frames_at_once=self.compression(vae.config)[1],
+            tile=(256 * halved, 256 * halved),  # the 5B's encoder cuts after it has folded them
+            encoder_tensors=16.3 if halved > 1 else 11.3,
+            decoder_tensors=22.8 if halved > 1 else 14.6,
+        )
+
+    # ---- captions
+
+    def cleaned(self, caption: str) -> str:
+        import ftfy
+
+        text = html.unescape(html.unescape(ftfy.fix_text(caption)))
+        return re.sub(r"\s+", " ", text).strip()
+
+    def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
+        """{"prompt_embeds": [B, 512, D]}, zeros after each caption's end; the encoder sees the caption alone."""
+        import torch
+
+        found = text_encoder.tokens([self.cleaned(caption) for caption in captions])
+        with torch.no_grad():
+            embeds = text_encoder.model(found.input_ids, found.attention_mask).last_hidden_state
+        return {"prompt_embeds": embeds * found.attention_mask[..., None].to(embeds)}
+
+    # ---- first frames
+
+    def load_image_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any | None:
+        if not _has_image_encoder(folder):
+            return None
+        import transformers
+
+        processor = transformers.AutoImageProcessor.from_pretrained(folder / "image_processor", use_fast=False)
+        return processor, self._part(folder, "image_encoder", device, dtype)
+
+    def encode_image(
+        self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
+    ) -> Tensors:
+        """{"known": latents of the picture} where it stands in the latents; else {"beside": latents of the picture
+        followed by empty frames}, and {"image": [B, 257, 1280]} where there is an image encoder."""
+        import torch
+        from PIL import Image
+
+        clip = images.unsqueeze(2)
+        if vae.config.is_residual:
+            return {"known": self.encode_video(vae, clip)["mean"]}
+        clip = torch.cat([clip, clip.new_zeros(*clip.shape[:2], frames - 1, *clip.shape[3:])], dim=2)
+        found = {"beside": self.encode_video(vae, clip)["mean"]}
+        if image_encoder is not None:
+            processor, model = image_encoder
+            pixels = ((images / 2 + 0.5).clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+            pictures = [Image.fromarray(one) for one in pixels]
+            seen = processor(images=pictures, return_tensors="pt").to(model.device, model.dtype)
+            with torch.no_grad():
+                found["image"] = model(**seen, output_hidden_states=True).hidden_states[-2]
+        return found
+
+    def given(
+        self,
+        image: Tensors,
+        noise: torch.Tensor,
+        latents_shape: tuple[int, ...],
+        kept: torch.Tensor | None = None,
+        every_frame: bool = False,
+    ) -> Given:
+        """5B: the picture's latent frame in the place of the first. 14B: a mask and the latents beside; a clip that is
+        not shown its picture gets zeros."""
+        import torch
+
+        if "known" in image:  # of a clip of one frame nothing would be left to learn
+            return Given(known=image["known"], kept=kept) if latents_shape[1] > 1 else Given()
+        latents, tokens = image["beside"], {name: image[name] for name in ("image",) if name in image}
+        mask = latents.new_zeros(len(latents), 4, *latents.shape[2:])
+        mask[:, :, 0] = 1
+        beside = torch.cat([mask, latents], dim=1)
+        if kept is not None:
+            beside = beside * kept.view(-1, 1, 1, 1, 1).to(beside)
+            tokens = {name: one * kept.view(-1, 1, 1).to(one) for name, one in tokens.items()}
+        return Given(beside=beside, tokens=tokens)
+
+    # ---- training
+
+    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
+        scale = OwnSetting(model.guidance_scale_2 or model.guidance_scale, "as the authors generate")
+        own, small = model.flow_shift_at(model.height, model.width), model.small_flow_shift
+        sizes = "" if small is None else f": {small:g} up to 832x480, {model.flow_shift:g} above"
+        shift = OwnSetting(own, f"as the authors generate{sizes}") if own else OwnSetting("the scheduler's own")
+        experts = {"expert": OwnSetting(), "guidance_scale_2": scale} if model.boundary else {}
+        return experts | {
+            "flow_shift": shift,
+            "preview_flow_shift": shift,
+            "timestep_density": OwnSetting("logit-normal", "as the authors' report says"),
+            "timestep_shift": OwnSetting(SHIFT, "as DiffSynth trains Wan"),
+        }
+
+    def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
+        return FlowSchedule(chosen, SHIFT)
+
+    def call(
+        self,
+        transformer: Any,
+        latents: torch.Tensor,
+        text: Tensors,
+        timesteps: torch.Tensor,
+        given: Given | None,
+        fps: float,
+    ) -> torch.Tensor:
+        import torch
+
+        more: dict[str, torch.Tensor] = {}
+        if given is not None and given.beside is not None:
+            latents = torch.cat([latents, given.beside], dim=1)
+        if given is not None and "image" in given.tokens:
+            more["encoder_hidden_states_image"] = given.tokens["image"]
+        if given is not None and given.known is not None:
+            timesteps = self._by_token(transformer, latents, timesteps, given)
+        predicted: torch.Tensor = transformer(
+            hidden_states=latents,
+            timestep=timesteps,
+            encoder_hidden_states=text["prompt_embeds"],
+            return_dict=False,
+            **more,
+        )[0]
+        return predicted
+
+    def _by_token(self, transformer: Any, latents: torch.Tensor, timesteps: torch.Tensor, given: Given) -> torch.Tensor:
+        """A timestep for each token [B, tokens]: 0 where the latents are a known frame's."""
+        assert given.known is not None
+        _, tall, wide = transformer.config.patch_size
+        frames, height, width = latents.shape[2:]
+        found = timesteps.view(-1, 1, 1).repeat(1, frames, (height // tall) * (width // wide))
+        known = found[:, : given.known.shape[2]]
+        if given.kept is None:
+            known.zero_()
+        else:
+            known[given.kept.to(known.device)] = 0
+        return found.flatten(1)
+
+    # ---- the rest
+
+    def usage_extras(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
+    ) -> UsageExtras:
+        load = 'vae = AutoencoderKLWan.from_pretrained(SOURCE, subfolder="vae", torch_dtype=torch.float32)\n'
+        own = model.flow_shift_at(*shape[1:])
+        shift = "" if own is None else SHIFTED.format(shift=own)
+        return UsageExtras(classes=("AutoencoderKLWan",), before=load, parts=", vae=vae", changes=shift)
+
+    def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
+        return _miniature(variant)
+
+
+def _has_image_encoder(folder: Path) -> bool:
+    """Whether the model also looks at its first frame through CLIP (2.1)."""
+    return bool(index(folder).get("image_encoder", [None])[0])
+
+
+def _boundary(pipeline: Mapping[str, Any]) -> float:
+    """The share of noise above which the first of two transformers computes. By the second's presence: exports of 2.1
+    name a boundary, too."""
+    has_two = (pipeline.get("transformer_2") or [None])[0] is not None
+    return float(pipeline.get("boundary_ratio") or PAIR.boundary) if has_two else 0.0
+
+
+def _in_latents(folder: Path) -> bool:
+    """Whether a first frame stands in the latents: each token has a timestep of its own (2.2 5B)."""
+    return bool(index(folder).get("expand_timesteps"))
+
+
+# ---- miniatures
+
+
+def _miniature(variant: str) -> tuple[Any, dict[str, int]]:
+    """A random pipeline: "text" and "image-2.1" as 2.1, "5b" and "a14b" as 2.2."""
+    import diffusers
+    import transformers
+
+    from workbench.families.toy_text import umt5_parts
+
+    five, of_image = variant.startswith("5b"), "image" in variant
+    channels = 48 if five else 16
+    transformer: dict[str, Any] = {
+        "num_attention_heads": 2,
+        "attention_head_dim": 12,
+        "in_channels": 36 if variant in ("image-2.1", "a14b-image") else channels,
+        "out_channels": channels,
+        "text_dim": 32,
+        "freq_dim": 16,
+        "ffn_dim": 32,
+        "num_layers": 2,
+        "rope_max_seq_len": 32,
+    }
+    if variant == "image-2.1":
+        transformer |= {"image_dim": 32, "added_kv_proj_dim": 24}
+    vae: dict[str, Any] = {"base_dim": 4, "z_dim": channels, "dim_mult": [1] * 4, "num_res_blocks": 1}
+    if five:
+        vae |= {"in_channels": 12, "out_channels": 12, "is_residual": True, "patch_size": 2, "scale_factor_spatial": 16}
+        vae |= {"latents_mean": [0.1] * 48, "latents_std": [0.9] * 48}
+    tokenizer, text_encoder = umt5_parts()
+    parts: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "text_encoder": text_encoder,
+        "vae": diffusers.AutoencoderKLWan(**vae),
+        "transformer": diffusers.WanTransformer3DModel(**transformer),
+        "scheduler": diffusers.UniPCMultistepScheduler(
+            prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=5.0 if five else 3.0
+        ),
+    }
+    if variant.startswith("a14b"):
+        parts["transformer_2"] = diffusers.WanTransformer3DModel(**transformer)
+    if of_image:
+        parts |= {"image_processor": None, "image_encoder": None}
+    if variant == "image-2.1":
+        sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        look = transformers.CLIPVisionConfig(**sizes, image_size=16, patch_size=8)
+        square = {"height": 16, "width": 16}
+        parts |= {
+            "image_encoder": transformers.CLIPVisionModel(look),
+            "image_processor": transformers.CLIPImageProcessor(size={"shortest_edge": 16}, crop_size=square),
+        }
+    pipeline = diffusers.WanImageToVideoPipeline if of_image else diffusers.WanPipeline
+    boundary = {"boundary_ratio": 0.9 if of_image else 0.875} if variant.startswith("a14b") else {}
+    made = pipeline(**parts, **boundary, **({"expand_timesteps": True} if five else {}))
+    size = 64 if five else 32
+    return made, {"frames": 9, "height": size, "width": size}
+
+
+FAMILY = Wan()

@@ -1,0 +1,144 @@
+"""What a form leaves out, and what another model changes in it: one answer for page, notebook and shell. No torch.
+
+Not covered: whether values are legal (settings, runs.checks, sampler.inputs), how it is rendered (the faces).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.errors import ConfigError
+from workbench.families import families, find_model
+from workbench.families.base import Family
+from workbench.families.model import Model
+from workbench.families.own_settings import absent
+from workbench.runs.settings import TrainSettings
+from workbench.runs.settings import effects as of_runs
+from workbench.sampler import effects as of_samples
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import Settings, Spec, specs, value_text
+
+# Setting -> whether it has an effect beside raw values; those that are not here always have.
+NEEDED: Mapping[type[Settings], Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+    TrainSettings: of_runs.NEEDED,
+    SampleSettings: of_samples.NEEDED,
+}
+SIZES = ("frames", "height", "width")
+
+
+def without_effect(cls: type[Settings], values: Mapping[str, Any]) -> list[str]:
+    """Names of the settings that have no effect beside these values (raw, as a form holds them)."""
+    rules = NEEDED.get(cls, {})
+    absent = absent_of(cls, str(values.get("model", "")))
+    return [one.name for one in specs(cls) if one.name in absent or (one.name in rules and not rules[one.name](values))]
+
+
+@dataclass
+class Adapted:
+    """The settings that another model changes, by name, and a sentence for each."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def set(self, spec: Spec, before: Any, why: str) -> None:
+        """Back to the setting's default, where it is not there already."""
+        after = spec.default
+        if before == after:
+            return
+        now = "the model's own" if after in (None, "model") else value_text(after)
+        self.values[spec.name] = after
+        self.notes.append(f"{spec.title} was {value_text(before)}, is {now}: {why}.")
+
+
+def adapted(cls: type[Settings], values: Mapping[str, Any]) -> Adapted:
+    """What of a form's raw values the model they name does not have or cannot take; the rest stays as it is."""
+    found = Adapted()
+    try:
+        family, model = find_model(str(values.get("model", "")))
+    except ConfigError:
+        return found
+    of = {spec.name: spec for spec in specs(cls)}
+    for name in absent(cls, family, model) & values.keys():
+        found.set(of[name], values[name], f"{model.title} has no such setting")
+    if values.get("scheduler", "model") not in ("model", *family.schedulers):
+        found.set(of["scheduler"], values["scheduler"], f"{model.title} has {' and '.join(family.schedulers)}")
+    for name in _illegal_sizes(model, {name: values.get(name) for name in SIZES}):
+        found.set(of[name], values[name], f"{model.title} needs {_rule(model, name)}")
+    return found
+
+
+def _illegal_sizes(model: Model, given: Mapping[str, Any]) -> list[str]:
+    """Those of frames, height and width that the model cannot take; height and width go together."""
+    wrong = []
+    frames, height, width = (given[name] for name in SIZES)
+    if isinstance(frames, int) and not _takes(model, frames, model.height, model.width):
+        wrong.append("frames")
+    tall = height if isinstance(height, int) else model.height
+    wide = width if isinstance(width, int) else model.width
+    if not _takes(model, model.frames, tall, wide):
+        wrong += [name for name in ("height", "width") if given[name] is not None]
+    return wrong
+
+
+def _takes(model: Model, frames: int, height: int, width: int) -> bool:
+    try:
+        model.check_shape(frames, height, width)
+    except ConfigError:
+        return False
+    return True
+
+
+def _rule(model: Model, name: str) -> str:
+    if name == "frames":
+        return str(model.frame_rule)
+    if model.fixed_size:
+        return f"{model.width}x{model.height}"
+    largest = f", at most {model.largest[1]}x{model.largest[0]}" if model.largest else ""
+    return f"multiples of {model.size_multiple}{largest}"
+
+
+def absent_of(cls: type[Settings], name: str) -> frozenset[str]:
+    """The settings of a class that a model does not have; none of a model that is not known."""
+    try:
+        return absent(cls, *find_model(name))
+    except ConfigError:
+        return frozenset()
+
+
+def own_values(name: str) -> dict[str, str]:
+    """What an empty setting stands for that only some models have: of this one, by name."""
+    try:
+        family, model = find_model(name)
+    except ConfigError:
+        return {}
+    return {setting: str(own) for setting, own in family.own_settings(model).items() if str(own)}
+
+
+def summary(name: str) -> str:
+    """A model in one line; "" for one that is not known."""
+    try:
+        family, model = find_model(name)
+    except ConfigError:
+        return ""
+    return ", ".join(described(family, model))
+
+
+def described(family: Family, model: Model) -> list[str]:
+    """What a person chooses a model by: its task, its size, what it is made for, its download and its license."""
+    size = f"{_count(family.facts(model).values)} parameters"
+    made_for = f"{model.frames} frames of {model.width}x{model.height} at {model.fps} fps"
+    where = f"{model.download_gb:g} GB to download" if model.download_gb else "no download"
+    return [model.task.replace("-", " "), size, made_for, where, model.license]
+
+
+def _count(values: int) -> str:
+    """A model's size: "14.3B"."""
+    return f"{values / 1e9:.3g}B" if values >= 5e8 else f"{values / 1e6:.3g}M"
+
+
+def owners(setting: str) -> str:
+    """The families of which a model has a setting that only some have: "Wan and LTX-Video"."""
+    titles = [one.title for one in families() if any(setting in one.own_settings(model) for model in one.models)]
+    return " and ".join([", ".join(titles[:-1]), titles[-1]] if titles[1:] else titles) or "models of your own"

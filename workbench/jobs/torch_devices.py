@@ -1,0 +1,106 @@
+"""The GPUs that torch itself finds, where no library of NVIDIA's tells of them: AMD's (ROCm) and Apple's (MPS).
+
+`python -m workbench.jobs.torch_devices` prints them as a line of JSON: a process without torch asks that way, once.
+torch is imported inside functions only. Not covered: choosing one (devices).
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.jobs import processes
+
+GIGABYTE = 1024**3
+ANSWER_SECONDS = 120.0  # importing torch from a cold disk
+BUILD = re.compile(r"^(hip|xpu)\b[^=]*= *'([^']+)'", re.MULTILINE)
+
+
+def describe() -> list[dict[str, Any]]:
+    """The fields of each Device, in torch's numbering."""
+    import torch
+
+    if torch.version.hip:
+        return [_amd(index) for index in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        # What Metal lets one program use: the memory is the machine's own.
+        total = torch.mps.recommended_max_memory() / GIGABYTE
+        return [{"kind": "mps", "name": torch.backends.mps.get_name(), "total_gb": total, "uuid": "mps"}]
+    return []
+
+
+def _amd(index: int) -> dict[str, Any]:
+    import torch
+
+    about = torch.cuda.get_device_properties(index)
+    return {
+        "kind": "cuda",
+        "name": about.name,
+        "total_gb": about.total_memory / GIGABYTE,
+        "index": index,
+        "uuid": f"amd-{getattr(about, 'uuid', index)}",
+        "rocm": torch.version.hip,
+    }
+
+
+@functools.cache
+def found() -> tuple[dict[str, Any], ...]:
+    """The same from any process: asked of a process of its own where this one has no torch. Empty where torch fails."""
+    if "torch" in sys.modules:
+        return tuple(describe())
+    try:
+        completed = subprocess.run(
+            processes.command(__name__),
+            env=processes.environment(),
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS,
+        )
+        return tuple(json.loads(completed.stdout.splitlines()[-1])) if completed.returncode == 0 else ()
+    except (subprocess.TimeoutExpired, IndexError, ValueError):
+        return ()
+
+
+@functools.cache
+def build() -> Literal["hip", "xpu", ""]:
+    """The GPUs that the installed torch was built for, where they are not NVIDIA's. Read from its file: no import."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return ""
+    version = Path(spec.submodule_search_locations[0]) / "version.py"
+    named = BUILD.search(version.read_text(encoding="utf-8")) if version.is_file() else None
+    return "" if named is None else "hip" if named[1] == "hip" else "xpu"
+
+
+def used_gb(kind: str, index: int) -> float | None:
+    """Memory in use, GiB: of an AMD GPU by all programs, of Apple's by this process. None where torch is not loaded."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if kind == "mps":
+        return float(torch.mps.driver_allocated_memory() / GIGABYTE)
+    free, total = torch.cuda.mem_get_info(index)
+    return float((total - free) / GIGABYTE)
+
+
+def free_memory() -> None:
+    """Give the memory of what was dropped back to the GPU, where torch has used one."""
+    gc.collect()
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if torch.backends.mps.is_available():
+        torch.mps.empty_cache()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{json.dumps(describe())}\n")

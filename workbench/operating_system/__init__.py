@@ -1,0 +1,34 @@
+"""What differs between operating systems: locks, processes and their limits, links, renaming files that are open.
+
+    posix       Linux and macOS: flock, process groups, signals, resource limits, /proc
+    portable    what runs on Windows: filelock, psutil, files instead of signals, a parent that watches its children
+
+Windows has the second one alone. Elsewhere WORKBENCH_PLATFORM=portable chooses it, so that it is tested on Linux; what
+it cannot do is in docs/platforms.md. Only what has no equal in Python's library or psutil belongs here. Not covered:
+what is done with it (jobs, workspace), devices (jobs.devices).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from workbench.operating_system.system import System
+
+VARIABLE = "WORKBENCH_PLATFORM"
+
+
+def _chosen() -> System:
+    if sys.platform == "win32" or os.environ.get(VARIABLE) == "portable":
+        from workbench.operating_system.portable import Portable
+
+        return Portable()
+    else:  # which mypy leaves out for Windows
+        from workbench.operating_system.posix import Posix
+
+        return Posix()
+
+
+system = _chosen()
+
+__all__ = ["VARIABLE", "System", "system"]

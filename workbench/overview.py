@@ -1,0 +1,247 @@
+"""What goes on in a workspace at one moment, as plain data: the page's Home tab and `workbench status`. No torch.
+
+Not covered: one run (runs.snapshot), one dataset (dataset_builder.snapshot), rendering (ui.home, cli.status).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench import jobs, states
+from workbench.clips.records import INFO, METADATA
+from workbench.dataset_builder.snapshot import dataset_snapshot, task_snapshot
+from workbench.dataset_builder.tasks import NAMES, Task
+from workbench.errors import ConfigError, DataError
+from workbench.jobs import State, Status
+from workbench.quantities import byte_size
+from workbench.runs import facts, queue
+from workbench.runs.failures import LOG_LINES, failure_of
+from workbench.runs.listing import headline
+from workbench.runs.run import Run
+from workbench.runs.sessions import SESSIONS, read_sessions
+from workbench.sampler.samples import ID, Sample, Samples
+from workbench.states import Tone
+from workbench.workspace import Workspace, is_slug
+
+RUNS = 6  # of those that are over; every run that is not is named
+SAMPLES = 6
+DATASETS = 6
+FAILED_DAYS = 7  # how long a failed run is named before the others
+LITTLE_SPACE = 5e9  # bytes on the disk below which it is said
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """A run in one line. share: of its steps, None while unknown;  message: of a failed one, why and what is next"""
+
+    name: str
+    state: str
+    tone: Tone
+    activity: str
+    share: float | None
+    message: str
+
+
+@dataclass(frozen=True)
+class DatasetLine:
+    """A dataset in one line. activity: of the task at work, "" without one;  next_step: "" where nothing is missing"""
+
+    name: str
+    title: str
+    contents: str
+    activity: str
+    next_step: str
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """What comes next. target: the name of the dataset or run that it is about, "" for none."""
+
+    kind: Literal["demo", "import", "dataset", "train", "sample"]
+    label: str
+    reason: str
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A workspace at one moment.
+
+    active: runs that train, wait or are paused;  failed: of the last days;  ended: the newest of the others
+    samples, datasets: the newest;  machine: what it computes on, and a disk that is nearly full
+    """
+
+    active: tuple[RunLine, ...]
+    failed: tuple[RunLine, ...]
+    ended: tuple[RunLine, ...]
+    samples: tuple[Sample, ...]
+    datasets: tuple[DatasetLine, ...]
+    next_steps: tuple[NextStep, ...]
+    machine: str
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was ever made here."""
+        return not (self.active or self.failed or self.ended or self.samples or self.datasets)
+
+
+class OverviewReader:
+    """Reads a workspace again and again; what has not changed on the disk is read once."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        statuses: Callable[[], Sequence[Status]] | None = None,
+        waiting: Callable[[], Sequence[str]] | None = None,
+    ) -> None:
+        """statuses, waiting: who knows the runs and the queue already"""
+        self._workspace = workspace
+        self._statuses = statuses or (lambda: jobs.jobs_in(workspace.runs))
+        self._waiting = waiting or (lambda: queue.order(workspace))
+        self._kept: dict[Path, tuple[Any, Any]] = {}
+
+    def read(self) -> Overview:
+        """The workspace now."""
+        statuses, order = self._statuses(), list(self._waiting())
+        since = time.time() - FAILED_DAYS * 86400
+        active = [one for one in statuses if one.state.alive]
+        over = [one for one in statuses if not one.state.alive]
+        failed = [one for one in over if one.state in (State.FAILED, State.DIED) and (one.ended_at or 0) > since]
+        ended = [one for one in over if one not in failed][:RUNS]
+        active.sort(key=lambda one: order.index(one.name) + 1 if one.name in order else 0)
+        samples, datasets = tuple(self._samples()), tuple(self._datasets())
+        return Overview(
+            active=tuple(self._run(one, order) for one in active),
+            failed=tuple(self._run(one, order) for one in failed[:RUNS]),
+            ended=tuple(self._run(one, order) for one in ended),
+            samples=samples,
+            datasets=datasets,
+            next_steps=tuple(_next_steps(statuses, samples, datasets)),
+            machine=self._machine(),
+        )
+
+    def _run(self, status: Status, order: list[str]) -> RunLine:
+        status, waiting = queue.with_position(self._workspace, status), status.name in order
+        word = headline(status, waiting)
+        share = status.step / status.total if status.total else None
+        when = facts.time_left(status, self._stops_at(status)) or (
+            jobs.ago(status.ended_at) if status.ended_at and not status.state.alive else ""
+        )
+        return RunLine(
+            name=status.name,
+            state=word,
+            tone=states.tone_of(word),
+            activity=" · ".join(filter(None, (facts.activity(status), when))),
+            share=0.0 if waiting else 1.0 if status.state is State.FINISHED else share,
+            message=self._kept_for(status.folder, (status.state, status.ended_at), lambda: _failure(status)),
+        )
+
+    def _stops_at(self, status: Status) -> float | None:
+        """When the time limit of a run ends it."""
+        path = status.folder / SESSIONS
+        if not status.state.alive or not path.exists():
+            return None
+        mark = path.stat().st_mtime_ns
+        return facts.time_limit_of(status, self._kept_for(path, mark, lambda: read_sessions(status.folder)))
+
+    def _samples(self) -> list[Sample]:
+        days = sorted((path for path in self._workspace.samples.glob("[0-9]*") if path.is_dir()), reverse=True)
+        found: list[Sample] = []
+        for day in days:
+            ids = sorted((path.stem for path in day.glob("*.json") if ID.fullmatch(path.stem)), reverse=True)
+            read = (self._kept_for(day / name, name, partial(self._sample, name)) for name in ids[:SAMPLES])
+            found += filter(None, read)
+            if len(found) >= SAMPLES:
+                break
+        return found[:SAMPLES]
+
+    def _sample(self, name: str) -> Sample | None:
+        try:
+            return Samples(self._workspace).get(name)
+        except ConfigError:
+            return None
+
+    def _datasets(self) -> list[DatasetLine]:
+        changed: dict[Path, int] = {}
+        for name in (INFO, METADATA):
+            for path in self._workspace.datasets.glob(f"*/{name}"):
+                if is_slug(path.parent.name):
+                    changed[path.parent] = max(path.stat().st_mtime_ns, changed.get(path.parent, 0))
+        newest = sorted(changed, key=lambda folder: changed[folder], reverse=True)[:DATASETS]
+        return [line for folder in newest if (line := self._dataset(folder, changed[folder]))]
+
+    def _dataset(self, folder: Path, changed: int) -> DatasetLine | None:
+        line: DatasetLine | None = self._kept_for(folder, changed, lambda: _dataset_line(folder))
+        tasks = [Task(folder, name) for name in NAMES if (folder / f".{name}").exists()]
+        working = [seen.activity for task in tasks if (seen := task_snapshot(task)).activity]
+        return line and replace(line, activity=working[0] if working else "")
+
+    def _machine(self) -> str:
+        free = shutil.disk_usage(self._workspace.root).free
+        return f"Only {byte_size(free)} are free on this disk." if free < LITTLE_SPACE else ""
+
+    def _kept_for(self, key: Path, mark: Any, read: Callable[[], Any]) -> Any:
+        """What was read for this file or folder, again only after its mark has changed."""
+        if key not in self._kept or self._kept[key][0] != mark:
+            self._kept[key] = (mark, read())
+        return self._kept[key][1]
+
+
+def to_json(seen: Overview) -> dict[str, Any]:
+    """An overview for programs: `workbench status --json`."""
+    return {
+        **{name: [asdict(one) for one in getattr(seen, name)] for name in ("active", "failed", "ended")},
+        "samples": [{"id": one.id, "video": str(one.path), "prompt": one.settings.prompt} for one in seen.samples],
+        "datasets": [asdict(one) for one in seen.datasets],
+        "next_steps": [asdict(one) for one in seen.next_steps],
+        "machine": seen.machine,
+    }
+
+
+def _failure(status: Status) -> str:
+    """Why a run failed and what to do next, in two sentences; "" of any other run."""
+    if status.state not in (State.FAILED, State.DIED):
+        return ""
+    found = failure_of(status, jobs.log_tail(status.folder, LOG_LINES), Run(status.folder).checkpoints)
+    return "" if found is None else f"{found.cause}. {found.advice}".strip()
+
+
+def _dataset_line(folder: Path) -> DatasetLine | None:
+    """None for a folder that cannot be read."""
+    try:
+        seen = dataset_snapshot(folder)
+    except DataError:
+        return None
+    next_step = seen.next_steps[0] if seen.next_steps else ""
+    return DatasetLine(seen.name, seen.title, seen.summary.sentence, "", next_step)
+
+
+def _next_steps(
+    statuses: Sequence[Status], samples: Sequence[Sample], datasets: Sequence[DatasetLine]
+) -> Iterator[NextStep]:
+    """What comes next, the most useful first."""
+    finished = next((one for one in statuses if one.state is State.FINISHED), None)
+    if finished and not any(name.endswith(finished.name) for one in samples for name in one.settings.loras):
+        yield NextStep(
+            "sample",
+            "Try it in Sample",
+            f"{finished.name} has finished; no sample was made with it yet.",
+            finished.name,
+        )
+    for line in datasets:
+        if line.next_step and not line.activity:
+            yield NextStep("dataset", f"Open {line.title}", line.next_step, line.name)
+            break
+    ready = next((line for line in datasets if not line.next_step), None)
+    if ready and not statuses:
+        yield NextStep("train", f"Train on {ready.title}", f"{ready.contents}, every clip has a caption.", ready.name)
+    if not statuses:
+        yield NextStep("demo", "Train the demo", "The whole loop on a small built-in model, in about a minute.")
+    if not datasets:
+        yield NextStep("import", "Bring your clips", "Videos, folders or archives become a dataset.")

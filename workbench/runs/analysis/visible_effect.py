@@ -1,0 +1,118 @@
+"""What a run shows in its previews: how much they differ from the base model's, and how much more than the controls do.
+
+Two videos of the same noise are compared pixel by pixel, in levels of 255 (clips.media.difference). A LoRA moves every
+video a little, also of prompts it should leave alone: that is what the controls measure, previews of preservation
+prompts. Measured on the built-in model with 24 clips and 450 steps (benchmarks/concepts.py), means of 12 prompts:
+
+    previews   controls   effect   samples that show the concept
+    7.6        5.5        1.4      0 %       a shape, "cross"
+    13.6       5.3        2.6      42 %      a shape, "ring"
+    34         8          4.3      67 %      "stripes", at step 150
+    61         35         1.7                "stripes" without a regularization dataset: 3 of 3 controls are striped
+
+So the change alone does not decide. Not covered: generating previews (trainer.monitoring.previews), what a run is told
+about it (diagnosis).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from workbench.clips.media.difference import ANOTHER, SEEN, in_words
+from workbench.runs.previews import changes, controls_of, previews_of
+
+VISIBLE = 2.0  # times the controls' change: between 1.4, where nothing shows, and 2.6, where some samples do
+LEAST = 1.0  # level: below it two videos are the same, and no effect is measured against less
+
+
+@dataclass(frozen=True)
+class VisibleEffect:
+    """How much the previews of one step differ from those of step 0.
+
+    own: levels of 255 of each preview, None where that is not known; one at least is
+    control: the same of the controls, empty without any
+    """
+
+    own: tuple[float | None, ...]
+    control: tuple[float | None, ...] = ()
+
+    @property
+    def change(self) -> float:
+        """Of the previews, in the middle."""
+        return median(_known(self.own))
+
+    @property
+    def control_change(self) -> float | None:
+        """Of the controls, in the middle; None without any."""
+        known = _known(self.control)
+        return median(known) if known else None
+
+    @property
+    def effects(self) -> tuple[float | None, ...]:
+        """Of each preview, how many times the controls' change it is; empty without controls."""
+        control = self.control_change
+        if control is None:
+            return ()
+        return tuple(None if one is None else round(one / max(control, LEAST), 3) for one in self.own)
+
+    @property
+    def effect(self) -> float | None:
+        """In the middle of the previews; None without controls."""
+        known = _known(self.effects)
+        return median(known) if known else None
+
+    @property
+    def visible(self) -> bool:
+        """Whether the previews show more than what the LoRA moves anyway: SEEN levels or more, and VISIBLE times the
+        controls' change. Previews that are other videos altogether show something, whatever the controls do."""
+        if self.change < SEEN:
+            return False
+        return self.effect is None or self.effect >= VISIBLE or self.change >= ANOTHER
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether the controls are other videos, too, and have changed by more than half as much."""
+        return self.control_change is not None and self.control_change >= ANOTHER and (self.effect or 0.0) < VISIBLE
+
+    @property
+    def words(self) -> str:
+        """In short: "7.6 levels of 255, 1.4 times the controls' 5.5"."""
+        control = self.control_change
+        if control is None or self.effect is None:
+            return f"{self.change:.1f} levels of 255, {in_words(self.change)}"
+        return f"{self.change:.1f} levels of 255, {self.effect:.1f} times the controls' {control:.1f}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        names = ("change", "control_change", "effect", "effects", "visible", "spoiled")
+        return {name: getattr(self, name) for name in names}
+
+    def line(self) -> dict[str, Any]:
+        """As metrics.jsonl keeps it."""
+        found: dict[str, Any] = {"preview_changes": list(self.own)}
+        if self.effect is not None:
+            found |= {"control_changes": list(self.control), "visible_effects": list(self.effects)}
+            found |= {"visible_effect": self.effect}
+        return found
+
+
+def from_line(line: Mapping[str, Any]) -> VisibleEffect | None:
+    """Of a line of metrics.jsonl; None where it holds none."""
+    own = tuple(line.get("preview_changes", ()))
+    return VisibleEffect(own, tuple(line.get("control_changes", ()))) if _known(own) else None
+
+
+def measure(run: Path, step: int) -> dict[str, Any] | None:
+    """The metrics of the previews of a step; None where there are none to compare."""
+    own = changes(previews_of(run, 0), previews_of(run, step))
+    if not _known(own):
+        return None
+    return VisibleEffect(tuple(own), tuple(changes(controls_of(run, 0), controls_of(run, step)))).line()
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [one for one in values if one is not None]
