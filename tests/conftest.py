@@ -33,6 +33,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in long)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """A failure is written when it comes: a run that is ended from outside has then said why."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(terminal))
+
+
+class FailuresAtOnce:
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self.terminal = terminal
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome in ("failed", "rerun"):
+            self.terminal.ensure_newline()
+            self.terminal.section(f"{report.nodeid} ({report.outcome} in {report.duration:.0f} s)", sep="-")
+            self.terminal.line("\n".join(report.longreprtext.splitlines()[-40:]))
+            for title, text in report.sections:
+                self.terminal.line(f"{title}: {text[-2000:]}")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def imports_at_rest() -> None:
     """What was imported need not be looked at by every collection, as in a job: 0.3 s each once torch is there."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from workbench import jobs
 from workbench.runs.run import Run
 
-PATIENCE = 900.0  # seconds
+PATIENCE = 400.0  # seconds
 
 
 def until(condition: Callable[[], object], why: Callable[[], object] = lambda: "", every: float = 0.02) -> None:

@@ -29,7 +29,7 @@ Workbench = Callable[..., str]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=CODE, check=True, capture_output=True, timeout=PATIENCE)
+    subprocess.run(command, cwd=CODE, check=True, capture_output=True, timeout=3 * PATIENCE)
     (found,) = folder.glob("*.whl")
     return found
 
@@ -39,7 +39,7 @@ def workbench(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Workbenc
     """Runs the installed program in a folder that has nothing else."""
     home = tmp_path_factory.mktemp("elsewhere")
     venv = home / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=PATIENCE)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=3 * PATIENCE)
     paths = {"base": str(venv), "platbase": str(venv)}
     packages = Path(sysconfig.get_path("purelib", vars=paths))
     shared = [path for path in sys.path if Path(path).name == "site-packages"]
@@ -47,7 +47,7 @@ def workbench(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Workbenc
     scripts = Path(sysconfig.get_path("scripts", vars=paths))
     pip = [sys.executable, "-m", "pip", "--python", str(scripts / Path(sys.executable).name), "install", "--quiet"]
     pip += ["--disable-pip-version-check", "--no-deps", "--no-index", "--no-compile", "--ignore-installed"]
-    subprocess.run([*pip, str(wheel)], check=True, timeout=PATIENCE, cwd=home)
+    subprocess.run([*pip, str(wheel)], check=True, timeout=3 * PATIENCE, cwd=home)
 
     def run(*arguments: str) -> str:
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "WORKBENCH_HOME")}
@@ -57,7 +57,7 @@ def workbench(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Workbenc
             env={**kept, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=3 * PATIENCE,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

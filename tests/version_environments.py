@@ -62,7 +62,7 @@ def python(code: str, variables: Mapping[str, str], *arguments: object, cwd: Pat
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=3 * PATIENCE,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -215,7 +215,7 @@ def train(folder: Path, stop_after: int | None = None) -> None:
     command += ["--renditions", "1", "--combinations", "8", "--transformer-batch", "4", "--check-clips", "0"]
     command += ["--threads", "1", "--device", "cpu"]
     command += [] if stop_after is None else ["--stop-after", str(stop_after)]
-    subprocess.run(command, check=True, timeout=PATIENCE, capture_output=True, text=True)
+    subprocess.run(command, check=True, timeout=3 * PATIENCE, capture_output=True, text=True)
 
 
 def test_a_resumed_training_ends_with_the_same_weights(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ WATCH = """(one) => {
     addEventListener('click', (event) => { window.clicked = event.target }, { capture: true, once: true });
 }"""
 # The browser gives a click whose two ends met different elements to what holds both, or to nobody.
-MISSED = "(one) => window.clicked === null || (window.clicked !== one && window.clicked?.contains(one))"
+# An option of a list is chosen as the mouse goes down, and the list closes: its click always goes elsewhere.
+MISSED = """(one) => one.role !== 'option' && (window.clicked === null
+    || (window.clicked !== one && window.clicked?.contains(one)))"""
 
 
 def click(locator: Locator, **options: Any) -> None:

@@ -22,7 +22,7 @@ BROKEN = 'raise ImportError("libavformat.so.62: cannot open shared object file: 
 def environment(tmp_path: Path) -> Path:
     """An environment's python with the installed packages, but for an av that cannot be loaded."""
     place, broken = tmp_path / "env", tmp_path / "broken"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True, timeout=PATIENCE)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True, timeout=3 * PATIENCE)
     (broken / "av").mkdir(parents=True)
     (broken / "av" / "__init__.py").write_text(BROKEN)
     packages = next((place / "lib").glob("python*")) / "site-packages"
@@ -39,7 +39,7 @@ def _linked() -> list[str]:
 def looked(python: Path | str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(python), "-m", "workbench", "doctor", "--workspace", str(folder), *arguments]
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=folder, env=variables)
+    return subprocess.run(command, capture_output=True, text=True, timeout=3 * PATIENCE, cwd=folder, env=variables)
 
 
 def test_a_machine_in_order_imports_a_clip_and_trains(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def in_a_process(home: Path, *calls: list[object]) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=3 * PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
