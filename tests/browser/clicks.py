@@ -20,16 +20,23 @@ MISSED = """(one) => one.role !== 'option' && (window.clicked === null
     || (window.clicked !== one && window.clicked?.contains(one)))"""
 
 
+MOST = 5  # clicks
+
+
 def click(locator: Locator, **options: Any) -> None:
-    """`locator.click(**options)`, again where it met the element's surroundings. Takes the place of that method."""
+    """`locator.click(**options)`, again where it met the element's surroundings. Takes the place of that method.
+
+    A trial clicks nothing.
+    """
     from playwright.sync_api import Error
 
-    while True:
+    for _ in range(MOST):
         element = locator.element_handle(timeout=options.get("timeout"))
         element.evaluate(WATCH)
         locator.page_click(**options)  # type: ignore[attr-defined]  # conftest: Playwright's own
         try:
-            if not element.evaluate(MISSED):
+            if options.get("trial") or not element.evaluate(MISSED):
                 return
         except Error:  # the page is another one now: the click did that
             return
+    raise AssertionError(f"{MOST} clicks on {locator} met something else")

@@ -23,3 +23,15 @@ def test_a_click_under_which_the_page_moved_is_done_again(page: Page) -> None:
     page.set_content(PAGE)
     button.click()
     assert button.get_attribute("data-clicks") == "1"
+
+
+def test_a_trial_and_a_list_that_closes_as_the_mouse_goes_down_are_not_clicked_again(page: Page) -> None:
+    page.set_content(PAGE)
+    button = page.get_by_role("button", name="Remove")
+    button.click(trial=True)
+    assert button.get_attribute("data-clicks") is None
+    page.set_content(
+        "<body data-chosen=0><p role=option onmousedown='document.body.dataset.chosen++; remove()'>one</p></body>"
+    )
+    page.get_by_role("option").click(timeout=5_000)
+    assert page.locator("body").get_attribute("data-chosen") == "1"
