@@ -31,7 +31,7 @@ def test_a_trial_and_a_list_that_closes_as_the_mouse_goes_down_are_not_clicked_a
     button.click(trial=True)
     assert button.get_attribute("data-clicks") is None
     page.set_content(
-        "<body data-chosen=0><p role=option onmousedown='document.body.dataset.chosen++; remove()'>one</p></body>"
+        "<body data-chosen=0><p role=option onmousedown='document.body.dataset.chosen++; hidden = true'>one</p></body>"
     )
     page.get_by_role("option").click(timeout=5_000)
     assert page.locator("body").get_attribute("data-chosen") == "1"
