@@ -4,8 +4,8 @@
     python benchmarks/recipes.py --concepts aside --recipes demo --sheets DIR  one on the concepts kept aside
     python benchmarks/recipes.py --concepts cross ring --recipes demo share-0.4 --seeds 1 2 3
 
-A recipe is a few settings that differ from the demo's; all train equally many steps, on 24 clips of the concept and, as
-far as it asks for them, 64 known ones. Samples of prompts that were not trained on are judged by assets/tiny_check.py
+A recipe is a few settings that differ from the demo's; all read equally many clips, out of 24 clips of the concept and,
+as far as it asks for them, 64 known ones. Samples of prompts that were not trained on are judged by assets/tiny_check.py
 at three checkpoints: "shown" is the share of the concept's prompts that show it, "known" the share of known prompts
 that are fully right, "leak" the share of known prompts that show the concept. The base model stands in the first row.
 Seconds are those of the steps alone; they compare where nothing else runs. The file is written after each run, and runs
@@ -55,6 +55,12 @@ RECIPES: dict[str, dict[str, Any]] = {
     "more-noise": {"timestep_shift": 3.0},
     "rank-64": {"rank": 64, "alpha": 64.0},
     "rank-4": {"rank": 4, "alpha": 4.0},
+    # Adam's steps do not depend on the size of a gradient: a rate 4 or 16 times higher for the up matrices (LoRA+) is the
+    # same as so many times the alpha, and a rank-stabilised scale at rank 16 as 4 times.
+    "alpha-64": {"alpha": 64.0},
+    "alpha-256": {"alpha": 256.0},
+    "batch-4": {"batch_size": 4},
+    "batch-2": {"batch_size": 2},
     "attention": {"targets": "attention"},
     "dora": {"dora": True},
     "min-snr": {"loss_weighting": "min-snr"},
@@ -108,7 +114,11 @@ class Bench:
 
 
 def changed(settings: TrainSettings, recipe: Mapping[str, Any], steps: int) -> TrainSettings:
-    """The demo's settings with a recipe's, for so many steps with three checkpoints, and nothing that costs time."""
+    """The demo's settings with a recipe's, three checkpoints, and nothing that costs time.
+
+    steps: of the demo's batch size; with smaller batches there are more
+    """
+    steps = steps * settings.batch_size // recipe.get("batch_size", settings.batch_size)
     third = -(-steps // 3)
     quick = {"preview_every": 0, "evaluate_every": 0, "save_every": third, "keep_checkpoints": 9, "device": "cpu"}
     return settings.changed(steps=steps, **quick, **recipe)

@@ -59,13 +59,13 @@ def test_stop_is_obeyed_at_the_next_denoising_step_and_the_run_saves(run: Run) -
 
     def asked_to_stop(phase: str, *rest: int, **more: object) -> None:
         seen.append(more.get("message"))
-        if "denoising step 2 of 6" in seen and not made.stop_requested:
+        if "denoising step 2 of 9" in seen and not made.stop_requested:
             jobs.send(run.folder, "stop")
         beat(phase, *rest, **more)
 
     made.job.beat = asked_to_stop  # type: ignore[method-assign]
     preview(made)
-    assert seen[-1] == "denoising step 2 of 6"
+    assert seen[-1] == "denoising step 2 of 9"
     assert previews(run) == []
     with pytest.raises(jobs.Stop, match="Stopped at step 2 of 4"):
         follow_commands(made)
