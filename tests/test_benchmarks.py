@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE
+from tests.patience import until
 from tests.warm_host import ROOM
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +54,9 @@ def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
         def wait(name: str) -> int:
             while name not in codes:
-                script, code = lines.get(timeout=PATIENCE).split()
+                until(lambda: not lines.empty() or host.poll() is not None)
+                assert not lines.empty(), f"the process that runs the scripts ended with {host.poll()}"
+                script, code = lines.get().split()
                 codes[script] = int(code)
             return codes[name]
 
