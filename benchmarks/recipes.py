@@ -4,12 +4,12 @@
     python benchmarks/recipes.py --concepts aside --recipes demo --sheets DIR  one on the concepts kept aside
     python benchmarks/recipes.py --concepts cross ring --recipes demo share-0.4 --seeds 1 2 3
 
-A recipe is a few settings that differ from the demo's; all read equally many clips, out of 24 clips of the concept and,
-as far as it asks for them, 64 known ones. Samples of prompts that were not trained on are judged by assets/tiny_check.py
-at three checkpoints: "shown" is the share of the concept's prompts that show it, "known" the share of known prompts
-that are fully right, "leak" the share of known prompts that show the concept. The base model stands in the first row.
-Seconds are those of the steps alone; they compare where nothing else runs. The file is written after each run, and runs
-that it holds are not done again.
+A recipe is a few settings that differ from the demo's; all read equally many clips, out of 24 clips of the concept
+and, as far as it asks for them, 64 known ones. Samples of prompts that were not trained on are judged by
+assets/tiny_check.py at three checkpoints: "shown" is the share of the concept's prompts that show it, "known" the
+share of known prompts that are fully right, "leak" the share of known prompts that show the concept. The base model
+stands in the first row. Seconds are those of the steps alone; they compare where nothing else runs. The file is
+written after each run, and runs that it holds are not done again.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "more-noise": {"timestep_shift": 3.0},
     "rank-64": {"rank": 64, "alpha": 64.0},
     "rank-4": {"rank": 4, "alpha": 4.0},
-    # Adam's steps do not depend on the size of a gradient: a rate 4 or 16 times higher for the up matrices (LoRA+) is the
-    # same as so many times the alpha, and a rank-stabilised scale at rank 16 as 4 times.
+    # Adam's steps do not depend on the size of a gradient: a rate 4 or 16 times higher for the up matrices (LoRA+) is
+    # the same as so many times the alpha, and a rank-stabilised scale at rank 16 as 4 times.
     "alpha-64": {"alpha": 64.0},
     "alpha-256": {"alpha": 256.0},
     "batch-4": {"batch_size": 4},
