@@ -3,7 +3,7 @@
 One run of the built-in model on the demo's clips saves every few steps. It is killed while it loads, trains and saves,
 at moments that a seed draws, and goes on each time from its newest whole checkpoint. Prints the most steps that a kill
 has cost, and whether the final LoRA equals, byte by byte, the one of the same run left alone. A start takes seconds, so
-60 kills take about ten minutes.
+60 kills take about ten minutes. A run that has ended before its kill is begun anew, and the kill drawn again.
 """
 
 from __future__ import annotations
@@ -56,21 +56,29 @@ def finish(run: Run) -> str:
     return hashlib.sha256(run.lora.read_bytes()).hexdigest()
 
 
-def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int]:
-    """Start the run and kill it at a random moment; (the phase it was in, the steps that this has cost)."""
+def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int] | None:
+    """Start the run and kill it at a random moment.
+
+    Returns the phase it was in and the steps that this has cost; None if the run had ended before.
+    """
     run.start(from_start=True)
+    began, before = time.monotonic(), whole(run)
     if chance.random() < WHILE_LOADING:
-        time.sleep(chance.uniform(0.0, 4.0))
+        rest = chance.uniform(0.0, 4.0)
+        while run.status.state.alive and not trained_to(run, before + 1) and time.monotonic() < began + rest:
+            time.sleep(0.005)
     else:
-        goal = whole(run) + chance.randint(1, most)  # the metrics are cut back to that checkpoint when the run goes on
+        goal = before + chance.randint(1, most)  # the metrics are cut back to that checkpoint when the run goes on
         while run.status.state.alive and not trained_to(run, goal):
             time.sleep(0.005)
         time.sleep(chance.uniform(0.0, 0.1))
     status = run.status
-    if not status.state.alive or status.pid is None:
+    if status.state.alive and status.pid is not None:
+        os.kill(status.pid, signal.SIGKILL)
+    elif status.state is not State.FINISHED:
         sys.exit(f"the run ended by itself:\n{jobs.log_tail(run.folder)}")
-    os.kill(status.pid, signal.SIGKILL)
-    jobs.wait(run.folder, PATIENCE)
+    if jobs.wait(run.folder, PATIENCE).state is State.FINISHED:
+        return None
     return status.phase or "starting", steps_done(run) - whole(run)
 
 
@@ -106,8 +114,13 @@ def main() -> None:
 
         run = Run.create(workspace, settings, "run")  # the same name: a LoRA says which run made it
         began, phases, lost = time.monotonic(), dict[str, int](), list[int]()
-        for _ in range(options.kills):
-            phase, cost = kill_once(run, chance, 2 * options.save_every)
+        while len(lost) < options.kills:
+            killed = kill_once(run, chance, 2 * options.save_every)
+            if killed is None:
+                shutil.rmtree(run.folder)
+                run = Run.create(workspace, settings, "run")
+                continue
+            phase, cost = killed
             phases[phase] = phases.get(phase, 0) + 1
             lost.append(cost)
         same = finish(run) == want
