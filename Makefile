@@ -38,8 +38,9 @@ webui: $(VENV)/.installed
 notebook: $(VENV)/.installed
 	@$(BIN)/jupyter lab notebooks
 
+# Tests wait for one another's processes, pages and clocks half of their time: four at a time keep two cores busy.
 test: browser
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --maxfail 10 $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --maxfail 10 $(ARGS)
 
 check: lint
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile $(SHORT) $(ARGS)

@@ -223,7 +223,7 @@ def write(block: str, folder: Path, rows: Sequence[Row]) -> None:
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0], block="training-5b", rehearse=True)
+    parser = arguments((__doc__ or "").splitlines()[0], block="profile", rehearse=True)
     parser.add_argument("block", nargs="?", default="all", choices=[*rehearsal(""), "all"])
     parser.add_argument("--minutes", type=float, default=9.0, help="in which the whole ends")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where they are written")

@@ -36,7 +36,8 @@ def folder(pins: Sequence[str]) -> Path:
         return place
     cache.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=cache, prefix=".new-"))
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-deps", "--no-compile"]  # of transformers a few modules are imported
     try:
         done = subprocess.run(
             [*command, "--target", str(scratch), *pins], capture_output=True, text=True, timeout=INSTALL_SECONDS

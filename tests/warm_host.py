@@ -1,7 +1,8 @@
 """Processes that are forked from one which has imported what is large: `python -m tests.warm_host KIND FD`.
 
 A training run or a sampling worker computes for less than a second in a test, after seven seconds of importing torch,
-diffusers, transformers and peft; a page is built in less time than Gradio is imported. Each forked process is as real
+diffusers, transformers and peft; a page is built in less time than Gradio is imported, and a small video read in less
+than PyAV. Each forked process is as real
 as another: a process of its own, in its own session where one is asked for, with the environment, input, output,
 command line and exit code of one that was begun from nothing. Its program is run from its first line; jobs import all
 of `workbench` themselves. That programs also begin from nothing is tested wherever a command, a notebook or a page
@@ -46,6 +47,7 @@ IMPORTED = {
         "pydantic",
     ),
     "page": ("workbench.ui.app", "workbench.ui.server.serving"),
+    "child": ("av", "cv2", "numpy", "PIL.Image", "pydantic", "scenedetect"),
 }
 MOST_BYTES = 100_000  # of a message
 ROOM = 4096  # bytes for the command line of a process

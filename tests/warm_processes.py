@@ -19,21 +19,25 @@ from typing import IO, Any
 from tests import serving, visiting
 from tests.browser import server
 from tests.warm_host import MOST_BYTES, ROOM, STATUS
-from workbench.jobs import control, processes
+from workbench.jobs import control, limited, processes
 from workbench.paths import CODE
 
-JOBS = ("workbench.trainer", "workbench.sampler", "workbench.loras")
+CHILDREN = ("workbench.dataset_builder.ingest.worker", "workbench.dataset_builder.checks.measures")
 PAGE = str(CODE / "webui.py")
 # By what kind of process: variables that may be others than the host's. All else may have been looked at by a package
 # when it was imported.
-FREE = {"job": re.compile(r"WORKBENCH_.*|TORCHINDUCTOR_CACHE_DIR"), "page": re.compile(r"PYTEST_.*|TORCHINDUCTOR_.*")}
+FREE = {
+    "job": re.compile(r"WORKBENCH_.*|TORCHINDUCTOR_CACHE_DIR"),
+    "page": re.compile(r"PYTEST_.*|TORCHINDUCTOR_.*"),
+    "child": re.compile(r"WORKBENCH_.*"),
+}
 
 
 class WarmProcess:
-    """What is used of subprocess.Popen by those who start jobs and pages."""
+    """What is used of subprocess.Popen by those who start jobs, children with limits and pages."""
 
-    def __init__(self, pid: int, status: int, stdout: IO[str] | None) -> None:
-        self.pid, self.stdout = pid, stdout
+    def __init__(self, pid: int, status: int, stdin: IO[bytes] | None, stdout: IO[Any] | None) -> None:
+        self.pid, self.stdin, self.stdout = pid, stdin, stdout
         self.returncode: int | None = None
         self._status = status
         self._lock = threading.Lock()
@@ -49,7 +53,7 @@ class WarmProcess:
 
     def communicate(self, timeout: float | None = None) -> tuple[str, None]:
         with self.stdout or open(os.devnull) as out:
-            said = out.read()
+            said: str = out.read()
         self.wait(timeout)
         return said, None
 
@@ -95,14 +99,14 @@ class WarmHost:
         )
         return ours == theirs
 
-    def started(self, wanted: Mapping[str, Any], given: list[int], stdout: IO[str] | None) -> WarmProcess:
-        """given: descriptors of stdin, stdout, stderr"""
+    def started(self, wanted: Mapping[str, Any], given: list[int], *ours: IO[Any] | None) -> WarmProcess:
+        """given: descriptors of stdin, stdout, stderr;  ours: the other ends of stdin and stdout where they are pipes"""
         with self._lock:
             asking = self._asking or self.begin()
             status, told = os.pipe()
             socket.send_fds(asking, [json.dumps(wanted).encode()], [*given, told])
             os.close(told)
-            return WarmProcess(int(asking.recv(MOST_BYTES)), status, stdout)
+            return WarmProcess(int(asking.recv(MOST_BYTES)), status, *ours)
 
     def begin(self) -> socket.socket:
         self._asking, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -113,7 +117,7 @@ class WarmHost:
 
     def _start(self, other: socket.socket) -> None:
         command = [sys.executable, "-m", "tests.warm_host", self._kind, str(other.fileno()), "-" * ROOM]
-        if self._kind == "job":
+        if self._kind != "page":
             command.insert(1, "-P")
         self._process = subprocess.Popen(
             command, cwd=CODE, env=self._environment, stdin=subprocess.DEVNULL, pass_fds=[other.fileno()]
@@ -126,21 +130,25 @@ class WarmHost:
 
 
 class WarmHosts:
-    """Takes the place of `subprocess` where jobs and pages are started. `on`: whether it starts any itself."""
+    """Takes the place of `subprocess` where jobs, children with limits and pages are started.
+
+    `on`: whether it starts any itself.
+    """
 
     def __init__(self, jobs: WarmHost | None = None) -> None:
         """jobs: the host of jobs, if it is a special one"""
         self.on = True
         self.jobs = jobs or WarmHost("job", processes.environment())
         self.pages = WarmHost("page", os.environ)
+        self.children: WarmHost | None = None
         names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT", "run")}
         self.module = SimpleNamespace(Popen=self.popen, **names)
 
     def popen(self, command: list[str], **options: Any) -> Any:
         """As subprocess.Popen."""
-        host = self._host(command)
         environment = options.get("env")
         environment = os.environ if environment is None else environment
+        host = self._host(command, environment)
         if host is None or not host.fits(environment):
             return subprocess.Popen(command, **options)
         wanted = {
@@ -149,38 +157,48 @@ class WarmHosts:
             "folder": str(options.get("cwd") or os.getcwd()),
             "session": options.get("start_new_session", False),
         }
-        with ExitStack() as ours:
-            nothing = ours.enter_context(open(os.devnull, "rb")).fileno()
-            stdin, stdout, stderr = (options.get(name) for name in ("stdin", "stdout", "stderr"))
-            read = None
+        with ExitStack() as theirs:
+            nothing = theirs.enter_context(open(os.devnull, "r+b")).fileno()
+            stdin, write = options.get("stdin"), None
+            if stdin == subprocess.PIPE:
+                stdin, end = os.pipe()
+                write = os.fdopen(end, "wb")
+                theirs.callback(os.close, stdin)
+            stdout, read = options.get("stdout"), None
             if stdout == subprocess.PIPE:
                 end, stdout = os.pipe()
-                read = os.fdopen(end, encoding="utf-8")
-                ours.callback(os.close, stdout)
+                read = os.fdopen(end, encoding="utf-8") if options.get("text") else os.fdopen(end, "rb")
+                theirs.callback(os.close, stdout)
             out = stdout if isinstance(stdout, int) else stdout.fileno()
-            err = out if stderr == subprocess.STDOUT else stderr.fileno() if stderr else 2
+            stderr = options.get("stderr", 2)
+            err = {subprocess.STDOUT: out, subprocess.DEVNULL: nothing}.get(stderr, stderr)
             given = [nothing if stdin in (None, subprocess.DEVNULL) else stdin, out, err]
-            return host.started(wanted, given, read)
+            return host.started(wanted, [one if isinstance(one, int) else one.fileno() for one in given], write, read)
 
-    def _host(self, command: list[str]) -> WarmHost | None:
+    def _host(self, command: list[str], environment: Mapping[str, str]) -> WarmHost | None:
         if not self.on:
             return None
         if "-m" in command:
             module = command[command.index("-m") + 1]
-            if module in JOBS:
+            if module in CHILDREN:
+                self.children = self.children or WarmHost("child", environment)
+                return self.children
+            if module.startswith("workbench."):
                 return self.jobs
             return self.pages if module.startswith("tests.") and module.endswith("_page") else None
         return self.pages if PAGE in command[1:2] else None
 
     def close(self) -> None:
-        self.jobs.close()
-        self.pages.close()
+        for host in (self.jobs, self.pages, self.children):
+            if host is not None:
+                host.close()
+        self.children = None
 
 
 @contextmanager
 def warm_hosts() -> Iterator[WarmHosts]:
     """From now on jobs and pages are begun so."""
-    hosts, places = WarmHosts(), (control, serving, visiting, server)
+    hosts, places = WarmHosts(), (control, limited, serving, visiting, server)
     for place in places:
         place.subprocess = hosts.module  # type: ignore[attr-defined]
     yield hosts
