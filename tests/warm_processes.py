@@ -100,7 +100,7 @@ class WarmHost:
         return ours == theirs
 
     def started(self, wanted: Mapping[str, Any], given: list[int], *ours: IO[Any] | None) -> WarmProcess:
-        """given: descriptors of stdin, stdout, stderr;  ours: the other ends of stdin and stdout where they are pipes"""
+        """given: descriptors of stdin, stdout, stderr;  ours: the other ends of those that are pipes"""
         with self._lock:
             asking = self._asking or self.begin()
             status, told = os.pipe()
