@@ -26,6 +26,8 @@ from workbench.operating_system import system
 from workbench.workspace import read_json, writing
 
 if TYPE_CHECKING:
+    import torch
+
     from workbench.families.base import Report
 
 INDEX = "model_index.json"
@@ -208,6 +210,13 @@ def shapes(folder: Path, part: str) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor of a part, from the heads of its files. Raises ModelUnavailable."""
     files = _weights(folder, part)
     return {name: tuple(entry["shape"]) for file in files for name, entry in _entries(file).items()}
+
+
+def tensors(folder: Path, part: str) -> dict[str, torch.Tensor]:
+    """Every tensor of a part. Raises ModelUnavailable."""
+    from safetensors.torch import load_file
+
+    return {name: tensor for file in _weights(folder, part) for name, tensor in load_file(file).items()}
 
 
 def part_identity(model: Model, folder: Path, part: str) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.families.torch_checkpoints import SUFFIXES as TORCH_FILES
 from workbench.loras.converting import formats
-from workbench.loras.opened import TORCH_FILES
 from workbench.loras.settings import (
     ConvertSettings,
     ExtractSettings,
