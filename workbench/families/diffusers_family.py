@@ -230,9 +230,7 @@ class DiffusersFamily(Family):
     def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
         backend = {"auto": "native", "stock": "native", "math": "_native_math", "flash": "_native_flash"}
         backend |= {"efficient": "_native_efficient", "cudnn": "_native_cudnn"}
-        if device.type != "cuda" and kernel not in ("auto", "stock", "math"):
-            sentence = f"attention is {kernel}, for an NVIDIA GPU alone, and this is the {device.type}: choose auto"
-            raise ConfigError(sentence, {"attention": sentence})
+        check_kernel(kernel, device)
         if kernel not in backend:
             sentence = f"attention is {kernel}, which {self.title} cannot use: choose auto"
             raise ConfigError(sentence, {"attention": sentence})
@@ -370,6 +368,13 @@ class DiffusersFamily(Family):
         For `toy`, which a family may write itself instead.
         """
         raise NotImplementedError
+
+
+def check_kernel(kernel: str, device: torch.device) -> None:
+    """Raises ConfigError for a kernel of the attention that the device does not have."""
+    if device.type != "cuda" and kernel not in ("auto", "stock", "math"):
+        sentence = f"attention is {kernel}, which only an NVIDIA GPU has, and this is the {device.type}: choose auto"
+        raise ConfigError(sentence, {"attention": sentence})
 
 
 def placed(vae: Any) -> tuple[torch.device, torch.dtype]:

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -248,3 +248,16 @@ def class_named(library: str, name: str) -> Any:
         known = " and ".join(LIBRARIES)
         raise ModelUnavailable(f"the model has a part {library[:60]}.{name[:60]}: classes of {known} alone are loaded")
     return found
+
+
+def empty_part(folder: Path, part: str) -> Any:
+    """A part of diffusers' on the meta device: its shapes without weights. Raises ModelUnavailable."""
+    return empty(class_named(*index(folder)[part]), config(folder, part))
+
+
+def empty(kind: Any, config: Mapping[str, Any]) -> Any:
+    """The same of a class and a config."""
+    import torch
+
+    with torch.device("meta"):
+        return kind.from_config(dict(config))

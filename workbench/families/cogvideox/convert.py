@@ -16,14 +16,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
 from workbench.families import lora_names, lora_writing
 from workbench.families.base import Report
 from workbench.families.cogvideox import loras, sat
 from workbench.families.lora_files import read_lora
-from workbench.families.model_files import class_named, config, index, tensors
+from workbench.families.model_files import config, empty_part, tensors
 from workbench.families.model_inputs import Tensors
 from workbench.families.torch_checkpoints import read_checkpoint
 from workbench.operating_system import system
@@ -42,21 +42,19 @@ def convert(source: Path, target: Path, folder: Path, report: Report) -> str:
     if target.exists():
         raise ConfigError(f"{target} is there already: give a new name")
     if (source / "model_index.json").is_file():
-        return _new_folder(target, lambda new: _model_to_sat(source, new, report))
+        return _new(target, lambda new: _model_to_sat(source, new, report))
     if source.suffix == ".safetensors":
-        return _new_folder(target, lambda new: _lora_to_sat(source, new))
+        return _new(target, lambda new: _lora_to_sat(source, new))
     pieces = [[read_checkpoint(path) for path in paths] for paths in _sat_files(source)]
     checkpoints = [sat.joined(several) if len(several) > 1 else several[0] for several in pieces]
-    if lora := next(filter(sat.is_lora, checkpoints), None):
-        if target.suffix != ".safetensors":
-            raise ConfigError(
-                f"{source.name} holds a LoRA and {target.name} is no file for one: end it in .safetensors"
-            )
-        return _new_folder(target, lambda new: _lora_to_diffusers(lora, new))
-    return _new_folder(target, lambda new: _model_to_diffusers(checkpoints, folder, new, report))
+    if (lora := next(filter(sat.is_lora, checkpoints), None)) is None:
+        return _new(target, lambda new: _model_to_diffusers(checkpoints, folder, new, report))
+    if target.suffix != ".safetensors":
+        raise ConfigError(f"{source.name} holds a LoRA and {target.name} is no file for one: end it in .safetensors")
+    return _new(target, lambda new: _lora_to_diffusers(lora, new))
 
 
-def _new_folder(target: Path, fill: Callable[[Path], str]) -> str:
+def _new(target: Path, fill: Callable[[Path], str]) -> str:
     """Fill a new path beside the target, which then takes its name: there whole or not at all."""
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +106,7 @@ def _model_to_diffusers(checkpoints: Sequence[Tensors], folder: Path, new: Path,
     for checkpoint in checkpoints:
         part = "transformer" if any(name.startswith(sat.TRANSFORMER) for name in checkpoint) else "vae"
         report(f"Converting the {part} ...")
-        model = _empty(folder, part)
+        model = empty_part(folder, part)
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         rename = sat.transformer_to_diffusers if part == "transformer" else sat.vae_to_diffusers
         model.load_state_dict(rename(checkpoint, shapes), assign=True)
@@ -119,13 +117,6 @@ def _model_to_diffusers(checkpoints: Sequence[Tensors], folder: Path, new: Path,
             shutil.copytree(path, new / path.name, copy_function=link_or_copy)
     shutil.copy2(folder / "model_index.json", new / "model_index.json")
     return f"{' and '.join(sorted(made))} from SAT, the rest from {folder.name}"
-
-
-def _empty(folder: Path, part: str) -> Any:
-    import torch
-
-    with torch.device("meta"):
-        return class_named(*index(folder)[part]).from_config(config(folder, part))
 
 
 def _model_to_sat(folder: Path, new: Path, report: Report) -> str:
@@ -149,7 +140,7 @@ def _computed_positions(folder: Path) -> torch.Tensor | None:
     found = config(folder, "transformer")
     if found["use_rotary_positional_embeddings"]:
         return None
-    embed = _empty(folder, "transformer").patch_embed
+    embed = empty_part(folder, "transformer").patch_embed
     size = (found["sample_height"], found["sample_width"], found["sample_frames"])
     positions: torch.Tensor = embed._get_positional_embeddings(*size, device=torch.device("cpu"))
     return positions

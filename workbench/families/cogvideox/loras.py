@@ -35,17 +35,13 @@ IN_BLOCK = {
     "ff.net.0.proj": "ff_proj",
     "ff.net.2": "ff_out",
 }
+SAME = ("patch_embed.proj", "patch_embed.text_proj", "norm_final", "norm_out.linear", "norm_out.norm", "proj_out")
 OUTSIDE = {
-    "patch_embed.proj": "patch_embed.proj",
-    "patch_embed.text_proj": "patch_embed.text_proj",
+    **{name: name for name in SAME},
     "time_embedding.linear_1": "time_embedding_linear_1",
     "time_embedding.linear_2": "time_embedding_linear_2",
     "ofs_embedding.linear_1": "ofs_embedding_linear_1",
     "ofs_embedding.linear_2": "ofs_embedding_linear_2",
-    "norm_final": "norm_final",
-    "norm_out.linear": "norm_out.linear",
-    "norm_out.norm": "norm_out.norm",
-    "proj_out": "proj_out",
 }
 NAMES = LayerNames("CogVideoX", "transformer_blocks", IN_BLOCK, OUTSIDE, KNOWN)
 # Its LoRA loader looks for its own layers' names, passes over all others with a line in its log, and goes on.

@@ -7,8 +7,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from workbench.families.recipes import SUBJECTS, Advice, Source
-from workbench.families.subject_advice import ANIMATEDIFF, DIFFUSERS, HUB, PERSON, ZOOMS, Value, in_order, recipe
+from workbench.families.recipes import SUBJECTS, Advice, Recipe, Source, Subject
+from workbench.families.subject_advice import (
+    ANIMATEDIFF,
+    DIFFUSERS,
+    HUB,
+    PERSON,
+    ZOOMS,
+    Value,
+    in_order,
+    recipe,
+    unpublished,
+)
 
 AUTHORS = Source("CogVideo, SAT training configurations", "https://github.com/zai-org/CogVideo/tree/main/sat/configs")
 DISNEY, DISNEY_4000, FILM, CRUSH = (
@@ -49,6 +59,10 @@ def _settings(
     )
 
 
+def _usual(subject: Subject) -> Recipe:
+    return recipe(subject, unpublished(subject, "CogVideoX"), STEPS, WHY_STEPS, _settings(64))
+
+
 RECIPES = in_order(
     {
         "style": recipe(
@@ -68,27 +82,14 @@ RECIPES = in_order(
                 (DIFFUSERS, FILM),
             ),
         ),
-        "character": recipe(
-            "character",
-            "No published run of a character on this model is known: steps and rank are those of other subjects.",
-            STEPS,
-            Advice(
+        "character": replace(
+            _usual("character"),
+            why_steps=Advice(
                 f"{WHY_STEPS.reason} On another model one person took 500: look at early checkpoints, too.",
                 (DIFFUSERS, PERSON),
             ),
-            _settings(
-                64,
-                replace(RANK, sources=(DIFFUSERS, PERSON)),
-                why_rate=replace(RATE, sources=(DIFFUSERS, PERSON)),
-            ),
         ),
-        "object": recipe(
-            "object",
-            "No published run of an object on this model is known: steps and rank are those of other subjects.",
-            STEPS,
-            WHY_STEPS,
-            _settings(64),
-        ),
+        "object": _usual("object"),
         "motion": recipe(
             "motion",
             "No published run of a motion on this model is known. Clips and steps are those of AnimateDiff.",
