@@ -20,7 +20,6 @@ from workbench.trainer.model import lora
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 CASES = [(family, variant) for family in families() for variant in family.toys]
 
@@ -248,9 +247,3 @@ def test_an_image_is_asked_for_where_it_is_needed_alone(toy: Toy) -> None:
     elif toy.given.beside is not None:
         with pytest.raises(ConfigError, match="starts from a first frame"):
             toy.drawn_by(toy.transformer, given=None)
-
-
-def test_the_documents_table_counts_the_variants_of_every_family() -> None:
-    text = (ROOT / "docs" / "add_a_family.md").read_text(encoding="utf-8")
-    heads = text[text.index("| Check | Tests |") :].partition("\n")[0]
-    assert all(f"{family.title} ({len(family.toys)})" in heads for family in families())

@@ -83,7 +83,9 @@ def test_it_takes_its_own_shape_in_training_and_sampling(real: tuple[Model, Path
     steps = family.sampler_steps(StepOptions(folder, 4, shape, CPU, "model", model.flow_shift))
     schedule = family.noise_schedule(folder, META)
     # Where positions end is not among the sizes that are kept: of 1.5 here, as the authors' configs, at its own size.
-    ends = {"sample_height": shape[2], "sample_width": shape[3]} if model.family == "cogvideox" and model.largest else {}
+    ends = (
+        {"sample_height": shape[2], "sample_width": shape[3]} if model.family == "cogvideox" and model.largest else {}
+    )
     transformer = built(model, folder, "transformer", num_layers=BLOCKS, **ends)
     with META:
         text = {"prompt_embeds": torch.empty(2, facts.text_tokens, facts.text_width, dtype=DTYPE)}
