@@ -262,7 +262,7 @@ class DiffusersFamily(Family):
         import torch
 
         with torch.no_grad():
-            posterior = vae.encode(video.to(*placed(vae))).latent_dist
+            posterior = vae.encode(video.to(*device_and_dtype(vae))).latent_dist
         center, spread = (tensor.float() for tensor in self.latent_scale(vae))
         std = posterior.std.float() / spread
         return {"mean": (posterior.mean.float() - center) / spread, "std": self.posterior_share * std}
@@ -273,14 +273,14 @@ class DiffusersFamily(Family):
         """(mean, deviation) by which latents are normalised, [1, C, 1, 1, 1], on the VAE's device."""
         import torch
 
-        found, (device, _) = (vae.config.latents_mean, vae.config.latents_std), placed(vae)
+        found, (device, _) = (vae.config.latents_mean, vae.config.latents_std), device_and_dtype(vae)
         mean, std = (torch.tensor(values, device=device).view(1, -1, 1, 1, 1) for values in found)
         return mean, std
 
     def decode(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
         import torch
 
-        device, dtype = placed(vae)
+        device, dtype = device_and_dtype(vae)
         mean, std = (tensor.to(device, dtype) for tensor in self.latent_scale(vae))
         with torch.no_grad():
             scaled = latents.to(device, dtype) * std + mean
@@ -377,7 +377,7 @@ def check_kernel(kernel: str, device: torch.device) -> None:
         raise ConfigError(sentence, {"attention": sentence})
 
 
-def placed(vae: Any) -> tuple[torch.device, torch.dtype]:
+def device_and_dtype(vae: Any) -> tuple[torch.device, torch.dtype]:
     """Where a VAE computes, and in what: a pipeline that moves its parts keeps it elsewhere in between."""
     weight = next(vae.parameters())  # the VAE's own `device` and `dtype` walk through all its modules: 1 ms each
     hook = getattr(vae, "_hf_hook", None)

@@ -21,7 +21,7 @@ from workbench.families.base import ImageScale, Report
 from workbench.families.cogvideox import convert, loras, recipes, sampling, sat, tensors, toys, usage
 from workbench.families.cogvideox.models import FIRST, LARGEST, MODELS, NEWER
 from workbench.families.denoising import SamplerSteps, StepOptions
-from workbench.families.diffusers_family import PRESERVATION_PROMPTS, DiffusersFamily, placed
+from workbench.families.diffusers_family import PRESERVATION_PROMPTS, DiffusersFamily, device_and_dtype
 from workbench.families.facts import VaeFacts
 from workbench.families.lora_files import LoraWeights
 from workbench.families.model import Frames, Model
@@ -162,7 +162,7 @@ class CogVideoX(DiffusersFamily):
 
         clip = tensors.without_padding(latents).permute(0, 2, 1, 3, 4)
         with torch.no_grad():
-            unscaled = 1 / vae.config.scaling_factor * clip.to(*placed(vae))
+            unscaled = 1 / vae.config.scaling_factor * clip.to(*device_and_dtype(vae))
             return vae.decode(unscaled).sample.float().clamp(-1, 1)
 
     # ---- image-to-video
@@ -262,7 +262,7 @@ def _moments(vae: Any, video: torch.Tensor, factor: float) -> Tensors:
     import torch
 
     with torch.no_grad():
-        posterior = vae.encode(video.to(*placed(vae))).latent_dist
+        posterior = vae.encode(video.to(*device_and_dtype(vae))).latent_dist
     found = {"mean": posterior.mean, "std": posterior.std}
     return {name: value.float().permute(0, 2, 1, 3, 4).contiguous() * factor for name, value in found.items()}
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, tuple[int, ...]]
 # SAT's tensor, which of its equal parts along the first axis are meant, and how many it has.
-Place = tuple[str, tuple[int, ...], int]
+Slot = tuple[str, tuple[int, ...], int]
 TRANSFORMER = "model.diffusion_model."
 QKV = "transformer.layers.{}.attention.query_key_value"
 MODULATIONS = "mixins.adaln_layer.adaLN_modulations.{}.1"
-# diffusers' module within a block -> its place; {} is the block's number.
-IN_BLOCK: dict[str, Place] = {
+# diffusers' module within a block -> its slot; {} is the block's number.
+IN_BLOCK: dict[str, Slot] = {
     "attn1.to_q": (QKV, (0,), 3),
     "attn1.to_k": (QKV, (1,), 3),
     "attn1.to_v": (QKV, (2,), 3),
@@ -59,7 +59,7 @@ POSITIONS, SAT_POSITIONS = "patch_embed.pos_embedding", "mixins.pos_embed.pos_em
 COMPUTED = re.compile(r".*(freqs_sin|freqs_cos|word_embeddings|position_embeddings|embed_tokens).*")
 
 
-def _place(name: str) -> Place | None:
+def _slot(name: str) -> Slot | None:
     """Where a tensor of diffusers' transformer lies in SAT's; None for one that it has no place for."""
     if name == POSITIONS:
         return SAT_POSITIONS, (0,), 1
@@ -87,7 +87,7 @@ def transformer_to_diffusers(tensors: Tensors, shapes: Shapes) -> dict[str, torc
         raise ConfigError("this SAT checkpoint holds a LoRA beside the weights: give a .safetensors file as target")
     if POSITIONS not in shapes:  # others than 5B-I2V compute them
         theirs.pop(SAT_POSITIONS, None)
-    return _taken(theirs, {name: _place(name) for name in shapes}, shapes)
+    return _taken(theirs, {name: _slot(name) for name in shapes}, shapes)
 
 
 def transformer_to_sat(tensors: Tensors, positions: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
@@ -101,26 +101,26 @@ def transformer_to_sat(tensors: Tensors, positions: torch.Tensor | None = None) 
     given = tensors if positions is None else {POSITIONS: positions, **tensors}
     pieces: dict[str, dict[int, torch.Tensor]] = {}
     for name, tensor in given.items():
-        if (place := _place(name)) is None:
+        if (slot := _slot(name)) is None:
             raise ConfigError(f"{name[:80]!r} has no place in SAT: only its CogVideoX transformer is written")
-        sat, parts, _ = place
+        sat, parts, _ = slot
         pieces.setdefault(sat, {}).update(zip(parts, tensor.chunk(len(parts)), strict=True))
     found = {sat: torch.cat([several[part] for part in sorted(several)]) for sat, several in pieces.items()}
     patches = f"{OUTSIDE['patch_embed.proj']}.weight"
     return {f"{TRANSFORMER}{sat}": tensor.flatten(1) if sat == patches else tensor for sat, tensor in found.items()}
 
 
-def _taken(theirs: Tensors, places: Mapping[str, Place | None], shapes: Shapes) -> dict[str, torch.Tensor]:
-    """SAT's tensors from their places, by the names and in the shapes of diffusers' model. Raises ConfigError."""
+def _taken(theirs: Tensors, slots: Mapping[str, Slot | None], shapes: Shapes) -> dict[str, torch.Tensor]:
+    """SAT's tensors from their slots, by the names and in the shapes of diffusers' model. Raises ConfigError."""
     import torch
 
     if not theirs:
         raise ConfigError("these are no SAT weights of CogVideoX: give another file")
     found, left = {}, set(theirs)
-    for name, place in places.items():
-        if place is None or place[0] not in theirs:
+    for name, slot in slots.items():
+        if slot is None or slot[0] not in theirs:
             raise ConfigError(f"the SAT weights do not fit: it lacks {name[:80]!r}: choose the model they belong to")
-        sat, parts, count = place
+        sat, parts, count = slot
         left.discard(sat)
         tensor = theirs[sat]
         if count > 1:
@@ -214,7 +214,7 @@ def is_lora(tensors: Tensors) -> bool:
 
 def lora_to_diffusers(tensors: Tensors) -> LoraWeights:
     """The LoRA of a SAT checkpoint, which may also hold the model's weights. Raises ConfigError."""
-    named, ours = {}, {place: name for name, place in TARGETS.items()}
+    named, ours = {}, {part: name for name, part in TARGETS.items()}
     for name, tensor in tensors.items():
         if ".matrix_" not in name:
             continue
