@@ -1,7 +1,9 @@
 """Does a LoRA of each family learn one fixed clip? Its loss on noise that is never trained on, before and after.
 
 The models are the families' random miniatures, so that no download is needed. A random transformer says little of its
-input, so the LoRA stands beside every linear layer. Not covered: whether a trained model learns a concept (concepts).
+input, so the LoRA stands beside every linear layer. A token of Wan's miniature is 24 wide and stands for 64 numbers, of
+which it can pass on 24: its loss ends above 0.41 of what it was, however long it is trained. Not covered: whether a
+trained model learns a concept (concepts).
 
     python benchmarks/learns_a_clip.py --json benchmarks/results/learns_a_clip_cpu.json
 """
@@ -44,7 +46,7 @@ def clip(frames: int, height: int, width: int) -> torch.Tensor:
 class Lesson:
     """A miniature with the clip encoded, and a LoRA beside its layers."""
 
-    def __init__(self, family: Family, variant: str, folder: Path, rank: int, targets: str) -> None:
+    def __init__(self, family: Family, variant: str, folder: Path, rank: int, targets: str, seed: int) -> None:
         self.family, self.model = family, family.toy(folder, variant)
         model = self.model
         vae = family.load_vae(folder, CPU, torch.float32)
@@ -55,7 +57,7 @@ class Lesson:
         self.schedule = family.noise_schedule(folder, CPU)
         self.transformer = family.load_transformer(folder, CPU, torch.float32)
         settings = TrainSettings(dataset="x", rank=rank, alpha=float(rank), targets=targets)
-        self.trained = [one for _, one in lora.attach(family, self.transformer, settings, seed=0)]
+        self.trained = [one for _, one in lora.attach(family, self.transformer, settings, seed=seed)]
 
     def loss(self, quantiles: torch.Tensor, seed: int) -> torch.Tensor:
         """Of the clip, at these noise levels, per level."""
@@ -75,27 +77,28 @@ class Lesson:
     def held_out(self) -> float:
         return float(self.loss((torch.arange(HELD_OUT) + 0.5) / HELD_OUT, seed=10**9).mean())
 
-    def train(self, steps: int, rate: float, batch: int) -> None:
+    def train(self, steps: int, rate: float, batch: int, seed: int) -> None:
         optimizer = torch.optim.AdamW(self.trained, lr=rate, weight_decay=0.0)
-        levels = torch.Generator().manual_seed(1)
+        levels = torch.Generator().manual_seed(1 + seed)
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = rate * (1 - step / steps)
             optimizer.zero_grad()
-            self.loss(torch.rand(batch, generator=levels), seed=step).mean().backward()
+            self.loss(torch.rand(batch, generator=levels), seed=step + seed * steps).mean().backward()
             optimizer.step()
 
 
-def row(family: Family, steps: int, rank: int, rate: float, batch: int, targets: str) -> dict[str, Any]:
+def row(family: Family, steps: int, rank: int, rate: float, batch: int, targets: str, seed: int) -> dict[str, Any]:
     """One family's first miniature, before and after."""
     with tempfile.TemporaryDirectory() as folder:
-        lesson = Lesson(family, family.toys[0], Path(folder) / "toy", rank, targets)
+        lesson = Lesson(family, family.toys[0], Path(folder) / "toy", rank, targets, seed)
         before, began = lesson.held_out(), time.perf_counter()
-        lesson.train(steps, rate, batch)
+        lesson.train(steps, rate, batch, seed)
         after = lesson.held_out()
     return {
         "case": f"{family.name}, {family.toys[0]}",
         "steps": steps,
         "rank": rank,
+        "seed": seed,
         "before": before,
         "after": after,
         "ratio": after / before,
@@ -105,7 +108,8 @@ def row(family: Family, steps: int, rank: int, rate: float, batch: int, targets:
 
 def main() -> None:
     parser = common.arguments(__doc__.splitlines()[0], steps=2)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--seeds", type=int, default=2, help="so many runs of each family")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--rate", type=float, default=1e-2)
     parser.add_argument("--batch", type=int, default=4)
@@ -114,7 +118,11 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     chosen = [one for one in families() if one.schedulers and options.family in ("", one.name)]
-    rows = [row(one, options.steps, options.rank, options.rate, options.batch, options.targets) for one in chosen]
+    rows = [
+        row(one, options.steps, options.rank, options.rate, options.batch, options.targets, seed)
+        for one in chosen
+        for seed in range(options.seeds)
+    ]
     common.report(rows, options.json, prompt=PROMPT, targets=options.targets, rate=options.rate, batch=options.batch)
 
 

@@ -20,10 +20,10 @@ Tensors = dict[str, torch.Tensor]
 FORMATS = [one.id for one in FAMILY.lora_formats]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("toy") / FAMILY.toys[0]
-    FAMILY.toy(folder, FAMILY.toys[0])
+@pytest.fixture(scope="module", params=FAMILY.toys)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy") / request.param
+    FAMILY.toy(folder, request.param)
     return folder
 
 

@@ -12,6 +12,7 @@ from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.families.base import Family
 from workbench.families.guidance import Guidance
+from workbench.families.lora_files import plain_name
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.runs.settings import TrainSettings
@@ -19,7 +20,6 @@ from workbench.trainer.model import lora
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 CASES = [(family, variant) for family in families() for variant in family.toys]
 
@@ -62,11 +62,18 @@ class Toy:
     def drawn_by(self, transformer: Any, **more: Any) -> torch.Tensor:
         """Latents of one clip."""
         more = {"given": first(self.given), **more}
+        text, negative = (
+            {
+                name: one.to(transformer.dtype) if one.is_floating_point() else one
+                for name, one in self.family.encode_text(self.text_encoder, [caption]).items()
+            }
+            for caption in ("a red circle", "")
+        )
         return self.family.denoise(
             transformer,
             self.folder,
-            text=self.family.encode_text(self.text_encoder, ["a red circle"]),
-            negative_text=self.family.encode_text(self.text_encoder, [""]),
+            text=text,
+            negative_text=negative,
             latents_shape=tuple(self.latents.shape[1:]),
             steps=2,
             guidance=Guidance(3.0),
@@ -158,6 +165,24 @@ def test_gradients_reach_the_lora_alone_and_its_file_works_in_the_stock_pipeline
     torch.testing.assert_close(loaded, trained, rtol=0, atol=1e-4)
 
 
+def precisions(transformer: Any) -> dict[str, torch.dtype]:
+    """Of every weight and buffer of the base model, by its name without a LoRA beside it."""
+    every = (*transformer.named_parameters(), *transformer.named_buffers())
+    return {plain_name(name): one.dtype for name, one in every if "lora_" not in name}
+
+
+def test_what_diffusers_keeps_precise_stays_so_in_training_and_sampling(toy: Toy) -> None:
+    made = toy.family.load_transformer(toy.folder, CPU, torch.bfloat16)
+    theirs = precisions(type(made).from_pretrained(toy.folder / "transformer", dtype=torch.bfloat16))
+    assert torch.bfloat16 in theirs.values()
+    assert precisions(made) == theirs
+    assert toy.drawn_by(made).isfinite().all()
+    assert precisions(made) == theirs
+    lora.attach(toy.family, made, TrainSettings(dataset="x", rank=2), seed=0)
+    toy.family.loss(made, *toy.batch).mean().backward()
+    assert precisions(made) == theirs
+
+
 def test_a_lora_that_aims_at_nothing_is_refused(toy: Toy) -> None:
     transformer = toy.family.load_transformer(toy.folder, CPU, torch.float32)
     with pytest.raises(ConfigError, match="targets is 'no_such_layer'"):
@@ -222,9 +247,3 @@ def test_an_image_is_asked_for_where_it_is_needed_alone(toy: Toy) -> None:
     elif toy.given.beside is not None:
         with pytest.raises(ConfigError, match="starts from a first frame"):
             toy.drawn_by(toy.transformer, given=None)
-
-
-def test_the_documents_table_counts_the_variants_of_every_family() -> None:
-    text = (ROOT / "docs" / "add_a_family.md").read_text(encoding="utf-8")
-    heads = text[text.index("| Check | Tests |") :].partition("\n")[0]
-    assert all(f"{family.title} ({len(family.toys)})" in heads for family in families())

@@ -114,11 +114,11 @@ def built(library: str, kind: str, config: Mapping[str, Any]) -> Part:
     import torch
 
     made = model_files.class_named(library, kind)
-    with torch.device("meta"):
-        if library == "diffusers":
-            module = made.from_config(dict(config))
-            config = {name: value for name, value in module.config.items() if not name.startswith("_")}
-        else:
+    if library == "diffusers":
+        module = model_files.empty(made, config)
+        config = {name: value for name, value in module.config.items() if not name.startswith("_")}
+    else:
+        with torch.device("meta"):
             module = made(made.config_class(**config))
     # A tensor that two names share is stored once.
     tensors = {id(tensor): (name, tuple(tensor.shape)) for name, tensor in module.state_dict(keep_vars=True).items()}

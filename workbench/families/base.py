@@ -381,7 +381,7 @@ class Family(ABC):
         """(tensors, metadata) of a file in one of `lora_formats`. Raises ConfigError where it cannot hold the LoRA."""
 
     def lora_tensors(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
-        """(tensors, metadata) of a LoRA file, for `lora_weights`; a family may know other files. Raises ConfigError."""
+        """(tensors, metadata) of a LoRA file, for `lora_weights`. Raises ConfigError."""
         return read_lora(path)
 
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:

@@ -53,6 +53,7 @@ class DiffusersFamily(Family):
     position_bytes: ClassVar[int] = 0  # for each token and unit of the width, of what stands for positions
     text_joint: ClassVar[bool] = False  # whether the caption's tokens stand beside the video's
     remedy: ClassVar[str] = "download it again"  # of a folder that lacks something
+    scheduler_classes: ClassVar[Mapping[str, str]] = {}  # one of `schedulers` -> diffusers' class, if not the folder's
     shift_name: ClassVar[str] = "shift"  # of the noise levels, in the scheduler's config
     preservation_prompts: ClassVar[tuple[str, ...]] = PRESERVATION_PROMPTS
     # Which layers of the transformer do not see the video's tokens (whole names; a block's number is "{}"), and which
@@ -82,6 +83,7 @@ class DiffusersFamily(Family):
             id=str(folder),
             title=folder.name,
             source=str(folder),
+            revision=None,
             task=task,
             size_multiple=self.compression(config(folder, "vae"))[2] * patch,
             local=True,
@@ -215,7 +217,7 @@ class DiffusersFamily(Family):
 
     def load_scheduler(self, folder: Path, name: str = "model", shift: float | None = None) -> Any:
         """A scheduler by one of `schedulers`; "model": the one that the folder has. shift: None for its own"""
-        _, kind = index(folder)["scheduler"]
+        kind = self.scheduler_classes.get(name) or index(folder)["scheduler"][1]
         more = {} if shift is None else {self.shift_name: shift}
         return model_files.class_named("diffusers", kind).from_pretrained(folder / "scheduler", **more)
 
@@ -228,9 +230,7 @@ class DiffusersFamily(Family):
     def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
         backend = {"auto": "native", "stock": "native", "math": "_native_math", "flash": "_native_flash"}
         backend |= {"efficient": "_native_efficient", "cudnn": "_native_cudnn"}
-        if device.type != "cuda" and kernel not in ("auto", "stock", "math"):
-            sentence = f"attention is {kernel}, for an NVIDIA GPU alone, and this is the {device.type}: choose auto"
-            raise ConfigError(sentence, {"attention": sentence})
+        check_kernel(kernel, device)
         if kernel not in backend:
             sentence = f"attention is {kernel}, which {self.title} cannot use: choose auto"
             raise ConfigError(sentence, {"attention": sentence})
@@ -249,16 +249,20 @@ class DiffusersFamily(Family):
 
         if "mean" not in moments or not moments["std"].any():  # nothing is sampled
             return torch.zeros_like(next(iter(moments.values())))
-        mean = moments["mean"]
-        return torch.randn(mean.shape, generator=noise, dtype=dtype).to(mean.device)
+        mean = self.channels_first(moments["mean"])
+        sampled = torch.randn(mean.shape, generator=noise, dtype=dtype)
+        return self.channels_first(sampled).to(mean.device)
+
+    def channels_first(self, latents: torch.Tensor) -> torch.Tensor:
+        """Latents [B, ...] in the family's order as a VAE has them, [B, C, f, h, w]; the other way round, too."""
+        return latents if self.frame_axis == 2 else latents.transpose(1, 2)
 
     def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
         """{"mean", "std"}: [B, C, f, h, w] float32, normalised per channel."""
         import torch
 
-        weight = next(vae.parameters())
         with torch.no_grad():
-            posterior = vae.encode(video.to(weight.device, weight.dtype)).latent_dist
+            posterior = vae.encode(video.to(*device_and_dtype(vae))).latent_dist
         center, spread = (tensor.float() for tensor in self.latent_scale(vae))
         std = posterior.std.float() / spread
         return {"mean": (posterior.mean.float() - center) / spread, "std": self.posterior_share * std}
@@ -269,18 +273,17 @@ class DiffusersFamily(Family):
         """(mean, deviation) by which latents are normalised, [1, C, 1, 1, 1], on the VAE's device."""
         import torch
 
-        weight = next(vae.parameters())
-        found = (vae.config.latents_mean, vae.config.latents_std)
-        mean, std = (torch.tensor(values, device=weight.device).view(1, -1, 1, 1, 1) for values in found)
+        found, (device, _) = (vae.config.latents_mean, vae.config.latents_std), device_and_dtype(vae)
+        mean, std = (torch.tensor(values, device=device).view(1, -1, 1, 1, 1) for values in found)
         return mean, std
 
     def decode(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
         import torch
 
-        weight = next(vae.parameters())
-        mean, std = (tensor.to(weight.dtype) for tensor in self.latent_scale(vae))
+        device, dtype = device_and_dtype(vae)
+        mean, std = (tensor.to(device, dtype) for tensor in self.latent_scale(vae))
         with torch.no_grad():
-            scaled = latents.to(weight.device, weight.dtype) * std + mean
+            scaled = latents.to(device, dtype) * std + mean
             return self.decoded(vae, scaled, noise).float().clamp(-1, 1)
 
     def decoded(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None) -> torch.Tensor:
@@ -365,6 +368,20 @@ class DiffusersFamily(Family):
         For `toy`, which a family may write itself instead.
         """
         raise NotImplementedError
+
+
+def check_kernel(kernel: str, device: torch.device) -> None:
+    """Raises ConfigError for a kernel of the attention that the device does not have."""
+    if device.type != "cuda" and kernel not in ("auto", "stock", "math"):
+        sentence = f"attention is {kernel}, which only an NVIDIA GPU has, and this is the {device.type}: choose auto"
+        raise ConfigError(sentence, {"attention": sentence})
+
+
+def device_and_dtype(vae: Any) -> tuple[torch.device, torch.dtype]:
+    """Where a VAE computes, and in what: a pipeline that moves its parts keeps it elsewhere in between."""
+    weight = next(vae.parameters())  # the VAE's own `device` and `dtype` walk through all its modules: 1 ms each
+    hook = getattr(vae, "_hf_hook", None)
+    return getattr(hook, "execution_device", None) or weight.device, weight.dtype
 
 
 def _picture_tokens(encoder: Mapping[str, Any]) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.errors import ConfigError
+from workbench.families import torch_checkpoints
 from workbench.families.model import HIGH_NOISE, LOW_NOISE
 
 if TYPE_CHECKING:
@@ -284,6 +285,8 @@ def refuse_other_kinds(names: Iterable[str]) -> None:
 
 def read_lora(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """(tensors, metadata) of a LoRA file; in peft's folder also what the folder's notes say. Raises ConfigError."""
+    if path.suffix in torch_checkpoints.SUFFIXES:
+        return torch_checkpoints.read_checkpoint(path), {}
     tensors, metadata = read_safetensors(path)
     notes = path.with_name(PEFT_NOTES)
     if path.name == PEFT_FILE and notes.is_file():

@@ -148,7 +148,11 @@ def down_and_up(lora: LoraWeights, names: Mapping[str, str]) -> Tensors:
 
 # What every family of diffusers' can write.
 FORMATS = (
-    LoraFormat("diffusers", "diffusers", "As in the library: rank and alpha in the file's metadata."),
+    LoraFormat(
+        "diffusers",
+        "diffusers",
+        "As in the library: rank and alpha in the file's metadata, which diffusers reads from 0.34 on.",
+    ),
     LoraFormat(
         "portable",
         "portable",

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,8 @@ from workbench.operating_system import system
 from workbench.workspace import read_json, writing
 
 if TYPE_CHECKING:
+    import torch
+
     from workbench.families.base import Report
 
 INDEX = "model_index.json"
@@ -210,6 +212,13 @@ def shapes(folder: Path, part: str) -> dict[str, tuple[int, ...]]:
     return {name: tuple(entry["shape"]) for file in files for name, entry in _entries(file).items()}
 
 
+def tensors(folder: Path, part: str) -> dict[str, torch.Tensor]:
+    """Every tensor of a part. Raises ModelUnavailable."""
+    from safetensors.torch import load_file
+
+    return {name: tensor for file in _weights(folder, part) for name, tensor in load_file(file).items()}
+
+
 def part_identity(model: Model, folder: Path, part: str) -> str:
     """Names the weights of a part of a model: the pinned revision, or a local folder's file sizes and times."""
     if model.revision:
@@ -239,3 +248,16 @@ def class_named(library: str, name: str) -> Any:
         known = " and ".join(LIBRARIES)
         raise ModelUnavailable(f"the model has a part {library[:60]}.{name[:60]}: classes of {known} alone are loaded")
     return found
+
+
+def empty_part(folder: Path, part: str) -> Any:
+    """A part of diffusers' on the meta device: its shapes without weights. Raises ModelUnavailable."""
+    return empty(class_named(*index(folder)[part]), config(folder, part))
+
+
+def empty(kind: Any, config: Mapping[str, Any]) -> Any:
+    """The same of a class and a config."""
+    import torch
+
+    with torch.device("meta"):
+        return kind.from_config(dict(config))

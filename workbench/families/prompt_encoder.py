@@ -36,17 +36,22 @@ class PromptEncoder:
         ).to(self.model.device)
 
 
-def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model's folder. Raises ModelUnavailable for one that knows no words."""
-    from transformers import AutoTokenizer
+def load_tokenizer(folder: Path, kind: str = "AutoTokenizer") -> Any:
+    """The tokenizer of a model's folder. Raises ModelUnavailable for one that knows no words.
 
+    kind: its class in transformers, for folders that do not say it
+    """
+    import transformers
+
+    source = folder / "tokenizer"
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
+        tokenizer = getattr(transformers, kind).from_pretrained(source)
     except (ImportError, OSError, ValueError) as error:
-        raise ModelUnavailable(f"{folder / 'tokenizer'} cannot be read ({str(error)[:120]})") from error
+        hint = "pip install 'sentencepiece>=0.2.0,<0.2.2' 'protobuf>=5', or download the model again"
+        raise ModelUnavailable(f"{source} cannot be read: {hint} ({str(error)[:120]})") from error
     ids = tokenizer("a video", add_special_tokens=False).input_ids
     if not ids or all(token == tokenizer.unk_token_id for token in ids):
-        raise ModelUnavailable(f"{folder / 'tokenizer'} knows no plain words: download the model again")
+        raise ModelUnavailable(f"{source} knows no plain words, so it did not load rightly: download the model again")
     return tokenizer
 
 

@@ -20,12 +20,12 @@ from workbench.families.lora_files import PEFT_FILE, LoraWeights, by_expert, che
 from workbench.families.lora_match import Sizes, misfits
 from workbench.families.model import Model
 from workbench.families.other_families import refuse_other_lora
+from workbench.families.torch_checkpoints import SUFFIXES as TORCH_FILES
 from workbench.loras.library import LibraryLora, find
 from workbench.sampler.loras import Lora, fetched, read_header, resolve, split_scale
 from workbench.workspace import Workspace
 
 Report = Callable[[str], None]
-TORCH_FILES = (".pt", ".pth", ".bin")
 
 
 @dataclass(frozen=True)

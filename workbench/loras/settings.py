@@ -76,7 +76,7 @@ class LoraImportSettings(Settings):
     """Add a LoRA of another trainer, or of the Hub, to the library."""
 
     source: str = field("", title="From", section=WHAT, path=True)
-    """A .safetensors file (or SAT's .pt), or a repository of the Hub: OWNER/NAME, OWNER/NAME:FILE@REVISION."""
+    """A .safetensors file, a torch file (.pt) or a repository of the Hub: OWNER/NAME, OWNER/NAME:FILE@REVISION."""
 
     low_noise: str = field("", title="Low-noise file", section=WHAT, path=True, advanced=True)
     """The same of the low-noise expert, where a model has two and each has a file of its own (Wan 2.2 A14B): the other

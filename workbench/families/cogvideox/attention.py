@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from workbench.errors import ConfigError
+from workbench.families.diffusers_family import check_kernel
 
 KERNELS = {
     "flash": [SDPBackend.FLASH_ATTENTION],
@@ -47,9 +48,7 @@ def use_attention(transformer: Any, kernel: str, device: torch.device) -> None:
 
         transformer.set_attn_processor(CogVideoXAttnProcessor2_0())
         return
-    if device.type != "cuda" and kernel not in ("auto", "math"):
-        sentence = f"attention is {kernel}, which only an NVIDIA GPU has, and this is the {device.type}: choose auto"
-        raise ConfigError(sentence, {"attention": sentence})
+    check_kernel(kernel, device)
     for block in transformer.transformer_blocks:
         block.attn1.set_processor(JointAttention(kernel, device))
 
@@ -147,14 +146,6 @@ class JointAttention:
             return functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
 
 
-class _Lora(NamedTuple):
-    """A plain LoRA of one layer, which adds scale * up(down(x))."""
-
-    down: torch.Tensor
-    up: torch.Tensor
-    scale: float
-
-
 def _project(attn: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Query, key and value of tokens [B, T, width]."""
     layers = [getattr(attn, name) for name in PROJECTIONS]
@@ -164,17 +155,18 @@ def _project(attn: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
     plain: tuple[torch.Tensor, ...] = attn.to_qkv(tokens).chunk(len(layers), dim=-1)
     if not loras:
         return plain
-    down = torch.cat([lora.down for lora in loras]).to(tokens.dtype)
-    inner = functional.linear(tokens, down).split([len(lora.down) for lora in loras], dim=-1)
+    downs, ups, scales = zip(*loras, strict=True)
+    inner = functional.linear(tokens, torch.cat(downs).to(tokens.dtype)).split([len(down) for down in downs], dim=-1)
     return tuple(
-        base + (functional.linear(part, lora.up.to(part.dtype)) * lora.scale).to(base.dtype)
-        for base, part, lora in zip(plain, inner, loras, strict=True)
+        base + (functional.linear(part, up.to(part.dtype)) * scale).to(base.dtype)
+        for base, part, up, scale in zip(plain, inner, ups, scales, strict=True)
     )
 
 
-def _joinable(layers: Sequence[Any]) -> list[_Lora] | None:
-    """The active LoRAs of the layers: one for each layer, or none at all. None where they cannot be joined."""
-    found: list[_Lora] = []
+def _joinable(layers: Sequence[Any]) -> list[tuple[torch.Tensor, torch.Tensor, float]] | None:
+    """(down, up, scale) of the active LoRAs, which add scale * up(down(x)): one for each layer, or none at all. None
+    where they cannot be joined."""
+    found = []
     for layer in layers:
         names = [name for name in getattr(layer, "active_adapters", ()) if name in layer.lora_A]
         if getattr(layer, "merged", False):
@@ -185,7 +177,7 @@ def _joinable(layers: Sequence[Any]) -> list[_Lora] | None:
         special = len(names) > 1 or name in layer.lora_variant or layer.lora_bias.get(name)
         if special or not isinstance(layer.lora_dropout[name], nn.Identity):
             return None
-        found.append(_Lora(layer.lora_A[name].weight, layer.lora_B[name].weight, layer.scaling[name]))
+        found.append((layer.lora_A[name].weight, layer.lora_B[name].weight, layer.scaling[name]))
     return found if len(found) in (0, len(layers)) else None
 
 

@@ -6,26 +6,26 @@
     a checkpoint with a LoRA (.pt)                  a .safetensors file
 
 A single .pt file of SAT's transformer or VAE is taken, too, and a transformer in the pieces of a model-parallel run
-(mp_rank_00_, mp_rank_01_ ...). Not covered: the tensors' names (sat, loras), pieces of ZeRO stage 3.
+(mp_rank_00_, mp_rank_01_ ...). Not covered: the tensors' names (sat), pieces of ZeRO stage 3.
 """
 
 from __future__ import annotations
 
-import pickle
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
-from workbench.families import lora_writing
+from workbench.families import lora_names, lora_writing
 from workbench.families.base import Report
-from workbench.families.cogvideox import lora_formats, loras, sat
+from workbench.families.cogvideox import loras, sat
 from workbench.families.lora_files import read_lora
-from workbench.families.model_files import config
+from workbench.families.model_files import config, empty_part, tensors
 from workbench.families.model_inputs import Tensors
+from workbench.families.torch_checkpoints import read_checkpoint
 from workbench.operating_system import system
 from workbench.workspace import link_or_copy, writing
 
@@ -42,21 +42,19 @@ def convert(source: Path, target: Path, folder: Path, report: Report) -> str:
     if target.exists():
         raise ConfigError(f"{target} is there already: give a new name")
     if (source / "model_index.json").is_file():
-        return _new_folder(target, lambda new: _model_to_sat(source, new, report))
+        return _new(target, lambda new: _model_to_sat(source, new, report))
     if source.suffix == ".safetensors":
-        return _new_folder(target, lambda new: _lora_to_sat(source, new))
+        return _new(target, lambda new: _lora_to_sat(source, new))
     pieces = [[read_checkpoint(path) for path in paths] for paths in _sat_files(source)]
     checkpoints = [sat.joined(several) if len(several) > 1 else several[0] for several in pieces]
-    if any(loras.is_sat(tensors) for tensors in checkpoints):
-        if target.suffix != ".safetensors":
-            raise ConfigError(
-                f"{source.name} holds a LoRA and {target.name} is no file for one: end it in .safetensors"
-            )
-        return _new_folder(target, lambda new: _lora_to_diffusers(checkpoints, new))
-    return _new_folder(target, lambda new: _model_to_diffusers(checkpoints, folder, new, report))
+    if (lora := next(filter(sat.is_lora, checkpoints), None)) is None:
+        return _new(target, lambda new: _model_to_diffusers(checkpoints, folder, new, report))
+    if target.suffix != ".safetensors":
+        raise ConfigError(f"{source.name} holds a LoRA and {target.name} is no file for one: end it in .safetensors")
+    return _new(target, lambda new: _lora_to_diffusers(lora, new))
 
 
-def _new_folder(target: Path, fill: Callable[[Path], str]) -> str:
+def _new(target: Path, fill: Callable[[Path], str]) -> str:
     """Fill a new path beside the target, which then takes its name: there whole or not at all."""
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -100,49 +98,18 @@ def _pieces(path: Path) -> list[Path]:
     return [ranks[rank] for rank in sorted(ranks)]
 
 
-def read_checkpoint(path: Path) -> Tensors:
-    """The tensors of one of SAT's .pt files, from the disk as they are used. Raises ConfigError.
-
-    Nothing but tensors and plain values is read: a pickle that wants more could run code.
-    """
-    import numpy as np
-    import torch
-
-    plain = [np.ndarray, np.dtype, type(np.dtype(np.uint32)), np.array(0).__reduce__()[0]]  # states of generators
-    try:
-        with torch.serialization.safe_globals(plain):
-            found: Any = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ConfigError(
-            f"{path.name} holds more than weights, which could run code: save its weights alone with torch.save"
-        ) from error
-    except (RuntimeError, OSError, EOFError) as error:
-        raise ConfigError(
-            f"{path.name} is no checkpoint that torch can read ({str(error).splitlines()[0][:120]}): copy it again"
-        ) from error
-    for key in ("model", "module", "state_dict"):
-        if isinstance(found, dict) and isinstance(found.get(key), dict):
-            found = found[key]
-    tensors = (
-        {name: value for name, value in found.items() if torch.is_tensor(value)} if isinstance(found, dict) else {}
-    )
-    if not tensors:
-        raise ConfigError(f"{path.name} holds no weights: give another file")
-    return tensors
-
-
 # ---- models
 
 
-def _model_to_diffusers(checkpoints: list[Tensors], folder: Path, new: Path, report: Report) -> str:
+def _model_to_diffusers(checkpoints: Sequence[Tensors], folder: Path, new: Path, report: Report) -> str:
     made = set()
-    for tensors in checkpoints:
-        part = "transformer" if any(name.startswith(sat.TRANSFORMER) for name in tensors) else "vae"
+    for checkpoint in checkpoints:
+        part = "transformer" if any(name.startswith(sat.TRANSFORMER) for name in checkpoint) else "vae"
         report(f"Converting the {part} ...")
-        model = _empty(folder, part)
+        model = empty_part(folder, part)
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         rename = sat.transformer_to_diffusers if part == "transformer" else sat.vae_to_diffusers
-        model.load_state_dict(rename(tensors, shapes), assign=True)
+        model.load_state_dict(rename(checkpoint, shapes), assign=True)
         model.save_pretrained(new / part, max_shard_size=SHARD)
         made.add(part)
     for path in sorted(folder.iterdir()):
@@ -152,35 +119,18 @@ def _model_to_diffusers(checkpoints: list[Tensors], folder: Path, new: Path, rep
     return f"{' and '.join(sorted(made))} from SAT, the rest from {folder.name}"
 
 
-def _empty(folder: Path, part: str) -> Any:
-    import torch
-    from diffusers import AutoencoderKLCogVideoX, CogVideoXTransformer3DModel
-
-    kind = CogVideoXTransformer3DModel if part == "transformer" else AutoencoderKLCogVideoX
-    with torch.device("meta"):
-        return kind.from_config(config(folder, part))
-
-
 def _model_to_sat(folder: Path, new: Path, report: Report) -> str:
     import torch
 
     report("Converting the transformer ...")
     states = new / "transformer" / "1" / STATES
     states.parent.mkdir(parents=True)
-    tensors = sat.transformer_to_sat(_stored(folder, "transformer"), _computed_positions(folder))
-    torch.save({"module": tensors}, states)
+    torch.save({"module": sat.transformer_to_sat(tensors(folder, "transformer"), _computed_positions(folder))}, states)
     (new / "transformer" / "latest").write_text("1", encoding="utf-8")
     report("Converting the vae ...")
     (new / "vae").mkdir()
-    torch.save({"state_dict": sat.vae_to_sat(_stored(folder, "vae"))}, new / "vae" / "3d-vae.pt")
+    torch.save({"state_dict": sat.vae_to_sat(tensors(folder, "vae"))}, new / "vae" / "3d-vae.pt")
     return "transformer and vae for SAT"
-
-
-def _stored(folder: Path, part: str) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    files = sorted((folder / part).glob("*.safetensors"))
-    return {name: tensor for path in files for name, tensor in load_file(path).items()}
 
 
 def _computed_positions(folder: Path) -> torch.Tensor | None:
@@ -190,7 +140,7 @@ def _computed_positions(folder: Path) -> torch.Tensor | None:
     found = config(folder, "transformer")
     if found["use_rotary_positional_embeddings"]:
         return None
-    embed = _empty(folder, "transformer").patch_embed
+    embed = empty_part(folder, "transformer").patch_embed
     size = (found["sample_height"], found["sample_width"], found["sample_frames"])
     positions: torch.Tensor = embed._get_positional_embeddings(*size, device=torch.device("cpu"))
     return positions
@@ -199,25 +149,18 @@ def _computed_positions(folder: Path) -> torch.Tensor | None:
 # ---- LoRAs
 
 
-def lora_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
-    """(tensors, metadata) of a LoRA file: safetensors, or a checkpoint of torch's as SAT writes it."""
-    if path.suffix in (".pt", ".pth", ".bin"):
-        return read_checkpoint(path), {}
-    return read_lora(path)
-
-
-def _lora_to_diffusers(checkpoints: list[Tensors], new: Path) -> str:
+def _lora_to_diffusers(checkpoint: Tensors, new: Path) -> str:
     from safetensors.torch import save_file
 
-    lora = loras.read(next(tensors for tensors in checkpoints if loras.is_sat(tensors)), {})
-    tensors, metadata = lora_writing.export(lora, "diffusers", lora_formats.WRITERS)
-    save_file(tensors, new, metadata)
-    return f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {loras.SAT_ALPHA:g}"
+    lora = sat.lora_to_diffusers(checkpoint)
+    found, metadata = lora_writing.export(lora, "diffusers", lora_writing.WRITERS)
+    save_file(found, new, metadata)
+    return f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {sat.ALPHA:g}"
 
 
 def _lora_to_sat(source: Path, new: Path) -> str:
     import torch
 
-    lora = loras.read(*read_lora(source))
-    torch.save({"module": lora_formats.to_sat(lora)}, new)
+    lora = lora_names.read(loras.NAMES, *read_lora(source))
+    torch.save({"module": sat.lora_to_sat(lora)}, new)
     return f"a LoRA for SAT: r {lora.rank}, lora_alpha 1 in its lora_config"

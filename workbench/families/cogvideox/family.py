@@ -10,21 +10,22 @@ frame, zeros beside the others. What differs between the sizes (factors, rotary 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ModelUnavailable
+from workbench.families import prompt_encoder
 from workbench.families.architectures import Part
 from workbench.families.base import ImageScale, Report
-from workbench.families.cogvideox import convert, lora_formats, loras, recipes, tensors, toys, usage
-from workbench.families.cogvideox.models import MODELS, PIPELINES, PRESERVATION_PROMPTS, described
-from workbench.families.cogvideox.sampling import load_scheduler, sampler_steps
+from workbench.families.cogvideox import convert, loras, recipes, sampling, sat, tensors, toys, usage
+from workbench.families.cogvideox.models import FIRST, LARGEST, MODELS, NEWER
 from workbench.families.denoising import SamplerSteps, StepOptions
-from workbench.families.diffusers_family import DiffusersFamily
+from workbench.families.diffusers_family import PRESERVATION_PROMPTS, DiffusersFamily, device_and_dtype
 from workbench.families.facts import VaeFacts
 from workbench.families.lora_files import LoraWeights
-from workbench.families.model import Model
-from workbench.families.model_files import config
+from workbench.families.model import Frames, Model
+from workbench.families.model_files import config, index
 from workbench.families.model_inputs import Given, Tensors
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSettings, VelocitySchedule
 from workbench.families.own_settings import OwnSetting
@@ -49,22 +50,48 @@ class CogVideoX(DiffusersFamily):
         "attention": ("to_q", "to_k", "to_v", "to_out.0"),
         "attention+feed-forward": ("to_q", "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2"),
     }
-    pipelines = PIPELINES
+    pipelines = {
+        "CogVideoXPipeline": "text-to-video",
+        "CogVideoXImageToVideoPipeline": "image-to-video",
+        "CogVideoXVideoToVideoPipeline": "text-to-video",  # the same weights under another pipeline's name
+    }
     text_joint = True
-    lora_writers = lora_formats.WRITERS
-    lora_formats = lora_formats.FORMATS
-    schedulers = ("DDIM", "DPM")
+    layer_names = loras.NAMES
+    lora_writers = loras.WRITERS
+    lora_formats = loras.FORMATS
+    schedulers = tuple(sampling.CLASSES)
+    scheduler_classes = sampling.CLASSES
     channel_axis = 2
     frame_axis = 1
     toys = toys.TOYS
-    preservation_prompts = PRESERVATION_PROMPTS
+    preservation_prompts = (
+        *PRESERVATION_PROMPTS,
+        "A drone flies over a green mountain valley with a winding river, morning fog between the hills.",
+    )
     recipes = recipes.RECIPES
     image_noise = (-3.0, 0.5)
 
     # ---- files
 
-    def described(self, folder: Path) -> Model | None:
-        return described(folder)
+    def like(self, folder: Path) -> Model:
+        transformer, (_, _, spatial) = config(folder, "transformer"), self.compression(config(folder, "vae"))
+        own, learned = transformer["sample_frames"], bool(transformer.get("use_learned_positional_embeddings"))
+        height, width = transformer["sample_height"] * spatial, transformer["sample_width"] * spatial
+        described = replace(
+            FIRST,
+            scheduler="DPM" if "DPM" in index(folder)["scheduler"][1] else "DDIM",
+            frames=own,
+            height=height,
+            width=width,
+            # Learned positions end with the model's own frames; computed ones can be had for 49 whatever it says.
+            frame_rule=Frames(8, own if learned else max(49, own)),
+            fixed_size=learned,
+        )
+        if transformer.get("patch_size_t") is None:
+            return described
+        # 1.5 may have positions of 2400 x 2400, which is not what it was made for.
+        made_for = {"height": min(height, LARGEST[0]), "width": min(width, LARGEST[1]), "largest": (height, width)}
+        return replace(described, fps=NEWER.fps, frame_rule=NEWER.frame_rule, **made_for)
 
     def text_length(self, transformer: Mapping[str, Any]) -> int:
         return int(transformer["max_text_seq_length"])
@@ -96,9 +123,6 @@ class CogVideoX(DiffusersFamily):
         tensors.keep_learned_positions(transformer)
         return transformer
 
-    def load_scheduler(self, folder: Path, name: str = "model", shift: float | None = None) -> Any:
-        return load_scheduler(folder, name)
-
     # ---- what makes a transformer cheaper
 
     def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
@@ -129,14 +153,6 @@ class CogVideoX(DiffusersFamily):
         latents = moments["mean"] + moments["std"] * noise[:, noise.shape[1] - frames :]
         return tensors.pad_front(latents, noise.shape[1])
 
-    def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
-        """Stock pipelines sample it channels first."""
-        import torch
-
-        count, frames, channels, height, width = moments["mean"].shape
-        sampled = torch.randn(count, channels, frames, height, width, generator=noise, dtype=dtype)
-        return sampled.permute(0, 2, 1, 3, 4).to(moments["mean"].device)
-
     def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
         channels, count, tall, wide = super().latents_shape(folder, frames, height, width)
         return tensors.padded_frames(count, config(folder, "transformer").get("patch_size_t")), channels, tall, wide
@@ -146,7 +162,7 @@ class CogVideoX(DiffusersFamily):
 
         clip = tensors.without_padding(latents).permute(0, 2, 1, 3, 4)
         with torch.no_grad():
-            unscaled = 1 / vae.config.scaling_factor * clip.to(*_device_and_dtype(vae))
+            unscaled = 1 / vae.config.scaling_factor * clip.to(*device_and_dtype(vae))
             return vae.decode(unscaled).sample.float().clamp(-1, 1)
 
     # ---- image-to-video
@@ -187,7 +203,7 @@ class CogVideoX(DiffusersFamily):
         self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED
     ) -> VelocitySchedule:
         shift = 1.0 if chosen.shift is None else chosen.shift
-        return VelocitySchedule(load_scheduler(folder).alphas_cumprod.float().to(device), shift)
+        return VelocitySchedule(self.load_scheduler(folder).alphas_cumprod.float().to(device), shift)
 
     def call(
         self,
@@ -217,7 +233,8 @@ class CogVideoX(DiffusersFamily):
     # ---- sampling
 
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
-        return sampler_steps(self.load_scheduler(options.folder, options.scheduler), options.steps, options.device)
+        made = self.load_scheduler(options.folder, options.scheduler)
+        return sampling.SchedulerSteps(made, options.steps, options.device)
 
     def as_prefix(self, latents: torch.Tensor, latents_shape: tuple[int, ...]) -> torch.Tensor:
         prefix = tensors.without_padding(latents)
@@ -231,10 +248,7 @@ class CogVideoX(DiffusersFamily):
     # ---- other trainers' files
 
     def lora_weights(self, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
-        return loras.read(tensors, metadata)
-
-    def lora_tensors(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
-        return convert.lora_tensors(path)
+        return sat.lora_to_diffusers(tensors) if sat.is_lora(tensors) else super().lora_weights(tensors, metadata)
 
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
         return convert.convert(source, target, folder, report)
@@ -248,39 +262,18 @@ def _moments(vae: Any, video: torch.Tensor, factor: float) -> Tensors:
     import torch
 
     with torch.no_grad():
-        posterior = vae.encode(video.to(*_device_and_dtype(vae))).latent_dist
+        posterior = vae.encode(video.to(*device_and_dtype(vae))).latent_dist
     found = {"mean": posterior.mean, "std": posterior.std}
     return {name: value.float().permute(0, 2, 1, 3, 4).contiguous() * factor for name, value in found.items()}
 
 
-def _device_and_dtype(vae: Any) -> tuple[torch.device, torch.dtype]:
-    """Where the VAE computes, and in what: a pipeline that moves its parts keeps it elsewhere in between."""
-    weight = next(vae.parameters())  # the VAE's own `device` and `dtype` walk through all its modules: 1 ms each
-    hook = getattr(vae, "_hf_hook", None)
-    return getattr(hook, "execution_device", None) or weight.device, weight.dtype
-
-
 def load_tokenizer(folder: Path) -> Any:
-    """The T5 tokenizer; the published repositories hold it as `spiece.model` alone. Raises ModelUnavailable.
-
-    transformers answers a missing or unreadable file with an all-<unk> tokenizer or a misleading error, so the result
-    is checked here rather than found out in a run that learned nothing.
-    """
-    from transformers import T5Tokenizer
-
+    """The T5 tokenizer; the published repositories hold it as `spiece.model` alone. Raises ModelUnavailable."""
     source = folder / "tokenizer"
+    # transformers answers a missing file with a tokenizer that knows no words, or a misleading error.
     if not any((source / name).is_file() for name in ("tokenizer.json", "spiece.model")):
         raise ModelUnavailable(f"{source} holds neither tokenizer.json nor spiece.model: download the model again")
-    try:
-        tokenizer = T5Tokenizer.from_pretrained(source)
-    except (ImportError, ValueError) as error:
-        raise ModelUnavailable(
-            f"{source} cannot be read: pip install 'sentencepiece>=0.2.0,<0.2.2' 'protobuf>=5' ({str(error)[:120]})"
-        ) from error
-    ids = tokenizer("a video", add_special_tokens=False).input_ids
-    if not ids or all(token == tokenizer.unk_token_id for token in ids):
-        raise ModelUnavailable(f"{source} knows no plain words, so it did not load rightly: download the model again")
-    return tokenizer
+    return prompt_encoder.load_tokenizer(folder, "T5Tokenizer")
 
 
 FAMILY = CogVideoX()

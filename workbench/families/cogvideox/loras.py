@@ -1,4 +1,4 @@
-"""LoRA files of CogVideoX trainers: the names of its layers, and SAT's checkpoints, which only this family has.
+"""LoRA files of CogVideoX trainers: the names of its layers, and the formats that are written.
 
 The transformer's layers are called, by programs that read or write LoRAs of CogVideoX:
 
@@ -7,23 +7,18 @@ The transformer's layers are called, by programs that read or write LoRAs of Cog
     flat        transformer_blocks_0_attn1_to_q          kohya's way
     SAT         layers.0.attention.query_key_value, 0    three layers in one
 
-Not covered: writing (lora_formats), what files of all families have in common (families.lora_names).
+Not covered: SAT's LoRAs (sat), what files of all families have in common (families.lora_names, families.lora_writing).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from dataclasses import replace
 
-from workbench.errors import ConfigError
-from workbench.families import lora_names
-from workbench.families.lora_files import LoraWeights, weights
-from workbench.families.lora_names import LayerNames, ranks
-from workbench.families.model_inputs import Tensors
+from workbench.families import lora_writing
+from workbench.families.cogvideox import sat
+from workbench.families.lora_files import LoraFormat
+from workbench.families.lora_names import LayerNames
 
-SAT_LAYER = re.compile(r"(?:.*\.)?transformer\.layers\.(\d+)\.attention\.(query_key_value|dense)\.matrix_([AB])\.(\d)")
-SAT_MODULES = {"query_key_value": ("to_q", "to_k", "to_v"), "dense": ("to_out.0",)}
-SAT_ALPHA = 1.0  # SAT's own default, which none of its configs changes
 KNOWN = "this workbench, diffusers, cogvideox-factory, finetrainers, ComfyUI, kohya or SAT"
 # In a block: diffusers' name -> ComfyUI's
 IN_BLOCK = {
@@ -40,39 +35,37 @@ IN_BLOCK = {
     "ff.net.0.proj": "ff_proj",
     "ff.net.2": "ff_out",
 }
+SAME = ("patch_embed.proj", "patch_embed.text_proj", "norm_final", "norm_out.linear", "norm_out.norm", "proj_out")
 OUTSIDE = {
-    "patch_embed.proj": "patch_embed.proj",
-    "patch_embed.text_proj": "patch_embed.text_proj",
+    **{name: name for name in SAME},
     "time_embedding.linear_1": "time_embedding_linear_1",
     "time_embedding.linear_2": "time_embedding_linear_2",
     "ofs_embedding.linear_1": "ofs_embedding_linear_1",
     "ofs_embedding.linear_2": "ofs_embedding_linear_2",
-    "norm_final": "norm_final",
-    "norm_out.linear": "norm_out.linear",
-    "norm_out.norm": "norm_out.norm",
-    "proj_out": "proj_out",
 }
 NAMES = LayerNames("CogVideoX", "transformer_blocks", IN_BLOCK, OUTSIDE, KNOWN)
-
-
-def is_sat(tensors: Tensors) -> bool:
-    """Whether these are tensors of a SAT checkpoint with a LoRA in it."""
-    return any(".matrix_A." in name for name in tensors)
-
-
-def read(tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
-    """A LoRA file's tensors and metadata, of any known trainer. Raises ConfigError."""
-    return _read_sat(tensors) if is_sat(tensors) else lora_names.read(NAMES, tensors, metadata)
-
-
-def _read_sat(tensors: Tensors) -> LoraWeights:
-    """A layer of SAT has q, k and v in one module, with one pair of matrices for each."""
-    named = {}
-    for name, tensor in tensors.items():
-        if ".matrix_" not in name:
-            continue  # a checkpoint of SAT's also holds the weights of the model
-        if (match := SAT_LAYER.fullmatch(name)) is None:
-            raise ConfigError(f"the LoRA holds {name[:80]!r}, a layer that SAT's CogVideoX lacks: give another file")
-        layer, module, matrix, part = match.groups()
-        named[f"transformer_blocks.{layer}.attn1.{SAT_MODULES[module][int(part)]}.lora_{matrix}.weight"] = tensor
-    return weights(named, dict.fromkeys(ranks(named), SAT_ALPHA), "SAT")
+# Its LoRA loader looks for its own layers' names, passes over all others with a line in its log, and goes on.
+UNKNOWN_TO_COMFYUI = (
+    "ComfyUI's own CogVideoX model does not know these names: there the file loads without an error and changes "
+    "nothing. For ComfyUI, convert it to comfyui"
+)
+DIFFUSERS, PORTABLE, FINETRAINERS = lora_writing.FORMATS
+FORMATS = (
+    replace(DIFFUSERS, warning=UNKNOWN_TO_COMFYUI),
+    replace(PORTABLE, title="portable (cogvideox-factory, ComfyUI-CogVideoXWrapper)", warning=UNKNOWN_TO_COMFYUI),
+    FINETRAINERS,
+    LoraFormat("comfyui", "ComfyUI", "For ComfyUI's own CogVideoX model (diffusion_model.blocks.0.q and so on)."),
+    LoraFormat(
+        "kohya",
+        "kohya",
+        "Flat names (lora_unet_transformer_blocks_0_attn1_to_q), alpha for each layer, as VideoX-Fun reads them.",
+        warning=UNKNOWN_TO_COMFYUI,
+    ),
+    LoraFormat("sat", "SAT", "A torch file for the authors' own code (SwissArmyTransformer), lora_alpha 1.", ".pt"),
+)
+WRITERS: dict[str, lora_writing.Writer] = {
+    **lora_writing.WRITERS,
+    "comfyui": lora_writing.comfyui(NAMES),
+    "kohya": lambda lora: lora_writing.kohya(lora, {layer: layer for layer in lora.layers}),
+    "sat": lambda lora: (sat.lora_to_sat(lora), {}),
+}

@@ -1,4 +1,4 @@
-"""The CogVideoX models: published, built in, or found in a folder. Facts only, no torch.
+"""The CogVideoX models: published and built in. Facts only, no torch.
 
 Sources: the models' pages on the Hub and the README of THUDM/CogVideo. The organisation is named zai-org today, and the
 Hub knows both names. Not covered: what is computed with them.
@@ -10,23 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.families.cogvideox import recipes
-from workbench.families.model import Frames, Model, Task
-from workbench.families.model_files import config, index
+from workbench.families.model import Frames, Model
 from workbench.paths import ASSETS
 
-PIPELINES: dict[str, Task] = {
-    "CogVideoXPipeline": "text-to-video",
-    "CogVideoXImageToVideoPipeline": "image-to-video",
-    "CogVideoXVideoToVideoPipeline": "text-to-video",  # the same weights under another pipeline's name
-}
 LARGEST = (768, 1360)  # of 1.5, whatever largest its positions have
 
-PRESERVATION_PROMPTS = (
-    "A golden retriever runs along a beach at sunset, waves rolling in behind it.",
-    "A woman in a red coat walks down a rainy city street at night, neon signs mirrored in the puddles.",
-    "Steam rises from a cup of coffee on a wooden table beside a window.",
-    "A drone flies over a green mountain valley with a winding river, morning fog between the hills.",
-)
 TINY_PROMPTS = (
     "a red circle moves left on a blue background",
     "a green square moves right on a white background",
@@ -125,44 +113,3 @@ TINY_I2V = replace(
 )
 BUILT_IN = tuple(model for model in (TINY, TINY_I2V) if (Path(model.source) / "model_index.json").is_file())
 MODELS = (*BUILT_IN, *PUBLISHED)
-
-
-def described(folder: Path) -> Model | None:
-    """The model in a folder of diffusers' layout, by its own configs; None if its pipeline is another family's."""
-    pipeline = index(folder)
-    if pipeline.get("_class_name") not in PIPELINES:
-        return None
-    transformer, vae = config(folder, "transformer"), config(folder, "vae")
-    spatial = 2 ** (len(vae["block_out_channels"]) - 1)
-    newer = transformer.get("patch_size_t") is not None
-    largest = (transformer["sample_height"] * spatial, transformer["sample_width"] * spatial)
-    # 1.5 may have positions of 2400 x 2400, which is not what it was made for.
-    height, width = (min(largest[0], LARGEST[0]), min(largest[1], LARGEST[1])) if newer else largest
-    return replace(
-        FIRST,
-        id=str(folder),
-        title=folder.name,
-        source=str(folder),
-        revision=None,
-        task=PIPELINES[pipeline["_class_name"]],
-        frames=transformer["sample_frames"],
-        fps=16 if newer else 8,
-        height=height,
-        width=width,
-        frame_rule=_frame_rule(transformer),
-        size_multiple=spatial * transformer["patch_size"],
-        largest=largest if newer else None,
-        fixed_size=bool(transformer.get("use_learned_positional_embeddings")),
-        scheduler="DPM" if "DPM" in pipeline["scheduler"][1] else "DDIM",
-        license="unknown",
-        download_gb=0.0,
-        local=True,
-    )
-
-
-def _frame_rule(transformer: dict[str, object]) -> Frames:
-    if transformer.get("patch_size_t") is not None:
-        return Frames(16, 161)
-    own = int(str(transformer["sample_frames"]))
-    # Learned positions end with the model's own frames; computed ones can be had for 49 whatever the config says.
-    return Frames(8, own if transformer.get("use_learned_positional_embeddings") else max(49, own))

@@ -2,61 +2,75 @@
 
 The same modules have other names there; query, key and value lie in one matrix; the modulations of both norms of a
 block lie in one layer; the decoder's levels are counted the other way. Nothing is computed, so every bit is kept. Names
-in and out are those of `model.state_dict()`: a transformer's start with `model.diffusion_model.` in SAT.
-Not covered: LoRAs (loras), files and folders (convert).
+in and out are those of `model.state_dict()`: a transformer's start with `model.diffusion_model.` in SAT. One function
+says where a tensor of diffusers lies; both ways follow from it.
+Not covered: files and folders (convert).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
+from workbench.families.lora_files import LoraWeights, even, refuse_more_than_matrices, weights
+from workbench.families.lora_names import ranks
 from workbench.families.model_inputs import Tensors
 
 if TYPE_CHECKING:
     import torch
 
 Shapes = Mapping[str, tuple[int, ...]]
+# SAT's tensor, which of its equal parts along the first axis are meant, and how many it has.
+Slot = tuple[str, tuple[int, ...], int]
 TRANSFORMER = "model.diffusion_model."
-# SAT's module, diffusers' module; {} is the block's number.
-MODULES = (
-    ("time_embed.0", "time_embedding.linear_1"),
-    ("time_embed.2", "time_embedding.linear_2"),
-    ("ofs_embed.0", "ofs_embedding.linear_1"),
-    ("ofs_embed.2", "ofs_embedding.linear_2"),
-    ("mixins.patch_embed.proj", "patch_embed.proj"),
-    ("mixins.patch_embed.text_proj", "patch_embed.text_proj"),
-    ("transformer.layers.{}.input_layernorm", "transformer_blocks.{}.norm1.norm"),
-    ("transformer.layers.{}.attention.dense", "transformer_blocks.{}.attn1.to_out.0"),
-    ("transformer.layers.{}.post_attention_layernorm", "transformer_blocks.{}.norm2.norm"),
-    ("transformer.layers.{}.mlp.dense_h_to_4h", "transformer_blocks.{}.ff.net.0.proj"),
-    ("transformer.layers.{}.mlp.dense_4h_to_h", "transformer_blocks.{}.ff.net.2"),
-    ("mixins.adaln_layer.query_layernorm_list.{}", "transformer_blocks.{}.attn1.norm_q"),
-    ("mixins.adaln_layer.key_layernorm_list.{}", "transformer_blocks.{}.attn1.norm_k"),
-    ("transformer.final_layernorm", "norm_final"),
-    ("mixins.final_layer.norm_final", "norm_out.norm"),
-    ("mixins.final_layer.adaLN_modulation.1", "norm_out.linear"),
-    ("mixins.final_layer.linear", "proj_out"),
-)
-# SAT's module, diffusers' modules, and which of how many equal parts of the first go into each of the others.
-JOINED = (
-    (
-        "transformer.layers.{}.attention.query_key_value",
-        tuple(f"transformer_blocks.{{}}.attn1.to_{letter}" for letter in "qkv"),
-        ((0,), (1,), (2,)),
-    ),
-    (
-        "mixins.adaln_layer.adaLN_modulations.{}.1",
-        ("transformer_blocks.{}.norm1.linear", "transformer_blocks.{}.norm2.linear"),
-        ((0, 1, 2, 6, 7, 8), (3, 4, 5, 9, 10, 11)),
-    ),
-)
-PATCHES = "mixins.patch_embed.proj.weight"
-POSITIONS = ("mixins.pos_embed.pos_embedding", "patch_embed.pos_embedding")
+QKV = "transformer.layers.{}.attention.query_key_value"
+MODULATIONS = "mixins.adaln_layer.adaLN_modulations.{}.1"
+# diffusers' module within a block -> its slot; {} is the block's number.
+IN_BLOCK: dict[str, Slot] = {
+    "attn1.to_q": (QKV, (0,), 3),
+    "attn1.to_k": (QKV, (1,), 3),
+    "attn1.to_v": (QKV, (2,), 3),
+    "attn1.to_out.0": ("transformer.layers.{}.attention.dense", (0,), 1),
+    "attn1.norm_q": ("mixins.adaln_layer.query_layernorm_list.{}", (0,), 1),
+    "attn1.norm_k": ("mixins.adaln_layer.key_layernorm_list.{}", (0,), 1),
+    "norm1.norm": ("transformer.layers.{}.input_layernorm", (0,), 1),
+    "norm1.linear": (MODULATIONS, (0, 1, 2, 6, 7, 8), 12),
+    "norm2.norm": ("transformer.layers.{}.post_attention_layernorm", (0,), 1),
+    "norm2.linear": (MODULATIONS, (3, 4, 5, 9, 10, 11), 12),
+    "ff.net.0.proj": ("transformer.layers.{}.mlp.dense_h_to_4h", (0,), 1),
+    "ff.net.2": ("transformer.layers.{}.mlp.dense_4h_to_h", (0,), 1),
+}
+OUTSIDE = {
+    "time_embedding.linear_1": "time_embed.0",
+    "time_embedding.linear_2": "time_embed.2",
+    "ofs_embedding.linear_1": "ofs_embed.0",
+    "ofs_embedding.linear_2": "ofs_embed.2",
+    "patch_embed.proj": "mixins.patch_embed.proj",
+    "patch_embed.text_proj": "mixins.patch_embed.text_proj",
+    "norm_final": "transformer.final_layernorm",
+    "norm_out.norm": "mixins.final_layer.norm_final",
+    "norm_out.linear": "mixins.final_layer.adaLN_modulation.1",
+    "proj_out": "mixins.final_layer.linear",
+}
+POSITIONS, SAT_POSITIONS = "patch_embed.pos_embedding", "mixins.pos_embed.pos_embedding"
 COMPUTED = re.compile(r".*(freqs_sin|freqs_cos|word_embeddings|position_embeddings|embed_tokens).*")
+
+
+def _slot(name: str) -> Slot | None:
+    """Where a tensor of diffusers' transformer lies in SAT's; None for one that it has no place for."""
+    if name == POSITIONS:
+        return SAT_POSITIONS, (0,), 1
+    module, _, kind = name.rpartition(".")
+    if module in OUTSIDE:
+        return f"{OUTSIDE[module]}.{kind}", (0,), 1
+    match = re.fullmatch(r"transformer_blocks\.(\d+)\.(.+)", module)
+    if match is None or match[2] not in IN_BLOCK:
+        return None
+    sat, parts, count = IN_BLOCK[match[2]]
+    return f"{sat.format(match[1])}.{kind}", parts, count
 
 
 def transformer_to_diffusers(tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:
@@ -64,42 +78,16 @@ def transformer_to_diffusers(tensors: Tensors, shapes: Shapes) -> dict[str, torc
 
     Other parts of a training checkpoint (VAE, text encoder) are left out.
     """
-    found: dict[str, torch.Tensor] = {}
-    for name, tensor in tensors.items():
-        if not name.startswith(TRANSFORMER) or COMPUTED.fullmatch(name):
-            continue
-        plain = name.removeprefix(TRANSFORMER)
-        if ".matrix_" in plain or ".original." in plain:
-            raise ConfigError("this SAT checkpoint holds a LoRA beside the weights: give a .safetensors file as target")
-        if plain == POSITIONS[0]:
-            if POSITIONS[1] in shapes:  # others than 5B-I2V compute them
-                found[POSITIONS[1]] = tensor
-        else:
-            found.update(_to_diffusers(plain, tensor))
-    return _fitted(found, shapes)
-
-
-def _to_diffusers(name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    import torch
-
-    module, _, kind = name.rpartition(".")
-    for sat, ours in MODULES:
-        if number := _number(sat, module):
-            return {f"{ours.format(*number)}.{kind}": tensor}
-    for sat, several, parts in JOINED:
-        if number := _number(sat, module):
-            pieces = tensor.chunk(sum(len(part) for part in parts), dim=0)
-            return {
-                f"{ours.format(*number)}.{kind}": torch.cat([pieces[index] for index in part])
-                for ours, part in zip(several, parts, strict=True)
-            }
-    raise ConfigError(f"{name[:80]!r} is no tensor of a SAT CogVideoX transformer: give another file")
-
-
-def _number(pattern: str, module: str) -> list[str] | None:
-    """["3"] where the module is the pattern with 3 in it, [""] for a pattern without a number, else None."""
-    match = re.fullmatch(re.escape(pattern).replace(r"\{\}", r"(\d+)"), module)
-    return None if match is None else list(match.groups()) or [""]
+    theirs = {
+        name.removeprefix(TRANSFORMER): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(TRANSFORMER) and not COMPUTED.fullmatch(name)
+    }
+    if any(".matrix_" in name or ".original." in name for name in theirs):
+        raise ConfigError("this SAT checkpoint holds a LoRA beside the weights: give a .safetensors file as target")
+    if POSITIONS not in shapes:  # others than 5B-I2V compute them
+        theirs.pop(SAT_POSITIONS, None)
+    return _taken(theirs, {name: _slot(name) for name in shapes}, shapes)
 
 
 def transformer_to_sat(tensors: Tensors, positions: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
@@ -110,31 +98,45 @@ def transformer_to_sat(tensors: Tensors, positions: torch.Tensor | None = None) 
     """
     import torch
 
-    left, found = dict(tensors), {}
-    if POSITIONS[1] in left:
-        positions = left.pop(POSITIONS[1])
-    if positions is not None:
-        found[f"{TRANSFORMER}{POSITIONS[0]}"] = positions
-    for name in tensors:
-        module, _, kind = name.rpartition(".")
-        if name not in left:
-            continue
-        for sat, ours in MODULES:
-            if number := _number(ours, module):
-                found[f"{TRANSFORMER}{sat.format(*number)}.{kind}"] = left.pop(name)
-        for sat, several, parts in JOINED:
-            if number := _number(several[0], module):
-                pieces: dict[int, torch.Tensor] = {}
-                for one, part in zip(several, parts, strict=True):
-                    tensor = left.pop(f"{one.format(*number)}.{kind}")
-                    pieces.update(zip(part, tensor.chunk(len(part), dim=0), strict=True))
-                joined = torch.cat([pieces[index] for index in sorted(pieces)])
-                found[f"{TRANSFORMER}{sat.format(*number)}.{kind}"] = joined
-    patches = f"{TRANSFORMER}{PATCHES}"
-    if patches in found:
-        found[patches] = found[patches].flatten(1)
+    given = tensors if positions is None else {POSITIONS: positions, **tensors}
+    pieces: dict[str, dict[int, torch.Tensor]] = {}
+    for name, tensor in given.items():
+        if (slot := _slot(name)) is None:
+            raise ConfigError(f"{name[:80]!r} has no place in SAT: only its CogVideoX transformer is written")
+        sat, parts, _ = slot
+        pieces.setdefault(sat, {}).update(zip(parts, tensor.chunk(len(parts)), strict=True))
+    found = {sat: torch.cat([several[part] for part in sorted(several)]) for sat, several in pieces.items()}
+    patches = f"{OUTSIDE['patch_embed.proj']}.weight"
+    return {f"{TRANSFORMER}{sat}": tensor.flatten(1) if sat == patches else tensor for sat, tensor in found.items()}
+
+
+def _taken(theirs: Tensors, slots: Mapping[str, Slot | None], shapes: Shapes) -> dict[str, torch.Tensor]:
+    """SAT's tensors from their slots, by the names and in the shapes of diffusers' model. Raises ConfigError."""
+    import torch
+
+    if not theirs:
+        raise ConfigError("these are no SAT weights of CogVideoX: give another file")
+    found, left = {}, set(theirs)
+    for name, slot in slots.items():
+        if slot is None or slot[0] not in theirs:
+            raise ConfigError(f"the SAT weights do not fit: it lacks {name[:80]!r}: choose the model they belong to")
+        sat, parts, count = slot
+        left.discard(sat)
+        tensor = theirs[sat]
+        if count > 1:
+            tensor = torch.cat([tensor.chunk(count)[part] for part in parts])
+        # SAT since November 2024 holds the 1.0 models' patches as rows of a matrix: the same numbers in the same order.
+        if tensor.numel() != math.prod(shapes[name]):
+            raise ConfigError(
+                f"the SAT weights do not fit: {name[:80]!r} is {tuple(tensor.shape)}, the model's is {shapes[name]}: "
+                f"choose the model they belong to"
+            )
+        found[name] = tensor.reshape(shapes[name])
     if left:
-        raise ConfigError(f"{next(iter(left))[:80]!r} has no place in SAT: only its CogVideoX transformer is written")
+        raise ConfigError(
+            f"the SAT weights do not fit: it has {min(left)[:80]!r}, which the model lacks: choose the model they "
+            f"belong to"
+        )
     return found
 
 
@@ -153,7 +155,7 @@ def joined(pieces: Sequence[Tensors]) -> dict[str, torch.Tensor]:
     names = set(pieces[0])
     if any(set(piece) != names for piece in pieces):
         raise ConfigError("the pieces of this SAT checkpoint hold different tensors: give the pieces of one run")
-    if any(".matrix_" in name for name in names):
+    if is_lora(pieces[0]):
         raise ConfigError("this SAT checkpoint holds a LoRA in pieces: save it in SAT with model_parallel_size 1")
     found = {}
     for name in names:
@@ -175,64 +177,74 @@ def joined(pieces: Sequence[Tensors]) -> dict[str, torch.Tensor]:
 
 def vae_to_diffusers(tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:
     """A SAT video autoencoder by diffusers' names; its losses and discriminator are left out. Raises ConfigError."""
-    levels = _levels(shapes)
-    found = {
-        _renamed(name, VAE_TO_DIFFUSERS, levels): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(("encoder.", "decoder."))
-    }
-    return _fitted(found, shapes)
+    theirs = {name: tensor for name, tensor in tensors.items() if name.startswith(("encoder.", "decoder."))}
+    return _taken(theirs, {name: (sat, (0,), 1) for name, sat in _vae_names(shapes).items()}, shapes)
 
 
 def vae_to_sat(tensors: Tensors) -> dict[str, torch.Tensor]:
     """A diffusers video autoencoder by SAT's names."""
-    levels = _levels(tensors)
-    return {_renamed(name, VAE_TO_SAT, levels): tensor for name, tensor in tensors.items()}
+    return {sat: tensors[name] for name, sat in _vae_names(tensors).items()}
 
 
-Replace = Callable[[re.Match[str], int], str]
-VAE_TO_DIFFUSERS: tuple[tuple[str, Replace], ...] = (
-    (r"\.mid\.block_(\d)\.", lambda m, _: f".mid_block.resnets.{int(m[1]) - 1}."),
-    (r"\.down\.(\d+)\.", lambda m, _: f".down_blocks.{m[1]}."),
-    (r"\.up\.(\d+)\.", lambda m, levels: f".up_blocks.{levels - 1 - int(m[1])}."),
-    (r"\.block\.(\d+)\.", lambda m, _: f".resnets.{m[1]}."),
-    (r"\.(down|up)sample\.", lambda m, _: f".{m[1]}samplers.0."),
-    (r"\.nin_shortcut\.", lambda m, _: ".conv_shortcut."),
-)
-VAE_TO_SAT: tuple[tuple[str, Replace], ...] = (
-    (r"\.mid_block\.resnets\.(\d)\.", lambda m, _: f".mid.block_{int(m[1]) + 1}."),
-    (r"\.down_blocks\.(\d+)\.", lambda m, _: f".down.{m[1]}."),
-    (r"\.up_blocks\.(\d+)\.", lambda m, levels: f".up.{levels - 1 - int(m[1])}."),
-    (r"\.resnets\.(\d+)\.", lambda m, _: f".block.{m[1]}."),
-    (r"\.(down|up)samplers\.0\.", lambda m, _: f".{m[1]}sample."),
-    (r"\.conv_shortcut\.", lambda m, _: ".nin_shortcut."),
-)
-
-
-def _renamed(name: str, rules: tuple[tuple[str, Replace], ...], levels: int) -> str:
-    for pattern, replace in rules:
-        name = re.sub(pattern, lambda match, rule=replace: rule(match, levels), name)  # type: ignore[misc]
-    return name
-
-
-def _levels(names: Mapping[str, object]) -> int:
-    numbers = [int(match[1]) for name in names if (match := re.match(r"decoder\.up_blocks\.(\d+)\.", name))]
-    return max(numbers, default=-1) + 1
-
-
-def _fitted(found: dict[str, torch.Tensor], shapes: Shapes) -> dict[str, torch.Tensor]:
-    """The same, checked against the names and shapes of diffusers' model. Raises ConfigError."""
-    if not found:
-        raise ConfigError("these are no SAT weights of CogVideoX: give another file")
-    for name in (*(shapes.keys() - found.keys()), *(found.keys() - shapes.keys())):
-        which = "lacks" if name in shapes else "has, which the model lacks,"
-        raise ConfigError(f"the SAT weights do not fit: it {which} {name[:80]!r}: choose the model they belong to")
-    for name, tensor in found.items():
-        # SAT since November 2024 holds the 1.0 models' patches as rows of a matrix: the same numbers in the same order.
-        if tensor.numel() != math.prod(shapes[name]):
-            raise ConfigError(
-                f"the SAT weights do not fit: {name[:80]!r} is {tuple(tensor.shape)}, the model's is {shapes[name]}: "
-                f"choose the model they belong to"
-            )
-        found[name] = tensor.reshape(shapes[name])
+def _vae_names(names: Mapping[str, object]) -> dict[str, str]:
+    """diffusers' name of each tensor -> SAT's."""
+    levels = len({match[1] for name in names if (match := re.match(r"decoder\.up_blocks\.(\d+)\.", name))})
+    found = {}
+    for name in names:
+        sat = re.sub(r"\.up_blocks\.(\d+)\.", lambda match: f".up.{levels - 1 - int(match[1])}.", name)
+        sat = re.sub(r"\.mid_block\.resnets\.(\d)\.", lambda match: f".mid.block_{int(match[1]) + 1}.", sat)
+        for ours, theirs in ((".down_blocks.", ".down."), (".resnets.", ".block."), ("samplers.0.", "sample.")):
+            sat = sat.replace(ours, theirs)
+        found[name] = sat.replace(".conv_shortcut.", ".nin_shortcut.")
     return found
+
+
+# ---- LoRAs: a pair of matrices for each part of a layer
+
+ALPHA = 1.0  # SAT's own default, which none of its configs changes
+LORA = re.compile(r"(?:.*\.)?transformer\.layers\.(\d+)\.attention\.(\w+)\.matrix_([AB])\.(\d)")
+TARGETS = {"attn1.to_q": ("query_key_value", 0), "attn1.to_k": ("query_key_value", 1)}
+TARGETS |= {"attn1.to_v": ("query_key_value", 2), "attn1.to_out.0": ("dense", 0)}
+
+
+def is_lora(tensors: Tensors) -> bool:
+    """Whether these are tensors of a SAT checkpoint with a LoRA in it."""
+    return any(".matrix_" in name for name in tensors)
+
+
+def lora_to_diffusers(tensors: Tensors) -> LoraWeights:
+    """The LoRA of a SAT checkpoint, which may also hold the model's weights. Raises ConfigError."""
+    named, ours = {}, {part: name for name, part in TARGETS.items()}
+    for name, tensor in tensors.items():
+        if ".matrix_" not in name:
+            continue
+        match = LORA.fullmatch(name)
+        target = match and ours.get((match[2], int(match[4])))
+        if match is None or target is None:
+            raise ConfigError(f"the LoRA holds {name[:80]!r}, a layer that SAT's CogVideoX lacks: give another file")
+        named[f"transformer_blocks.{match[1]}.{target}.lora_{match[3]}.weight"] = tensor
+    return weights(named, dict.fromkeys(ranks(named), ALPHA), "SAT")
+
+
+def lora_to_sat(lora: LoraWeights) -> dict[str, torch.Tensor]:
+    """The LoRA's matrices by SAT's names, for its default alpha of 1: the scale is multiplied into B. Raises
+    ConfigError.
+
+    What the LoRA has for one or two of query, key and value gets matrices of zeros for the rest, which SAT cannot omit.
+    """
+    refuse_more_than_matrices(lora, "SAT")
+    one = even(lora)
+    scale = (one.rank if one.alpha is None else one.alpha) / ALPHA
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in one.tensors.items():
+        match = re.fullmatch(r"transformer_blocks\.(\d+)\.(.+)\.lora_([AB])\.weight", name)
+        if match is None or match[2] not in TARGETS:
+            raise ConfigError(
+                f"the LoRA holds {name[:80]!r}, SAT's change the attention's projections alone: train one on attention"
+            )
+        module, part = TARGETS[match[2]]
+        stem = f"{TRANSFORMER}transformer.layers.{match[1]}.attention.{module}.matrix_{match[3]}"
+        for other in range(3 if module == "query_key_value" else 1):
+            found.setdefault(f"{stem}.{other}", tensor.new_zeros(tensor.shape))
+        found[f"{stem}.{part}"] = tensor * scale if match[3] == "B" else tensor
+    return dict(sorted(found.items()))

@@ -74,12 +74,11 @@ def _rotary(
     from diffusers.models.embeddings import get_3d_rotary_pos_embed
     from diffusers.pipelines.cogvideo.pipeline_cogvideox import get_resize_crop_region_for_grid
 
+    crop, how = None, {"grid_type": "slice", "max_size": base}
     if patch_size_t is None:
-        crop = get_resize_crop_region_for_grid(grid, base[1], base[0])
-        cos, sin = get_3d_rotary_pos_embed(head_dim, crop, grid, frames, device=device)
-        return cos, sin
-    groups = (frames + patch_size_t - 1) // patch_size_t
-    cos, sin = get_3d_rotary_pos_embed(head_dim, None, grid, groups, grid_type="slice", max_size=base, device=device)
+        crop, how = get_resize_crop_region_for_grid(grid, base[1], base[0]), {}
+    groups = padded_frames(frames, patch_size_t) // (patch_size_t or 1)
+    cos, sin = get_3d_rotary_pos_embed(head_dim, crop, grid, groups, device=device, **how)
     return cos, sin
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.families.torch_checkpoints import SUFFIXES as TORCH_FILES
 from workbench.loras.converting import formats
-from workbench.loras.opened import TORCH_FILES
 from workbench.loras.settings import (
     ConvertSettings,
     ExtractSettings,
@@ -40,7 +40,7 @@ OTHERS: dict[type[Settings], tuple[str, str, str]] = {
     LoraImportSettings: ("Import a LoRA", "Import", "lora-take"),
     ExtractSettings: ("Extract a LoRA from a full fine-tune", "Extract", "lora-extracted"),
 }
-FILE = "A LoRA's file: .safetensors of any trainer, or SAT's .pt"
+FILE = "A LoRA's file of any trainer: .safetensors, or a checkpoint of torch's (.pt)"
 MOST_FINISHED = 3  # of those that are over
 RECENT_SECONDS = 3600
 
