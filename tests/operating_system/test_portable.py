@@ -169,7 +169,8 @@ def test_a_child_above_its_limits_is_ended(target: object, late: bool) -> None:
     child = multiprocessing.get_context("spawn").Process(target=target)  # type: ignore[arg-type]
     child.start()
     assert child.pid
-    with SYSTEM.guard(child.pid, memory=300_000_000, seconds=2.0 if late else 600.0) as guard:
+    guard = SYSTEM.guard(child.pid, memory=300_000_000)
+    with guard.task(2.0 if late else 600.0):
         child.join(PATIENCE)
     assert child.exitcode is not None
     assert child.exitcode < 0
@@ -181,7 +182,8 @@ def test_a_child_that_makes_progress_is_left_alone() -> None:
     child.start()
     assert child.pid
     began, process = time.monotonic(), psutil.Process(child.pid)
-    with SYSTEM.guard(child.pid, memory=10**12, seconds=0.5) as guard:
+    guard = SYSTEM.guard(child.pid, memory=10**12)
+    with guard.task(0.5):
         while process.cpu_times().user < 1.0 and time.monotonic() - began < PATIENCE:
             guard.progress()
             time.sleep(0.01)
