@@ -1,0 +1,9 @@
+"""Marks of tests for what a platform refuses, as docs/platforms.md lists: there they are skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.operating_system import system
+
+several_gpus = pytest.mark.skipif(not system.inherits, reason="a run on several GPUs is refused on this platform")
