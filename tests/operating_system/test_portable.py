@@ -17,6 +17,7 @@ from tests.patience import PATIENCE, until
 from workbench.jobs import limited
 from workbench.operating_system import VARIABLE, portable
 from workbench.operating_system.portable import Portable
+from workbench.ui.server import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = Portable()
@@ -38,6 +39,19 @@ def test_it_is_chosen_by_a_variable() -> None:
             [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, VARIABLE: value}, capture_output=True, text=True
         )
         assert done.stdout.strip() == name, done.stderr
+
+
+def test_the_public_demo_is_refused_where_visitors_cannot_be_limited() -> None:
+    done = subprocess.run(
+        [sys.executable, "webui.py", "--demo"],
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: "portable"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip() == serving.NO_VISITORS
 
 
 def test_a_lock_is_held_by_one_and_freed_by_closing(tmp_path: Path) -> None:
