@@ -8,6 +8,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # What `make check` and the workflows run: no training, no browser, few processes.
 SHORT := @tests/short.txt
+# What `make portable` runs: what starts processes and writes files. No browser, no notebooks.
+PORTABLE := @tests/portable.txt
 # More for the page or the demo: make webui ARGS="--port 8000"
 ARGS ?=
 # Compiled modules are kept, whatever the shell says: each of the processes that tests start begins half a second sooner.
@@ -17,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOCK = $(BIN)/python -m uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --only-binary :all: --generate-hashes \
 	--group lock --excludes locks/excluded.txt --custom-compile-command "make lock" --extra notebook
 
-.PHONY: help demo test check coverage versions lock workflows browser webui lint format docs docs-site notebook clean
+.PHONY: help demo test check portable coverage versions lock workflows browser webui lint format docs docs-site notebook clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -44,6 +46,10 @@ test: browser
 
 check: lint
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile $(SHORT) $(ARGS)
+
+# The platform that Windows has, on this one: docs/platforms.md.
+portable: $(VENV)/.installed-dev
+	@WORKBENCH_PLATFORM=portable OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PORTABLE) $(ARGS)
 
 coverage: $(VENV)/.installed-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --cov --cov-report= $(SHORT) $(ARGS)

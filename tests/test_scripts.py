@@ -149,7 +149,8 @@ def test_on_windows_python_lies_in_scripts(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_the_scripts_for_windows_are_as_windows_reads_them(name: str) -> None:
     text = (install.ROOT / name).read_bytes().decode("ascii")
     assert text.count("\r\n") == text.count("\n") > 5
-    assert "*.bat text eol=crlf" in (install.ROOT / ".gitattributes").read_text().splitlines()
+    lines = (install.ROOT / ".gitattributes").read_text().splitlines()
+    assert lines.index("* text=auto eol=lf") < lines.index("*.bat text eol=crlf")
     assert 'cd /d "%~dp0"' in text, "folders with spaces, other drives"
     assert "pause" in text, "the window stays open with its message"
     named = re.findall(r"[\w\\.]+\.(?:py|bat)\b", text)

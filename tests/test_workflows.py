@@ -35,9 +35,12 @@ def test_the_short_tests_run_on_every_supported_python_and_system() -> None:
     assert supported == f">=3.{minors.start},<3.{minors.stop}"
 
 
-def test_the_short_tests_exist() -> None:
-    for line in (ROOT / "tests/short.txt").read_text(encoding="utf-8").splitlines():
-        assert (ROOT / line.removeprefix("--ignore=")).exists(), line
+@pytest.mark.parametrize("name", ["short", "portable"])
+def test_the_tests_that_are_listed_exist(name: str) -> None:
+    for line in (ROOT / f"tests/{name}.txt").read_text(encoding="utf-8").splitlines():
+        path, _, test = re.sub("^--(ignore|deselect)=", "", line).partition("::")
+        assert (ROOT / path).exists(), line
+        assert not test or f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), line
 
 
 @workflows

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.patience import PATIENCE
+from tests.platforms import NO_DEMO
+from workbench.operating_system import system
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = {"accept": "text/html"}
@@ -24,9 +27,14 @@ TOGETHER = 60  # calls at once
 
 
 class Demo:
-    """`python webui.py --demo` as a process; `sessions` is the folder that holds its visitors' sessions."""
+    """`python webui.py --demo` as a process; `sessions` is the folder that holds its visitors' sessions.
+
+    Where there is none, the test is skipped.
+    """
 
     def __init__(self, sessions: Path, **environment: str) -> None:
+        if not system.limits_visitors:
+            pytest.skip(NO_DEMO)
         self.sessions, self.log = sessions, sessions.with_suffix(".log")
         with self.log.open("a") as log:
             self._process = subprocess.Popen(

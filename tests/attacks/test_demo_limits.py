@@ -22,6 +22,7 @@ import pytest
 
 from tests import small_job
 from tests.patience import PATIENCE, until
+from tests.platforms import limited_visitors
 from tests.visiting import HTML, Demo, Visitor
 from workbench import jobs, policy
 from workbench.dataset_builder.sources.archives import ArchiveTree
@@ -177,6 +178,7 @@ def test_jobs_that_are_started_at_once_are_counted_one_after_the_other(
             jobs.kill(folder)
 
 
+@limited_visitors
 def test_a_visitors_process_and_its_children_have_so_much_memory(home: Path) -> None:
     inner = "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0]); bytearray(4 * 1024**3)"
     code = (

@@ -17,6 +17,7 @@ from tests.patience import PATIENCE, until
 from workbench.jobs import limited
 from workbench.operating_system import VARIABLE, portable
 from workbench.operating_system.portable import Portable
+from workbench.ui.server import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = Portable()
@@ -38,6 +39,19 @@ def test_it_is_chosen_by_a_variable() -> None:
             [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, VARIABLE: value}, capture_output=True, text=True
         )
         assert done.stdout.strip() == name, done.stderr
+
+
+def test_the_public_demo_is_refused_where_visitors_cannot_be_limited() -> None:
+    done = subprocess.run(
+        [sys.executable, "webui.py", "--demo"],
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: "portable"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip() == serving.NO_VISITORS
 
 
 def test_a_lock_is_held_by_one_and_freed_by_closing(tmp_path: Path) -> None:
@@ -169,7 +183,8 @@ def test_a_child_above_its_limits_is_ended(target: object, late: bool) -> None:
     child = multiprocessing.get_context("spawn").Process(target=target)  # type: ignore[arg-type]
     child.start()
     assert child.pid
-    with SYSTEM.guard(child.pid, memory=300_000_000, seconds=2.0 if late else 600.0) as guard:
+    guard = SYSTEM.guard(child.pid, memory=300_000_000)
+    with guard.task(2.0 if late else 600.0):
         child.join(PATIENCE)
     assert child.exitcode is not None
     assert child.exitcode < 0
@@ -181,7 +196,8 @@ def test_a_child_that_makes_progress_is_left_alone() -> None:
     child.start()
     assert child.pid
     began, process = time.monotonic(), psutil.Process(child.pid)
-    with SYSTEM.guard(child.pid, memory=10**12, seconds=0.5) as guard:
+    guard = SYSTEM.guard(child.pid, memory=10**12)
+    with guard.task(0.5):
         while process.cpu_times().user < 1.0 and time.monotonic() - began < PATIENCE:
             guard.progress()
             time.sleep(0.01)

@@ -18,6 +18,7 @@ from workbench.families.model import Model
 from workbench.fit.estimate import Fit, clips_of, estimate_from_facts, pace, sized_model
 from workbench.fit.gpus import HERE, GpuModel, gpu_of
 from workbench.jobs.devices import gpus
+from workbench.operating_system import system
 from workbench.runs.oom_fallback import RECOMPUTING
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
@@ -195,8 +196,8 @@ class Offer:
 
 
 def offer(settings: TrainSettings) -> Offer | None:
-    """The offer for these settings; None where there is nothing to gain."""
-    count = 0 if settings.device == "cpu" else len(gpus())
+    """The offer for these settings; None where there is nothing to gain, or such a run is refused (runs.checks)."""
+    count = 0 if settings.device == "cpu" or not system.inherits else len(gpus())
     if count < 2 or settings.gpus == 0 or settings.gpus >= count:
         return None
     before = settings.gradient_accumulation

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from workbench.jobs import processes
 from workbench.operating_system import VARIABLE, system
+from workbench.operating_system.system import ChildGuard
 from workbench.paths import CODE
 
 READY, ALIVE = b"ready\n", b"alive\n"
@@ -52,6 +53,7 @@ class LimitedChild:
         """The child runs `python -m module arguments`, which calls `serve`."""
         self._command = processes.command(module, *arguments)
         self._child: subprocess.Popen[bytes] | None = None
+        self._guard: ChildGuard | None = None
         self._lines = _Lines()
         self._closed = False
         self._lock = threading.Lock()
@@ -61,10 +63,10 @@ class LimitedChild:
 
         Raises ChildLost, after which the next task gets a new child, and ChildClosed.
         """
-        child = self._started()
+        child, guard = self._started()
         assert child.stdin is not None
         answer: bytes | None = b""
-        with system.guard(child.pid, MEMORY_BYTES, seconds) as guard, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), guard.task(seconds):
             child.stdin.write(json.dumps({**task, "seconds": seconds}).encode() + b"\n")
             child.stdin.flush()
             while (answer := self._lines.next(waiting * seconds)) == ALIVE:
@@ -79,13 +81,15 @@ class LimitedChild:
     def close(self) -> int | None:
         """Close the child's pipes, upon which it ends; its exit code, None when there is none."""
         with self._lock:
-            child, self._child = self._child, None
-        if child is None:
+            child, guard, self._child, self._guard = self._child, self._guard, None, None
+        if child is None or guard is None:
             return None
         assert child.stdin is not None
         with contextlib.suppress(OSError):
             child.stdin.close()
-        return child.wait()
+        code = child.wait()
+        guard.close()
+        return code
 
     def kill(self) -> None:
         """End the child now, from any thread, and start no other."""
@@ -94,11 +98,11 @@ class LimitedChild:
             if self._child is not None:
                 self._child.kill()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> tuple[subprocess.Popen[bytes], ChildGuard]:
         with self._lock:
             if self._closed:
                 raise ChildClosed
-            if self._child is None:
+            if self._child is None or self._guard is None:
                 # A decoder that a file has taken over finds no tokens in its environment.
                 kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
                 self._child = subprocess.Popen(
@@ -112,7 +116,8 @@ class LimitedChild:
                 self._lines = _Lines()
                 threading.Thread(target=self._lines.read, args=(self._child.stdout,), daemon=True).start()
                 self._lines.next(STARTING_SECONDS)
-            return self._child
+                self._guard = system.guard(self._child.pid, MEMORY_BYTES)
+            return self._child, self._guard
 
 
 class _Lines:

@@ -1,7 +1,7 @@
 """What differs between operating systems: locks, processes and their limits, links, renaming files that are open.
 
     posix       Linux and macOS: flock, process groups, signals, resource limits, /proc
-    portable    what runs on Windows: filelock, psutil, files instead of signals, a parent that watches its children
+    portable    what runs on Windows: filelock, psutil, files instead of signals, job objects (job_objects)
 
 Windows has the second one alone. Elsewhere WORKBENCH_PLATFORM=portable chooses it, so that it is tested on Linux; what
 it cannot do is in docs/platforms.md. Only what has no equal in Python's library or psutil belongs here. Not covered:

@@ -1,7 +1,8 @@
 """What runs on Windows, and on Linux for the tests. Where a line differs between the two, sys.platform decides.
 
-Signals are replaced by files in a job's folder, process groups by the tree that psutil sees, limits of a child by a
-parent that looks at it every GUARD_SECONDS. Not covered: what cannot be had so (docs/platforms.md).
+Signals are replaced by files in a job's folder, process groups by the tree that psutil sees, limits of a child by job
+objects of Windows, elsewhere by a parent that looks at it every GUARD_SECONDS. Not covered: what cannot be had so
+(docs/platforms.md).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import IO, Any
 
 import psutil
 
+from workbench.operating_system import job_objects
+from workbench.operating_system.job_objects import JobGuard
 from workbench.operating_system.system import ChildGuard, System, T
 
 ON_WINDOWS = sys.platform == "win32"
@@ -207,8 +210,11 @@ class Portable(System):
     def limit_computing(self, seconds: float) -> None:
         """The parent's guard does it."""
 
-    def guard(self, pid: int, memory: int, seconds: float) -> ChildGuard:
-        return WatchingGuard(pid, memory, seconds)
+    def guard(self, pid: int, memory: int) -> ChildGuard:
+        if ON_WINDOWS:
+            with contextlib.suppress(OSError):  # it has ended, or is in a job that holds no other
+                return JobGuard(pid, memory, job_objects.kernel32())
+        return WatchingGuard(pid, memory)
 
     # ---- memory
 
@@ -223,20 +229,25 @@ class Portable(System):
 class WatchingGuard(ChildGuard):
     """Looks at a child during a task and ends it above its limits. What it allocates between two looks is not seen."""
 
-    def __init__(self, pid: int, memory: int, seconds: float) -> None:
-        self._pid, self._memory, self._seconds = pid, memory, seconds
+    def __init__(self, pid: int, memory: int) -> None:
+        self._pid, self._memory, self._seconds = pid, memory, 0.0
         self._over = threading.Event()
         self._since: float | None = None  # its computing time at its last sign of progress
         self._late = False
+        self._thread = threading.Thread()
+
+    def begin(self, seconds: float) -> None:
+        self._seconds, self._since = seconds, None
+        self._over.clear()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> ChildGuard:
         self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
         self._over.set()
         self._thread.join()
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def progress(self) -> None:
         self._since = None

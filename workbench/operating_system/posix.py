@@ -150,7 +150,7 @@ class Posix(System):
         # Its default action works in native code too, so that even an orphan cannot spin for ever.
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
-    def guard(self, pid: int, memory: int, seconds: float) -> ChildGuard:
+    def guard(self, pid: int, memory: int) -> ChildGuard:
         return KernelGuard()
 
     # ---- memory
@@ -170,11 +170,14 @@ class Posix(System):
 class KernelGuard(ChildGuard):
     """Leaves all to the limits that the child has set for itself."""
 
-    def __enter__(self) -> ChildGuard:
-        return self
+    def begin(self, seconds: float) -> None:
+        """The child sets its timer."""
 
-    def __exit__(self, *_: object) -> None:
-        """Nothing was begun."""
+    def end(self) -> None:
+        """The child has stopped it."""
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def progress(self) -> None:
         """The child has set its timer anew."""

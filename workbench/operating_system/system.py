@@ -5,9 +5,10 @@ Not covered: how (posix, portable), which one is used (the package).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -15,13 +16,26 @@ T = TypeVar("T")
 
 
 class ChildGuard(ABC):
-    """A parent's guard over a child that reads foreign files. Use as a context manager around a task."""
+    """A parent's guard over a child that reads foreign files, from before the first of its tasks."""
+
+    @contextlib.contextmanager
+    def task(self, seconds: float) -> Iterator[None]:
+        """Around a task; seconds: of computing from one sign of progress to the next. Raises OSError."""
+        self.begin(seconds)
+        try:
+            yield
+        finally:
+            self.end()
 
     @abstractmethod
-    def __enter__(self) -> ChildGuard: ...
+    def begin(self, seconds: float) -> None: ...
 
     @abstractmethod
-    def __exit__(self, *_: object) -> None: ...
+    def end(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """The child has ended."""
 
     @abstractmethod
     def progress(self) -> None:
@@ -170,8 +184,8 @@ class System(ABC):
         """In such a child: end it after so many seconds of computing, also in native code; 0: no longer."""
 
     @abstractmethod
-    def guard(self, pid: int, memory: int, seconds: float) -> ChildGuard:
-        """In its parent: the limits that the child cannot set for itself."""
+    def guard(self, pid: int, memory: int) -> ChildGuard:
+        """In its parent, before the first task: the limits that the child does not set for itself."""
 
     # ---- memory
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from tests.driving import create, go
 from tests.patience import PATIENCE, until
+from tests.platforms import several_gpus
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
@@ -22,6 +23,7 @@ from workbench.families.model import Model
 from workbench.fit import levels
 from workbench.jobs import State, gpu_lock
 from workbench.jobs.devices import Device
+from workbench.operating_system import system
 from workbench.runs import checkpoints, failures, queue
 from workbench.runs.checks import check_ranks
 from workbench.runs.run import Run
@@ -91,6 +93,7 @@ def quantiles(run: Run) -> list[list[float]]:
     return [[pair[0] for pair in line["samples"]] for line in run.metrics if "samples" in line]
 
 
+@several_gpus
 def test_two_learn_what_one_learns_stop_on_a_signal_and_go_on_with_weights_in_pieces(
     begin: Callable[..., Run], workspace: Workspace, toy_model: Model
 ) -> None:
@@ -124,6 +127,7 @@ def test_two_learn_what_one_learns_stop_on_a_signal_and_go_on_with_weights_in_pi
     assert jobs.log_tail(run.folder).count("held-out loss") == 2
 
 
+@several_gpus
 def test_when_one_dies_all_end_the_failure_names_it_and_one_process_goes_on_from_the_pieces(
     begin: Callable[..., Run], workspace: Workspace, toy_model: Model
 ) -> None:
@@ -153,6 +157,7 @@ def test_when_one_dies_all_end_the_failure_names_it_and_one_process_goes_on_from
     assert losses(run) == pytest.approx(losses(Run(alone.run)), rel=1e-6)
 
 
+@several_gpus
 def test_no_rank_outlives_its_keeper(begin: Callable[..., Run], workspace: Workspace) -> None:
     run = begin()
     until(lambda: {"0", "1"} <= set(map(rank_of, of(run))))
@@ -173,12 +178,14 @@ def test_a_rank_that_fails_says_why_and_the_run_fails_of_it(tmp_path: Path) -> N
     assert result["exit_code"] == ExitCode.BAD_CONFIG
 
 
+@several_gpus
 def test_batches_must_share_out_evenly() -> None:
     check_ranks(TrainSettings(gradient_accumulation=4), 2)
     with pytest.raises(ConfigError, match="gradient_accumulation is 5, must be a multiple of 4, .*: set it to 8"):
         check_ranks(TrainSettings(gradient_accumulation=5), 4)
 
 
+@several_gpus
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -195,6 +202,7 @@ def test_what_does_not_go_together_is_refused_for_several_processes_alone(
         check_ranks(settings, 2)
 
 
+@several_gpus
 def test_all_gpus_of_a_machine_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     cards = [Device("cuda", "a card", 24.0, index, f"GPU-{index}") for index in range(4)]
     monkeypatch.setattr(levels, "gpus", lambda: cards)
@@ -204,6 +212,17 @@ def test_all_gpus_of_a_machine_are_offered(monkeypatch: pytest.MonkeyPatch) -> N
     assert "8 batches now instead of 6" in found.sentence
     assert levels.offer(TrainSettings(gpus=0)) is None
     assert levels.offer(TrainSettings(device="cpu")) is None
+
+
+def test_where_no_process_inherits_locks_several_gpus_are_neither_offered_nor_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(type(system), "inherits", False)
+    monkeypatch.setattr(levels, "gpus", lambda: [Device("cuda", "a card", 24.0, index) for index in range(2)])
+    assert levels.offer(TrainSettings()) is None
+    check_ranks(TrainSettings(), 1)
+    with pytest.raises(ConfigError, match="gpus is 2, but a run on several GPUs needs Linux: set gpus to 1"):
+        check_ranks(TrainSettings(gradient_accumulation=2), 2)
 
 
 def test_a_run_holds_all_its_gpus_and_so_do_those_who_inherit_the_locks(workspace: Workspace) -> None:

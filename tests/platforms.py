@@ -1,0 +1,11 @@
+"""Marks of tests for what a platform refuses, as docs/platforms.md lists: there they are skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.operating_system import system
+
+several_gpus = pytest.mark.skipif(not system.inherits, reason="a run on several GPUs is refused on this platform")
+NO_DEMO = "the public demo is refused on this platform"
+limited_visitors = pytest.mark.skipif(not system.limits_visitors, reason=NO_DEMO)
