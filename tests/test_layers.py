@@ -115,8 +115,12 @@ POSIX_ARGUMENTS = {"start_new_session", "preexec_fn", "pass_fds", "process_group
 # Files outside of those may load them too, inside their functions.
 HEAVY_FILES = {PACKAGE / "captioners" / "vision_language.py", PACKAGE / "jobs" / "torch_devices.py"}
 # Of families: modules of torch's own classes, which are imported inside methods only.
-WITH_TORCH = {PACKAGE / "families" / "cogvideox" / "attention.py"} | {
-    PACKAGE / "families" / "phenaki" / f"{name}.py" for name in ("layers", "tokenizer", "transformer")
+WITH_TORCH = {
+    PACKAGE / "families" / f"{name}.py"
+    for name in (
+        *("attention/kernels", "attention/projections", "cogvideox/attention"),
+        *("phenaki/layers", "phenaki/tokenizer", "phenaki/transformer"),
+    )
 }
 # Where an error of any kind may be caught for good: a page's handler, a clip or a sample among many, a tracker.
 CATCH_ALL = {

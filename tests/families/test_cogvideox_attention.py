@@ -41,7 +41,7 @@ def transformer(model: Model, kernel: str, joined: bool = False, **settings: Any
         if "lora_B" in name:
             parameter.data = torch.randn(parameter.shape, generator=draw) * 0.1
     if joined:
-        attention.join_projections(made)
+        FAMILY.join_projections(made)
     return made
 
 

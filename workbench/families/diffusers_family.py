@@ -228,6 +228,8 @@ class DiffusersFamily(Family):
         return list(transformer.transformer_blocks if found is None else found)
 
     def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
+        from workbench.families.attention.kernels import check_kernel
+
         backend = {"auto": "native", "stock": "native", "math": "_native_math", "flash": "_native_flash"}
         backend |= {"efficient": "_native_efficient", "cudnn": "_native_cudnn"}
         check_kernel(kernel, device)
@@ -368,13 +370,6 @@ class DiffusersFamily(Family):
         For `toy`, which a family may write itself instead.
         """
         raise NotImplementedError
-
-
-def check_kernel(kernel: str, device: torch.device) -> None:
-    """Raises ConfigError for a kernel of the attention that the device does not have."""
-    if device.type != "cuda" and kernel not in ("auto", "stock", "math"):
-        sentence = f"attention is {kernel}, which only an NVIDIA GPU has, and this is the {device.type}: choose auto"
-        raise ConfigError(sentence, {"attention": sentence})
 
 
 def device_and_dtype(vae: Any) -> tuple[torch.device, torch.dtype]:

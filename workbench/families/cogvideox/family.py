@@ -131,9 +131,9 @@ class CogVideoX(DiffusersFamily):
         attention.use_attention(transformer, kernel, device)
 
     def join_projections(self, transformer: Any) -> None:
-        from workbench.families.cogvideox import attention
+        from workbench.families.attention import projections
 
-        attention.join_projections(transformer)
+        projections.join([block.attn1 for block in transformer.transformer_blocks])
 
     # ---- encoding
 
