@@ -49,7 +49,6 @@ TICK_SECONDS = 1.0
 # Open pages whose state is kept; one more resets what the oldest had not saved.
 SESSIONS = 100
 OPEN_TAB = "workbench-tab"  # where the browser keeps its name
-TABS = ("home", "dataset", "train", "sample", "compare", "loras")  # what a page may open with; the first by itself
 
 
 def launch_options(
@@ -79,7 +78,7 @@ def launch_options(
         },
         "theme": theme(),
         # As it is: Gradio confines the rules of css_paths for narrow windows to what lies inside of the tabs.
-        "head": f"<style>{render.style('rail')}</style><script>{_before_gradio()}</script>",
+        "head": f"<style>{render.style('rail')}</style><script>{_listeners()}</script>",
         "js": f"() => {{\n{charts.script()}\n{render.script('page')}\n}}",
         "favicon_path": str(ASSETS / "logo.svg"),
         "share": False,
@@ -139,7 +138,7 @@ def build(
             if demo:
                 replay_tab()
         notifications = Notifications(live)
-        parts = dict(zip(TABS, (home, dataset, train, sample, compare, loras), strict=True))
+        parts = {"home": home, "dataset": dataset, "train": train, "sample": sample, "compare": compare, "loras": loras}
         # Only the timer of the open tab runs: each listener of a tick costs the browser time. What a tab shows is read
         # when it is opened, so that opening the page does not ask for all of them.
         timers = {name: gr.Timer(TICK_SECONDS, active=False) for name in parts}
@@ -234,10 +233,16 @@ def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab], time
     """A reload comes back to the tab that was open, whose timer alone runs."""
     names = json.dumps(list(parts))
     running = f"{names}.map((name) => ({{__type__: 'update', active: name === open}}))"
-    # In the browser only: an answer of the server could come after a person's first click and undo it. The tab itself
-    # is chosen before Gradio starts (assets/first_tab.js).
+    # In the browser only: an answer of the server could come after a person's first click and undo it.
     stored = f"""() => {{
-        const open = window.workbenchFirstTab;
+        const address = new URL(location.href);
+        const wanted = address.searchParams.get('tab');
+        if ({names}.includes(wanted)) {{ // once: a reload comes back to where a person went since
+            localStorage.setItem('{OPEN_TAB}', wanted);
+            address.searchParams.delete('tab');
+            history.replaceState(history.state, '', address);
+        }}
+        const open = localStorage.getItem('{OPEN_TAB}') ?? 'home';
         return [{{__type__: 'update', selected: open}}, ...{running}];
     }}"""
     loaded = page.load(None, None, [tabs, *timers.values()], js=stored)
@@ -264,11 +269,9 @@ def _answer_zero_gpu(workspace: Workspace) -> None:
         on(gr.Timer(TICK_SECONDS).tick, zero_gpu.answering(workspace))
 
 
-def _before_gradio() -> str:
-    """The scripts that make Gradio's start in the browser cheaper."""
-    listeners, first_tab = ((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in ("listeners", "first_tab"))
-    props = json.dumps({"tabs": TABS, "key": OPEN_TAB})
-    return f"(() => {{\n{listeners}}})();\n((props) => {{\n{first_tab}}})({props})"
+def _listeners() -> str:
+    """The script that makes Gradio's start in the browser cheaper."""
+    return f"(() => {{\n{(ASSETS / 'listeners.js').read_text(encoding='utf-8')}}})()"
 
 
 def _header() -> str:
