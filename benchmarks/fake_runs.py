@@ -35,9 +35,8 @@ from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule
 from workbench.jobs.devices import GIGABYTE
-from workbench.memory import block_swap, checkpointing
+from workbench.memory import checkpointing
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model import optimizers
 from workbench.trainer.model.memory_levels import put_on
 from workbench.trainer.model.trainable import Trainable
 
@@ -226,10 +225,8 @@ def as_on_a_gpu(lifetimes: Lifetimes, dtype: torch.dtype) -> Iterator[None]:
 
 @dataclass
 class Trained:
-    """A transformer with what is trained of it, with fewer blocks than its model's where `blocks` says so.
-
-    on_gpu: whether it is counted as on a GPU, with bf16 and what waits in the host's memory apart, or as on a processor
-    """
+    """A transformer with what is trained of it. blocks: how many it has, 0: as published;  dtype: of the frozen weights
+    and of the computing"""
 
     family: Family
     model: Model
@@ -238,6 +235,7 @@ class Trained:
     dtype: torch.dtype = torch.bfloat16
     transformer: Any = field(init=False)
     trainable: Trainable = field(init=False)
+    optimizer: list[torch.Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         config = published(self.model, "transformer")
@@ -260,10 +258,8 @@ class Trained:
         with lifetimes.because(OPTIMIZER):
             for parameter in self.trainable.parameters:
                 for state in states(self.settings.optimizer, parameter):
-                    self.kept_states.append(state)
+                    self.optimizer.append(state)
                     lifetimes.add(state)
-
-    kept_states: list[torch.Tensor] = field(default_factory=list)
 
     def step(self) -> Simulated:
         """One training step."""
@@ -290,9 +286,9 @@ class Trained:
             one = self.settings.changed(batch_size=2)
             with lifetimes.because(INPUTS), lifetimes:
                 given = inputs(self.family, self.model, one, self.dtype)
-            with lifetimes, as_on_a_gpu(lifetimes, self.dtype), lifetimes.because(WORKING):
-                with torch.no_grad(), autocast(self.dtype):
-                    self.family.predict(self.transformer.eval(), FlowSchedule(AS_PUBLISHED), given)
+            as_there = as_on_a_gpu(lifetimes, self.dtype)
+            with lifetimes, as_there, lifetimes.because(WORKING), torch.no_grad(), autocast(self.dtype):
+                self.family.predict(self.transformer.eval(), FlowSchedule(AS_PUBLISHED), given)
 
         return simulated(run)
 

@@ -2,7 +2,7 @@
 
 A training step at every memory level, a denoising step of a preview, and the encoding and decoding of a clip run on
 fake tensors (fake_runs). ours: GB of tensors that the fit check estimates, without what it adds for what is no tensor;
-reference: the most that lived at a time, and of that by cause. The same for the operations of a step, in 1e12, which the
+reference: the most that lived at a time, and of that by cause. The same for the operations, in 1e12, which the
 estimated time follows from. The goal is a ratio between 0.9 and 1.1 in every row.
 
 A model's blocks are equal: with two numbers of blocks everything follows for any number on a straight line. `--whole`
@@ -92,11 +92,11 @@ LEVELS = (
     *(Level(f"full, {name}", checkpointing("full", base_model_precision=name)) for name in ("fp8", "nf4")),
     Level("full, half of the blocks swapped", checkpointing("full"), 0.5),
     Level("offloaded, nf4, all blocks swapped", checkpointing("offloaded", base_model_precision="nf4"), 1.0),
-    Level("full, 8-bit AdamW", checkpointing("full", optimizer="adamw-8bit")),
 )
 UNROUNDED = 4  # of the levels: those that leave weights and optimizer as they are
 # What a family's models have in common.
 OF_SMALLEST = (
+    Level("full, 8-bit AdamW", checkpointing("full", optimizer="adamw-8bit")),
     Level("full, int8", checkpointing("full", base_model_precision="int8")),
     Level("full, feed-forward too", checkpointing("full", targets="attention+feed-forward")),
     Level("full, two clips", checkpointing("full", batch_size=2)),
@@ -158,7 +158,7 @@ def cases() -> Iterator[Case]:
         yield from training(level, (model,))
     for level in LEVELS[:3]:
         small = Level(level.name, level.changed | ON_PROCESSOR)
-        name = f"cogvideox-2b, fp32, 9 frames of 192x128: {memory.TRAINING}, {level.name}"
+        name = f"cogvideox-2b on a processor, 9 frames of 192x128: {memory.TRAINING}, {level.name}"
         yield Case(name, "cogvideox-2b", memory.TRAINING, small, PROCESSOR)
 
 

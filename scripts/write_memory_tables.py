@@ -26,7 +26,6 @@ COLUMNS = {
         "training, full, nf4",
         "training, full, half of the blocks swapped",
         "training, offloaded, nf4, all blocks swapped",
-        "training, full, 8-bit AdamW",
     ),
     "previews": (
         "previews, denoising",

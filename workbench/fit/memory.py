@@ -25,8 +25,9 @@ from workbench.runs.settings import TrainSettings
 CAPTIONS, CLIPS, TRAINING, MEASURING = "encoding captions", "encoding clips", "training", "measuring"
 DENOISING, DECODING, SAVING = "previews, denoising", "previews, decoding", "saving"
 LEFT, RESERVED = "not given back", "workspace and fragmentation"
+MAPPED_FILES = "mapped files"
 CONTEXTS = ("CUDA", "Metal", "Python and its libraries")
-NO_TENSORS = frozenset({*CONTEXTS, LEFT, RESERVED})  # parts that are no tensors
+NO_TENSORS = frozenset({*CONTEXTS, LEFT, RESERVED, MAPPED_FILES})  # parts that are no tensors
 PHASES = (CAPTIONS, CLIPS, TRAINING, MEASURING, DENOISING, DECODING, SAVING)
 
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -41,13 +42,14 @@ EARLIER_GB = {CAPTIONS: 0.37, CLIPS: 0.47}  # on a processor, before all of them
 # What is no tensor, as a share of tensors that are kept and of those that a backward pass works with: workspaces
 # inside of kernels, room between tensors that the allocator cannot give to others.
 RESERVES = {"cuda": (0.03, 1.4), "cpu": (0.5, 0.5)}
-COMING_BACK = 4  # inputs of blocks that are on their way from the machine's memory
+COMING_BACK = 3  # inputs of blocks that are on their way from the machine's memory
 CAPTIONS_AT_ONCE = 8
 TEXT_UNITS = 24  # widths of text that an encoder's layer holds for a token
 VAE_RESERVES = {"cuda": 0.16, "mps": 0.16, "cpu": 2.13}  # the same of a video autoencoder
-# A processor's allocator: what it makes of weights that are mapped and copied, and how much of a phase's memory is
-# still the process's in the next one.
-MAPPED, NOT_GIVEN_BACK = 1.25, 0.8
+# A processor: what weights take that are mapped and trained, and how much of the video encoder's memory is still the
+# process's in the next phase. HEAP_GB: the most of that and of a reserve, since tensors of 32 MB and more lie outside of
+# the C library's heap and go back at once.
+MAPPED, NOT_GIVEN_BACK, HEAP_GB = 1.25, 0.8, 0.5
 SMALLEST_GB = 0.005  # parts below this are not worth a word
 TILED_FROM = 256  # pixels of height from which previews are decoded in tiles
 
@@ -138,13 +140,13 @@ def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[fl
 def phases(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> tuple[Phase, ...]:
     """Every phase of the run that the settings ask for, in order."""
     number = NUMBER[size.precision]
-    held = _base(gpu) | _held(settings, size, gpu)
+    held = _base(gpu) | _held(settings, facts, size, gpu)
     vae = {"VAE": facts.vae.values * number / GIGABYTE}
     one_clip = size.unit / settings.batch_size * (size.rates.forward + size.rates.outside)
     captions = _captions(facts, gpu, _base(gpu, CAPTIONS), number)
     encoders = vae | _gb({"image encoder": facts.image_encoder_values * number})
     clips = _clips(facts, gpu, _base(gpu, CLIPS) | encoders, size, number)
-    before = {LEFT: NOT_GIVEN_BACK * clips.parts["activations"]} if gpu.kind == "cpu" else {}
+    before = {LEFT: _left(clips.parts["activations"] + clips.parts[RESERVED])} if gpu.kind == "cpu" else {}
     training = Phase(TRAINING, held | _training(settings, facts, size, gpu) | before)
     found = [captions, clips, training]
     if settings.evaluate_every:
@@ -160,10 +162,15 @@ def phases(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Size
             found.append(Phase(DECODING, rest | vae | _vae_parts(working, _decoded(size, number, working), gpu)))
     # The state is copied, and once more as the bytes of a file.
     copies = {"copies to write": 2 * size.trained.values * STATES[settings.optimizer]}
-    found.append(Phase(SAVING, held | (_gb(copies) if gpu.kind == "cpu" else {})))
+    stays = vae if found[-1].name == DECODING else {}  # on a processor
+    found.append(Phase(SAVING, held | (stays | _gb(copies) if gpu.kind == "cpu" else {})))
     if gpu.kind == "cpu":
         found[3:] = [_at_least(phase, training) for phase in found[3:]]
     return tuple(found)
+
+
+def _left(gb: float) -> float:
+    return min(HEAP_GB, NOT_GIVEN_BACK * gb)
 
 
 def _at_least(phase: Phase, training: Phase) -> Phase:
@@ -210,19 +217,34 @@ def _decoded(size: Sizes, number: int, working: float) -> dict[str, float]:
 
 
 def _vae_parts(working: float, video: Mapping[str, float], gpu: GpuModel) -> dict[str, float]:
-    return _gb({"activations": working, **video, RESERVED: VAE_RESERVES[gpu.kind] * working})
+    reserve = VAE_RESERVES[gpu.kind] * working
+    if gpu.kind == "cpu":
+        reserve = min(reserve, HEAP_GB * GIGABYTE)
+    return _gb({"activations": working, **video, RESERVED: reserve})
 
 
-def _held(settings: TrainSettings, size: Sizes, gpu: GpuModel) -> dict[str, float]:
+def _held(settings: TrainSettings, facts: ModelFacts, size: Sizes, gpu: GpuModel) -> dict[str, float]:
     """What lies on the device from the first step to the last."""
     values = size.trained.values
     what = "trained weights" if settings.method == "full" else "LoRA"
-    found = {"weights": size.frozen * (MAPPED if gpu.kind == "cpu" else 1.0)} if size.frozen else {}
+    found = {"weights": size.frozen} if size.frozen else {}
+    if gpu.kind == "cpu" and (twice := _mapped_and_joined(settings, facts, size)):
+        found[MAPPED_FILES] = twice
     full = settings.method == "full" and gpu.kind == "cpu"
     found |= {what: values * 4.0 * (MAPPED if full else 1.0), "optimizer": values * STATES[settings.optimizer]}
     if settings.ema_decay:
         found["average (EMA)"] = values * 4.0
     return _gb(found)
+
+
+def _mapped_and_joined(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> float:
+    """Bytes of query, key and value that lie in one layer (Family.join_projections) and in the file, too, which stays
+    mapped for the other layers. What is stored in another format than it computes in is read, and no file mapped."""
+    joined = facts.text_joint and settings.method == "lora" and settings.attention != "stock"
+    if not joined or PRECISIONS[facts.stored] != size.precision:
+        return 0.0
+    keys_and_values = sum(one.values for one in facts.linears if one.in_blocks and one.shared)
+    return 1.5 * keys_and_values * facts.blocks * NUMBER[size.precision]
 
 
 def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, gpu: GpuModel) -> dict[str, float]:
@@ -241,7 +263,7 @@ def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, gpu: GpuM
         size.trained.values * number / (1 if level == "none" else facts.blocks) if size.precision != "fp32" else 0.0
     )
     gradients = size.trained.values * 4.0
-    if settings.gradient_accumulation == 1 and not settings.preservation_weight:
+    if level != "offloaded" and settings.gradient_accumulation == 1 and not settings.preservation_weight:
         # There are none before the backward pass: what blocks kept makes room for them.
         gradients = max(0.0, gradients - by_blocks * unit)
     found = {
