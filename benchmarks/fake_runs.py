@@ -347,6 +347,8 @@ def clip(
     shape = settings.frames or model.frames, settings.height or model.height, settings.width or model.width
     _, channels, height, width = known.latents(*shape)
     frames = (shape[0] - 1) // known.temporal + 1
+    if family.name == "wan":  # values that assets/architectures.json does not have
+        vae.register_to_config(latents_mean=[0.0] * channels, latents_std=[1.0] * channels)
 
     def run(lifetimes: Lifetimes) -> None:
         as_fake(vae)

@@ -45,7 +45,7 @@ RESERVES = {"cuda": (0.03, 1.4), "cpu": (0.5, 0.5)}
 COMING_BACK = 3  # inputs of blocks that are on their way from the machine's memory
 CAPTIONS_AT_ONCE = 8
 TEXT_UNITS = 24  # widths of text that an encoder's layer holds for a token
-VAE_RESERVES = {"cuda": 0.16, "mps": 0.16, "cpu": 2.13}  # the same of a video autoencoder
+VAE_RESERVES = {"cuda": 0.15, "mps": 0.15, "cpu": 2.7}  # the same of a video autoencoder
 # A processor: what weights take that are mapped and trained, and how much of the video encoder's memory is still the
 # process's in the next phase. HEAP_GB: the most of that and of a reserve, since tensors of 32 MB and more lie outside of
 # the C library's heap and go back at once.

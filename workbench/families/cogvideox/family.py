@@ -82,6 +82,9 @@ class CogVideoX(DiffusersFamily):
             # diffusers' autoencoder takes two latent frames at a time, and the odd one with the first.
             frames_at_once=2 * self.compression(vae.config)[1] + 1,
             tile=(vae.config["sample_height"] // 2, vae.config["sample_width"] // 2),
+            # 8.3, and 9.9 where a tensor has more than 2 GB, which diffusers convolves in pieces.
+            encoder_tensors=9.1,
+            decoder_tensors=10.0,
         )
 
     def load_tokenizer(self, folder: Path) -> Any:
