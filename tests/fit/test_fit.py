@@ -41,8 +41,8 @@ PUBLISHED = [
 
 # Measured, GB (docs/memory.md).
 ON_PROCESSOR = {
-    "bfloat16": {memory.TRAINING: 2.67, memory.DECODING: 4.60, memory.SAVING: 3.33},
-    "float32": {},
+    "bfloat16": {memory.CLIPS: 2.72, memory.TRAINING: 2.67, memory.DECODING: 4.60, memory.SAVING: 3.33},
+    "float32": {memory.DENOISING: 2.92},
 }
 
 
@@ -65,7 +65,7 @@ def training(fit: Fit) -> float:
 @pytest.mark.parametrize(("name", "rank", "level", "batch", "gb"), PUBLISHED)
 def test_it_agrees_with_published_memory(name: str, rank: int, level: str, batch: int, gb: float) -> None:
     fit = estimated(name, rank=rank, gradient_checkpointing=level, batch_size=batch, attention="stock")
-    assert training(fit) - memory.CONTEXT_GB == pytest.approx(gb, rel=0.15)
+    assert training(fit) - memory.CONTEXT_GB == pytest.approx(gb, rel=0.1)
 
 
 def test_what_is_no_tensor_is_a_part_of_its_own() -> None:

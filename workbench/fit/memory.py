@@ -162,10 +162,12 @@ def phases(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Size
             found.append(Phase(DECODING, rest | vae | _vae_parts(working, _decoded(size, number, working), gpu)))
     # The state is copied, and once more as the bytes of a file.
     copies = {"copies to write": 2 * size.trained.values * STATES[settings.optimizer]}
-    stays = vae if found[-1].name == DECODING else {}  # on a processor
-    found.append(Phase(SAVING, held | (stays | _gb(copies) if gpu.kind == "cpu" else {})))
+    decoded = found[-1].name == DECODING
+    found.append(Phase(SAVING, held | (_gb(copies) if gpu.kind == "cpu" else {})))
     if gpu.kind == "cpu":
         found[3:] = [_at_least(phase, training) for phase in found[3:]]
+        # The video encoder stays when it has decoded a preview.
+        found[-1] = Phase(SAVING, {**found[-1].parts, **(vae if decoded else {})})
     return tuple(found)
 
 
