@@ -203,8 +203,8 @@ def estimate(case: Case) -> tuple[float, float]:
     counted = {
         memory.TRAINING: timing.step_operations(settings, facts, size),
         memory.DENOISING: 2 * sum(timing.forward_operations(settings, facts, size)),
-        memory.CLIPS: timing.vae_operations(facts.vae.encoder_width, size.shape),
-        memory.DECODING: timing.vae_operations(facts.vae.decoder_width, size.shape),
+        memory.CLIPS: timing.encoding_operations(facts.vae, size.shape),
+        memory.DECODING: timing.decoding_operations(facts.vae, size.shape),
     }
     return gb, counted[case.phase] / 1e12
 

@@ -47,8 +47,8 @@ CAPTIONS_AT_ONCE = 8
 TEXT_UNITS = 24  # widths of text that an encoder's layer holds for a token
 VAE_RESERVES = {"cuda": 0.15, "mps": 0.15, "cpu": 2.7}  # the same of a video autoencoder
 # A processor: what weights take that are mapped and trained, and how much of the video encoder's memory is still the
-# process's in the next phase. HEAP_GB: the most of that and of a reserve, since tensors of 32 MB and more lie outside of
-# the C library's heap and go back at once.
+# process's in the next phase. HEAP_GB: the most of that and of a reserve, since tensors of 32 MB and more lie outside
+# of the C library's heap and go back at once.
 MAPPED, NOT_GIVEN_BACK, HEAP_GB = 1.25, 0.8, 0.5
 SMALLEST_GB = 0.005  # parts below this are not worth a word
 TILED_FROM = 256  # pixels of height from which previews are decoded in tiles

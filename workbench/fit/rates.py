@@ -51,12 +51,15 @@ CROSS_MIXED = Rates(36.9, 2.0, 2.0, 4.1, 6.0, 21.5, 16.0, shared=False, within=2
 def rates_of(settings: TrainSettings, facts: ModelFacts, precision: str, what: TrainedSize) -> Rates:
     """Of a model's architecture. A token's own timestep becomes six vectors in each block, and six outside."""
     if facts.text_joint:
-        return SINGLE if precision == "fp32" else MIXED_STOCK if settings.attention == "stock" else MIXED
+        joint = SINGLE if precision == "fp32" else MIXED_STOCK if settings.attention == "stock" else MIXED
+        return replace(joint, outside=float(facts.position_bytes))
     rates, number = CROSS_SINGLE if precision == "fp32" else CROSS_MIXED, NUMBER[precision]
     wide, timed = rates.within * facts.feed_forward / facts.width, 6.0 * facts.timed_bytes
+    picture = 1.05 * number if facts.picture_tokens else 0.0  # a second cross-attention's output
     return replace(
         rates,
-        saved=rates.saved + wide + (timed + 3.5 if timed else 0.0),
+        attention=rates.attention + picture,
+        saved=rates.saved + wide + picture + (timed + 3.5 if timed else 0.0),
         backward=rates.backward + wide + rates.cast * what.widest / facts.width,
         forward=rates.forward + wide + timed,
         outside=rates.outside + facts.position_bytes + (7.5 * number if timed else 0.0),

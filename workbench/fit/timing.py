@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from workbench.families.facts import ModelFacts
+from workbench.families.facts import ModelFacts, VaeFacts
 from workbench.families.model import Model
 from workbench.fit.gpus import GpuModel
 from workbench.fit.memory import Sizes
@@ -27,7 +27,6 @@ EXPOSED = 0.3  # of a copy's time that no computing hides
 OPTIMIZING = {"adamw-8bit": 1.005}
 DISPATCH = 0.004  # seconds a block and pass that a processor spends between operations
 DRIFT_PASSES = 6
-VAE_OPERATIONS = 1200.0  # for a pixel and its width squared
 LOADING_BYTES = 1.0e9  # a second
 START_SECONDS = 15.0
 
@@ -96,9 +95,14 @@ def _rate(facts: ModelFacts, gpu: GpuModel) -> float:
     return gpu.rate * TERA * narrower
 
 
-def vae_operations(width: int, shape: tuple[int, int, int]) -> float:
-    """Of encoding or decoding a clip (frames, height, width) with a VAE of that width."""
-    return VAE_OPERATIONS * width**2 * math.prod(shape)
+def encoding_operations(vae: VaeFacts, shape: tuple[int, int, int]) -> float:
+    """Of a clip (frames, height, width) in one piece."""
+    return vae.encoder_operations * vae.encoder_width**2 * math.prod(shape)
+
+
+def decoding_operations(vae: VaeFacts, shape: tuple[int, int, int]) -> float:
+    """Of a clip (frames, height, width)."""
+    return vae.decoder_operations * vae.decoder_width**2 * math.prod(shape)
 
 
 def times(
@@ -109,8 +113,8 @@ def times(
     forward = sum(forward_operations(settings, facts, size)) / rate
     if gpu.kind == "cpu":
         forward += DISPATCH * facts.blocks
-    encoding = vae_operations(facts.vae.encoder_width, size.shape) / rate
-    decoding = vae_operations(facts.vae.decoder_width, size.shape) / rate
+    encoding = encoding_operations(facts.vae, size.shape) / rate
+    decoding = decoding_operations(facts.vae, size.shape) / rate
     text = 2.0 * facts.text_encoder_values * facts.text_tokens / rate
     parts = {
         "starting": START_SECONDS + (facts.values + facts.text_encoder_values) * 2 / LOADING_BYTES,

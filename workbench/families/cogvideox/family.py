@@ -69,6 +69,9 @@ class CogVideoX(DiffusersFamily):
     def text_length(self, transformer: Mapping[str, Any]) -> int:
         return int(transformer["max_text_seq_length"])
 
+    def positions(self, transformer: Mapping[str, Any]) -> int:
+        return 0 if transformer.get("use_rotary_positional_embeddings") else 8  # diffusers keeps a table in float64
+
     def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
         spatial = 2 ** (len(vae["block_out_channels"]) - 1)
         return vae["latent_channels"], int(vae["temporal_compression_ratio"]), spatial
