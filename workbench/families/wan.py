@@ -138,7 +138,7 @@ class Wan(DiffusersFamily):
             # 14.0 in one piece; in tiles the folded clip stands beside them.
             encoder_tensors=15.5 if halved > 1 else 9.7,
             encoder_operations=2190.0 if halved > 1 else 550.0,
-            decoder_operations=2480.0 if halved > 1 else 1525.0,
+            decoder_operations=7440.0 if halved > 1 else 1525.0,
             decoder_tensors=19.7 if halved > 1 else 12.6,
         )
 

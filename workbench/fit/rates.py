@@ -52,7 +52,7 @@ def rates_of(settings: TrainSettings, facts: ModelFacts, precision: str, what: T
     """Of a model's architecture. A token's own timestep becomes six vectors in each block, and six outside."""
     if facts.text_joint:
         joint = SINGLE if precision == "fp32" else MIXED_STOCK if settings.attention == "stock" else MIXED
-        return replace(joint, outside=float(facts.position_bytes))
+        return replace(joint, outside=facts.position_bytes / settings.batch_size)  # one table for all clips
     rates, number = CROSS_SINGLE if precision == "fp32" else CROSS_MIXED, NUMBER[precision]
     wide, timed = rates.within * facts.feed_forward / facts.width, 6.0 * facts.timed_bytes
     picture = 1.05 * number if facts.picture_tokens else 0.0  # a second cross-attention's output
