@@ -43,6 +43,7 @@ def test_the_estimate_of_tensors_is_near_every_simulation(name: str) -> None:
         assert row["operations ratio"] == pytest.approx(1.0, abs=NEAR)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUICK)
 def test_a_few_blocks_of_real_width_need_what_is_estimated_for_them(name: str) -> None:
     """Simulated here, with the code of today; the whole model that follows is the one of the results."""
@@ -52,6 +53,7 @@ def test_a_few_blocks_of_real_width_need_what_is_estimated_for_them(name: str) -
     assert sum(found.causes.values()) == pytest.approx(found.gb)
 
 
+@pytest.mark.long
 def test_blocks_follow_from_few_of_them() -> None:
     """On a straight line, as when all are simulated."""
     family, model = find_model("ltx-video-2b-0.9.5")
